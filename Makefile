@@ -1,0 +1,35 @@
+# `make demo` and `make test` need Python 3.11 or later and make, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+RUN = $(VENV)/bin/python
+ALGOS = erm padain sagnet
+
+.PHONY: demo test test-all lint format clean
+
+# A stamp, so that an interrupted installation is taken up again.
+$(VENV)/.installed: setup.cfg pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("make: Python 3.11 or later is needed, this is " + sys.version.split()[0] + "; name another with PYTHON=...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+demo: $(VENV)/.installed
+	for algo in $(ALGOS); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo --workdir=runs/demo/$$algo || exit $$?; done
+	$(RUN) -m jbias.report --runs='runs/demo/*' --out=report
+
+lint: $(VENV)/.installed
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+
+format: $(VENV)/.installed
+	$(RUN) -m ruff format .
+	$(RUN) -m ruff check --fix .
+
+test: lint
+	$(RUN) -m pytest -m 'not slow'
+
+test-all: lint
+	$(RUN) -m pytest
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
