@@ -1,0 +1,162 @@
+"""What the experiments share: the arguments after the colon, data presets, recipe.
+
+:data=shapes        the embedded set (the default; needs no download)
+:data=pacs,root=... PACS; trains on `style`, tests on the other three
+:data=tiny_imagenet,root=...,stimuli=...
+                    Tiny ImageNet; tests on Geirhos' stimuli where given
+:data=folder,root=...,train=...,valid=...,tests=a+b
+                    class folders of images; without `valid`, a tenth of the
+                    training images is held out
+:seeds=3            how many seeds, all trained in one process
+:model=resnet18     resnet18, resnet34, resnet50
+:size=0             pixels; 0 is the data preset's own
+:epochs=0           0 is the data preset's own
+:demo               the embedded set in a few epochs, minutes on two cores
+:smoke              every part once, seconds
+"""
+
+import ml_collections
+
+from jbias import config as jc
+
+STYLES = ("photo", "art_painting", "cartoon", "sketch")
+SHAPES_TESTS = (
+    "test",
+    "silhouette",
+    "edge",
+    "sketch",
+    "cue_conflict",
+    "stylized",
+    "recoloured",
+    "corrupted",
+)
+
+
+def experiment(text: str, algo: dict) -> ml_collections.ConfigDict:
+    """The config of one algorithm on the data that the arguments name."""
+    arg = jc.parse_arg(
+        text,
+        data="shapes",
+        root="",
+        style="photo",
+        stimuli="",
+        train="train",
+        valid="",
+        tests="",
+        seeds=3,
+        model="resnet18",
+        size=0,
+        epochs=0.0,
+        demo=False,
+        smoke=False,
+    )
+    if arg.data not in PRESETS:
+        raise ValueError(
+            f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, PRESETS)}"
+        )
+    c = ml_collections.ConfigDict()
+    c.algo = algo
+    c.variant = ""  # Tells runs of one algorithm apart in a report.
+    c.seeds = tuple(range(arg.seeds))
+    c.model = dict(name=arg.model, width=64, stem="imagenet")
+    c.inputs = ()
+    c.optim = dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False)
+    c.optim.schedule = dict(name="cosine")
+    c.optim.warmup = ""
+    c.precision = "auto"
+    c.stages = ()
+    c.eval_every = "1 epoch"
+    c.save_every = "1 epoch"
+    PRESETS[arg.data](c, arg)
+    c.size = arg.size or c.size
+    c.epochs = arg.epochs or c.epochs
+    c.run = dict(
+        strategy="auto",
+        devices=0,
+        eval_batch=256,
+        decisions=False,
+        keep=2,
+        log_seconds=10.0,
+        loading=dict(gib=8.0, workers=8),
+    )
+    return c
+
+
+def shapes(c: ml_collections.ConfigDict, arg) -> None:
+    """The embedded set, with the small network that learns it on a CPU."""
+    c.size, c.epochs = 32, 15.0
+    c.model.update(width=16, stem="small")
+    n = 4096
+    if arg.demo:
+        c.epochs = 5.0
+    if arg.smoke:
+        c.epochs, n = 2.0, 128
+        c.model.width = 8
+    few = dict(n=240) if arg.smoke else {}
+    c.train = dict(data="shapes", split="train", n=n, batch=64)
+    c.valid = dict(data="shapes", split="valid", **few)
+    c.tests = {name: dict(data="shapes", split=name, **few) for name in SHAPES_TESTS}
+
+
+def pacs(c: ml_collections.ConfigDict, arg) -> None:
+    """Trains on nine tenths of one style, validates on the rest, tests on the others."""
+    _photographs(c, arg, size=64, epochs=60.0)
+    if arg.style not in STYLES:
+        raise ValueError(
+            f"config argument: unknown style {arg.style!r}; {jc.nearest(arg.style, STYLES)}"
+        )
+    _part(c, arg, "pacs", arg.style)
+    others = [style for style in STYLES if style != arg.style]
+    c.tests = {style: dict(data="pacs", split=style, root=arg.root) for style in others}
+
+
+def tiny_imagenet(c: ml_collections.ConfigDict, arg) -> None:
+    """200 classes of photographs; tested on its own images and on Geirhos' stimuli."""
+    _photographs(c, arg, size=64, epochs=30.0)
+    _part(c, arg, "tiny_imagenet", "train")
+    c.tests = {"val": dict(data="tiny_imagenet", split="val", root=arg.root)}
+    if arg.stimuli:
+        for split in ("edge", "silhouette", "cue-conflict"):
+            c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
+
+
+def folder(c: ml_collections.ConfigDict, arg) -> None:
+    """A user's own folders: root/<split>/<class>/<image>."""
+    _photographs(c, arg, size=64, epochs=30.0)
+    if arg.valid:
+        c.train = dict(data="folder", split=arg.train, root=arg.root, batch=64)
+        c.valid = dict(data="folder", split=arg.valid, root=arg.root)
+    else:
+        _part(c, arg, "folder", arg.train)
+    c.tests = {
+        name: dict(data="folder", split=name, root=arg.root)
+        for name in filter(None, arg.tests.split("+"))
+    }
+
+
+def _part(c: ml_collections.ConfigDict, arg, data: str, split: str) -> None:
+    c.train = dict(data=data, split=f"{split}[:90%]", root=arg.root, batch=64)
+    c.valid = dict(data=data, split=f"{split}[90%:]", root=arg.root)
+
+
+def _photographs(
+    c: ml_collections.ConfigDict, arg, *, size: int, epochs: float
+) -> None:
+    """Crops and flips; the small stem keeps detail in small images."""
+    if not arg.root:
+        raise ValueError(f"config argument: data={arg.data} needs root=<directory>")
+    c.size, c.epochs = size, 1.0 if arg.smoke else epochs
+    if (arg.size or size) < 128:
+        c.model.update(width=8 if arg.smoke else 16, stem="small")
+    c.inputs = (
+        dict(name="random_resized_crop", area=(0.3, 1.0)),
+        dict(name="flip"),
+    )
+
+
+PRESETS = {
+    "shapes": shapes,
+    "pacs": pacs,
+    "tiny_imagenet": tiny_imagenet,
+    "folder": folder,
+}

@@ -1,0 +1,156 @@
+"""Checkpoints through orbax: the train states of all seeds, and what stands beside.
+
+Kept are the latest `keep` steps and, for each seed, the step that was best by
+validation. Everything read back is checked against a sum made when it was saved; a
+damaged checkpoint is moved aside and the one before is used.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import json
+from typing import Any
+import zlib
+
+from etils import epath
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers
+
+
+@dataclasses.dataclass(frozen=True)
+class _LatestAndBest(checkpoint_managers.PreservationPolicy):
+    """Keeps the latest steps, and each seed's first best by validation."""
+
+    keep: int
+
+    def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
+        del context
+        kept = set(range(len(checkpoints))[-self.keep :])
+        best = {}
+        for i, checkpoint in enumerate(checkpoints):
+            for seed, accuracy in (checkpoint.metrics or {}).items():
+                if seed not in best or accuracy > best[seed][0]:
+                    best[seed] = (accuracy, i)
+        kept |= {i for _, i in best.values()}
+        return [i in kept for i in range(len(checkpoints))]
+
+
+def open(directory: epath.PathLike, *, keep: int = 2) -> ocp.CheckpointManager:
+    """Opens the checkpoints of a run; `keep` is at least 2, so that one may break."""
+    if keep < 2:
+        raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
+    options = ocp.CheckpointManagerOptions(
+        preservation_policy=_LatestAndBest(keep),
+        best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
+    )
+    return ocp.CheckpointManager(
+        epath.Path(directory).resolve(), options=options, item_names=("state", "info")
+    )
+
+
+def save(
+    manager: ocp.CheckpointManager,
+    step: int,
+    states: tuple,
+    info: dict[str, Any],
+    valid: dict[str, float] | None = None,
+) -> None:
+    """Saves in the background: states, the position and evaluations in `info`.
+
+    `valid` has each seed's validation accuracy where this step was evaluated.
+    OSError where the disk does not take it; earlier steps stay as they are.
+    """
+    body = json.dumps(info, sort_keys=True)
+    sealed = {"body": body, "sum": _sum(states, body)}
+    args = ocp.args.Composite(
+        state=ocp.args.StandardSave(states), info=ocp.args.JsonSave(sealed)
+    )
+    taken = _guarded(
+        manager, step, lambda: manager.save(step, args=args, metrics=valid)
+    )
+    assert taken, f"checkpoint: step {step} is not later than those saved"
+
+
+def finish(manager: ocp.CheckpointManager) -> None:
+    """Waits until what was saved stands on the disk, and closes."""
+    try:
+        _guarded(manager, manager.latest_step(), manager.wait_until_finished)
+    finally:
+        manager.close()
+
+
+def restore(
+    manager: ocp.CheckpointManager,
+    template: Callable[[dict[str, Any]], tuple],
+    say: Callable[[str], None],
+) -> tuple[tuple, dict[str, Any]] | None:
+    """Reads the latest whole checkpoint: (states, info), or None where there is none.
+
+    `template` gives the tree to read into, from that checkpoint's info. Damaged ones
+    are moved to `damaged/<step>` beside and told about through `say`.
+    """
+    for step in sorted(manager.all_steps(), reverse=True):
+        try:
+            return _read(manager, step, template)
+        except _Mismatch as error:
+            raise ValueError(
+                f"checkpoint: {manager.directory / str(step)} holds another model "
+                f"({error}); use another workdir"
+            ) from error
+        # Orbax and tensorstore raise bare Exceptions for damaged bytes.
+        except Exception as error:
+            aside = manager.directory.parent / "damaged" / str(step)
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            if aside.exists():
+                aside.rmtree()
+            (manager.directory / str(step)).rename(aside)
+            reason = str(error).split("\n")[0][:120]
+            say(
+                f"checkpoint: step {step} is damaged ({reason}); moved to {aside}, "
+                "falling back to the one before"
+            )
+    manager.reload()
+    return None
+
+
+class _Mismatch(ValueError):
+    """A whole checkpoint whose tree is not the one asked for."""
+
+
+def _read(manager, step, template):
+    items = ocp.args.Composite(info=ocp.args.JsonRestore())
+    sealed = manager.restore(step, args=items)["info"]
+    info = json.loads(sealed["body"])
+    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, template(info))
+    items = ocp.args.Composite(state=ocp.args.StandardRestore(target))
+    try:
+        states = manager.restore(step, args=items)["state"]
+    except (ValueError, KeyError, TypeError) as error:
+        if "structure" in str(error) or "shape" in str(error):
+            raise _Mismatch(str(error).split("\n")[0][:120]) from error
+        raise
+    if _sum(states, sealed["body"]) != sealed["sum"]:
+        raise ValueError("its content does not match its sum")
+    manager.reload()
+    return states, info
+
+
+def _sum(states: tuple, body: str) -> int:
+    total = zlib.crc32(body.encode())
+    for leaf in jax.tree.leaves(jax.device_get(states)):
+        total = zlib.crc32(np.ascontiguousarray(leaf), total)
+    return total
+
+
+def _guarded(manager, step, action):
+    """Turns what orbax raises when it cannot write into one OSError of one line."""
+    try:
+        return action()
+    # Its writers' threads pass on whatever tensorstore raised.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise OSError(
+            f"checkpoint: cannot save step {step} in {manager.directory}: {reason}; "
+            "earlier checkpoints are whole: make room and run the same command again"
+        ) from error

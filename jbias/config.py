@@ -1,0 +1,137 @@
+"""Reads string arguments and durations, and says what identifies a run."""
+
+import difflib
+import hashlib
+import json
+import re
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
+
+STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Ends an error about an unknown name: the nearest known one, then all."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(known)}"
+
+
+def parse_arg(arg: str, **defaults: Any) -> types.SimpleNamespace:
+    """Reads `a=1,b=x,flag` into the names and types of `defaults`.
+
+    A name alone sets a boolean. ValueError names an unknown argument and the
+    nearest known one, or the value that does not fit its type.
+    """
+    values = dict(defaults)
+    for item in filter(None, (arg or "").split(",")):
+        name, equals, text = item.partition("=")
+        if name not in defaults:
+            raise ValueError(
+                f"config argument: unknown {name!r}; {nearest(name, defaults)}"
+            )
+        values[name] = _convert(name, text if equals else None, defaults[name])
+    return types.SimpleNamespace(**values)
+
+
+def _convert(name: str, text: str | None, default: Any) -> Any:
+    if isinstance(default, bool):
+        words = {None: True, "true": True, "1": True, "false": False, "0": False}
+        lowered = text.lower() if text else text
+        if lowered in words:
+            return words[lowered]
+    elif text is not None:
+        try:
+            return type(default)(text)
+        except ValueError:
+            pass
+    kind = type(default).__name__
+    raise ValueError(f"config argument: {name} must be a {kind}, got {text!r}")
+
+
+def steps(duration: str, *, steps_per_epoch: int, total: int) -> int:
+    """Turns "500 steps", "2 epochs" or "10 %" (of `total` steps) into steps, >= 1."""
+    match = _DURATION.fullmatch(str(duration))
+    try:
+        amount, unit = float(match[1]), match[2]
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"duration: must be like '500 steps', '1 epoch' or '10 %', got {duration!r}"
+        ) from None
+    scale = 1
+    if unit.startswith("epoch"):
+        scale = steps_per_epoch
+    elif unit in ("percent", "%"):
+        scale = total / 100
+    if not amount > 0:
+        raise ValueError(f"duration: must be positive, got {duration!r}")
+    return max(1, round(amount * scale))
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config as JSON sees it: tuples are lists, references are values."""
+    config = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    return json.loads(json.dumps(config))
+
+
+def stages(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One config a stage: the whole config with the entries that the stage names.
+
+    A stage may name algo, train, inputs, optim and epochs; without stages there is one.
+    """
+    rest = {key: value for key, value in config.items() if key != "stages"}
+    parts = [dict(stage) for stage in config.get("stages") or [{}]]
+    for i, part in enumerate(parts):
+        for key in part:
+            if key not in STAGE_KEYS:
+                raise ValueError(
+                    f"config.stages[{i}]: unknown key {key!r}; "
+                    f"{nearest(key, STAGE_KEYS)}"
+                )
+    return [{**rest, **part} for part in parts]
+
+
+def identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the numbers: everything but `config.run`."""
+    return {key: value for key, value in plain(config).items() if key != "run"}
+
+
+def digest(config: Mapping[str, Any]) -> str:
+    """Eight hexadecimal digits of the identity."""
+    text = json.dumps(identity(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def algorithm(config: Mapping[str, Any]) -> str:
+    """What tables call the algorithm; `some/where/mine.py:make` is `mine`."""
+    return config["algo"]["name"].rpartition("/")[2].partition(".py:")[0]
+
+
+def run_name(config: Mapping[str, Any]) -> str:
+    """Names a run by algorithm, data and identity: `sagnet-shapes-1f0c77ab`."""
+    return f"{algorithm(config)}-{config['train']['data']}-{digest(config)}"
+
+
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Lists the identity keys in which two configs differ: `key: one != other`."""
+    a, b = _flat(identity(a)), _flat(identity(b))
+    absent = object()
+    return [
+        f"{key}: {a.get(key, 'absent')!r} != {b.get(key, 'absent')!r}"
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key, absent) != b.get(key, absent)
+    ]
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat

@@ -1,0 +1,99 @@
+"""What a person sees of a long run: a live bar or plain lines, and a log file."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import sys
+import time
+
+from etils import epath
+import tqdm
+
+
+def logger(workdir: epath.Path | None) -> Callable[[str], None]:
+    """A function that prints a line, above a live bar, and appends it to log.txt."""
+
+    def say(line: str) -> None:
+        tqdm.tqdm.write(line, file=sys.stderr)
+        if workdir is not None:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            with (workdir / "log.txt").open("a") as file:
+                file.write(f"{stamp} {line}\n")
+
+    return say
+
+
+@contextlib.contextmanager
+def bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal for work that may take a while; yields (done, total) -> None."""
+    with tqdm.tqdm(
+        total=total,
+        desc=title,
+        delay=1,
+        leave=False,
+        disable=not sys.stderr.isatty(),
+        file=sys.stderr,
+    ) as shown:
+        yield lambda done, _: shown.update(done - shown.n)
+
+
+class Progress:
+    """Training progress: on a terminal a bar, elsewhere a line every few seconds."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        *,
+        total: int,
+        done: int,
+        steps_per_epoch: float,
+        images_per_step: int,
+        seconds: float,
+    ):
+        self._say = say
+        self._epochs = f"{total / steps_per_epoch:.3g}"
+        self._steps_per_epoch = steps_per_epoch
+        self._images = images_per_step
+        self._seconds = seconds
+        self._done = self._start = done
+        self._total = total
+        self._began = self._said = time.monotonic()
+        self._idle = 0.0
+        self._bar = tqdm.tqdm(
+            total=total,
+            initial=done,
+            unit="step",
+            dynamic_ncols=True,
+            disable=not sys.stderr.isatty(),
+            file=sys.stderr,
+        )
+
+    @contextlib.contextmanager
+    def idle(self) -> Iterator[None]:
+        """Leaves what happens inside (compilation, evaluation) out of the rate."""
+        began = time.monotonic()
+        yield
+        self._idle += time.monotonic() - began
+
+    def update(self, done: int, note: str) -> None:
+        """Shows that `done` steps are done; `note` ends the line."""
+        self._bar.update(done - self._done)
+        self._done = done
+        now = time.monotonic()
+        spent = max(now - self._began - self._idle, 1e-9)
+        rate = (done - self._start) / spent
+        images = f"{rate * self._images:.0f} images/s"
+        epoch = f"epoch {done / self._steps_per_epoch:.2f}/{self._epochs}"
+        if not self._bar.disable:
+            self._bar.set_description_str(epoch, refresh=False)
+            self._bar.set_postfix_str(f"{images}, {note}", refresh=False)
+        elif now - self._said >= self._seconds:
+            self._said = now
+            left = tqdm.tqdm.format_interval((self._total - done) / max(rate, 1e-9))
+            self._say(
+                f"{epoch}, step {done}/{self._total}, {rate:.2f} steps/s, {images}, "
+                f"ETA {left}, {note}"
+            )
+
+    def close(self) -> None:
+        """Leaves the terminal to others."""
+        self._bar.close()

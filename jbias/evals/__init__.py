@@ -1,0 +1,14 @@
+"""Measures: functions of decisions. What needs jax stands in modules of its own."""
+
+from collections.abc import Callable, Mapping
+import types
+
+from jbias.evals.accuracy import accuracy
+from jbias.evals.cue_conflict import measure, shape_bias
+from jbias.evals.decisions import Decisions, Number
+
+__all__ = ["MEASURES", "Decisions", "Number", "shape_bias"]
+
+MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxyType(
+    {"accuracy": accuracy, "shape_bias": measure}
+)

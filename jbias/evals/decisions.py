@@ -1,0 +1,77 @@
+"""What a network decided about each image of a set; every metric is a function of it."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import NamedTuple
+
+from etils import epath
+from jaxtyping import Int
+import numpy as np
+import pandas as pd
+
+
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """One network on one set.
+
+    columns: what is known of the images: "label", and "texture", "attribute" ...
+    where the set has them, all class ids in the space of `prediction`.
+    """
+
+    prediction: Int[np.ndarray, "n"]
+    columns: Mapping[str, Int[np.ndarray, "n"]]
+
+    def __post_init__(self):
+        for name, column in self.columns.items():
+            if len(column) != len(self.prediction):
+                raise ValueError(
+                    f"decisions: column {name} must have {len(self.prediction)} "
+                    f"entries, got {len(column)}"
+                )
+
+
+class Number(NamedTuple):
+    """A measured value: `count` of `n` where it is a share."""
+
+    metric: str
+    value: float | None
+    count: int | None
+    n: int
+    condition: str = ""
+
+
+def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> None:
+    """Writes the decisions of all seeds on one set as one Parquet file."""
+    frames = [
+        pd.DataFrame(
+            {
+                "seed": seed,
+                "image": np.arange(len(decided.prediction)),
+                "prediction": decided.prediction,
+                **decided.columns,
+            }
+        )
+        for seed, decided in by_seed.items()
+    ]
+    path = epath.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.parent / f".{path.name}.part"
+    with part.open("wb") as file:
+        pd.concat(frames).to_parquet(file, index=False)
+    part.replace(path)
+
+
+def read(path: epath.PathLike) -> dict[int, Decisions]:
+    """Reads the decisions of all seeds back."""
+    with epath.Path(path).open("rb") as file:
+        frame = pd.read_parquet(file)
+    return {
+        int(seed): Decisions(
+            rows["prediction"].to_numpy(),
+            {
+                name: rows[name].to_numpy()
+                for name in rows.columns.difference(["seed", "image", "prediction"])
+            },
+        )
+        for seed, rows in frame.groupby("seed")
+    }

@@ -1,0 +1,55 @@
+"""The devices of a run: one mesh, who holds what, and the precision of the compute."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jaxtyping import DTypeLike, PyTree
+
+
+def make(count: int = 0) -> jax.sharding.Mesh:
+    """A mesh over the first `count` devices (0: all), axes "seed" and "data"."""
+    devices = jax.devices()
+    if not 0 <= count <= len(devices):
+        raise ValueError(
+            f"mesh: run.devices must be 0 to {len(devices)}, the devices here, "
+            f"got {count}"
+        )
+    devices = devices[:count] if count else devices
+    return jax.make_mesh(
+        (1, len(devices)),
+        ("seed", "data"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+        devices=devices,
+    )
+
+
+def replicate(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
+    """Puts the whole tree on every device."""
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def split(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
+    """Shares the leading axis, that of examples, out among the devices."""
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec("data")))
+
+
+def check_batch(batch: int, mix_group: int, mesh: jax.sharding.Mesh) -> None:
+    """Refuses a batch whose groups of mixing examples would cross devices."""
+    shards = mesh.shape["data"]
+    if batch % shards or (batch // shards) % mix_group:
+        raise ValueError(
+            f"config.train.batch: must be a multiple of {shards} devices x mix_group "
+            f"{mix_group} = {shards * mix_group}, got {batch}"
+        )
+
+
+def dtype(precision: str) -> DTypeLike:
+    """The compute type; "auto" is bfloat16 on accelerators, float32 on CPU."""
+    if precision == "auto":
+        on_cpu = jax.default_backend() == "cpu"
+        return jnp.float32 if on_cpu else jnp.bfloat16
+    if precision not in ("float32", "bfloat16"):
+        raise ValueError(
+            f"config.precision: must be auto, float32 or bfloat16, got {precision!r}"
+        )
+    return jnp.dtype(precision)

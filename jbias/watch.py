@@ -1,0 +1,87 @@
+"""Keeps an eye on the losses of all seeds without holding the devices up."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+DEPTH = 4  # Steps in flight: enough to hide the host, few enough to notice soon.
+
+
+@dataclasses.dataclass
+class Watch:
+    """Mean losses since the last evaluation, and which seed diverged at which step.
+
+    A seed has diverged from the first step, counted from 1, with a loss that is not
+    finite. What was taken in is part of a checkpoint, so that means survive a resume.
+    """
+
+    seeds: tuple[int, ...]
+    diverged: dict[int, int] = dataclasses.field(default_factory=dict)
+    sums: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
+    count: int = 0
+    latest: float = math.nan  # Mean class loss over the finite seeds.
+    _pending: collections.deque = dataclasses.field(default_factory=collections.deque)
+
+    def add(self, step: int, metrics: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Takes in a step's metrics, one mapping a seed; returns newly diverged seeds."""
+        self._pending.append((step, metrics))
+        return self._take(DEPTH)
+
+    def settle(self) -> list[int]:
+        """Waits for all steps taken in so far."""
+        return self._take(0)
+
+    def _take(self, depth: int) -> list[int]:
+        new = []
+        while len(self._pending) > depth:
+            step, metrics = self._pending.popleft()
+            self.count += 1
+            losses = []
+            for seed, values in zip(self.seeds, jax.device_get(metrics), strict=True):
+                values = {name: float(value) for name, value in values.items()}
+                if seed in self.diverged:
+                    continue
+                if not all(map(math.isfinite, values.values())):
+                    self.diverged[seed] = step
+                    new.append(seed)
+                    continue
+                losses.append(values["class"])
+                sums = self.sums.setdefault(seed, dict.fromkeys(values, 0.0))
+                for name, value in values.items():
+                    sums[name] += value
+            if losses:
+                self.latest = sum(losses) / len(losses)
+        return new
+
+    @property
+    def all_diverged(self) -> bool:
+        """Whether no seed is left."""
+        return len(self.diverged) == len(self.seeds)
+
+    def means(self, seed: int) -> dict[str, float]:
+        """Mean of each loss since the last reset; empty before any step."""
+        return {
+            name: total / self.count for name, total in self.sums.get(seed, {}).items()
+        }
+
+    def reset(self) -> None:
+        """Begins new means."""
+        self.sums, self.count = {}, 0
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint stores; JSON keeps Python floats to the bit."""
+        return {
+            "diverged": {str(k): v for k, v in self.diverged.items()},
+            "sums": {str(k): v for k, v in self.sums.items()},
+            "count": self.count,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` gave."""
+        self.diverged = {int(k): v for k, v in state["diverged"].items()}
+        self.sums = {int(k): dict(v) for k, v in state["sums"].items()}
+        self.count = state["count"]

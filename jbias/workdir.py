@@ -1,0 +1,143 @@
+"""The directory of a run: claimed by one process, held to one identity."""
+
+from collections.abc import Mapping
+import contextlib
+import datetime
+import fcntl
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+from typing import Any
+
+from etils import epath
+import jax
+
+import jbias
+from jbias import config as jc
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow")
+
+
+def write_text(path: epath.Path, text: str) -> None:
+    """Writes a file that is there whole or not at all."""
+    part = path.parent / f".{path.name}.part"
+    part.write_text(text)
+    part.replace(path)
+
+
+@contextlib.contextmanager
+def claim(workdir: epath.Path, config: Mapping[str, Any]):
+    """Holds a workdir for this config and this process alone.
+
+    ValueError where it holds a run of another identity, naming the keys that differ,
+    or where another process is at work in it.
+    """
+    _check_identity(workdir, config)
+    workdir.mkdir(parents=True, exist_ok=True)
+    with _lock(workdir):
+        yield
+
+
+def record_config(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+    """Gives the workdir its identity, once everything that the config names is there."""
+    path = workdir / "config.json"
+    if not path.exists():
+        write_text(path, json.dumps(jc.plain(config), indent=1) + "\n")
+
+
+def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+    path = workdir / "config.json"
+    if not path.exists():
+        if workdir.exists() and any(not _ours(p.name) for p in workdir.iterdir()):
+            raise ValueError(
+                f"workdir: {workdir} holds files but no run (no config.json); name "
+                "another --workdir"
+            )
+        return
+    try:
+        held = json.loads(path.read_text())
+    except ValueError:
+        raise ValueError(
+            f"workdir: {path} is not JSON; restore it or name another --workdir"
+        ) from None
+    differing = jc.differing(held, config)
+    if differing:
+        raise ValueError(
+            f"workdir: {workdir} holds another config (held != asked): "
+            f"{'; '.join(differing)}; name another --workdir"
+        )
+
+
+def _ours(name: str) -> bool:
+    return name.startswith(".") or name in ("lock", "log.txt")
+
+
+@contextlib.contextmanager
+def _lock(workdir: epath.Path):
+    if "://" in os.fspath(workdir):
+        yield  # Object stores know no locks.
+        return
+    with pathlib.Path(workdir / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"workdir: another process is at work in {workdir}; wait for it or "
+                "stop it"
+            ) from None
+        yield
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers may depend on beside the config."""
+    device = jax.devices()[0]
+    return {
+        "code": {"version": jbias.__version__, "commit": _commit()},
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "device": {
+            "platform": device.platform,
+            "kind": device.device_kind,
+            "count": jax.device_count(),
+            "cores": len(os.sched_getaffinity(0)),
+        },
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the code's checkout, with "+" where it has changes of its own."""
+    root = pathlib.Path(__file__).parent.parent
+    git = ["git", "-C", str(root)]
+    try:
+        options = {"capture_output": True, "text": True, "check": True, "timeout": 10}
+        head = subprocess.run([*git, "rev-parse", "HEAD"], **options).stdout.strip()
+        changes = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no", "--", "jbias"],
+            **options,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + "+" * bool(changes)
+
+
+def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """Stores where the numbers come from; a later start of the run is appended.
+
+    Returns what differs between this start and the first, as `key: one != other`.
+    """
+    path = workdir / "provenance.json"
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    facts = {**facts, **environment()}
+    if not path.exists():
+        facts = {"started": now, **facts, "resumed": []}
+        write_text(path, json.dumps(facts, indent=1))
+        return []
+    first = json.loads(path.read_text())
+    facts = json.loads(json.dumps(facts))
+    differing = jc.differing({k: first.get(k) for k in facts}, facts)
+    first["resumed"].append({"at": now, "differing": differing})
+    write_text(path, json.dumps(first, indent=1))
+    return differing

@@ -1,0 +1,77 @@
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import feed, seeds
+from jbias.evals import predict
+
+
+class Linear(nn.Module):
+    @nn.compact
+    def __call__(self, image, key=None, *, train=False):
+        assert not train
+        return nn.Dense(5)(image.reshape(len(image), -1))
+
+
+@pytest.fixture(scope="module")
+def setting():
+    images = np.random.default_rng(0).integers(0, 256, (23, 4, 4, 3), np.uint8)
+    net = Linear()
+    variables = [
+        net.init(jax.random.key(seed), jnp.zeros((1, 4, 4, 3))) for seed in (0, 1)
+    ]
+    return net, tuple(variables), images
+
+
+def decide(setting, batch, matrix=None, strategy="unrolled"):
+    net, variables, images = setting
+    return predict.predict(
+        seeds.over(predict.decider(net), strategy),
+        variables,
+        images,
+        matrix,
+        batches=feed.padded(len(images), batch),
+        put=jnp.asarray,
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 7, 23, 64])
+def test_each_image_is_decided_once_whatever_the_batch(setting, batch):
+    net, variables, images = setting
+    for one, decided in zip(variables, decide(setting, batch)):
+        expected = np.argmax(net.apply(one, images / np.float32(255)), axis=-1)
+        np.testing.assert_array_equal(decided, expected)
+
+
+def test_classes_are_means_of_probabilities_and_empty_ones_never_win(setting):
+    net, variables, images = setting
+    matrix = np.zeros((5, 4), np.float32)
+    matrix[[0, 1], 0] = 1 / 2
+    matrix[2, 1] = 1
+    matrix[[3, 4], 3] = 1 / 2
+    p = jax.nn.softmax(net.apply(variables[0], images / np.float32(255)))
+    p = np.asarray(p)
+    expected = [
+        int(np.argmax([row[:2].mean(), row[2], -1, row[3:].mean()])) for row in p
+    ]
+    decided, _ = decide(setting, 8, matrix)
+    np.testing.assert_array_equal(decided, expected)
+    assert 2 not in decided
+
+
+def test_halting_gives_nothing(setting):
+    net, variables, images = setting
+    asked = []
+    decided = predict.predict(
+        seeds.over(predict.decider(net), "looped"),
+        variables,
+        images,
+        None,
+        batches=feed.padded(len(images), 4),
+        put=jnp.asarray,
+        halt=lambda: asked.append(1) or len(asked) > 2,
+    )
+    assert decided is None
+    assert len(asked) == 3

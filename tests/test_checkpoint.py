@@ -1,0 +1,151 @@
+"""Saving, retention by validation, and falling back from damage."""
+
+import errno
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import checkpoint, step
+
+
+def states(value: float) -> tuple:
+    """Two seeds' states with all kinds of leaves in them."""
+    return tuple(
+        step.State(
+            jnp.asarray(int(value), jnp.int32),
+            {"net": {"w": jax.random.normal(jax.random.key(seed), (64, 64)) * value}},
+            {"net": {"mean": jnp.full(3, value)}},
+            ({"m": jnp.ones(2, jnp.bfloat16)}, ()),
+        )
+        for seed in (0, 1)
+    )
+
+
+def template(info):
+    del info
+    return jax.eval_shape(lambda: states(0.0))
+
+
+def fill(directory, valid: dict[int, dict | None], keep: int = 2) -> None:
+    manager = checkpoint.open(directory, keep=keep)
+    for at, accuracies in valid.items():
+        checkpoint.save(manager, at, states(float(at)), {"step": at}, accuracies)
+    checkpoint.finish(manager)
+
+
+def kept(directory) -> list[int]:
+    return sorted(int(p.name) for p in directory.iterdir() if p.name.isdigit())
+
+
+def latest(directory, say=lambda line: None):
+    manager = checkpoint.open(directory)
+    found = checkpoint.restore(manager, template, say)
+    checkpoint.finish(manager)
+    return found
+
+
+def assert_equal(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+
+
+def test_what_was_saved_comes_back_to_the_bit(tmp_path):
+    fill(tmp_path / "c", {1: None, 2: None})
+    found, info = latest(tmp_path / "c")
+    assert info == {"step": 2}
+    assert_equal(found, states(2.0))
+
+
+def test_nothing_saved_is_nothing_restored(tmp_path):
+    assert latest(tmp_path / "c") is None
+
+
+def test_latest_and_each_seeds_first_best_are_kept(tmp_path):
+    valid = {
+        1: {"0": 0.5, "1": 0.9},
+        2: {"0": 0.8, "1": 0.9},  # Seed 1 equals its best: the first stays.
+        3: None,
+        4: {"0": 0.8, "1": 0.1},
+        5: {"0": 0.7, "1": 0.2},
+        6: None,
+    }
+    fill(tmp_path / "c", valid)
+    assert kept(tmp_path / "c") == [1, 2, 5, 6]
+
+
+def test_retention_remembers_over_a_restart(tmp_path):
+    fill(tmp_path / "c", {1: {"0": 0.9}, 2: {"0": 0.5}})
+    fill(tmp_path / "c", {3: {"0": 0.6}, 4: {"0": 0.7}, 5: {"0": 0.8}})
+    assert kept(tmp_path / "c") == [1, 4, 5]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "info"])
+def test_damage_falls_back_to_the_step_before_and_says_so(tmp_path, damage):
+    fill(tmp_path / "c", {1: None, 2: None})
+    files = (tmp_path / "c" / "2").rglob("*")
+    largest = max((p for p in files if p.is_file()), key=lambda p: p.stat().st_size)
+    if damage == "remove":
+        largest.unlink()
+    elif damage == "info":
+        (info,) = (tmp_path / "c" / "2" / "info").rglob("metadata")
+        info.write_text(info.read_text().replace("2", "3", 1))
+    else:
+        content = bytearray(largest.read_bytes())
+        content[len(content) // 2] ^= 1
+        largest.write_bytes(content if damage == "flip" else content[:-100])
+    said = []
+    found, info = latest(tmp_path / "c", said.append)
+    assert info == {"step": 1}
+    assert_equal(found, states(1.0))
+    assert len(said) == 1
+    assert "step 2 is damaged" in said[0]
+    assert (tmp_path / "damaged" / "2").is_dir()
+    fill(tmp_path / "c", {2: None})  # Its place is free again.
+    assert latest(tmp_path / "c")[1] == {"step": 2}
+
+
+def test_another_models_checkpoint_is_refused_and_left_alone(tmp_path):
+    fill(tmp_path / "c", {1: None})
+    manager = checkpoint.open(tmp_path / "c")
+
+    def other(info):
+        del info
+        small = jax.eval_shape(lambda: states(0.0))
+        shape = jax.ShapeDtypeStruct((3, 3), jnp.float32)
+        return tuple(s._replace(params={"net": {"v": shape}}) for s in small)
+
+    with pytest.raises(ValueError, match="another model"):
+        checkpoint.restore(manager, other, print)
+    checkpoint.finish(manager)
+    assert kept(tmp_path / "c") == [1]
+
+
+def test_saving_an_older_step_is_our_own_bug(tmp_path):
+    manager = checkpoint.open(tmp_path / "c")
+    checkpoint.save(manager, 2, states(2.0), {})
+    with pytest.raises(AssertionError):
+        checkpoint.save(manager, 1, states(1.0), {})
+    checkpoint.finish(manager)
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
+    fill(tmp_path / "c", {1: None})
+    manager = checkpoint.open(tmp_path / "c")
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(manager, "save", full)
+    with pytest.raises(OSError, match="cannot save step 2 .*No space left") as caught:
+        checkpoint.save(manager, 2, states(2.0), {})
+    assert "\n" not in str(caught.value)
+    checkpoint.finish(manager)
+    assert latest(pathlib.Path(tmp_path / "c"))[1] == {"step": 1}
+
+
+def test_keeping_one_alone_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least 2"):
+        checkpoint.open(tmp_path / "c", keep=1)

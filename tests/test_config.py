@@ -1,0 +1,98 @@
+import ml_collections
+import pytest
+
+from jbias import config as jc
+
+
+def test_argument_takes_the_types_of_the_defaults():
+    arg = jc.parse_arg("seeds=5,model=resnet50,smoke,rate=1e-2", seeds=3, model="a",
+                       smoke=False, rate=0.1)  # fmt: skip
+    assert (arg.seeds, arg.model, arg.smoke, arg.rate) == (5, "resnet50", True, 0.01)
+
+
+@pytest.mark.parametrize("text", ["", None])
+def test_no_argument_leaves_the_defaults(text):
+    assert jc.parse_arg(text, seeds=3).seeds == 3
+
+
+def test_unknown_argument_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match="unknown 'seed'; did you mean 'seeds'"):
+        jc.parse_arg("seed=3", seeds=3, model="resnet18")
+
+
+@pytest.mark.parametrize("text", ["seeds=three", "seeds", "smoke=maybe"])
+def test_value_of_another_type_is_refused(text):
+    with pytest.raises(ValueError, match="must be a"):
+        jc.parse_arg(text, seeds=3, smoke=False)
+
+
+@pytest.mark.parametrize(
+    ("duration", "expected"),
+    [
+        ("500 steps", 500),
+        ("1 step", 1),
+        ("1 epoch", 64),
+        ("2.5 epochs", 160),
+        ("10 %", 32),
+        ("50percent", 160),
+        ("0.001 epochs", 1),
+    ],
+)
+def test_durations_are_steps(duration, expected):
+    assert jc.steps(duration, steps_per_epoch=64, total=320) == expected
+
+
+@pytest.mark.parametrize("duration", ["", "5", "five epochs", "1 day", "-1 steps", 3])
+def test_other_durations_are_refused(duration):
+    with pytest.raises(ValueError, match="duration: must be"):
+        jc.steps(duration, steps_per_epoch=64, total=320)
+
+
+def config(**more) -> ml_collections.ConfigDict:
+    entries = {
+        "algo": {"name": "erm"},
+        "train": {"data": "shapes"},
+        "seeds": (0, 1),
+        "run": {"workers": 1},
+    }
+    return ml_collections.ConfigDict({**entries, **more})
+
+
+def test_identity_is_all_but_run():
+    assert jc.digest(config()) == jc.digest(config(run={"workers": 8}))
+    assert jc.digest(config()) != jc.digest(config(seeds=(0, 2)))
+
+
+def test_identity_survives_json():
+    """What config.json holds is the same run as the config it came from."""
+    assert jc.digest(jc.plain(config())) == jc.digest(config())
+    assert jc.differing(jc.plain(config()), config()) == []
+
+
+def test_differing_names_the_keys():
+    other = config(seeds=(0, 1, 2), algo={"name": "erm", "p": 0.1})
+    assert jc.differing(config(), other) == [
+        "algo.p: 'absent' != 0.1",
+        "seeds: [0, 1] != [0, 1, 2]",
+    ]
+
+
+def test_run_name_holds_algorithm_data_and_digest():
+    name = jc.run_name(config())
+    assert name == f"erm-shapes-{jc.digest(config())}"
+
+
+def test_run_name_of_a_users_own_algorithm_is_a_file_name():
+    own = config(algo={"name": "some/where/mine.py:make"})
+    assert jc.run_name(own).startswith("mine-shapes-")
+
+
+def test_stages_inherit_what_they_do_not_name():
+    parts = jc.stages({"algo": 1, "epochs": 5, "stages": [{}, {"epochs": 2}]})
+    assert [part["epochs"] for part in parts] == [5, 2]
+    assert [part["algo"] for part in parts] == [1, 1]
+
+
+def test_stage_with_an_unknown_key_is_refused():
+    with pytest.raises(ValueError, match=r"stages\[0\]: unknown key 'epoch'"):
+        jc.stages({"stages": [{"epoch": 2}]})

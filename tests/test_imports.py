@@ -1,0 +1,110 @@
+"""The import rules between rooms: who may know whom."""
+
+import ast
+import pathlib
+
+import pytest
+
+import jbias
+
+ROOT = pathlib.Path(jbias.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+ENTRIES = {"main", "evaluate", "prepare", "study"}
+EVERYTHING = {"*"}
+ROOMS = {
+    "models": set(),
+    "data": set(),
+    "augment": set(),
+    "stats": set(),
+    "results": set(),
+    "algos": {"models", "augment"},
+    "evals": {"models", "data", "augment", "stats"},
+    "report": {"results", "stats", "evals"},
+    "step": {"algos"},
+    "feed": {"data"},
+    "train": EVERYTHING,
+    "build": EVERYTHING,
+    **dict.fromkeys(ENTRIES, EVERYTHING),
+}
+# Neither rooms nor entries: they know each other, and no room.
+CORE = {
+    "config",
+    "seeds",
+    "mesh",
+    "optim",
+    "checkpoint",
+    "watch",
+    "console",
+    "workdir",
+    "step",
+    "feed",
+}
+WITHOUT_JAX = {"data", "results", "stats", "report"}
+LAZY = {"grain", "tensorflow_datasets"}
+
+
+def room(path: pathlib.Path) -> str:
+    """The folder or file right below the package that a file belongs to."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST, *, top: bool = False) -> set[str]:
+    """Dotted names of all imported modules, or of those at a file's top level."""
+    nodes = ast.iter_child_nodes(tree) if top else ast.walk(tree)
+    names = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def rooms_of(names: set[str]) -> set[str]:
+    """The parts of jbias that the names lie in."""
+    known = {room(path) for path in FILES}
+    parts = {name.split(".")[1] for name in names if name.startswith("jbias.")}
+    return parts & known
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_follow_the_way_of_the_data(path):
+    here = room(path)
+    if here == "__init__":
+        assert not rooms_of(imports(ast.parse(path.read_text())))
+        return
+    names = imports(ast.parse(path.read_text()))
+    allowed = ROOMS.get(here, set())
+    if allowed is EVERYTHING:
+        assert not rooms_of(names) & ENTRIES - {here}
+        return
+    allowed = allowed | {here} | (CORE if here in CORE else set())
+    assert rooms_of(names) <= allowed
+    assert here in ROOMS or here in CORE, f"{here} is no known room"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_rooms_of_data_and_numbers_know_no_jax(path):
+    if room(path) not in WITHOUT_JAX:
+        return
+    names = {name.split(".")[0] for name in imports(ast.parse(path.read_text()))}
+    assert not names & {"jax", "flax", "optax", "orbax"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_heavy_readers_are_imported_where_used(path):
+    names = imports(ast.parse(path.read_text()), top=True)
+    assert not {name.split(".")[0] for name in names} & LAZY
+
+
+def test_report_starts_without_jax():
+    """What `report` imports, directly or through others, holds no jax."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, jbias.report.__main__, jbias.evals; sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
