@@ -1,0 +1,116 @@
+"""A folder of images by class, as ImageNet is laid out: <root>/<split>/<class>/*.jpg.
+
+A split is a folder, or a part of every class in it: "train[:90%]" and "train[90%:]"
+are disjoint and together "train". Which file falls where depends on its name alone.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from jbias.data import labels, listing, sources, spec, transforms
+
+CITE = "a folder of the user's own: cite its authors"
+LICENCE = "that of the images"
+ABOUT = "any images by class: <root>/<split>/<class>/*.{jpg,png,...}"
+
+
+def make(
+    split: str,
+    *,
+    root: str,
+    size: int = 224,
+    resize: int | None = None,
+    crop: bool = True,
+    space: str = "names",
+    ignore: Sequence[str] = (),
+) -> sources.FileSource:
+    """Lists <root>/<split>/<class>/**; labels follow the sorted class names.
+
+    `resize` and `crop` are those of transforms.preprocess. `space` says what the class
+    names are: "names" of their own, WordNet ids ("wnid"), or Geirhos' 16 ("entry16").
+    `ignore` has patterns of files that are no images and may be passed over.
+    """
+    name = f"{os.path.basename(os.path.abspath(root))}/{split}"
+    where = f"data.folder {name}"
+    path, part = find(where, root, split)
+    classes = listing.class_folders(where, path)
+    _check_space(where, classes, space)
+    return build(
+        where,
+        part,
+        folder=path,
+        files=listing.scan(where, path, {c: c for c in classes}, ignore),
+        name=name,
+        classes=classes,
+        space=space,
+        transform=transforms.preprocess(size, resize, crop),
+        cite=CITE,
+    )
+
+
+def find(
+    where: str, root: str, split: str, spellings: Sequence[str] = ()
+) -> tuple[str, listing.Split]:
+    """Finds the folder of a split: its name, or the first of `spellings` there is."""
+    part = listing.parse_split(where, split)
+    root = listing.existing(where, os.path.expanduser(root), "root")
+    paths = [os.path.join(root, one) for one in (part.base, *spellings)]
+    path = next(filter(os.path.isdir, paths), paths[0])
+    return listing.existing(where, path, f"split {part.base!r}"), part
+
+
+def build(
+    where: str,
+    part: listing.Split,
+    *,
+    folder: str,
+    files: listing.Files,
+    classes: tuple[str, ...],
+    extra: Mapping[str, Int[np.ndarray, "n"]] | None = None,
+    published: int | None = None,
+    measures: tuple[str, ...] = ("accuracy",),
+    **attributes,
+) -> sources.FileSource:
+    """Makes a source of a part of the listed files.
+
+    `extra` has further columns of all files. A whole set of another size than
+    `published` is used as it is, and the source's note says so.
+    """
+    index = listing.part(where, files, classes, part)
+    chosen = files.take(index)
+    columns = {"label": chosen.labels}
+    columns |= {name: column[index] for name, column in (extra or {}).items()}
+    n, note = len(files.names), ""
+    if published not in (None, n):
+        note = f"{n:,} images on disk, the published set has {published:,}"
+    return sources.FileSource(
+        root=folder,
+        files=chosen.names,
+        classes=classes,
+        columns=columns,
+        measures=measures,
+        fingerprint=listing.digest(chosen, classes),
+        note=note,
+        **attributes,
+    )
+
+
+def _check_space(where: str, classes: Sequence[str], space: str) -> None:
+    if space not in spec.SPACES:
+        raise ValueError(
+            f"{where}: space must be one of {', '.join(spec.SPACES)}, got {space!r}"
+        )
+    if space == "entry16":
+        wrong = [name for name in classes if name not in labels.geirhos16()]
+    else:
+        wnid = re.compile(r"n\d{8}" if space == "wnid" else r".*")
+        wrong = [name for name in classes if not wnid.fullmatch(name)]
+    if wrong:
+        raise ValueError(
+            f"{where}: class folders must be of space {space!r}, got {wrong[0]!r};"
+            " leave out space where classes have names of their own"
+        )

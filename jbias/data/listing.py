@@ -1,0 +1,244 @@
+"""What lies in an image folder: class folders, their files, parts of them, a digest."""
+
+import difflib
+import fnmatch
+import fractions
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from jbias.data import spec
+
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+JUNK = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")  # And names with a dot first.
+
+_PERCENT = r"(?:(\d+(?:\.\d+)?)%)?"
+_PART = re.compile(rf"(?P<base>[^\[\]]+)(?:\[{_PERCENT}:{_PERCENT}\])?")
+
+
+class Files(NamedTuple):
+    """Images of one folder, sorted by class, then by name."""
+
+    names: tuple[str, ...]  # Relative to that folder, with slashes.
+    lengths: Int[np.ndarray, "n"]  # In bytes.
+    labels: Int[np.ndarray, "n"]
+
+    def take(self, index: Int[np.ndarray, "m"]) -> "Files":
+        """Selects files, in the order of `index`."""
+        names = tuple(self.names[i] for i in index)
+        return Files(names, self.lengths[index], self.labels[index])
+
+
+class Split(NamedTuple):
+    """A folder and the part of every class that is wanted, in percent."""
+
+    base: str
+    start: fractions.Fraction
+    stop: fractions.Fraction
+
+
+def parse_split(where: str, split: str) -> Split:
+    """Reads "photo", "photo[:90%]", "photo[90%:]" or "photo[10%:90%]"."""
+    match = _PART.fullmatch(split)
+    start, stop = (match[2] or "0", match[3] or "100") if match else ("0", "0")
+    part = fractions.Fraction(start), fractions.Fraction(stop)
+    if not match or not 0 <= part[0] < part[1] <= 100:
+        raise ValueError(
+            f"{where}: split must read 'name' or 'name[10%:90%]' with rising percents"
+            f" up to 100, got {split!r}"
+        )
+    return Split(match["base"], *part)
+
+
+def existing(where: str, path: str, what: str) -> str:
+    """Returns `path` if it is a folder, else says what lies nearest to it."""
+    if os.path.isdir(path):
+        return path
+    if re.match(r"[a-z0-9]+://", path):
+        raise ValueError(
+            f"{where}: {what} must be on a local or mounted disk, got {path!r}; copy it"
+            " or mount the bucket"
+        )
+    if os.path.exists(path):
+        raise ValueError(
+            f"{where}: {what} must be a folder, got the file {path!r}; unpack it"
+        )
+    parent, name = os.path.split(os.path.abspath(path))
+    while not os.path.isdir(parent):
+        parent, name = os.path.split(parent)
+    known = [entry.name for entry in _entries(parent) if entry.is_dir()]
+    inner = [one for one in known if os.path.isdir(os.path.join(parent, one, name))]
+    if inner:
+        hint = f"did you mean {os.path.join(parent, inner[0], name)!r}?"
+    else:
+        hint = spec.did_you_mean(name, known) if known else "which has no folders"
+    raise ValueError(
+        f"{where}: {what} must be an existing folder, got {path!r}; no {name!r} in"
+        f" {parent!r}, {hint}"
+    )
+
+
+def class_folders(where: str, folder: str) -> tuple[str, ...]:
+    """Names the class folders of a split, sorted; images beside them are refused."""
+    entries = _entries(folder)
+    classes = tuple(entry.name for entry in entries if entry.is_dir())
+    stray = [e.name for e in entries if not e.is_dir() and is_image(e.name)]
+    if stray:
+        raise ValueError(
+            f"{where}: images must lie in class folders, got {len(stray)} directly in"
+            f" {folder!r}, first {stray[0]!r}; move them into {folder!r}/<class>/"
+        )
+    if not classes:
+        raise ValueError(
+            f"{where}: a split must have a folder for each class, got none in"
+            f" {folder!r}; the layout is <root>/<split>/<class>/*.jpg"
+        )
+    return classes
+
+
+def scan(
+    where: str,
+    folder: str,
+    classes: Mapping[str, str],
+    ignore: Sequence[str] = (),
+) -> Files:
+    """Lists the images below the folder of each class, given as {class: subfolder}.
+
+    Hidden files and what systems leave behind (Thumbs.db, __MACOSX) are passed over;
+    any other file that is no image is refused unless a pattern of `ignore` matches
+    its name, and so is a class without images.
+    """
+    found, strange, empty = [], [], []
+    for label, (name, below) in enumerate(classes.items()):
+        n = len(found)
+        for relative, length in _walk(folder, below, ()):
+            if is_image(relative):
+                found.append((relative, length, label))
+            elif not any(fnmatch.fnmatch(relative, pattern) for pattern in ignore):
+                strange.append(relative)
+        if len(found) == n:
+            empty.append(name)
+    if strange:
+        raise ValueError(
+            f"{where}: class folders must hold images ({' '.join(IMAGES)}) only, got"
+            f" {len(strange)} other files in {folder!r}, first {strange[0]!r}; move them"
+            " away or name them in ignore=('*.txt',)"
+        )
+    if empty:
+        raise ValueError(
+            f"{where}: every class must have images, got none for {len(empty)} of"
+            f" {len(classes)} in {folder!r}, first {empty[0]!r}; fill or remove it"
+        )
+    names, lengths, labels = zip(*found, strict=True)
+    return Files(names, np.array(lengths, np.int64), np.array(labels, np.int32))
+
+
+def part(
+    where: str, files: Files, classes: Sequence[str], split: Split
+) -> Int[np.ndarray, "m"]:
+    """Indices of a part of every class, a pure function of the file names.
+
+    Inside a class, files are ordered by a hash of their names and cut at the nearest
+    whole number, but so that neither side of a cut is empty where two files exist.
+    Parts that meet in a percentage are disjoint and together whole.
+    """
+    if (split.start, split.stop) == (0, 100):
+        return np.arange(len(files.names))
+    keys = np.array([_hash(name) for name in files.names], np.uint64)
+    chosen = []
+    for label, name in enumerate(classes):
+        (members,) = np.nonzero(files.labels == label)
+        members = members[np.argsort(keys[members], kind="stable")]
+        start, stop = (_cut(len(members), at) for at in split[1:])
+        if start == stop:
+            raise ValueError(
+                f"{where}: every class must have images in the part"
+                f" {float(split.start):g}% to {float(split.stop):g}%, class {name!r}"
+                f" has {len(members)} in all and none there; take a wider part"
+            )
+        chosen.append(members[start:stop])
+    return np.sort(np.concatenate(chosen))
+
+
+def digest(files: Files, classes: Sequence[str]) -> str:
+    """SHA-256 over the names, byte lengths and classes of all files."""
+    total = hashlib.sha256()
+    for name, length, label in zip(*files, strict=True):
+        total.update(f"{_plain(name)}\t{length}\t{classes[label]}\n".encode())
+    return total.hexdigest()
+
+
+def is_image(name: str) -> bool:
+    """Tells by the ending, upper or lower case."""
+    return name.lower().endswith(IMAGES)
+
+
+def match_classes(where: str, got: Sequence[str], expected: Sequence[str]) -> None:
+    """Refuses class folders other than those that the data set is known to have."""
+    for name in got:
+        if name not in expected:
+            raise ValueError(
+                f"{where}: class folders must be the {len(expected)} published, got"
+                f" {name!r}; {spec.did_you_mean(name, expected)}"
+            )
+    missing = sorted(set(expected) - set(got))
+    if missing:
+        near = difflib.get_close_matches(missing[0], got, n=1)
+        raise ValueError(
+            f"{where}: all {len(expected)} class folders must exist, {len(missing)} are"
+            f" missing, first {missing[0]!r}{f', near {near[0]!r}' if near else ''};"
+            " unpack the archive again"
+        )
+
+
+def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Relative names and byte lengths of all files under folder/below, sorted."""
+    path = os.path.join(folder, below)
+    real = os.path.realpath(path)
+    if real in above:
+        raise ValueError(
+            f"data: folders must not contain themselves, got link {path!r}"
+        )
+    found = []
+    for entry in _entries(path) if os.path.isdir(path) else ():
+        relative = f"{below}/{entry.name}"
+        if entry.is_dir():
+            found += _walk(folder, relative, (*above, real))
+        else:
+            found.append((relative, _length(entry)))
+    return found
+
+
+def _length(entry: os.DirEntry) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:  # A dangling link: decoding names it, as damaged.
+        return -1
+
+
+def _entries(folder: str) -> list[os.DirEntry]:
+    with os.scandir(folder) as entries:
+        kept = [e for e in entries if e.name[0] != "." and e.name.lower() not in JUNK]
+    return sorted(kept, key=lambda entry: _plain(entry.name))
+
+
+def _cut(n: int, percent: fractions.Fraction) -> int:
+    if percent in (0, 100):
+        return n * int(percent) // 100
+    nearest = int(n * percent / 100 + fractions.Fraction(1, 2))
+    return min(max(nearest, 1), n - 1) if n > 1 else nearest
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(_plain(name).encode()).digest()[:8])
+
+
+def _plain(name: str) -> str:
+    # Some file systems store accents decomposed: one name must give one hash.
+    return unicodedata.normalize("NFC", name)

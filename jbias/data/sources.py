@@ -1,0 +1,117 @@
+"""Random-access sources: images in memory, and files decoded on demand."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from jbias.data import spec, transforms
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Images that are in memory."""
+
+    images: UInt8[np.ndarray, "n size size 3"]
+    name: str
+    classes: tuple[str, ...]
+    space: str
+    columns: Mapping[str, Int[np.ndarray, "n"]]
+    measures: tuple[str, ...]
+    preprocessing: str
+    fingerprint: str
+    cite: str
+    note: str = ""
+
+    def __post_init__(self):
+        shape = self.images.shape
+        square = len(shape) == 4 and shape[1] == shape[2] and shape[3] == 3
+        if self.images.dtype != np.uint8 or not square:
+            raise ValueError(
+                f"{self.name}: images must be uint8 (n, size, size, 3), got"
+                f" {self.images.dtype} {shape}"
+            )
+        _check(self)
+
+    @property
+    def size(self) -> int:
+        return self.images.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"image": self.images[index], **_row(self.columns, index)}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FileSource:
+    """Image files under one folder, decoded when asked for."""
+
+    root: str
+    files: tuple[str, ...]  # Relative to root, with slashes.
+    transform: transforms.Preprocess
+    name: str
+    classes: tuple[str, ...]
+    space: str
+    columns: Mapping[str, Int[np.ndarray, "n"]]
+    measures: tuple[str, ...]
+    fingerprint: str
+    cite: str
+    note: str = ""
+
+    def __post_init__(self):
+        _check(self)
+
+    @property
+    def size(self) -> int:
+        return self.transform.size
+
+    @property
+    def preprocessing(self) -> str:
+        return self.transform.words
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        path = os.path.join(self.root, self.files[index])
+        return {
+            "image": transforms.read(path, self.transform),
+            **_row(self.columns, index),
+        }
+
+
+def _row(columns: Mapping[str, np.ndarray], index: int) -> dict[str, int]:
+    return {name: column[index].item() for name, column in columns.items()}
+
+
+def _check(source: spec.Source) -> None:
+    """Holds every source to what the rest of the package relies on."""
+    where, n, k = source.name, len(source), len(source.classes)
+    if source.space not in spec.SPACES:
+        raise ValueError(
+            f"{where}: space must be one of {spec.SPACES}, got {source.space!r}"
+        )
+    if len(set(source.classes)) != k:
+        raise ValueError(f"{where}: class names must differ, got {source.classes}")
+    if "label" not in source.columns:
+        raise ValueError(f"{where}: columns must have 'label', got {[*source.columns]}")
+    for name, column in source.columns.items():
+        if column.shape != (n,) or column.dtype != np.int32:
+            raise ValueError(
+                f"{where}: column {name!r} must be int32 ({n},), got {column.dtype}"
+                f" {column.shape}"
+            )
+        if (
+            name in ("label", "texture")
+            and n
+            and not 0 <= column.min() <= column.max() < k
+        ):
+            raise ValueError(
+                f"{where}: column {name!r} must be class ids below {k}, got"
+                f" {column.min()} to {column.max()}"
+            )

@@ -1,0 +1,63 @@
+"""What a data set is: a row of DATASETS, and the random-access source that it makes."""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int
+
+# Label spaces. Classes of one space are compared by name; labels.py knows the rest.
+SPACES = ("names", "wnid", "entry16")
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Random access to the labelled images of one split.
+
+    Element i is {"image": uint8 (size, size, 3), "label": int, and one int for each
+    further column}. Raises ValueError naming the file where an image is unreadable.
+    """
+
+    name: str  # "pacs/sketch"
+    classes: tuple[str, ...]  # Label id -> class name.
+    space: str  # One of SPACES.
+    columns: Mapping[str, Int[np.ndarray, "n"]]  # Known without decoding; has "label".
+    measures: tuple[str, ...]  # Names in jbias.evals.MEASURES.
+    preprocessing: str  # In words, for tables.
+    fingerprint: str  # Hex digest of what the source holds.
+    cite: str
+    note: str  # What a reader must know, such as a count unlike the published; or "".
+
+    @property
+    def size(self) -> int:
+        """Height and width of every image, in pixels."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """One data set: how to make a source of one split, and whom to cite."""
+
+    make: Callable[..., Source]  # make(split, *, size, **options)
+    splits: tuple[str, ...]  # The known ones; () where any folder name may be one.
+    cite: str
+    licence: str
+    about: str  # One line: what, how many, which layout.
+
+
+def did_you_mean(got: str, known: Collection[str]) -> str:
+    """Says which known name is nearest to `got`, and lists all if they are few."""
+    near = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
+    if not near:
+        by_lower = {name.lower(): name for name in known}
+        near = difflib.get_close_matches(got.lower(), by_lower, n=1, cutoff=0.5)
+        near = [by_lower[name] for name in near]
+    hint = f"did you mean {near[0]!r}?" if near else ""
+    if 0 < len(known) <= 20:
+        hint = f"{hint} known: {', '.join(sorted(known))}".strip()
+    return hint or f"none of the {len(known)} known names is near"

@@ -1,0 +1,39 @@
+"""Real data for tests: found through JBIAS_TEST_DATA, unpacked once a session."""
+
+import functools
+import os
+import pathlib
+import tarfile
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def test_data() -> pathlib.Path:
+    """The folder of archives; skips where there is none."""
+    default = pathlib.Path(__file__).parents[1] / ".." / "shared" / "data"
+    path = pathlib.Path(os.environ.get("JBIAS_TEST_DATA", default)).resolve()
+    if not path.is_dir():
+        pytest.skip(f"needs real data: JBIAS_TEST_DATA={path} is no folder")
+    return path
+
+
+@pytest.fixture(scope="session")
+def unpacked(test_data, tmp_path_factory):
+    """unpacked("pacs64", "pacs64/photo") is a folder with those members of the archive.
+
+    Unpacked once a session for the same arguments; without members, the whole.
+    """
+
+    @functools.cache
+    def unpack(archive: str, *starts: str) -> pathlib.Path:
+        path = test_data / f"{archive}.tar.gz"
+        if not path.is_file():
+            pytest.skip(f"needs real data: {path.name} in JBIAS_TEST_DATA={test_data}")
+        target = tmp_path_factory.mktemp(archive)
+        with tarfile.open(path) as tar:
+            members = [m for m in tar if m.name.startswith(starts or "")]
+            tar.extractall(target, members, filter="data")
+        return target
+
+    return unpack

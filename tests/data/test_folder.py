@@ -1,0 +1,241 @@
+"""Folders by class: what is listed, parts of splits, and what is refused."""
+
+import itertools
+import pathlib
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from jbias.data import folder, listing, spec
+
+COUNTS = {"photo/dog": 40, "photo/cat": 23, "photo/ant": 2}
+PARTS = ["photo[:90%]", "photo[90%:]"]
+
+
+def test_lists_classes_sorted_and_decodes(tree):
+    source = folder.make("photo", root=str(tree(COUNTS)), size=8)
+    assert isinstance(source, spec.Source)
+    assert source.classes == ("ant", "cat", "dog")
+    assert np.bincount(source.columns["label"]).tolist() == [2, 23, 40]
+    assert source[2]["image"].shape == (8, 8, 3)
+    assert source[2]["image"].dtype == np.uint8
+    assert source[2]["label"] == 1
+    assert source.files[2] == "cat/000.png"
+    assert source.name.endswith("/photo")
+
+
+def test_nested_folders_and_upper_case_endings_count(tree, image):
+    root = tree({"photo/dog": 1, "photo/cat": 1})
+    image(root / "photo/dog/more/deep/X.JPEG")
+    image(root / "photo/dog/Y.PnG")
+    source = folder.make("photo", root=str(root), size=8)
+    assert source.files == (
+        "cat/000.png",
+        "dog/000.png",
+        "dog/Y.PnG",
+        "dog/more/deep/X.JPEG",
+    )
+
+
+@pytest.mark.parametrize("cuts", [[90], [50], [1], [99.5], [20, 70], [30, 40, 60]])
+def test_parts_are_disjoint_and_whole(tree, cuts):
+    root = str(tree({"photo/dog": 40, "photo/cat": 23, "photo/ant": 11}))
+    whole = folder.make("photo", root=root, size=8)
+    edges = ["", *(f"{cut}%" for cut in cuts), ""]
+    parts = [
+        folder.make(f"photo[{a}:{b}]", root=root, size=8)
+        for a, b in itertools.pairwise(edges)
+    ]
+    assert sorted(itertools.chain(*(part.files for part in parts))) == sorted(
+        whole.files
+    )
+    for part in parts:
+        for name, label in zip(part.files, part.columns["label"], strict=True):
+            assert name.startswith(part.classes[label] + "/")
+
+
+def test_parts_are_stratified(tree):
+    root = str(tree(COUNTS))
+    counts = [
+        np.bincount(folder.make(part, root=root).columns["label"]).tolist()
+        for part in PARTS
+    ]
+    assert counts == [[1, 21, 36], [1, 2, 4]]  # 2, 23 and 40 cut at 90 %.
+
+
+def test_parts_depend_on_file_names_alone(tree, tmp_path):
+    root = tree(COUNTS)
+    other = tmp_path / "elsewhere" / "photo"
+    for path in sorted((root / "photo").rglob("*.png"), reverse=True):
+        copy = other / path.relative_to(root / "photo")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    one = folder.make(PARTS[0], root=str(root))
+    two = folder.make(PARTS[0], root=str(other.parent))
+    assert one.files == two.files
+    assert one.fingerprint == two.fingerprint
+    # Frozen: a part that moves between versions makes old runs incomparable.
+    assert [f for f in folder.make(PARTS[1], root=str(root)).files if "cat" in f] == [
+        "cat/007.png",
+        "cat/012.png",
+    ]
+
+
+def test_one_more_file_moves_at_most_one(tree, image):
+    root = tree({"photo/dog": 40})
+    before = set(folder.make(PARTS[1], root=str(root)).files)
+    image(root / "photo/dog/new.png")
+    after = set(folder.make(PARTS[1], root=str(root)).files)
+    assert len(before - after) <= 1
+
+
+def test_fingerprint_sees_names_and_lengths(tree, image):
+    root = tree(COUNTS)
+    prints = {folder.make("photo", root=str(root)).fingerprint}
+    path = root / "photo/dog/000.png"
+    path.write_bytes(path.read_bytes() + b"\0")
+    prints.add(folder.make("photo", root=str(root)).fingerprint)
+    path.rename(root / "photo/dog/0.png")
+    prints.add(folder.make("photo", root=str(root)).fingerprint)
+    prints.add(folder.make(PARTS[0], root=str(root)).fingerprint)
+    assert len(prints) == 4
+
+
+def test_sources_travel_to_other_processes(tree):
+    source = folder.make("photo", root=str(tree(COUNTS)), size=8)
+    copy = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(copy[3]["image"], source[3]["image"])
+
+
+def refused(split="photo", **options) -> str:
+    with pytest.raises(ValueError) as error:
+        folder.make(split, **options)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_missing_root_names_the_nearest(tree):
+    root = tree({"pacs64/photo/dog": 1})
+    message = refused(root=str(root / "pasc64"))
+    assert "root must be an existing folder" in message
+    assert "did you mean 'pacs64'?" in message
+
+
+def test_missing_split_names_the_nearest_and_all(tree):
+    root = tree({"art_painting/dog": 1, "photo/dog": 1})
+    message = refused("art-painting", root=str(root))
+    assert "split 'art-painting'" in message
+    assert "did you mean 'art_painting'? known: art_painting, photo" in message
+
+
+def test_root_one_level_too_high_is_pointed_down(tree):
+    root = tree({"pacs64/photo/dog": 1})
+    message = refused(root=str(root))
+    assert f"did you mean {str(root / 'pacs64' / 'photo')!r}?" in message
+
+
+def test_archive_as_root_is_to_be_unpacked(tmp_path):
+    (tmp_path / "set.tar.gz").touch()
+    message = refused(root=str(tmp_path / "set.tar.gz"))
+    assert "set.tar.gz'; unpack it" in message
+
+
+def test_bucket_as_root_is_to_be_mounted():
+    assert "mount the bucket" in refused(root="gs://bucket/pacs")
+
+
+def test_split_without_classes(tree):
+    message = refused(root=str(tree({"photo": 0})))
+    assert "a folder for each class" in message
+    assert "<root>/<split>/<class>/" in message
+
+
+def test_images_beside_the_classes(tree):
+    message = refused(root=str(tree({"photo/dog": 2, "photo": 3})))
+    assert "got 3 directly in" in message
+    assert "'000.png'; move them" in message
+
+
+def test_empty_class(tree):
+    message = refused(root=str(tree({"photo/dog": 2, "photo/cat": 0, "photo/ant": 0})))
+    assert "none for 2 of 3" in message
+    assert "first 'ant'" in message
+
+
+def test_class_with_junk_only_is_empty(tree):
+    root = tree({"photo/dog": 2, "photo/cat": 0})
+    (root / "photo/cat/.DS_Store").touch()
+    assert "first 'cat'" in refused(root=str(root))
+
+
+def test_junk_is_passed_over_other_files_are_not(tree):
+    root = tree({"photo/dog": 2, "photo/.git": 1, "photo/__MACOSX": 1})
+    for name in (".DS_Store", "Thumbs.db", "._000.png"):
+        (root / "photo/dog" / name).touch()
+    (root / "photo/README.txt").touch()  # No example could lie there.
+    assert len(folder.make("photo", root=str(root))) == 2
+    (root / "photo/dog/list.txt").touch()
+    message = refused(root=str(root))
+    assert "got 1 other files" in message
+    assert "'dog/list.txt'; move them away or name them in ignore" in message
+    assert len(folder.make("photo", root=str(root), ignore=("*.txt",))) == 2
+
+
+def test_folder_in_itself(tree):
+    root = tree({"photo/dog": 2})
+    (root / "photo/dog/loop").symlink_to(root / "photo", target_is_directory=True)
+    assert "must not contain themselves" in refused(root=str(root))
+
+
+def test_linked_folders_are_followed(tree):
+    root = tree({"store/dog": 3, "photo": 0})
+    (root / "photo/dog").symlink_to(root / "store/dog", target_is_directory=True)
+    assert len(folder.make("photo", root=str(root))) == 3
+
+
+@pytest.mark.parametrize(
+    "split",
+    ["photo[90%:10%]", "photo[:0%]", "photo[:101%]", "photo[:90]", "photo[", "", "[:]"],
+)
+def test_bad_splits(tree, split):
+    message = refused(split, root=str(tree(COUNTS)))
+    assert "split must read 'name' or 'name[10%:90%]'" in message
+    assert repr(split) in message
+
+
+def test_part_without_a_class(tree):
+    message = refused(PARTS[1], root=str(tree({"photo/dog": 20, "photo/cat": 1})))
+    assert "class 'cat' has 1 in all and none there" in message
+
+
+def test_whole_by_brackets_is_the_whole(tree):
+    root = str(tree(COUNTS))
+    whole = folder.make("photo", root=root)
+    assert folder.make("photo[:]", root=root).files == whole.files
+    assert folder.make("photo[0%:100%]", root=root).fingerprint == whole.fingerprint
+
+
+def test_spaces(tree):
+    root = tree({"val/n01440764": 1, "val/n01443537": 1, "bad/dog": 1, "edge/dog": 1})
+    assert folder.make("val", root=str(root), space="wnid").space == "wnid"
+    assert folder.make("edge", root=str(root), space="entry16").space == "entry16"
+    assert "of space 'wnid', got 'dog'" in refused("bad", root=str(root), space="wnid")
+    message = refused("val", root=str(root), space="entry16")
+    assert "of space 'entry16', got 'n01440764'" in message
+    assert "space must be one of" in refused("val", root=str(root), space="words")
+
+
+def test_accents_composed_and_decomposed_are_one_name():
+    lengths, labels = np.array([1]), np.array([0], np.int32)
+    composed = listing.Files(("dog/caf\u00e9.png",), lengths, labels)
+    decomposed = listing.Files(("dog/cafe\u0301.png",), lengths, labels)
+    assert listing.digest(composed, ["dog"]) == listing.digest(decomposed, ["dog"])
+
+
+def test_home_is_expanded(tree, monkeypatch):
+    monkeypatch.setenv("HOME", str(tree(COUNTS)))
+    assert len(folder.make("photo", root="~")) == 65
+    assert pathlib.Path(folder.make("photo", root="~").root).is_absolute()

@@ -1,0 +1,56 @@
+"""The table of data sets, and load's refusals by name."""
+
+import inspect
+
+import pytest
+
+from jbias import data
+from jbias.data import spec
+
+
+@pytest.mark.parametrize("name", data.DATASETS)
+def test_every_row_is_whole(name):
+    entry = data.DATASETS[name]
+    parameters = inspect.signature(entry.make).parameters
+    assert next(iter(parameters)) == "split"
+    assert "size" in parameters
+    for text in (entry.cite, entry.licence, entry.about):
+        assert text
+        assert "\n" not in text
+
+
+def test_loads_by_name(tree):
+    source = data.load("folder", "photo", root=str(tree({"photo/dog": 3})), size=8)
+    assert isinstance(source, spec.Source)
+    assert len(source) == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "message"),
+    [
+        (("pcas", "photo"), {}, "got 'pcas'; did you mean 'pacs'? known: folder, "),
+        (
+            ("pacs", "art-painting[:90%]"),
+            {"root": "x"},
+            (
+                "the split of 'pacs' must be a known one, got 'art-painting'; did you mean"
+                " 'art_painting'? known: art_painting, cartoon, photo, sketch"
+            ),
+        ),
+        (("geirhos", "cue_conflict"), {}, "did you mean 'cue-conflict'?"),
+        (("tiny_imagenet", "test"), {}, "known: train, val"),
+        (
+            ("pacs", "photo"),
+            {"root": "x", "sise": 3},
+            "options of 'pacs' must be known ones, got 'sise'; did you mean 'size'?",
+        ),
+        (("pacs", "photo"), {"size": 3}, "must have the option 'root', got ['size']"),
+        (("shapes", "edges"), {}, "did you mean 'edge'?"),
+        (("shapes", "edge"), {"root": "x"}, "options of 'shapes' must be known ones"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(args, options, message):
+    with pytest.raises(ValueError) as error:
+        data.load(*args, **options)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

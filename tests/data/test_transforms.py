@@ -1,0 +1,157 @@
+"""Preprocessing equals torchvision's on Pillow images; damage is never passed over."""
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile
+
+from jbias.data import transforms
+
+
+def reference(image, short, size):
+    """Resize(short) and CenterCrop(size) as torchvision does them, one step a line."""
+    width, height = image.size
+    if width <= height:
+        new_width, new_height = short, int(short * height / width)
+    else:
+        new_width, new_height = int(short * width / height), short
+    image = image.resize((new_width, new_height), Image.BILINEAR)
+    top = round((new_height - size) / 2.0)
+    left = round((new_width - size) / 2.0)
+    return np.asarray(image)[top : top + size, left : left + size]
+
+
+@pytest.mark.parametrize(
+    "size", [(300, 200), (200, 301), (513, 97), (97, 100), (224, 224), (256, 256)]
+)
+@pytest.mark.parametrize("resize", [256, 231, 224])
+def test_equals_resize_then_centre_crop(tmp_path, image, size, resize):
+    path = image(tmp_path / "a.png", size)
+    got = transforms.read(path, transforms.preprocess(224, resize))
+    with Image.open(path) as opened:
+        np.testing.assert_array_equal(got, reference(opened, resize, 224))
+
+
+def test_parity_on_real_photographs(unpacked):
+    root = unpacked("imagenet-sample", "imagenet-sample/original")
+    paths = sorted(root.rglob("*.JPEG"))
+    assert len(paths) == 84
+    for path in paths[::4]:
+        got = transforms.read(path, transforms.preprocess(224))
+        with Image.open(path) as opened:
+            np.testing.assert_array_equal(
+                got, reference(opened.convert("RGB"), 256, 224)
+            )
+
+
+def test_offsets_round_half_to_even(tmp_path, image):
+    path = image(tmp_path / "a.png", (13, 8))  # (13 - 8) / 2 = 2.5 -> 2
+    pixels = np.asarray(Image.open(path))
+    got = transforms.read(path, transforms.preprocess(8))
+    np.testing.assert_array_equal(got, pixels[:, 2:10])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((224,), "short side 256, centre crop 224; 224x224 images as they are"),
+        ((224, 256), "short side 256, centre crop 224"),
+        ((64,), "short side 64, centre crop 64"),
+        ((224, None, False), "squeezed to 224x224"),
+    ],
+)
+def test_says_what_it_does(options, words):
+    step = transforms.preprocess(*options)
+    assert step.words == f"Pillow bilinear antialias: {words}"
+
+
+def test_prepared_images_are_kept_unless_resize_is_asked_for(tmp_path, image):
+    path = image(tmp_path / "a.png", (224, 224))
+    pixels = np.asarray(Image.open(path))
+    for kept in (
+        transforms.preprocess(224),
+        transforms.preprocess(224, native=True),
+        transforms.preprocess(224, 224),
+        transforms.preprocess(224, None, False),
+    ):
+        np.testing.assert_array_equal(transforms.read(path, kept), pixels)
+    cropped = transforms.read(path, transforms.preprocess(224, 256))
+    assert (cropped != pixels).any()
+
+
+def test_squeeze_keeps_no_ratio(tmp_path, image):
+    path = image(tmp_path / "a.png", (40, 20))
+    got = transforms.read(path, transforms.preprocess(16, crop=False))
+    expected = Image.open(path).resize((16, 16), Image.BILINEAR)
+    np.testing.assert_array_equal(got, np.asarray(expected))
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix"),
+    [("CMYK", "jpg"), ("L", "jpg"), ("P", "png"), ("RGBA", "png"), ("1", "png")],
+)
+def test_every_8_bit_mode_becomes_rgb(tmp_path, image, mode, suffix):
+    path = image(tmp_path / f"a.{suffix}", (8, 8), mode)
+    with Image.open(path) as opened:
+        assert opened.mode == mode
+        expected = np.asarray(opened.convert("RGB"))
+    got = transforms.read(path, transforms.preprocess(8))
+    assert got.dtype == np.uint8
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_palette_with_transparency_keeps_its_colours_without_a_warning(tmp_path, image):
+    path = image(tmp_path / "a.png", (8, 8), "P")
+    with Image.open(path) as opened:
+        expected = np.asarray(opened.convert("RGB"))
+        opened.save(tmp_path / "b.png", transparency=bytes(range(256)))
+    got = transforms.read(tmp_path / "b.png", transforms.preprocess(8))
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_exif_orientation_is_ignored(tmp_path, image):
+    path = image(tmp_path / "a.png", (8, 8))
+    with Image.open(path) as opened:
+        exif = Image.Exif()
+        exif[0x0112] = 6  # Orientation: rotate by 90 degrees.
+        opened.save(tmp_path / "b.png", exif=exif)
+    step = transforms.preprocess(8)
+    turned = transforms.read(tmp_path / "b.png", step)
+    np.testing.assert_array_equal(turned, transforms.read(path, step))
+
+
+def test_16_bit_is_refused_not_clipped(tmp_path):
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(path)
+    with pytest.raises(ValueError, match=r"deep\.png.*8 bits a channel, got mode I"):
+        transforms.read(path, transforms.preprocess(8))
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.6, 0.95])
+def test_cut_off_files_are_refused_by_name(tmp_path, image, truncate, suffix, keep):
+    path = image(tmp_path / f"broken.{suffix}", (64, 64))
+    truncate(path, keep)
+    with pytest.raises(ValueError, match=rf"broken\.{suffix}: \w+: \S") as error:
+        transforms.read(path, transforms.preprocess(8))
+    assert "\n" not in str(error.value)
+
+
+def test_truncated_images_must_not_be_let_through(tmp_path, image, monkeypatch):
+    path = image(tmp_path / "a.png")
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    with pytest.raises(RuntimeError, match="LOAD_TRUNCATED_IMAGES must be off"):
+        transforms.read(path, transforms.preprocess(8))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((0,), "size must be a positive integer, got 0"),
+        ((64.0,), "size must be a positive integer, got 64.0"),
+        ((224, 200), "resize must be an integer of at least size=224, got 200"),
+        ((224, 256, False), "crop=False squeezes .* remove one"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        transforms.preprocess(*options)
