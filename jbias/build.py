@@ -1,19 +1,20 @@
 """Turns a config into what a run works with: sets, network, algorithm, stages."""
 
-from collections.abc import Callable, Iterable, Mapping
 import importlib.util
 import inspect
 import pathlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jaxtyping import Float, Int, PyTree, UInt8
-import numpy as np
 
-from jbias import augment, config as jc, console, data, feed, mesh, models, optim
-from jbias import algos, seeds, step as train_step
+from jbias import algos, augment, console, data, feed, mesh, models, optim, seeds
+from jbias import config as jc
+from jbias import step as train_step
 from jbias.algos import base
 from jbias.data import labels, pipeline, spec
 from jbias.evals import predict
@@ -244,7 +245,10 @@ def load_images(
     for name, source in opened.items():
         with console.bar(f"reading {source.name}", len(source)) as progress:
             images[name] = pipeline.resident(source, workers=workers, progress=progress)
-        say(f"{name}: {len(source)} images of {source.name}, {source.preprocessing}")
+        say(
+            f"{name}: {len(source)} images of {source.name}, {source.preprocessing}"
+            + (f" ({source.note})" if source.note else "")
+        )
     return images
 
 
@@ -254,6 +258,7 @@ def describe(source: spec.Source) -> dict[str, Any]:
         "name": source.name,
         "n": len(source),
         "classes": len(source.classes),
+        "note": source.note,
         "preprocessing": source.preprocessing,
         "fingerprint": source.fingerprint,
         "cite": source.cite,

@@ -5,16 +5,16 @@ validation. Everything read back is checked against a sum made when it was saved
 damaged checkpoint is moved aside and the one before is used.
 """
 
-from collections.abc import Callable, Sequence
 import dataclasses
 import json
-from typing import Any
 import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from etils import epath
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 
@@ -90,28 +90,43 @@ def restore(
     `template` gives the tree to read into, from that checkpoint's info. Damaged ones
     are moved to `damaged/<step>` beside and told about through `say`.
     """
+    damaged = {}
     for step in sorted(manager.all_steps(), reverse=True):
         try:
-            return _read(manager, step, template)
+            found = _read(manager, step, template)
         except _Mismatch as error:
             raise ValueError(
                 f"checkpoint: {manager.directory / str(step)} holds another model "
                 f"({error}); use another workdir"
             ) from error
         # Orbax and tensorstore raise bare Exceptions for damaged bytes.
-        except Exception as error:
-            aside = manager.directory.parent / "damaged" / str(step)
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            if aside.exists():
-                aside.rmtree()
-            (manager.directory / str(step)).rename(aside)
-            reason = str(error).split("\n")[0][:120]
+        except Exception as error:  # noqa: BLE001
+            damaged[step] = str(error).split("\n")[0][:120]
+            continue
+        for number, reason in damaged.items():
+            _move_aside(manager, number)
             say(
-                f"checkpoint: step {step} is damaged ({reason}); moved to {aside}, "
-                "falling back to the one before"
+                f"checkpoint: step {number} is damaged ({reason}); moved to damaged/, "
+                f"falling back to step {step}"
             )
-    manager.reload()
+        return found
+    if damaged:
+        step, reason = max(damaged.items())
+        raise ValueError(
+            f"checkpoint: none in {manager.directory} can be read (step {step}: "
+            f"{reason}); delete that directory to begin anew"
+        )
     return None
+
+
+def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:
+    """Frees the step's place: orbax would not save there again."""
+    aside = manager.directory.parent / "damaged" / str(step)
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    if aside.exists():
+        aside.rmtree()
+    (manager.directory / str(step)).rename(aside)
+    manager.reload()
 
 
 class _Mismatch(ValueError):
@@ -132,7 +147,6 @@ def _read(manager, step, template):
         raise
     if _sum(states, sealed["body"]) != sealed["sum"]:
         raise ValueError("its content does not match its sum")
-    manager.reload()
     return states, info
 
 

@@ -1,12 +1,12 @@
 """What a person sees of a long run: a live bar or plain lines, and a log file."""
 
-from collections.abc import Callable, Iterator
 import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 
-from etils import epath
 import tqdm
+from etils import epath
 
 
 def logger(workdir: epath.Path | None) -> Callable[[str], None]:

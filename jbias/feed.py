@@ -1,13 +1,13 @@
 """Batches onto the device: each seed's own order over a set that lives there."""
 
-from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray, UInt8
 import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray, UInt8
 
 from jbias import seeds
 

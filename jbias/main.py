@@ -14,12 +14,13 @@ import os
 import pathlib
 import sys
 
+import jax
 from absl import app, flags, logging
 from etils import epath
-import jax
 from ml_collections import config_flags
 
-from jbias import config as jc, train
+from jbias import config as jc
+from jbias import train
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."

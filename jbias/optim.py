@@ -1,8 +1,8 @@
 """Learning-rate schedules, and optimisers as chains of optax transformations."""
 
-from collections.abc import Mapping, Sequence
 import math
 import types
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp

@@ -4,11 +4,11 @@ The states of many seeds are a tuple with one entry a seed. Nothing else in jbia
 how they are run together; algorithms know no seed axis at all.
 """
 
-from collections.abc import Callable, Hashable, Mapping
 import functools
 import types
-from typing import Any
 import zlib
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp

@@ -4,20 +4,21 @@
 config, a run goes on where its latest whole checkpoint stands.
 """
 
-from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import signal
 import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from etils import epath
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
 import orbax.checkpoint as ocp
+from etils import epath
+from jax.sharding import NamedSharding, PartitionSpec
 
-from jbias import build, checkpoint, config as jc, console, evals, feed, mesh, results
-from jbias import seeds, step as train_step, watch, workdir as workdirs
+from jbias import build, checkpoint, console, evals, feed, mesh, results, seeds, watch
+from jbias import config as jc
+from jbias import workdir as workdirs
 from jbias.evals import decisions, predict
 
 

@@ -1,6 +1,5 @@
 """The directory of a run: claimed by one process, held to one identity."""
 
-from collections.abc import Mapping
 import contextlib
 import datetime
 import fcntl
@@ -10,10 +9,11 @@ import os
 import pathlib
 import platform
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
-from etils import epath
 import jax
+from etils import epath
 
 import jbias
 from jbias import config as jc
@@ -112,12 +112,12 @@ def _commit() -> str | None:
     root = pathlib.Path(__file__).parent.parent
     git = ["git", "-C", str(root)]
     try:
-        options = {"capture_output": True, "text": True, "check": True, "timeout": 10}
-        head = subprocess.run([*git, "rev-parse", "HEAD"], **options).stdout.strip()
-        changes = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no", "--", "jbias"],
-            **options,
-        ).stdout
+        head = subprocess.check_output(
+            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
+        ).strip()
+        changes = subprocess.check_output(
+            [*git, "status", "--porcelain", "--untracked-files=no", "--", "jbias"]
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return head + "+" * bool(changes)

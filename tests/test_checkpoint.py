@@ -107,6 +107,17 @@ def test_damage_falls_back_to_the_step_before_and_says_so(tmp_path, damage):
     assert latest(tmp_path / "c")[1] == {"step": 2}
 
 
+def test_when_all_are_damaged_nothing_is_moved_and_the_run_is_refused(tmp_path):
+    fill(tmp_path / "c", {1: None, 2: None})
+    for info in (tmp_path / "c").rglob("info/metadata"):
+        info.write_text("{}")
+    manager = checkpoint.open(tmp_path / "c")
+    with pytest.raises(ValueError, match="none in .* can be read .*delete that"):
+        checkpoint.restore(manager, template, print)
+    checkpoint.finish(manager)
+    assert kept(tmp_path / "c") == [1, 2]
+
+
 def test_another_models_checkpoint_is_refused_and_left_alone(tmp_path):
     fill(tmp_path / "c", {1: None})
     manager = checkpoint.open(tmp_path / "c")

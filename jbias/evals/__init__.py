@@ -1,7 +1,7 @@
 """Measures: functions of decisions. What needs jax stands in modules of its own."""
 
-from collections.abc import Callable, Mapping
 import types
+from collections.abc import Callable, Mapping
 
 from jbias.evals.accuracy import accuracy
 from jbias.evals.cue_conflict import measure, shape_bias

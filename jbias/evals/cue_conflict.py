@@ -6,8 +6,8 @@ Source: Geirhos et al., ICLR 2019, https://arxiv.org/abs/1811.12231.
 import dataclasses
 import math
 
-from jaxtyping import Int
 import numpy as np
+from jaxtyping import Int
 
 from jbias.evals import decisions
 

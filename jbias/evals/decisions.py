@@ -1,13 +1,13 @@
 """What a network decided about each image of a set; every metric is a function of it."""
 
-from collections.abc import Mapping
 import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from etils import epath
-from jaxtyping import Int
 import numpy as np
 import pandas as pd
+from etils import epath
+from jaxtyping import Int
 
 
 @dataclasses.dataclass(frozen=True)

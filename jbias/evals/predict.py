@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt8
 import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float, Int, UInt8
 
 One = Callable[..., Int[Array, "b"]]
 
@@ -25,7 +25,9 @@ def decider(net: nn.Module) -> One:
         logits = net.apply(variables, image.astype(jnp.float32) / 255, train=False)
         logits = logits.astype(jnp.float32)
         if matrix is not None:
-            shares = jax.nn.softmax(logits) @ matrix
+            # Classes outside the matrix only scale: without them nothing underflows.
+            member = matrix.sum(axis=1) > 0
+            shares = jax.nn.softmax(jnp.where(member, logits, -jnp.inf)) @ matrix
             logits = jnp.where(matrix.sum(axis=0) > 0, shares, -jnp.inf)
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
 

@@ -18,10 +18,24 @@ PAPER = (
     / "paper"
     / "decisions"
 )
-CLASSES = (
-    "airplane bear bicycle bird boat bottle car cat chair clock dog elephant "
-    "keyboard knife oven truck"
-).split()
+CLASSES = [
+    "airplane",
+    "bear",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "car",
+    "cat",
+    "chair",
+    "clock",
+    "dog",
+    "elephant",
+    "keyboard",
+    "knife",
+    "oven",
+    "truck",
+]
 
 
 def published(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -86,8 +100,8 @@ def test_agreeing_and_unanswerable_images_count_for_nothing():
 
 def test_no_decision_for_either_cue_is_nan_and_recorded_as_null():
     columns = {"label": np.array([0, 0]), "texture": np.array([1, 1])}
-    assert math.isnan(evals.shape_bias(np.array([2, 3]), **{
-        "shape": columns["label"], "texture": columns["texture"]}).value)  # fmt: skip
+    nothing = evals.shape_bias(np.array([2, 3]), columns["label"], columns["texture"])
+    assert math.isnan(nothing.value)
     (number,) = cue_conflict.measure(evals.Decisions(np.array([2, 3]), columns))
     assert (number.value, number.count, number.n) == (None, 0, 0)
 

@@ -1,8 +1,8 @@
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from jbias import feed, seeds
 from jbias.evals import predict
@@ -59,6 +59,18 @@ def test_classes_are_means_of_probabilities_and_empty_ones_never_win(setting):
     decided, _ = decide(setting, 8, matrix)
     np.testing.assert_array_equal(decided, expected)
     assert 2 not in decided
+
+
+def test_a_confident_outside_class_does_not_drown_the_members(setting):
+    """A logit gap of 200 underflows every member's probability to zero."""
+    net, variables, images = setting
+    biased = jax.tree.map(lambda leaf: leaf, variables[0])
+    biased["params"]["Dense_0"]["bias"] = jnp.array([0, 200.0, 0, 0, 0])
+    matrix = np.zeros((5, 3), np.float32)
+    matrix[[2, 3, 4], [0, 1, 2]] = 1
+    (decided,) = decide((net, (biased,), images), 8, matrix)
+    logits = np.asarray(net.apply(biased, images / np.float32(255)))
+    np.testing.assert_array_equal(decided, np.argmax(logits[:, 2:], axis=-1))
 
 
 def test_halting_gives_nothing(setting):
