@@ -1,0 +1,8 @@
+"""Entry point of `python -m jbias.report`."""
+
+import sys
+
+from jbias.report import cli
+
+if __name__ == "__main__":
+    sys.exit(cli.main())

@@ -1,0 +1,119 @@
+r"""Tests which differences between algorithms are real, and reports them.
+
+    python -m jbias.report --runs='runs/*' --out=report
+    python -m jbias.report --scores=examples/biasbed_table2.csv --out=report
+
+Writes to --out: index.html (one page that needs no network), tables/*.csv and *.tex,
+figures/*.svg and *.pdf, results.json.
+"""
+
+import argparse
+import functools
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from jbias.report import gather, scores, write
+from jbias.report import study as study_lib
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Makes a report; returns 0, or 2 with one line on stderr if that is impossible."""
+    args = _parser().parse_args(argv)
+    options = study_lib.Options(
+        selection=args.selection,
+        last=args.last,
+        alpha=args.alpha,
+        datasets=tuple(dict.fromkeys(args.datasets)),
+        metric=args.metric,
+        larger_is_better=not args.lower_is_better,
+        reference=args.reference,
+    )
+    try:
+        if args.scores:
+            study = scores.from_scores(args.scores, options)
+        else:
+            study = gather.from_runs(args.runs, options)
+        answer = write.report(study, options, pathlib.Path(args.out))
+    except (ValueError, OSError) as error:
+        print(f"report: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    for line in answer:
+        print(line)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m jbias.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="folder of the report; made if needed",
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--runs",
+        nargs="+",
+        metavar="WORKDIR",
+        help="workdirs of runs, or globs of them",
+    )
+    source.add_argument(
+        "--scores",
+        metavar="CSV",
+        help="a table with the columns algorithm, dataset, score and, if any, run",
+    )
+    add(
+        "--selection",
+        choices=gather.SELECTIONS,
+        default="best_validation",
+        help="which evaluation of a seed counts (default: %(default)s)",
+    )
+    add(
+        "--last",
+        type=_at_least_one,
+        metavar="N",
+        help="evaluations that last_n averages (default: 30 %% of them)",
+    )
+    add(
+        "--alpha",
+        type=_chance,
+        default=0.05,
+        help="level of the tests, between 0 and 1 (default: %(default)s)",
+    )
+    add(
+        "--datasets",
+        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        default=[],
+        metavar="A,B",
+        help="data sets to report and test, in this order (default: all test sets)",
+    )
+    add(
+        "--metric", default="accuracy", help="metric of the runs (default: %(default)s)"
+    )
+    add("--lower-is-better", action="store_true", help="the smallest score ranks first")
+    add("--reference", metavar="ALGORITHM", help="also show differences to this one")
+    return parser
+
+
+def _number(text: str, kind, fits, what: str):
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not fits(value):
+        raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
+    return value
+
+
+_chance = functools.partial(
+    _number, kind=float, fits=lambda a: 0 < a < 1, what="a number between 0 and 1"
+)
+_at_least_one = functools.partial(
+    _number, kind=int, fits=lambda n: n >= 1, what="an integer of at least 1"
+)

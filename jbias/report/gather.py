@@ -1,0 +1,197 @@
+"""From the records of runs to a study."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from jbias import results
+from jbias.report import study as study_lib
+from jbias.report import workdirs
+
+SELECTIONS = ("best_validation", "last_n", "oracle")
+SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
+
+
+def from_runs(patterns: Sequence[str], options: study_lib.Options) -> study_lib.Study:
+    """Reads runs, selects models and takes the scores of one metric."""
+    full, empty = results.find(patterns)
+    if not full:
+        raise ValueError(
+            f"--runs: must match runs with evaluations, got none: {patterns}"
+        )
+    frame = results.read(full)
+    runs = workdirs.load(frame)
+    labels = {run.workdir: run.label for run in runs}
+    frame = frame.assign(label=frame["workdir"].map(labels))
+    chosen = evaluated(frame)
+    datasets = _datasets(chosen, options)
+    last = options.last or default_last(chosen)
+    selected = select(frame, options.selection, last, options.larger_is_better, labels)
+    values = values_of(selected, options.metric, datasets)
+    others, notes = [], list(_notes(empty, runs, frame))
+    for rule in SELECTIONS:
+        try:
+            rows = select(frame, rule, last, options.larger_is_better, labels)
+        except ValueError as error:
+            notes.append(f"One selection is not compared: {error}.")
+            continue
+        others.append(
+            (rule_name(rule, last), values_of(rows, options.metric, datasets))
+        )
+    return study_lib.Study(
+        source=", ".join(patterns),
+        metric=options.metric,
+        larger_is_better=options.larger_is_better,
+        selection=options.selection,
+        rule=_rule_words(options.selection, last),
+        algorithms=tuple(dict.fromkeys(run.label for run in runs)),
+        datasets=tuple(datasets),
+        values=values,
+        unfit=tuple(_unfit(chosen, runs, datasets, options.metric)),
+        notes=tuple(notes),
+        frame=frame,
+        selected=selected,
+        others=tuple(others),
+        runs=runs,
+        diverged=results.diverged(frame),
+    )
+
+
+def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
+    """Gives the evaluations that selection looks at."""
+    chosen = results.evaluations(frame)
+    if chosen.empty:
+        raise ValueError(
+            "--runs: must hold an evaluation of a seed that did not diverge, got none; "
+            "see the runs' log.txt"
+        )
+    return chosen
+
+
+def default_last(chosen: pd.DataFrame) -> int:
+    """Gives 30 % of the evaluations of the seed that has fewest, at least one."""
+    fewest = int(chosen.groupby(results.CELL).size().min())
+    return max(1, round(SHARE_OF_LAST * fewest))
+
+
+def select(frame, rule: str, last: int, larger_is_better: bool, labels) -> pd.DataFrame:
+    """Selects by a rule's name; adds the column `label`."""
+    if rule == "best_validation":
+        rows = results.best_validation(frame)
+    elif rule == "last_n":
+        rows = results.last_n(frame, last)
+    else:
+        rows = results.oracle(frame, larger_is_better=larger_is_better)
+    return rows.assign(label=rows["workdir"].map(labels))
+
+
+def rule_name(rule: str, last: int) -> str:
+    names = {"best_validation": "best validation", "oracle": "oracle"}
+    return names.get(rule, f"last {last}")
+
+
+def values_of(
+    selected: pd.DataFrame, metric: str, datasets: Sequence[str]
+) -> pd.DataFrame:
+    """Gives one row per algorithm, data set and seed; conditions are averaged.
+
+    A record without condition is the data set's own number and goes before any mean.
+    """
+    rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
+    by = ["label", "dataset", "run", "seed"]
+    whole = rows[rows["condition"] == ""]
+    have = set(whole[by].itertuples(index=False, name=None))
+    rest = [key not in have for key in rows[by].itertuples(index=False, name=None)]
+    parts = rows[rest]
+    means = parts.groupby(by, as_index=False)["value"].agg(
+        lambda v: v.mean(skipna=False)
+    )
+    both = pd.concat([whole, means]) if len(means) else whole
+    both = both.assign(
+        algorithm=both["label"], seed=both["run"] + ":" + both["seed"].astype(str)
+    )
+    columns = ["algorithm", "dataset", "seed", "value", "count", "n"]
+    return both[columns].reset_index(drop=True)
+
+
+def _datasets(chosen: pd.DataFrame, options: study_lib.Options) -> list[str]:
+    metrics = list(dict.fromkeys(chosen["metric"]))
+    if options.metric not in metrics:
+        raise ValueError(
+            f"--metric: must be a metric of the runs, got {options.metric!r}: "
+            f"{', '.join(metrics)}"
+        )
+    known = list(dict.fromkeys(chosen[chosen["metric"] == options.metric]["dataset"]))
+    check_datasets(options.datasets, known)
+    return list(options.datasets) or [name for name in known if name != results.VALID]
+
+
+def check_datasets(wanted: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ValueError(
+            f"--datasets: must be data sets with scores, got {', '.join(unknown)}; "
+            f"known are {', '.join(known)}"
+        )
+
+
+def _rule_words(rule: str, last: int) -> str:
+    return {
+        "best_validation": "the evaluation with the best validation accuracy of each "
+        "seed (the first, if several)",
+        "last_n": f"the mean of the last {last} evaluation{'s' if last > 1 else ''} of "
+        "each seed",
+        "oracle": "the best evaluation of each seed on each data set, chosen by looking "
+        "at that data set: an oracle, not a result that could be had",
+    }[rule]
+
+
+def _unfit(chosen, runs, datasets, metric):
+    """Names data sets that are not the same in all runs."""
+    rows = chosen[chosen["metric"] == "accuracy"]
+    prints = _fingerprints(runs)
+    used = chosen[chosen["metric"] == metric]
+    for name in datasets:
+        here = rows[(rows["dataset"] == name) & rows["n"].notna()]
+        sizes = here.groupby("condition")["n"].unique()
+        conditions = (
+            used[used["dataset"] == name].groupby("label")["condition"].unique()
+        )
+        if any(len(size) > 1 for size in sizes):
+            all_sizes = sorted({int(n) for size in sizes for n in size})
+            yield name, f"it has different numbers of images: {all_sizes}"
+        elif len(prints.get(name, ())) > 1:
+            yield name, "its fingerprint is not the same in all runs"
+        elif len({tuple(sorted(c)) for c in conditions}) > 1:
+            yield name, "it was evaluated under different conditions"
+
+
+def _fingerprints(runs) -> dict[str, set[str]]:
+    prints = {}
+    for run in runs:
+        for name, told in (run.provenance.get("data") or {}).items():
+            if isinstance(told, dict) and told.get("fingerprint"):
+                prints.setdefault(name, set()).add(str(told["fingerprint"]))
+    return prints
+
+
+def _notes(empty, runs, frame):
+    tests = set(frame["dataset"]) - {results.VALID, results.TRAIN}
+    for name, prints in _fingerprints(runs).items():
+        if len(prints) > 1 and name not in tests:
+            yield f"The data {name!r} (fingerprint) is not the same in all runs."
+    for path in empty:
+        yield f"{path} matches the pattern and holds no evaluation; it is not in here."
+    for run in runs:
+        if not run.finished:
+            yield f"{run.workdir} is not finished (it has no file `done`)."
+        if run.config is None:
+            yield f"{run.workdir} has no config.json: its settings are not known."
+    stages = frame.groupby("run")["stage"].max()
+    if stages.max() > 0:
+        told = ", ".join(f"{run}: {stage}" for run, stage in stages.items())
+        yield f"Only the last stage of each run counts ({told})."
+    ends = results.evaluations(frame).groupby("label")["epoch"].max()
+    if ends.nunique() > 1:
+        told = ", ".join(f"{label}: {epoch:g}" for label, epoch in ends.items())
+        yield f"Algorithms were trained for different numbers of epochs ({told})."

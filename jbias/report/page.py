@@ -1,0 +1,150 @@
+"""One self-contained page: no script, no font, nothing from the network."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from jbias.report import figures, tables, words
+from jbias.report import study as study_lib
+
+CSS = pathlib.Path(__file__).with_name("page.css")
+_TITLES = (
+    ("scores", "Scores"),
+    ("tests", "Tests"),
+    ("shape_bias", "Shape bias"),
+    ("curves", "Over epochs"),
+    ("selection", "Selection"),
+    ("caveats", "What to keep in mind"),
+    ("provenance", "What was run"),
+)
+# Which tables stand in which section, in this order.
+_TABLES = {
+    "scores": ("scores", "validation", "reference"),
+    "tests": ("friedman", "nemenyi", "ranks"),
+    "shape_bias": ("shape_bias",),
+    "selection": ("selection_tests", "selections"),
+    "provenance": ("settings", "provenance", "data"),
+}
+
+
+def render(
+    study: study_lib.Study,
+    analysis: study_lib.Analysis,
+    shown: Mapping[str, tables.Table],
+    drawn: Mapping[str, tuple[str, str, str]],
+    *,
+    caveats: Sequence[str],
+    reference: str | None,
+) -> str:
+    """Gives the page. `drawn` maps a figure to its section, its SVG and its caption."""
+    bodies = {}
+    for section, _ in _TITLES:
+        parts = [_figure(*d[1:]) for d in drawn.values() if d[0] == section]
+        parts += [
+            tables.to_html(shown[name])
+            for name in _TABLES.get(section, ())
+            if name in shown
+        ]
+        bodies[section] = "".join(parts)
+    bodies["tests"] = _tests(analysis) + bodies["tests"]
+    bodies["caveats"] = _list(caveats)
+    bodies["provenance"] = _sources(study) + bodies["provenance"] + _configs(study)
+    used = [(name, title) for name, title in _TITLES if bodies[name]]
+    sections = "".join(
+        f'<section id="{name}"><h2>{title}</h2>{bodies[name]}</section>'
+        for name, title in used
+    )
+    links = "".join(f'<a href="#{name}">{title}</a>' for name, title in used)
+    answer, basis = words.headline(study, analysis)
+    if reference:
+        basis += f" {words.against_reference(analysis, reference)}"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>jbias report</title><style>{CSS.read_text(encoding='utf-8')}</style>"
+        f"</head><body><main>{_head(study)}"
+        f'<div class="answer"><strong>{tables.escape(answer)}</strong>'
+        f"<p>{tables.escape(basis)}</p></div>"
+        f"{_facts(study, analysis)}<nav>{links}</nav>{sections}{_footer()}"
+        "</main></body></html>\n"
+    )
+
+
+def _head(study: study_lib.Study) -> str:
+    names = tables.join(study.algorithms)
+    if len(study.algorithms) > 6:
+        names = f"{len(study.algorithms)} algorithms"
+    metric = study.metric.replace("_", " ")
+    return (
+        f"<header><h1>{tables.escape(names)}</h1>"
+        f'<p class="soft">{tables.escape(metric.capitalize())} on '
+        f"{len(study.datasets)} data sets, jbias report</p></header>"
+    )
+
+
+def _facts(study: study_lib.Study, analysis: study_lib.Analysis) -> str:
+    facts = {
+        "Algorithms": len(study.algorithms),
+        "Data sets": len(study.datasets),
+        "In the tests": f"{len(analysis.algorithms)} × {len(analysis.datasets)}"
+        if analysis.friedman is not None
+        else "none",
+        "Seeds each" if study.is_runs else "Runs each": words.seed_words(study),
+        "Selection": study.selection.replace("_", " "),
+    }
+    sizes = study.values.dropna(subset="n").groupby("dataset")["n"].max()
+    if len(sizes):
+        facts["Test images"] = f"{int(sizes.sum()):,}"
+    if study.diverged is not None and len(study.diverged):
+        facts["Diverged seeds"] = len(study.diverged)
+    items = "".join(
+        f"<div><dt>{tables.escape(k)}</dt><dd>{tables.escape(v)}</dd></div>"
+        for k, v in facts.items()
+    )
+    return f'<dl class="facts">{items}</dl>'
+
+
+def _tests(analysis: study_lib.Analysis) -> str:
+    parts = []
+    if analysis.friedman is None:
+        parts.append(analysis.why_not)
+    for name, why in analysis.left_out:
+        parts.append(f"Left out of the tests: {name} ({why}).")
+    return "".join(f"<p>{tables.escape(part)}</p>" for part in parts)
+
+
+def _figure(svg: str, caption: str) -> str:
+    title = tables.escape(caption.split(".")[0])
+    return (
+        f"<figure>{figures.inline(svg, title)}"
+        f"<figcaption>{tables.escape(caption)}</figcaption></figure>"
+    )
+
+
+def _list(items: Sequence[str]) -> str:
+    lines = "".join(f"<li>{tables.escape(item)}</li>" for item in items)
+    return f'<ul class="caveats">{lines}</ul>' if items else ""
+
+
+def _sources(study: study_lib.Study) -> str:
+    return f"<p>Made from {tables.escape(study.source)}.</p>"
+
+
+def _configs(study: study_lib.Study) -> str:
+    parts = []
+    for run in study.runs:
+        if run.config is not None:
+            told = json.dumps(dict(run.config), indent=1, ensure_ascii=False)
+            parts.append(
+                f"<details><summary>All settings of {tables.escape(run.workdir)}</summary>"
+                f"<pre>{tables.escape(told)}</pre></details>"
+            )
+    return "".join(parts)
+
+
+def _footer() -> str:
+    return (
+        '<footer class="soft">The tables lie beside this page as CSV and LaTeX '
+        "(<code>tables/</code>), the figures as SVG and PDF (<code>figures/</code>), and "
+        "all numbers in <code>results.json</code>.</footer>"
+    )

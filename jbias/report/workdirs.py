@@ -1,0 +1,150 @@
+"""Which runs belong together, what they are called, and what they were made of."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+# What may differ between runs whose seeds are pooled: how they ran, not what.
+_NO_IDENTITY = ("run", "seeds", "workdir")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A workdir with its settings, flattened to dotted keys."""
+
+    workdir: str
+    name: str
+    algorithm: str
+    variant: str
+    seeds: tuple[int, ...]  # Those with records.
+    config: Mapping[str, str] | None  # None where there is no config.json.
+    provenance: Mapping[str, Any]
+    finished: bool
+    label: str = ""
+
+    @property
+    def identity(self) -> Mapping[str, str] | None:
+        """Settings that must be equal for seeds to be pooled."""
+        if self.config is None:
+            return None
+        return {
+            k: v for k, v in self.config.items() if k.split(".")[0] not in _NO_IDENTITY
+        }
+
+    @property
+    def lost_seeds(self) -> list[str]:
+        """Names the seeds that the settings list and the records lack."""
+        try:
+            listed = json.loads((self.config or {}).get("seeds", "[]"))
+        except ValueError:
+            return []
+        listed = listed if isinstance(listed, list) else []
+        return [str(seed) for seed in listed if seed not in self.seeds]
+
+
+def load(frame: pd.DataFrame) -> tuple[Run, ...]:
+    """Reads config and provenance of the workdirs of all records, and labels the runs."""
+    runs = []
+    for workdir, rows in frame.groupby("workdir", sort=False):
+        path = pathlib.Path(workdir)
+        last = rows[rows["stage"] == rows["stage"].max()]
+        named = last[["run", "algorithm", "variant"]].drop_duplicates()
+        if len(named) > 1:
+            raise ValueError(
+                f"{path}: a workdir must hold one run of one algorithm in its last stage, "
+                f"got {named.to_numpy().tolist()}; separate them"
+            )
+        config = _json(path / "config.json")
+        runs.append(
+            Run(
+                workdir=workdir,
+                name=named["run"].item(),
+                algorithm=named["algorithm"].item(),
+                variant=named["variant"].item(),
+                seeds=tuple(sorted(set(rows["seed"]))),
+                config=None if config is None else flatten(config),
+                provenance=_json(path / "provenance.json") or {},
+                finished=(path / "done").exists(),
+            )
+        )
+    return _labelled(runs)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Gives the leaves of nested dicts by dotted keys, as text."""
+    flat: dict[str, str] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value if isinstance(value, str) else json.dumps(value)
+    return flat
+
+
+def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """Names the keys that are not equal in all settings, in their order."""
+    keys = dict.fromkeys(key for one in settings for key in one)
+    return [key for key in keys if len({one.get(key) for one in settings}) > 1]
+
+
+def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Calls runs by algorithm and variant, and by what differs where that is not enough."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        base = f"{run.algorithm} ({run.variant})" if run.variant else run.algorithm
+        groups.setdefault(base, []).append(run)
+    labels: dict[str, str] = {}
+    for base, group in groups.items():
+        labels |= _group_labels(base, group)
+    labelled = tuple(dataclasses.replace(r, label=labels[r.workdir]) for r in runs)
+    _refuse_repeated_seeds(labelled)
+    return labelled
+
+
+def _group_labels(base: str, group: Sequence[Run]) -> dict[str, str]:
+    if len(group) == 1:
+        return {group[0].workdir: base}
+    if any(run.identity is None for run in group):
+        return {run.workdir: f"{base} [{run.name}]" for run in group}
+    keys = differing([run.identity for run in group])
+    if len(keys) > 3:
+        return {run.workdir: f"{base} [{run.name}]" for run in group}
+    shorts = [key.rsplit(".", 1)[-1] for key in keys]
+    shorts = shorts if len(set(shorts)) == len(shorts) else keys
+    labels = {}
+    for run in group:
+        told = zip(
+            shorts, (run.identity.get(key, "unset") for key in keys), strict=True
+        )
+        suffix = ", ".join(f"{short}={value}" for short, value in told)
+        labels[run.workdir] = f"{base} [{suffix}]" if suffix else base
+    return labels
+
+
+def _refuse_repeated_seeds(runs: Sequence[Run]) -> None:
+    owners: dict[tuple[str, int], Run] = {}
+    for run in runs:
+        for seed in run.seeds:
+            other = owners.setdefault((run.label, seed), run)
+            if other is not run:
+                raise ValueError(
+                    f"{run.workdir}: seeds of the same settings must differ to be pooled, "
+                    f"got seed {seed} of {run.label} again (first in {other.workdir}); "
+                    "leave one of the two workdirs out"
+                )
+
+
+def _json(path: pathlib.Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: must be a JSON object, got {error}; restore it"
+        ) from None

@@ -1,0 +1,154 @@
+"""The page works offline, is well formed, escapes what it shows, and says what it is."""
+
+import html.parser
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from jbias import report
+
+NASTY = ["<script>alert(1)</script>", 'a & b_{x}^2 "q"', r"50% of $x$ #1 ~\n"]
+
+
+class Reader(html.parser.HTMLParser):
+    """Notes tags, their nesting, their ids, what they load, and the words."""
+
+    VOID = frozenset({"meta", "link", "img", "br"})
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.ids, self.loads, self.words = [], [], [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "data", "action"):
+                self.loads.append(value)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def out(many_runs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("page")
+    assert (
+        report.main([f"--runs={many_runs}/*", f"--out={out}", "--reference=ERM"]) == 0
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory):
+    """A report of algorithms with names that HTML, LaTeX or matplotlib would obey."""
+    folder = tmp_path_factory.mktemp("nasty")
+    rows = ["algorithm,dataset,score"]
+    for i, name in enumerate(NASTY):
+        quoted = '"' + name.replace('"', '""') + '"'
+        rows += [f"{quoted},set_{j} & more,{i + j % 2}" for j in range(4)]
+    (folder / "scores.csv").write_text("\n".join(rows))
+    out = folder / "out"
+    assert report.main([f"--scores={folder / 'scores.csv'}", f"--out={out}"]) == 0
+    return out
+
+
+def test_the_page_needs_no_network(out):
+    page = (out / "index.html").read_text()
+    reader = Reader(page)
+    assert reader.open == []
+    assert all(target.startswith("#") for target in reader.loads)
+    assert not {"script", "link", "iframe", "img"} & set(reader.tags)
+    assert "@import" not in page
+    assert re.findall(r"url\((?!#)", page) == []
+
+
+def test_links_inside_the_page_lead_somewhere(out):
+    reader = Reader((out / "index.html").read_text())
+    assert len(set(reader.ids)) == len(reader.ids)
+    assert {target[1:] for target in reader.loads} <= set(reader.ids)
+
+
+def test_the_page_says_what_its_numbers_are_made_of(out):
+    words = "".join(Reader((out / "index.html").read_text()).words)
+    for told in (
+        "larger is better",
+        "standard deviation over 3 seeds",
+        "the best validation accuracy of each seed",
+        "edge (n=800)",
+        "p-values of Nemenyi's test",
+        "Critical difference",
+        "oracle (not a result)",
+        "± one standard deviation over seeds",
+        "artefact of the approximation",
+        "embedded set of drawn shapes",
+        "packages.jax",
+        "algo.name",
+        "Hermann & Lampinen",
+    ):
+        assert told in words, told
+
+
+def test_figures_follow_light_and_dark(out):
+    page = (out / "index.html").read_text()
+    assert page.count("<svg") == 3
+    assert "currentColor" in page
+    assert "prefers-color-scheme: dark" in page
+    assert "@media print" in page
+
+
+def test_figures_are_whole_files(out):
+    for path in (out / "figures").glob("*.svg"):
+        assert ET.parse(path).getroot().tag.endswith("svg")
+    for path in (out / "figures").glob("*.pdf"):
+        assert path.read_bytes().startswith(b"%PDF")
+
+
+def test_names_are_escaped_in_html(nasty):
+    page = (nasty / "index.html").read_text()
+    reader = Reader(page)
+    assert (reader.open, "script" in reader.tags) == ([], False)
+    words = "".join(reader.words)
+    for name in NASTY:
+        assert name in words
+
+
+def test_names_are_escaped_in_latex(nasty):
+    text = (nasty / "tables" / "scores.tex").read_text()
+    assert r"a \& b\_\{x\}\textasciicircum{}2" in text
+    assert r"50\% of \$x\$ \#1 \textasciitilde{}\textbackslash{}n" in text
+    rows = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
+    columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1]
+    for row in rows:
+        assert row.endswith(r" \\")
+        assert len(re.findall(r"(?<!\\)&", row)) == len(columns) - 1
+    for word in (r"\toprule", r"\midrule", r"\bottomrule"):
+        assert text.count(word) == 1
+
+
+def test_names_stay_names_in_csv_and_json(nasty):
+    tree = json.loads((nasty / "results.json").read_text())
+    assert tree["algorithms"] == NASTY
+    assert (nasty / "tables" / "scores.csv").read_text().count("<script>") == 4
+
+
+def test_json_is_strict_where_f_is_infinite(nasty):
+    tree = json.loads((nasty / "results.json").read_text(), parse_constant=pytest.fail)
+    assert (tree["friedman"]["F"], tree["friedman"]["F_is_infinite"]) == (None, True)
+    assert tree["friedman"]["p"] == 0
+    assert all(cell["std"] is None for cell in tree["table"])

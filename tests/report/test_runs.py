@@ -1,0 +1,340 @@
+"""`--runs`: from records to numbers, and what is said where numbers are missing."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias import report, results
+
+pytestmark = pytest.mark.usefixtures("no_pdf")
+
+
+def run(runs, out, *more):
+    assert report.main([f"--runs={runs}/*", f"--out={out}", *more]) == 0
+    return json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
+
+
+def refused(capsys, runs, out, *more):
+    assert report.main([f"--runs={runs}/*", f"--out={out}", *more]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    return told.err
+
+
+def change(workdir, edit):
+    """Replaces every file of records by `edit` of its records."""
+    for path in (workdir / "evals").glob("*.jsonl"):
+        results.write(path, edit(results.loads(path.read_text())))
+
+
+def configure(workdir, **changes):
+    config = json.loads((workdir / "config.json").read_text())
+    (workdir / "config.json").write_text(json.dumps(config | changes))
+
+
+def copy(runs, source, target, *, seeds=0, algorithm=None):
+    """Copies a run under another name, its seeds moved up by `seeds`."""
+    new = runs / target
+    (new / "evals").mkdir(parents=True)
+    for path in (runs / source).rglob("*.json*"):
+        (new / path.relative_to(runs / source)).write_bytes(path.read_bytes())
+    (new / "done").write_text("")
+    change(
+        new,
+        lambda records: [
+            r._replace(
+                run=target, seed=r.seed + seeds, algorithm=algorithm or r.algorithm
+            )
+            for r in records
+        ],
+    )
+    return new
+
+
+def test_the_table_is_made_of_selected_records(runs, tmp_path):
+    tree = run(runs, tmp_path / "out")
+    selected = results.best_validation(results.read(f"{runs}/*"))
+    mine = selected[
+        (selected["algorithm"] == "pAdaIN") & (selected["dataset"] == "edge")
+    ]
+    cell = next(
+        c for c in tree["table"] if (c["algorithm"], c["dataset"]) == ("pAdaIN", "edge")
+    )
+    assert cell["n"] == 3
+    assert cell["mean"] == pytest.approx(mine["value"].mean())
+    assert cell["std"] == pytest.approx(np.std(mine["value"], ddof=1))
+    assert tree["selection"] == "best_validation"
+    assert tree["algorithms"] == ["ERM", "pAdaIN", "SagNet"]
+    order = ["silhouette", "edge", "sketch", "cue_conflict", "corrupted"]
+    assert tree["datasets"] == order  # As they were evaluated.
+    assert tree["friedman"]["df"] == [2, 8]
+
+
+def test_all_parts_are_written(runs, tmp_path):
+    run(runs, tmp_path / "out")
+    tables = {p.name for p in (tmp_path / "out" / "tables").iterdir()}
+    names = ("scores", "validation", "friedman", "nemenyi", "ranks", "shape_bias")
+    names += ("selections", "selection_tests", "settings", "provenance", "data")
+    assert tables == {f"{name}.{end}" for name in names for end in ("csv", "tex")}
+    figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
+    names = ("critical_difference", "curves_accuracy", "curves_shape_bias")
+    assert figures == {f"{name}.{end}" for name in names for end in ("svg", "pdf")}
+
+
+@pytest.mark.parametrize(
+    ("selection", "rule"),
+    [
+        ("last_n", lambda frame: results.last_n(frame, 1)),
+        ("oracle", results.oracle),
+    ],
+)
+def test_selections(runs, tmp_path, selection, rule):
+    tree = run(runs, tmp_path / "out", f"--selection={selection}")
+    expected = rule(results.read(f"{runs}/*"))
+    expected = expected[expected["metric"] == "accuracy"]
+    means = expected.groupby(["algorithm", "dataset"])["value"].mean()
+    for cell in tree["table"]:
+        wanted = means[cell["algorithm"], cell["dataset"]]
+        assert cell["mean"] == pytest.approx(wanted)
+    if selection == "oracle":
+        assert any("oracle looks at the test sets" in told for told in tree["caveats"])
+
+
+def test_tests_are_shown_under_every_selection(runs, tmp_path):
+    trees = {
+        rule: run(runs, tmp_path / rule, f"--selection={rule}")
+        for rule in ("best_validation", "oracle")
+    }
+    table = pd.read_csv(tmp_path / "oracle" / "tables" / "selection_tests.csv")
+    p = dict(zip(table["selection"], table["p"], strict=True))
+    assert list(p) == ["best validation", "last 1", "oracle"]
+    assert p["oracle"] == pytest.approx(trees["oracle"]["friedman"]["p"])
+    assert p["best validation"] == pytest.approx(
+        trees["best_validation"]["friedman"]["p"]
+    )
+
+
+def test_shape_bias_has_its_counts(runs, tmp_path):
+    tree = run(runs, tmp_path / "out")
+    selected = results.best_validation(results.read(f"{runs}/*"))
+    mine = selected[(selected["metric"] == "shape_bias") & (selected["run"] == "erm")]
+    row = tree["shape_bias"][0]
+    assert (row["algorithm"], row["dataset"], row["seeds"]) == (
+        "ERM",
+        "cue_conflict",
+        3,
+    )
+    assert row["shape_decisions"] == mine["count"].sum()
+    assert row["texture_decisions"] == mine["n"].sum() - mine["count"].sum()
+
+
+def test_other_metrics_and_chosen_sets(runs, tmp_path, capsys):
+    tree = run(runs, tmp_path / "one", "--metric=shape_bias")
+    assert (tree["datasets"], tree["friedman"]) == (["cue_conflict"], None)
+    tree = run(runs, tmp_path / "two", "--datasets=sketch,edge,valid")
+    assert tree["datasets"] == ["sketch", "edge", "valid"]
+    assert tree["friedman"]["df"] == [2, 4]
+    capsys.readouterr()
+    assert "accuracy" in refused(capsys, runs, tmp_path / "out", "--metric=f1")
+    assert "got blur" in refused(capsys, runs, tmp_path / "out", "--datasets=blur")
+
+
+def test_seeds_of_equal_settings_are_pooled(runs, tmp_path):
+    more = copy(runs, "erm", "erm_more", seeds=3)
+    configure(more, seeds=[3, 4, 5], run={"workers": 9})
+    tree = run(runs, tmp_path / "out")
+    assert tree["algorithms"] == ["ERM", "pAdaIN", "SagNet"]
+    assert {c["n"] for c in tree["table"] if c["algorithm"] == "ERM"} == {6}
+
+
+def test_other_settings_are_never_averaged(runs, tmp_path):
+    configure(copy(runs, "padain", "padain_often"), algo={"name": "padain", "p": 0.1})
+    tree = run(runs, tmp_path / "out")
+    assert "pAdaIN [p=0.1]" in tree["algorithms"]
+    assert "pAdaIN [p=unset]" in tree["algorithms"]
+    assert {c["n"] for c in tree["table"]} == {3}
+
+
+def test_unknown_settings_are_never_averaged(runs, tmp_path):
+    other = copy(runs, "erm", "erm_other", seeds=3)
+    (other / "config.json").unlink()
+    tree = run(runs, tmp_path / "out")
+    assert {"ERM [erm]", "ERM [erm_other]"} <= set(tree["algorithms"])
+    assert any("its settings are not known" in told for told in tree["caveats"])
+
+
+def test_refuses_to_count_a_seed_twice(runs, tmp_path, capsys):
+    copy(runs, "erm", "erm_again")
+    line = refused(capsys, runs, tmp_path / "out")
+    assert "seed 0 of ERM again" in line
+    assert "erm_again" in line
+
+
+def test_variants_are_algorithms_of_their_own(runs, tmp_path):
+    change(runs / "sagnet", lambda rs: [r._replace(variant="wide") for r in rs])
+    assert "SagNet (wide)" in run(runs, tmp_path / "out")["algorithms"]
+
+
+def test_missing_cells_are_named_and_left_out_of_tests(runs, tmp_path, capsys):
+    change(runs / "erm", lambda rs: [r for r in rs if r.dataset != "edge"])
+    tree = run(runs, tmp_path / "out")
+    reason = "missing cells: no score of ERM"
+    assert tree["tested"]["left_out"] == [{"name": "edge", "reason": reason}]
+    assert "edge" not in tree["tested"]["datasets"]
+    assert tree["friedman"]["df"] == [2, 6]
+    assert f"edge ({reason})" in (tmp_path / "out" / "index.html").read_text()
+    assert f"edge ({reason})" in capsys.readouterr().out
+    empty = [c for c in tree["table"] if c["mean"] is None]
+    assert [(c["algorithm"], c["dataset"], c["n"]) for c in empty] == [
+        ("ERM", "edge", 0)
+    ]
+
+
+def test_sets_that_differ_between_runs_are_not_tested(runs, tmp_path):
+    def halve(records):
+        return [r._replace(n=400) if r.dataset == "sketch" else r for r in records]
+
+    change(runs / "erm", halve)
+    path = runs / "sagnet" / "provenance.json"
+    path.write_text(
+        path.read_text().replace('"fingerprint": "', '"fingerprint": "f', 2)
+    )
+    path.write_text(
+        path.read_text().replace('"data": {', '"data": {"train": {"fingerprint": "b"},')
+    )
+    other = runs / "erm" / "provenance.json"
+    other.write_text(
+        other.read_text().replace(
+            '"data": {', '"data": {"train": {"fingerprint": "a"},'
+        )
+    )
+    tree = run(runs, tmp_path / "out")
+    for name in ("train", "valid"):
+        told = f"The data {name!r} (fingerprint) is not the same in all runs."
+        assert told in tree["caveats"]
+    left_out = tree["tested"]["left_out"]
+    reasons = {told["name"]: told["reason"] for told in left_out}
+    assert reasons == {
+        "sketch": "it has different numbers of images: [400, 800]",
+        "silhouette": "its fingerprint is not the same in all runs",
+    }
+
+
+def diverge(records):
+    lost = [r for r in records if r.seed == 2]
+    gone = {"status": "diverged", "value": None, "count": None}
+    bad = lost[0]._replace(
+        **gone | {"dataset": "train", "metric": "diverged", "value": 7.0}
+    )
+    kept = [r for r in records if r.seed != 2]
+    lost = [r._replace(**gone) for r in lost if r.dataset != "train"]
+    return [*kept, *lost, bad]
+
+
+def test_diverged_seeds_are_counted_and_named(runs, tmp_path):
+    change(runs / "sagnet", diverge)
+    tree = run(runs, tmp_path / "out")
+    named = [(d["run"], d["seed"], d["step"]) for d in tree["diverged"]]
+    assert named == [("sagnet", 2, 7)]
+    assert {c["n"] for c in tree["table"] if c["algorithm"] == "SagNet"} == {2}
+    assert "Seed 2 of sagnet diverged at step 7: it is in no mean." in tree["caveats"]
+
+
+def test_an_algorithm_that_always_diverged_is_named(runs, tmp_path):
+    change(
+        runs / "sagnet",
+        lambda rs: [r for r in diverge(rs) if r.seed == 2],
+    )
+    tree = run(runs, tmp_path / "out")
+    assert tree["tested"]["algorithms"] == ["ERM", "pAdaIN"]
+    assert tree["tested"]["left_out"][0]["name"] == "SagNet"
+    for name in ("erm", "padain"):
+        change(runs / name, lambda rs: [r for r in diverge(rs) if r.seed == 2])
+    assert report.main([f"--runs={runs}/*", f"--out={tmp_path / 'none'}"]) == 2
+
+
+def test_conditions_are_averaged_and_that_is_said(runs, tmp_path):
+    def split(records):
+        for r in records:
+            if r.dataset != "corrupted":
+                yield r
+                continue
+            yield r._replace(condition="noise", value=0.2)
+            yield r._replace(condition="blur", value=0.6)
+
+    for name in ("erm", "padain", "sagnet"):
+        change(runs / name, lambda rs: list(split(rs)))
+    tree = run(runs, tmp_path / "out")
+    means = [c["mean"] for c in tree["table"] if c["dataset"] == "corrupted"]
+    assert means == pytest.approx([0.4] * 3)
+    assert any("mean over conditions" in told for told in tree["caveats"])
+    change(runs / "erm", lambda rs: [r for r in rs if r.condition != "blur"])
+    tree = run(runs, tmp_path / "again")
+    assert tree["tested"]["left_out"][0]["name"] == "corrupted"
+
+
+def test_one_run_alone_is_reported(runs, tmp_path):
+    tree = run(runs, tmp_path / "out", "--runs", str(runs / "erm"))
+    assert tree["friedman"] is None
+    assert "1 algorithm" in tree["basis"]
+    assert len(tree["table"]) == 5
+    assert (tmp_path / "out" / "figures" / "curves_accuracy.svg").exists()
+
+
+def test_unfinished_runs_and_lost_seeds_are_named(runs, tmp_path):
+    (runs / "erm" / "done").unlink()
+    (runs / "started").mkdir()
+    configure(runs / "padain", seeds=[0, 1, 2, 3])
+    caveats = "\n".join(run(runs, tmp_path / "out")["caveats"])
+    assert "erm is not finished" in caveats
+    assert "started matches the pattern and holds no evaluation" in caveats
+    assert "padain has no record of seed 3" in caveats
+
+
+def test_the_embedded_set_is_named_as_such(runs, tmp_path):
+    def told():
+        tree = run(runs, tmp_path / "out")
+        return any("embedded set" in caveat for caveat in tree["caveats"])
+
+    assert told()
+    for name in ("erm", "padain", "sagnet"):
+        change(
+            runs / name, lambda rs: [r._replace(train_data="pacs/photo") for r in rs]
+        )
+    assert not told()
+
+
+def test_refuses_damage_in_one_line(runs, tmp_path, capsys):
+    path = runs / "erm" / "evals" / "300.jsonl"
+    whole = path.read_text()
+    path.write_text(whole[:-9])
+    line = refused(capsys, runs, tmp_path / "out")
+    assert f"{path}:{whole.count(chr(10))}: " in line
+    path.write_text(whole)
+    (runs / "erm" / "config.json").write_text("{")
+    assert "config.json: must be a JSON object" in refused(
+        capsys, runs, tmp_path / "out"
+    )
+    assert "got none" in refused(capsys, tmp_path / "nowhere", tmp_path / "out")
+
+
+def test_refuses_a_folder_that_cannot_be_made(runs, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    line = refused(capsys, runs, tmp_path / "file")
+    assert str(tmp_path / "file") in line
+
+
+def test_refuses_more_epochs_than_there_are(runs, tmp_path, capsys):
+    more = ["--selection=last_n", "--last=30"]
+    line = refused(capsys, runs, tmp_path / "out", *more)
+    assert "needs 30 evaluations, got 3" in line
+
+
+def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
+    run(runs, tmp_path / "a")
+    run(runs, tmp_path / "b")
+    for path in (tmp_path / "a").rglob("*.*"):
+        other = tmp_path / "b" / path.relative_to(tmp_path / "a")
+        assert path.read_bytes() == other.read_bytes(), path.name

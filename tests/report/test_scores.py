@@ -1,0 +1,198 @@
+"""`--scores`: the published study end to end, and refusals of tables that do not fit."""
+
+import json
+import pathlib
+
+import pytest
+
+from jbias import report
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+REFERENCE = json.loads((ROOT / "tests" / "oracles" / "biasbed_stats.json").read_text())
+STRICT = ",".join(REFERENCE["datasets"]["strict"])
+pytestmark = pytest.mark.usefixtures("no_pdf")
+
+
+def run(path, out, *more):
+    assert report.main([f"--scores={path}", f"--out={out}", *more]) == 0
+    return json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
+
+
+def refused(capsys, path, out, *more):
+    """Gives the one line on stderr of a refusal that wrote nothing."""
+    assert report.main([f"--scores={path}", f"--out={out}", *more]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert not out.exists()
+    return told.err
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "f", "uncorrected"),
+    [
+        ("biasbed_table2", "table2_printed/all", 7.538, 7.489),
+        ("biasbed_table2", "table2_printed/strict", 4.957, 4.942),
+        ("biasbed_runs", "c2_means/all", 7.321, 7.321),
+        ("biasbed_runs", "c2_means/strict", 4.775, 4.775),
+        ("biasbed_paper_configuration", "paper_configuration/all", 7.4634, 7.4634),
+        ("biasbed_paper_configuration", "paper_configuration/strict", 4.9858, 4.9858),
+    ],
+)
+def test_the_published_study(tmp_path, file, name, f, uncorrected):
+    strict = [f"--datasets={STRICT}"] if name.endswith("strict") else []
+    tree = run(EXAMPLES / f"{file}.csv", tmp_path / "out", *strict)
+    expected = REFERENCE["inputs"][name]
+    assert tree["friedman"]["F"] == pytest.approx(f, abs=5e-4)
+    assert tree["friedman_uncorrected"]["F"] == pytest.approx(uncorrected, abs=5e-4)
+    assert tree["friedman"]["p"] == pytest.approx(expected["p_F_demsar"], rel=1e-6)
+    assert tree["friedman"]["chi2"] == pytest.approx(expected["chi2"], abs=1e-6)
+    assert tree["friedman"]["df"] == [7, 7 * (expected["n"] - 1)]
+    assert tree["friedman"]["mean_ranks"] == pytest.approx(
+        expected["avg_ranks"], abs=1e-6
+    )
+    names = REFERENCE["algorithms"]
+    for a, row in zip(names, expected["nemenyi_p"], strict=True):
+        wanted = dict(zip(names, row, strict=True))
+        assert tree["nemenyi"]["p"][a] == pytest.approx(wanted, abs=1e-6)
+    distance = tree["nemenyi"]["critical_difference"]
+    assert distance["0.05"] == pytest.approx(expected["CD_0_05"], abs=1e-6)
+    assert distance["0.1"] == pytest.approx(expected["CD_0_10"], abs=1e-6)
+    assert tree["selection"] == "given"
+    assert len(tree["table"]) == 8 * expected["n"]
+
+
+def test_mean_and_deviation_over_runs(tmp_path):
+    tree = run(EXAMPLES / "biasbed_runs.csv", tmp_path / "out")
+    cells = {(c["algorithm"], c["dataset"]): c for c in tree["table"]}
+    erm = cells["ERM", "Edge"]
+    assert (round(erm["mean"], 1), round(erm["std"], 1), erm["n"]) == (22.6, 3.3, 10)
+    assert cells["DeepAugERM-CAE", "Edge"]["n"] == 9
+
+
+def test_the_answer_names_the_pairs(tmp_path, capsys):
+    out = tmp_path / "out"
+    tree = run(EXAMPLES / "biasbed_paper_configuration.csv", out, "--reference=ERM")
+    wanted = (
+        "DeepAugERM-CAE ranks better than pAdaIN and SagNet; Debiased ranks better than "
+        "pAdaIN and SagNet"
+    )
+    assert wanted in tree["headline"]
+    assert wanted in capsys.readouterr().out
+    page = (out / "index.html").read_text()
+    assert wanted in page
+    assert "No algorithm differs significantly from ERM." in page
+    assert (out / "tables" / "reference.csv").exists()
+
+
+def test_no_pair_is_claimed_without_friedman(tmp_path):
+    path = tmp_path / "scores.csv"
+    rows = ["a,x,1", "b,x,2", "c,x,3", "a,y,3", "b,y,1", "c,y,2"]
+    path.write_text("\n".join(["algorithm,dataset,score", *rows]))
+    tree = run(path, tmp_path / "out")
+    assert tree["headline"].startswith(
+        "No significant difference between the 3 algorithms"
+    )
+    assert "does not show that they are equal" in tree["basis"]
+    assert tree["nemenyi"]["significant"] == []
+    assert any("no pair can differ" in told for told in tree["caveats"])
+
+
+def test_smaller_may_be_better(tmp_path):
+    path = EXAMPLES / "biasbed_table2.csv"
+    up = run(path, tmp_path / "up")["friedman"]["mean_ranks"]
+    down = run(path, tmp_path / "down", "--lower-is-better")["friedman"]["mean_ranks"]
+    assert {name: 9 - rank for name, rank in up.items()} == pytest.approx(down)
+
+
+def test_means_that_differ_by_float_noise_only_are_ties(tmp_path):
+    path = tmp_path / "scores.csv"
+    rows = ["algorithm,run,dataset,score"]
+    for dataset in "xyz":
+        for i, (a, b) in enumerate([(0.1, 0.3), (0.2, 0.1), (0.3, 0.2)]):
+            rows += [f"a,{i},{dataset},{a}", f"b,{i},{dataset},{b}"]
+    path.write_text("\n".join(rows))
+    tree = run(path, tmp_path / "out")
+    assert tree["friedman"]["mean_ranks"] == {"a": 1.5, "b": 1.5}
+    assert tree["friedman"]["p"] == 1
+
+
+def test_one_algorithm_or_data_set_is_reported_without_tests(tmp_path):
+    for name, rows in [("one", ["a,x,1", "a,y,2"]), ("set", ["a,x,1", "b,x,2"])]:
+        path = tmp_path / f"{name}.csv"
+        path.write_text("\n".join(["algorithm,dataset,score", *rows]))
+        tree = run(path, tmp_path / name)
+        assert (tree["friedman"], tree["nemenyi"]) == (None, None)
+        assert tree["headline"] == "Nothing was tested."
+        assert len(tree["table"]) == 2
+        assert (
+            "at least 2 data sets and 2 algorithms"
+            in (tmp_path / name / "index.html").read_text()
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ":1: the first line must name the columns"),
+        ("algorithm,score\na,1\n", "got algorithm, score"),
+        ("algorithm,dataset,score\n", "header alone"),
+        (
+            "algorithm,dataset,score\na,x,1\nb,x,high\n",
+            ":3: score must be a finite number",
+        ),
+        (
+            "algorithm,dataset,score\na,x,\n",
+            ":2: score must be a finite number, got ''",
+        ),
+        ("algorithm,dataset,score\na,x,nan\n", ":2: score must be a finite number"),
+        ("algorithm,dataset,score\na,x\n", ":2: must have 3 fields"),
+        ("algorithm,dataset,score\n,x,1\n", ":2: algorithm must not be empty"),
+        ("algorithm,dataset,score\na,x,1\n\na,x,1\n", ":4: a score must occur once"),
+        (
+            "algorithm,dataset,score\na,x,1\na,y,1\nb,x,1\n",
+            "algorithm 'b' on data set 'y'; add the scores or choose complete data sets with",
+        ),
+    ],
+)
+def test_refuses_tables_that_do_not_fit(tmp_path, capsys, text, told):
+    path = tmp_path / "scores.csv"
+    path.write_text(text)
+    line = refused(capsys, path, tmp_path / "out")
+    assert line.startswith(f"report: {path}")
+    assert told in line
+
+
+def test_refuses_what_is_not_there(tmp_path, capsys):
+    out, table2 = tmp_path / "out", EXAMPLES / "biasbed_table2.csv"
+    assert "No such file" in refused(capsys, tmp_path / "none.csv", out)
+    assert "known are ImageNet1k" in refused(capsys, table2, out, "--datasets=edge")
+    assert "must be an algorithm" in refused(capsys, table2, out, "--reference=erm")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x80")
+    refused(capsys, tmp_path / "binary.csv", out)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--out=x"],
+        ["--scores=a.csv"],
+        ["--scores=a.csv", "--runs=b", "--out=x"],
+        ["--scores=a.csv", "--out=x", "--alpha=1.5"],
+        ["--scores=a.csv", "--out=x", "--last=0"],
+        ["--scores=a.csv", "--out=x", "--selection=best"],
+    ],
+)
+def test_refuses_wrong_flags(args, capsys):
+    with pytest.raises(SystemExit) as error:
+        report.main(args)
+    assert error.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_unused_columns_are_named(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text("algorithm,dataset,score,std\na,x,1,0\nb,x,2,0\na,y,1,0\nb,y,2,0\n")
+    assert any(
+        "not used: std" in told for told in run(path, tmp_path / "out")["caveats"]
+    )
