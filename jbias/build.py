@@ -169,6 +169,11 @@ def stages(
     for number, (part, (train, images)) in enumerate(
         zip(jc.stages(config), train_sets)
     ):
+        if train.classes != train_sets[0][0].classes:
+            raise ValueError(
+                f"config.stages[{number}].train: must have the classes of the first "
+                f"stage's {train_sets[0][0].name}, got those of {train.name}"
+            )
         where = "config.train" if not number else f"config.stages[{number}].train"
         batch, strategy = part["train"]["batch"], config["run"]["strategy"]
         try:
@@ -208,7 +213,12 @@ def optimiser(
     options = dict(options)
     rate, warmup = dict(options.pop("schedule")), options.pop("warmup")
     if warmup:
-        warmup = jc.steps(warmup, steps_per_epoch=steps_per_epoch, total=total)
+        warmup = jc.steps(
+            warmup,
+            steps_per_epoch=steps_per_epoch,
+            total=total,
+            where="config.optim.warmup",
+        )
     schedule = optim.schedule(
         rate=options.pop("rate"), total=total, warmup=warmup or 0, **rate
     )

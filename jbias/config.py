@@ -53,14 +53,19 @@ def _convert(name: str, text: str | None, default: Any) -> Any:
     raise ValueError(f"config argument: {name} must be a {kind}, got {text!r}")
 
 
-def steps(duration: str, *, steps_per_epoch: int, total: int) -> int:
-    """Turns "500 steps", "2 epochs" or "10 %" (of `total` steps) into steps, >= 1."""
+def steps(
+    duration: str, *, steps_per_epoch: int, total: int, where: str = "duration"
+) -> int:
+    """Turns "500 steps", "2 epochs" or "10 %" (of `total` steps) into steps, >= 1.
+
+    ValueError, which begins with `where`, for anything else.
+    """
     match = _DURATION.fullmatch(str(duration))
     try:
         amount, unit = float(match[1]), match[2]
     except (TypeError, ValueError):
         raise ValueError(
-            f"duration: must be like '500 steps', '1 epoch' or '10 %', got {duration!r}"
+            f"{where}: must be like '500 steps', '1 epoch' or '10 %', got {duration!r}"
         ) from None
     scale = 1
     if unit.startswith("epoch"):
@@ -68,7 +73,7 @@ def steps(duration: str, *, steps_per_epoch: int, total: int) -> int:
     elif unit in ("percent", "%"):
         scale = total / 100
     if not amount > 0:
-        raise ValueError(f"duration: must be positive, got {duration!r}")
+        raise ValueError(f"{where}: must be positive, got {duration!r}")
     return max(1, round(amount * scale))
 
 

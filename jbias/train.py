@@ -81,6 +81,12 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
 
 def _prepare(config: dict, workdir: epath.Path, say: Callable) -> _Run:
     """Opens every set before anything is trained, so that bad input costs nothing."""
+    if not config["seeds"] or len(set(config["seeds"])) < len(config["seeds"]):
+        raise ValueError(
+            f"config.seeds: must be one or more different seeds, got {config['seeds']}"
+        )
+    for cadence in ("eval_every", "save_every"):
+        jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
     devices = mesh.make(config["run"]["devices"])
     opened = {}
     for number, part in enumerate(jc.stages(config)):

@@ -1,11 +1,27 @@
-"""Real data for tests: found through JBIAS_TEST_DATA, unpacked once a session."""
+"""Strict jax and one cache for all tests, and real data where there is some.
+
+Real data is found through JBIAS_TEST_DATA and unpacked once a session.
+"""
 
 import functools
 import os
 import pathlib
 import tarfile
 
+import jax
 import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def caches(tmp_path_factory):
+    """Drawn sets and compiled programs are shared by all tests and their processes."""
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JBIAS_CACHE", str(cache))
+        jax.config.update("jax_compilation_cache_dir", str(cache / "xla"))
+        yield cache
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,110 @@
+"""Small runs for tests: the whole of a config, with little of everything.
+
+As a program it is a run in a process of its own, which may kill itself:
+
+    python -m tests.runs config.json workdir [save|rename|step NUMBER]
+
+dies by SIGKILL with the NUMBERth file of a checkpoint opened for writing, before the
+NUMBERth rename in the workdir, or right after the NUMBERth step.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import ml_collections
+
+from configs import erm, padain, sagnet
+
+CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
+    """Two seeds of a preset: a narrow net, four steps an epoch, two test sets."""
+    c = CONFIGS[preset].get_config("smoke,seeds=2")
+    c.model.width = 4
+    c.train.n, c.train.batch = 128, 32
+    tests = (("edge", 48), ("cue_conflict", 240))
+    c.tests = {name: dict(data="shapes", split=name, n=n) for name, n in tests}
+    c.valid.n = 64
+    c.run.eval_batch = 100
+    if "mix_group" in c.algo:
+        c.algo.mix_group = 8
+    with c.unlocked():
+        for key, value in entries.items():
+            c[key] = value
+    return c
+
+
+def start(config, workdir: pathlib.Path, *death: str, **env) -> subprocess.Popen:
+    """Starts a run in a process of its own; `death` as above, `env` for its start."""
+    path = workdir.parent / f"{workdir.name}.json"
+    path.write_text(json.dumps(config.to_dict()))
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.runs", str(path), str(workdir), *death],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def records(workdir: pathlib.Path) -> list[dict]:
+    """All records of a run, by step."""
+    files = sorted(workdir.glob("evals/*.jsonl"), key=lambda p: int(p.stem))
+    return [json.loads(line) for p in files for line in p.read_text().splitlines()]
+
+
+def _die_at(what: str, number: int, workdir: str) -> None:
+    left = number
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def hook(event: str, args: tuple) -> None:
+        if what == "rename" and event == "os.rename" and workdir in str(args[1]):
+            count()
+        if what == "save" and event == "open" and "checkpoint-tmp" in str(args[0]):
+            count()
+
+    sys.addaudithook(hook)
+    if what == "step":
+        from jbias import watch
+
+        add = watch.Watch.add
+
+        def counted(self, *args):
+            count()
+            return add(self, *args)
+
+        watch.Watch.add = counted
+
+
+def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
+    """Runs, with main's way of ending."""
+    from absl import logging
+
+    from jbias import main as entry
+    from jbias import train
+
+    logging.set_verbosity(logging.ERROR)
+    entry._set_up_jax()
+    _die_at(what, int(number), workdir)
+    config = ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
+    try:
+        return 0 if train.run(config, workdir) else 1
+    except train.Interrupted as stopped:
+        print(f"jbias: {stopped}")
+        return 143
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

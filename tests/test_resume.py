@@ -1,0 +1,109 @@
+"""The resume law: killed anywhere and started again, a run ends with the same bits."""
+
+import random
+import signal
+import time
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from jbias import checkpoint
+from tests import runs
+
+
+def saved(workdir) -> tuple[int, dict]:
+    """The latest checkpoint's step and raw tree."""
+    manager = checkpoint.open(workdir / "checkpoints")
+    step = manager.latest_step()
+    args = ocp.args.Composite(state=ocp.args.StandardRestore())
+    tree = manager.restore(step, args=args)["state"]
+    manager.close()
+    return step, jax.tree.map(np.asarray, tree)
+
+
+def assert_same_end(a, b):
+    """The same latest weights, statistics and optimisers, and the same records, once."""
+    (step, tree), (other_step, other) = saved(a), saved(b)
+    assert step == other_step
+    jax.tree.map(np.testing.assert_array_equal, tree, other)
+    assert runs.records(a) == runs.records(b)
+    keys = [
+        tuple(r[k] for k in ("stage", "seed", "step", "dataset", "condition", "metric"))
+        for r in runs.records(a)
+    ]
+    assert len(keys) == len(set(keys))
+    assert (a / "done").read_text() == (b / "done").read_text() == "finished\n"
+
+
+def finish(config, workdir) -> str:
+    """Runs to the end; returns what it said."""
+    process = runs.start(config, workdir)
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return said
+
+
+def sagnet():
+    """Twelve steps; saves do not fall together with evaluations."""
+    return runs.small("sagnet", epochs=3.0, save_every="3 steps")
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("unbroken") / "run"
+    finish(sagnet(), workdir)
+    return workdir
+
+
+def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
+    workdir = tmp_path / "run"
+    for what, number in (("step", 5), ("save", 3), ("rename", 3)):
+        process = runs.start(sagnet(), workdir, what, str(number))
+        said, _ = process.communicate(timeout=600)
+        assert process.returncode == -signal.SIGKILL, said
+    said = finish(sagnet(), workdir)
+    assert "resuming" in said
+    assert_same_end(unbroken, workdir)
+
+
+def test_sigterm_saves_and_leaves_with_a_message(unbroken, tmp_path):
+    workdir = tmp_path / "run"
+    process = runs.start(sagnet(), workdir)
+    while not (workdir / "evals" / "4.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 143, said
+    assert "SIGTERM at step" in said
+    assert "Traceback" not in said
+    step = int(said.split("SIGTERM at step ")[1].split(":")[0])
+    assert saved(workdir)[0] == step
+    finish(sagnet(), workdir)
+    assert_same_end(unbroken, workdir)
+
+
+def test_a_lost_evaluation_is_put_back_from_its_checkpoint(unbroken, tmp_path):
+    config, workdir = sagnet(), tmp_path / "run"
+    process = runs.start(config, workdir, "step", "9")
+    process.communicate(timeout=600)
+    (workdir / "evals" / "8.jsonl").unlink()
+    finish(config, workdir)
+    assert_same_end(unbroken, workdir)
+
+
+@pytest.mark.slow
+def test_ten_kills_at_random_moments_end_the_same(unbroken, tmp_path):
+    """Two of them inside a save and inside a rename."""
+    workdir, moments = tmp_path / "run", random.Random(0)
+    for kill in range(10):
+        death = {3: ("save", "2"), 6: ("rename", "2")}.get(kill, ())
+        process = runs.start(sagnet(), workdir, *death)
+        if not death:
+            time.sleep(moments.uniform(2.0, 14.0))
+            process.kill()
+        process.communicate(timeout=600)
+    finish(sagnet(), workdir)
+    assert_same_end(unbroken, workdir)

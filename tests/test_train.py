@@ -1,0 +1,194 @@
+"""The whole loop: what a run leaves behind, and what it refuses."""
+
+import json
+import math
+import pathlib
+
+import pytest
+
+from jbias import config as jc
+from jbias import results, train
+from tests import runs
+
+MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run of two seeds, with decisions kept."""
+    config = runs.small()
+    config.run.decisions = True
+    workdir = tmp_path_factory.mktemp("runs") / "erm"
+    assert train.run(config, workdir)
+    return config, workdir
+
+
+def test_every_set_seed_and_epoch_is_recorded_once(finished):
+    _, workdir = finished
+    rows = [r for r in runs.records(workdir) if r["dataset"] != "train"]
+    keys = {(r["seed"], r["step"], r["dataset"], r["metric"]) for r in rows}
+    sets = [("valid", "accuracy"), ("edge", "accuracy"), ("cue_conflict", "accuracy")]
+    sets.append(("cue_conflict", "shape_bias"))
+    assert keys == {(s, t, d, m) for s in (0, 1) for t in (4, 8) for d, m in sets}
+    assert len(rows) == len(keys)
+    assert {(r["step"], r["epoch"]) for r in rows} == {(4, 1.0), (8, 2.0)}
+
+
+def test_accuracies_are_counts_of_all_images(finished):
+    _, workdir = finished
+    n = {"valid": 64, "edge": 48, "cue_conflict": 240}
+    for r in runs.records(workdir):
+        if r["metric"] == "accuracy":
+            assert r["n"] == n[r["dataset"]]
+            assert r["value"] == r["count"] / r["n"]
+
+
+def test_records_are_functions_of_the_decisions(finished):
+    from jbias import evals
+    from jbias.evals import decisions
+
+    _, workdir = finished
+    for r in runs.records(workdir):
+        if r["dataset"] != "cue_conflict":
+            continue
+        path = workdir / "decisions" / "cue_conflict" / f"{r['step']}.parquet"
+        decided = decisions.read(path)[r["seed"]]
+        numbers = {
+            number.metric: (number.value, number.count, number.n)
+            for measure in ("accuracy", "shape_bias")
+            for number in evals.MEASURES[measure](decided)
+        }
+        assert numbers[r["metric"]] == (r["value"], r["count"], r["n"])
+
+
+def test_provenance_says_what_the_numbers_are_made_of(finished):
+    config, workdir = finished
+    facts = json.loads((workdir / "provenance.json").read_text())
+    assert facts["config"] == jc.plain(config)
+    assert facts["data"]["edge"]["n"] == facts["data"]["edge"]["scored"] == 48
+    assert len(facts["data"]["train/0"]["fingerprint"]) >= 16
+    assert facts["device"]["platform"] == "cpu"
+    assert {"jax", "flax", "optax", "orbax-checkpoint"} <= facts["packages"].keys()
+
+
+def test_the_same_again_says_done_and_changes_nothing(finished, capsys):
+    config, workdir = finished
+    before = {p: p.read_bytes() for p in (workdir / "evals").iterdir()}
+    assert train.run(config, workdir)
+    assert "is done: nothing to do" in capsys.readouterr().err
+    assert before == {p: p.read_bytes() for p in (workdir / "evals").iterdir()}
+
+
+def test_another_config_is_refused_by_its_differing_keys(finished):
+    config, workdir = finished
+    other = config.copy_and_resolve_references()
+    other.optim.rate = 0.5
+    other.run.log_seconds = 1.0  # Not part of the identity.
+    with pytest.raises(ValueError, match="another config") as refused:
+        train.run(other, workdir)
+    assert "optim.rate: 0.1 != 0.5" in str(refused.value)
+    assert "log_seconds" not in str(refused.value)
+
+
+def test_report_reads_the_run(finished):
+    _, workdir = finished
+    table = results.best_validation(results.read([workdir]))
+    assert set(table["dataset"]) == {"valid", "edge", "cue_conflict"}
+    assert set(table["seed"]) == {0, 1}
+
+
+def test_a_second_process_is_kept_out(finished, tmp_path):
+    from jbias import workdir as workdirs
+
+    config, _ = finished
+    with workdirs.claim(tmp_path, jc.plain(config)):
+        with pytest.raises(ValueError, match="another process is at work"):
+            train.run(config, tmp_path)
+
+
+def test_files_of_another_kind_are_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match="holds files but no run"):
+        train.run(runs.small(), tmp_path)
+
+
+def test_a_diverged_seed_is_marked_and_the_others_go_on(tmp_path, capsys):
+    """The algorithm's loss is not finite where a draw of the seed's own says so."""
+    config = runs.small(algo={"name": f"{MINE}:make", "chance": 0.2}, epochs=2.0)
+    config.seeds = (0, 1, 2)
+    assert train.run(config, tmp_path / "run")
+    rows = runs.records(tmp_path / "run")
+    marks = {r["seed"]: r["value"] for r in rows if r["metric"] == "diverged"}
+    assert 0 < len(marks) < 3, "choose another chance"
+    said = capsys.readouterr().err
+    for seed in (0, 1, 2):
+        later = [r for r in rows if r["seed"] == seed and r["dataset"] == "edge"]
+        lost = [r["step"] >= marks.get(seed, math.inf) for r in later]
+        assert [r["status"] == "diverged" for r in later] == lost
+        assert [r["value"] is None for r in later] == lost
+        assert [r["count"] is None for r in later] == lost
+        if seed in marks:
+            step = int(marks[seed])
+            assert f"seed {seed} diverged: loss not finite at step {step}" in said
+
+
+def test_when_all_diverge_the_run_ends_and_says_so(tmp_path, capsys):
+    config = runs.small(algo={"name": f"{MINE}:make", "chance": 1.0})
+    assert not train.run(config, tmp_path / "run")
+    assert "every seed diverged" in capsys.readouterr().err
+    assert not train.run(config, tmp_path / "run"), "done, and still diverged"
+
+
+def test_stages_follow_one_another(tmp_path):
+    """SagNet's head grows on the net that ERM left; the net itself goes on."""
+    sagnet = jc.plain(runs.small("sagnet"))["algo"]
+    config = runs.small(stages=({"epochs": 1.0}, {"algo": sagnet, "epochs": 1.0}))
+    assert train.run(config, tmp_path / "run")
+    rows = [r for r in runs.records(tmp_path / "run") if r["dataset"] == "train"]
+    assert {(r["stage"], r["step"], r["epoch"]) for r in rows} == {
+        (0, 4, 1.0),
+        (1, 8, 2.0),
+    }
+    assert {r["metric"] for r in rows if r["stage"] == 1} == {
+        "loss_class",
+        "loss_style",
+        "loss_adv",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.algo.update(name="ermm"), "unknown 'ermm'; did you mean 'erm'"),
+        (lambda c: c.train.update(batch=129), "config.train.batch: must be 1 to 128"),
+        (lambda c: c.tests.edge.update(split="egde"), "config.tests.edge: .*'edge'"),
+        (lambda c: c.train.update(data="shape"), "config.train: .*'shapes'"),
+        (lambda c: c.model.update(name="resnet19"), "did you mean 'resnet18'"),
+        (lambda c: setattr(c, "eval_every", "soon"), "config.eval_every: must be"),
+        (lambda c: setattr(c, "precision", "half"), "config.precision"),
+        (lambda c: c.run.update(strategy="magic"), "strategy must be one of"),
+        (lambda c: c.run.update(devices=99), "run.devices must be"),
+        (lambda c: c.run.loading.update(gib=1e-6), "smaller config.size"),
+        (lambda c: setattr(c, "inputs", ({"name": "flop"},)), "did you mean 'flip'"),
+        (lambda c: setattr(c, "seeds", ()), "config.seeds"),
+        (lambda c: setattr(c, "seeds", (1, 1)), "config.seeds"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    tmp_path, change, message
+):
+    config = runs.small()
+    with config.unlocked():
+        change(config)
+    with pytest.raises(ValueError, match=message) as refused:
+        train.run(config, tmp_path / "run")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_an_unknown_option_of_an_algorithm_is_refused_by_name(tmp_path):
+    config = runs.small("padain")
+    with config.algo.unlocked():
+        config.algo.mixgroup = 4
+    with pytest.raises(ValueError, match="'mixgroup'; did you mean 'mix_group'"):
+        train.run(config, tmp_path)
