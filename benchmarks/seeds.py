@@ -29,10 +29,10 @@ CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
 class Trainer:
     """Trains some seeds of a stage with one strategy, and times it."""
 
-    def __init__(self, stage, one, which: tuple[int, ...], strategy: str, size: int):
+    def __init__(self, stage, one, which: tuple[int, ...], strategy: str):
         self.stage, self.which = stage, which
         self.many = seeds.over(one, strategy, donate=True)
-        self.states = tuple(build.start(stage, seed, size) for seed in which)
+        self.states = tuple(build.start(stage, seed) for seed in which)
         self.keys = tuple(seeds.key(seed) for seed in which)
         self.step = 0
 
@@ -57,8 +57,8 @@ def compare(name: str, strategies: list[str], steps: int, rounds: int) -> dict:
     (stage,) = build.stages(config, [(source, images)], mesh.make(1))
     one = build.trainer(stage.algo, stage.txs, [], len(source.classes))
     which = tuple(config["seeds"])
-    together = {s: Trainer(stage, one, which, s, config["size"]) for s in strategies}
-    alone = [Trainer(stage, one, (seed,), "unrolled", config["size"]) for seed in which]
+    together = {s: Trainer(stage, one, which, s) for s in strategies}
+    alone = [Trainer(stage, one, (seed,), "unrolled") for seed in which]
     for trainer in (*together.values(), *alone):
         trainer.run(2)  # Compiles.
     seconds = {s: [] for s in strategies}

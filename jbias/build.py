@@ -40,6 +40,7 @@ class Stage(NamedTuple):
     txs: tuple
     order: feed.Order
     data: feed.Resident
+    init: Callable  # (key, net of the stage before or None) -> a seed's state
     many: seeds.Many  # (states, (key, index) a seed, data, static) -> (state, metrics)
     decide: seeds.Many
 
@@ -197,6 +198,7 @@ def stages(
                 algo=algo,
                 txs=txs,
                 order=order,
+                init=_quickly_compiled(initialiser(algo, txs, config["size"], first)),
                 data=mesh.replicate(feed.resident(images, columns), devices),
                 many=seeds.over(one, strategy, donate=True),
                 decide=seeds.over(predict.decider(algo.net), strategy),
@@ -225,20 +227,35 @@ def optimiser(
     return optim.chain(schedule, clip=clip, **options)
 
 
+def initialiser(algo: base.Algo, txs: tuple, size: int, first: int) -> Callable:
+    """Draws a seed's state for step `first`; one program for all seeds."""
+
+    def init(key, net):
+        image = jnp.zeros((1, size, size, 3))
+        state = train_step.init(algo, txs, key, image, net)
+        return state._replace(step=jnp.asarray(first, jnp.int32))
+
+    return init
+
+
+def _quickly_compiled(init: Callable) -> Callable:
+    """Compiles what runs once a seed without optimising it: seconds instead of a dozen.
+
+    On CPU the random bits of every weight's shape are optimised for half a second.
+    """
+    quick = {"xla_backend_optimization_level": 0}
+    on_cpu = jax.default_backend() == "cpu"
+    return jax.jit(init, compiler_options=quick if on_cpu else None)
+
+
 def start(
-    stage: Stage, seed: int, size: int, net: Mapping[str, PyTree] | None = None
+    stage: Stage, seed: int, net: Mapping[str, PyTree] | None = None
 ) -> train_step.State:
     """A seed's state at the start of a stage, from the net of the stage before."""
-    key = seeds.key(seed)
+    key = seeds.stream(seeds.key(seed), "init")
     if stage.number:
         key = seeds.stream(key, f"stage/{stage.number}")
-    image = jnp.zeros((1, size, size, 3))
-
-    def draw(key, net):
-        return train_step.init(stage.algo, stage.txs, key, image, net)
-
-    state = jax.jit(draw)(seeds.stream(key, "init"), net)
-    return state._replace(step=jnp.asarray(stage.first, jnp.int32))
+    return stage.init(key, net)
 
 
 def load_images(

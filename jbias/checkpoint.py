@@ -7,6 +7,7 @@ damaged checkpoint is moved aside and the one before is used.
 
 import dataclasses
 import json
+import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,6 +64,7 @@ def save(
     """
     body = json.dumps(info, sort_keys=True)
     sealed = {"body": body, "sum": _sum(states, body)}
+    _check_room(manager, step, states)
     args = ocp.args.Composite(
         state=ocp.args.StandardSave(states), info=ocp.args.JsonSave(sealed)
     )
@@ -157,6 +159,24 @@ def _sum(states: tuple, body: str) -> int:
     return total
 
 
+def _check_room(manager: ocp.CheckpointManager, step: int, states: tuple) -> None:
+    """Refuses before anything is half written; other disks than local ones differ."""
+    directory = manager.directory
+    if "://" in str(directory):
+        return
+    needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise OSError(
+            f"checkpoint: cannot save step {step} in {directory}: No space left on "
+            f"device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
+            + _REMEDY
+        )
+
+
+_REMEDY = "earlier checkpoints are whole: make room and run the same command again"
+
+
 def _guarded(manager, step, action):
     """Turns what orbax raises when it cannot write into one OSError of one line."""
     try:
@@ -166,5 +186,5 @@ def _guarded(manager, step, action):
         reason = " ".join(str(error).split())[:200]
         raise OSError(
             f"checkpoint: cannot save step {step} in {manager.directory}: {reason}; "
-            "earlier checkpoints are whole: make room and run the same command again"
+            + _REMEDY
         ) from error

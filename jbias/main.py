@@ -10,17 +10,16 @@ is done. Exit codes: 0 done, 1 every seed diverged, 2 the config, the data or th
 does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved.
 """
 
+import logging
 import os
-import pathlib
 import sys
 
-import jax
-from absl import app, flags, logging
+from absl import app, flags
+from absl import logging as absl_logging
 from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import train
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -29,18 +28,27 @@ _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the run lives; runs/<algorithm>-<data>-<hash> if not given."
 )
 
+_QUOTES = "\"'\\"
+
 
 def main(argv: list[str]) -> int:
     """Runs what the flags say; returns the exit code."""
     if len(argv) > 1:
-        raise app.UsageError(f"unknown argument {argv[1]!r}; see --help")
-    if _CONFIG.value is None:
-        raise app.UsageError("--config is missing, e.g. --config=configs/erm.py")
-    _set_up_jax()
-    config = _CONFIG.value
-    workdir = _WORKDIR.value or epath.Path("runs") / jc.run_name(config)
+        return _fail(None, f"unknown argument {argv[1]!r}; see --help", 2)
     try:
-        return 0 if train.run(config, workdir) else 1
+        if _CONFIG.value is None:
+            missing = "--config is missing, e.g. --config=configs/erm.py"
+            return _fail(None, missing, 2)
+        name = jc.run_name(_CONFIG.value)
+    except OSError as error:
+        return _fail(None, _gist(str(error)), 2)
+    # Only now: what is wrong with the flags is told at once.
+    from jbias import train
+
+    _set_up_jax()
+    workdir = _WORKDIR.value or epath.Path("runs") / name
+    try:
+        return 0 if train.run(_CONFIG.value, workdir) else 1
     except train.Interrupted as stopped:
         return _fail(workdir, stopped, 130 if "SIGINT" in str(stopped) else 143)
     except (ValueError, OSError) as error:
@@ -51,6 +59,8 @@ def main(argv: list[str]) -> int:
 
 def _set_up_jax() -> None:
     """Keeps compiled programs on disk, so that a second start does not wait."""
+    import jax
+
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = os.environ.get("JBIAS_CACHE", "~/.cache/jbias")
         jax.config.update(
@@ -58,13 +68,14 @@ def _set_up_jax() -> None:
         )
 
 
-def _fail(workdir: epath.PathLike, error: Exception, code: int) -> int:
-    line = " ".join(str(error).split())
-    print(f"jbias: {line}", file=sys.stderr)
-    log = pathlib.Path(workdir) / "log.txt"
-    if log.exists():
+def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
+    """Tells what ended the run in one line, in its log too, if it has one."""
+    line = f"jbias: {' '.join(str(error).split())}"
+    print(line, file=sys.stderr)
+    log = epath.Path(workdir or ".") / "log.txt"
+    if workdir and log.exists():
         with log.open("a") as file:
-            file.write(f"jbias: {line}\n")
+            file.write(line + "\n")
     return code
 
 
@@ -75,14 +86,26 @@ def _parse(argv: list[str]) -> list[str]:
     except (flags.Error, ValueError, AttributeError, KeyError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        text = error.args[0] if isinstance(error, KeyError) else error
-        print(f"jbias: {' '.join(str(text).split())}", file=sys.stderr)
-        sys.exit(2)
+        text = str(error)
+        if isinstance(error, (AttributeError, KeyError)):
+            text = f"config: no key {text.strip(_QUOTES)}"
+        sys.exit(_fail(None, _gist(text), 2))
+
+
+def _gist(text: str) -> str:
+    """What was wrong, of what absl and ml_collections say about a flag or a config."""
+    if "Traceback" in text or "Failed loading config file" in text:
+        # They pass on the whole traceback; its last line is the error.
+        text = text.strip().splitlines()[-1].strip()
+        return text.removeprefix("ValueError: ")
+    return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
 
 
 def cli() -> None:
     """The command: flags, then the run."""
-    logging.set_verbosity(logging.ERROR)  # Orbax tells of every file.
+    # Orbax tells of every file, and of every task that a full disk ended.
+    absl_logging.set_verbosity(absl_logging.ERROR)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     app.run(main, flags_parser=_parse)
 
 

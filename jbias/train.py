@@ -167,8 +167,7 @@ def _train(job: _Run) -> None:
 
 def _template(job: _Run, stage: build.Stage) -> tuple:
     """Shapes and places of a stage's states, to read a checkpoint into."""
-    size = job.config["size"]
-    shapes = jax.eval_shape(lambda: build.start(stage, 0, size))
+    shapes = jax.eval_shape(lambda: build.start(stage, 0))
     place = NamedSharding(job.devices, PartitionSpec())
     state = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
@@ -178,11 +177,10 @@ def _template(job: _Run, stage: build.Stage) -> tuple:
 
 
 def _start(job: _Run, stage: build.Stage, before: tuple | None) -> tuple:
-    size = job.config["size"]
     nets = [None] * len(job.seeds)
     if before is not None:
         nets = [{"params": s.params["net"], "stats": s.stats["net"]} for s in before]
-    states = [build.start(stage, seed, size, net) for seed, net in zip(job.seeds, nets)]
+    states = [build.start(stage, seed, net) for seed, net in zip(job.seeds, nets)]
     return mesh.replicate(tuple(states), job.devices)
 
 
@@ -223,11 +221,12 @@ def _loop(job: _Run, stage: build.Stage, states: tuple) -> tuple:
         while True:
             local = step - stage.first
             ended = step == last or job.watch.all_diverged
+            measured = local and (ended or local % eval_every == 0)
+            if measured:
+                _settle(job)
             with progress.idle():
-                if local and (ended or local % eval_every == 0):
-                    _settle(job)
-                    if step != job.evaluated and not job.stop:
-                        _evaluate(job, stage, states, step)
+                if measured and step != job.evaluated and not job.stop:
+                    _evaluate(job, stage, states, step)
                 best = step == job.evaluated and _is_best(job)
                 due = local and local % save_every == 0
                 if (ended or best or due or job.stop) and step > job.saved:

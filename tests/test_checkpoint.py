@@ -2,6 +2,7 @@
 
 import errno
 import pathlib
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -155,6 +156,17 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
     checkpoint.finish(manager)
     assert latest(pathlib.Path(tmp_path / "c"))[1] == {"step": 1}
+
+
+def test_too_little_room_is_seen_before_anything_is_written(tmp_path, monkeypatch):
+    fill(tmp_path / "c", {1: None})
+    manager = checkpoint.open(tmp_path / "c")
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match="No space left on device: 0 MiB needed"):
+        checkpoint.save(manager, 2, states(2.0), {})
+    checkpoint.finish(manager)
+    assert kept(tmp_path / "c") == [1]
 
 
 def test_keeping_one_alone_is_refused(tmp_path):

@@ -101,9 +101,9 @@ def test_a_second_process_is_kept_out(finished, tmp_path):
     from jbias import workdir as workdirs
 
     config, _ = finished
-    with workdirs.claim(tmp_path, jc.plain(config)):
-        with pytest.raises(ValueError, match="another process is at work"):
-            train.run(config, tmp_path)
+    refused = pytest.raises(ValueError, match="another process is at work")
+    with workdirs.claim(tmp_path, jc.plain(config)), refused:
+        train.run(config, tmp_path)
 
 
 def test_files_of_another_kind_are_left_alone(tmp_path):

@@ -1,0 +1,53 @@
+"""The command: flags, defaults, one-line errors and exit codes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import runs
+
+
+def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
+    """Runs `python -m jbias.main` with these arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", "jbias.main", *args],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--config=configs/erm.py:sedes=3"], "did you mean 'seeds'?"),
+        (["--config=configs/erm.py:data=shape"], "did you mean 'shapes'?"),
+        (["--config=configs/erm.py:data=pacs"], "data=pacs needs root=<directory>"),
+        (["--config=configs/erm.py:seeds=many"], "seeds must be a int"),
+        (["--config=configs/emr.py"], "configs/emr.py"),
+        (["--config=configs/erm.py", "--config.optim.rat=1"], '"rate"'),
+        (["--config=configs/erm.py", "--config.epochs=soon"], "epochs"),
+        (["--config=configs/erm.py", "--wrkdir=x"], "workdir"),
+        (["--config=configs/erm.py", "extra"], "extra"),
+        ([], "--config=configs/erm.py"),
+        (
+            ["--config=configs/erm.py:data=folder,root=/nowhere/at/all"],
+            "/nowhere/at/all",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(args, message, tmp_path):
+    done = jbias(*args, f"--workdir={tmp_path}/run")
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert done.stderr.startswith("jbias: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_help_answers():
+    done = jbias("--help")
+    assert "--config=configs/sagnet.py" in done.stdout
+    assert "--workdir" in done.stdout

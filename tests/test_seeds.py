@@ -1,0 +1,103 @@
+"""The seed law: a seed trained with others gives what it gives alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import build, mesh, seeds
+from jbias import config as jc
+from tests import runs
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module", params=["erm", "padain", "sagnet"])
+def stage(request):
+    """A stage of that algorithm, its gates open often enough to be seen."""
+    config = runs.small(request.param)
+    if request.param == "padain":
+        config.algo.p = 0.3
+    config = jc.plain(config)
+    source = build.source("config.train", config["train"], config["size"])
+    (stage,) = build.stages(config, [(source, source.images)], mesh.make(1))
+    return stage, build.trainer(stage.algo, stage.txs, [], len(source.classes))
+
+
+def train(stage, which: tuple[int, ...], strategy: str) -> tuple:
+    """The states of these seeds after a few steps."""
+    stage, one = stage
+    many = seeds.over(one, strategy, donate=True)
+    states = tuple(build.start(stage, seed) for seed in which)
+    for step in range(STEPS):
+        args = tuple((seeds.key(s), stage.order.index(s, step)) for s in which)
+        states, _ = zip(*many(states, args, stage.data, None), strict=True)
+    return states
+
+
+@pytest.fixture(scope="module")
+def together(stage):
+    return train(stage, (0, 1, 2), "unrolled")
+
+
+def test_three_in_company_equal_each_alone_to_the_bit(stage, together):
+    for seed, state in enumerate(together):
+        (alone,) = train(stage, (seed,), "unrolled")
+        jax.tree.map(np.testing.assert_array_equal, state, alone)
+
+
+def test_seeds_differ(together):
+    a, b, c = (np.asarray(s.params["net"]["fc"]["kernel"]) for s in together)
+    assert not np.allclose(a, b, atol=1e-3)
+    assert not np.allclose(b, c, atol=1e-3)
+
+
+def test_looped_is_alone_to_the_bit(stage, together):
+    """One program, dispatched seed after seed: what a lone run compiles."""
+    for state, other in zip(train(stage, (0, 1, 2), "looped"), together, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, state, other)
+
+
+def difference(one, many, state, args, data) -> float:
+    """Largest relative L2 distance over the leaves after one step each way."""
+    ((a, _),) = many((state,), (args,), data, None)
+    b, _ = jax.jit(one, static_argnums=3)(state, args, data, None)
+    norms = jax.tree.map(
+        lambda x, y: (
+            float(jnp.linalg.norm(jnp.ravel(x - y)))
+            / (1e-6 + float(jnp.linalg.norm(jnp.ravel(y).astype(jnp.float32))))
+        ),
+        a.params,
+        b.params,
+    )
+    return max(jax.tree.leaves(norms))
+
+
+def test_vmapped_is_near_over_the_first_step(stage):
+    """Other fusions of float32 sums: 1e-4 relative is some hundred roundings."""
+    built, one = stage
+    state = build.start(built, 0)
+    args = (seeds.key(0), built.order.index(0, 0))
+    many = seeds.over(one, "vmapped")
+    assert difference(one, many, state, args, built.data) < 1e-4
+
+
+def test_streams_are_apart_and_of_their_name_alone():
+    key = seeds.key(3)
+    draws = [
+        float(jax.random.uniform(seeds.stream(key, name)))
+        for name in ("init", "order", "augment", "algorithm", "net", "style")
+    ]
+    assert len(set(draws)) == len(draws)
+    again = seeds.stream(seeds.key(3), "order")
+    assert float(jax.random.uniform(again)) == draws[1]
+
+
+def test_unknown_strategy_is_refused():
+    with pytest.raises(ValueError, match="must be one of auto, unrolled"):
+        seeds.over(lambda *args: args, "magic")
+
+
+def test_auto_depends_on_the_backend():
+    assert seeds.strategy_for("cpu") == "unrolled"
+    assert seeds.strategy_for("gpu") == "looped"
