@@ -37,6 +37,7 @@ def experiment(text: str, algo: dict) -> ml_collections.ConfigDict:
     arg = jc.parse_arg(
         text,
         data="shapes",
+        correlation=0.99,
         root="",
         style="photo",
         stimuli="",
@@ -92,10 +93,11 @@ def shapes(c: ml_collections.ConfigDict, arg) -> None:
     if arg.smoke:
         c.epochs, n = 2.0, 128
         c.model.width = 8
+    common = dict(data="shapes", correlation=arg.correlation)
     few = dict(n=240) if arg.smoke else {}
-    c.train = dict(data="shapes", split="train", n=n, batch=64)
-    c.valid = dict(data="shapes", split="valid", **few)
-    c.tests = {name: dict(data="shapes", split=name, **few) for name in SHAPES_TESTS}
+    c.train = dict(split="train", n=n, batch=64, **common)
+    c.valid = dict(split="valid", **few, **common)
+    c.tests = {name: dict(split=name, **few, **common) for name in SHAPES_TESTS}
 
 
 def pacs(c: ml_collections.ConfigDict, arg) -> None:
@@ -142,12 +144,12 @@ def _part(c: ml_collections.ConfigDict, arg, data: str, split: str) -> None:
 def _photographs(
     c: ml_collections.ConfigDict, arg, *, size: int, epochs: float
 ) -> None:
-    """Crops and flips; the small stem keeps detail in small images."""
+    """Crops and flips; below 128 pixels a narrower net that a CPU can train."""
     if not arg.root:
         raise ValueError(f"config argument: data={arg.data} needs root=<directory>")
     c.size, c.epochs = size, 1.0 if arg.smoke else epochs
     if (arg.size or size) < 128:
-        c.model.update(width=8 if arg.smoke else 16, stem="small")
+        c.model.width = 8 if arg.smoke else 32
     c.inputs = (
         dict(name="random_resized_crop", area=(0.3, 1.0)),
         dict(name="flip"),

@@ -5,13 +5,13 @@ the train state's two trees, `params` and `stats`, both with one entry for the n
 one for every part: {"net": ..., "style": ...}.
 """
 
-from collections.abc import Callable, Hashable, Mapping
 import types
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Path = tuple[str, ...]  # ("net", "stage1_block0", "bn1", "scale")
@@ -95,7 +95,11 @@ def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
     Targets are distributions over the classes; without "weight" all w_i are 1.
     """
     log_p = jax.nn.log_softmax(logits.astype(jnp.float32))
-    each = -jnp.sum(batch["target"] * log_p, axis=-1)
+    return average(-jnp.sum(batch["target"] * log_p, axis=-1), batch)
+
+
+def average(each: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
+    """The mean over the batch's examples by their weights, if it has any."""
     weight = batch.get("weight")
     if weight is None:
         return jnp.mean(each)

@@ -1,0 +1,37 @@
+"""Permuted AdaIN: hides texture by swapping feature statistics between images.
+
+Source: Nuriel, Benaim and Wolf, CVPR 2021, https://arxiv.org/abs/2010.05785.
+Reference code: https://github.com/onuriel/PermutedAdaIN at 819cdb9.
+Deviation: partners are drawn inside groups of `mix_group` images, so that the meaning
+does not depend on the number of devices; the reference draws them inside one GPU's
+batch.
+"""
+
+import functools
+
+import jax
+from flax import linen as nn
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.algos import base, erm
+from jbias.augment import feature_stats
+
+
+def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
+    """ERM whose net swaps statistics after every convolution, each with chance p.
+
+    p may be traced. Chances and partners are independent between sites and steps. At
+    p = 0 this is ERM to the bit.
+    """
+    swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
+
+    def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
+        if "conv" not in site or x.shape[1] * x.shape[2] == 1:
+            return x  # One pixel has no deviation.
+        gate, order = jax.random.split(key)
+        # Not `where`: that changes the fusions, and p = 0 would leave ERM's bits.
+        return jax.lax.cond(
+            jax.random.bernoulli(gate, p), swap, lambda x, _: x, x, order
+        )
+
+    return erm.make(net.clone(tap=tap))

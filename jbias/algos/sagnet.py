@@ -1,0 +1,127 @@
+"""SagNet: one head sees random styles, another random contents and misleads the trunk.
+
+Source: Nam, Lee, Park, Yoon and Yoo, "Reducing Domain Gap by Reducing Style Bias",
+CVPR 2021, https://arxiv.org/abs/1910.11645.
+Reference code: https://github.com/hyeonseobnam/sagnet at f87161c.
+Deviations: all three gradients are taken at the same weights (the reference steps one
+optimiser between two backward passes, which PyTorch refuses since 1.5); partners are
+drawn inside groups of `mix_group` images.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from jbias.algos import base
+from jbias.augment import feature_stats
+
+
+def make(
+    net: nn.Module,
+    *,
+    w_adv: float = 0.1,
+    clip: float | None = 0.1,
+    dropout: float = 0.5,
+    style_stage: int = 3,
+    randomise_style: bool = True,
+    randomise_content: bool = True,
+    double_decay: bool = True,
+    copy_net: bool = False,
+    mix_group: int = 32,
+) -> base.Algo:
+    """Splits the net before `style_stage` and trains a second, style, head on the trunk.
+
+    Losses: "class" of the content head, which is the net's own, on features of random
+    style; "style", the class loss of the style head on features of random content;
+    "adv" = w_adv times the style head's distance from knowing nothing. "style" trains
+    the style head, "adv" the scales and biases of the trunk's batch norms with a
+    gradient of norm `clip` at most, "class" the net.
+
+    dropout: rate before both linear layers.
+    double_decay: as in the reference, the class loss's optimiser holds the style head
+      too, which so decays twice a step. The trunk's batch norms have two optimisers
+      either way.
+    copy_net: starts the style head's stages as copies of the net's (the reference does
+      so for pretrained weights); its linear layer is drawn.
+
+    With w_adv = 0 the "adv" update is left out; with randomise_style=False and
+    dropout=0 too, the net learns as in ERM to the bit.
+    """
+    net = net.clone(dropout=dropout)
+    style = net.clone(tap=None)
+    mix = functools.partial(feature_stats.randomise_style, group=mix_group)
+    swap = functools.partial(feature_stats.randomise_content, group=mix_group)
+
+    def losses(params, stats, batch, key, static=None):
+        del static
+        k_net, k_mix, k_swap, k_style = jax.random.split(key, 4)
+        f, seen = base.forward(
+            net,
+            params["net"],
+            stats["net"],
+            batch["image"],
+            k_net,
+            method="features",
+            stop=style_stage,
+        )
+        head = functools.partial(base.forward, method="head_of", start=style_stage)
+        mixed = mix(f, k_mix) if randomise_style else f
+        content, seen = head(net, params["net"], seen, mixed, k_net)
+        swapped = swap(f, k_swap) if randomise_content else f
+        texture, noted = head(style, params["style"], stats["style"], swapped, k_style)
+        named = {
+            "class": base.objective(content, batch),
+            "style": base.objective(texture, batch),
+            "adv": w_adv * base.average(confusion(texture), batch),
+        }
+        return named, base.Aux({**stats, "net": seen, "style": noted}, {})
+
+    init = functools.partial(_init, style, style_stage, copy_net)
+    updates = _updates(net, style_stage, clip, double_decay)
+    if not w_adv:  # Kept, its weight decay would still move the trunk.
+        updates = tuple(u for u in updates if u.loss != "adv")
+    return base.Algo(net, losses, updates, {"style": init})
+
+
+def confusion(logits: Float[Array, "b k"]) -> Float[Array, "b"]:
+    """Returns mean_k -log(softmax(z)_k + 1e-5): least where all classes are equal."""
+    return jnp.mean(-jnp.log(jax.nn.softmax(logits) + 1e-5), axis=-1)
+
+
+def _updates(net, style_stage, clip, double_decay) -> tuple[base.Update, ...]:
+    def in_style(path: base.Path) -> bool:
+        return path[0] == "style"
+
+    def in_trunk_norm(path: base.Path) -> bool:
+        trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
+        return trunk and path[-2].startswith("bn")
+
+    def by_class(path: base.Path) -> bool:
+        return double_decay or not in_style(path)
+
+    return (
+        base.Update("style", in_style),
+        base.Update("adv", in_trunk_norm, clip),
+        base.Update("class", by_class),
+    )
+
+
+def _init(style, style_stage, copy_net, key, image, net_variables) -> dict:
+    """Draws the style head for features of the shape that this image gives."""
+    features = functools.partial(style.apply, method="features", stop=style_stage)
+    f = jax.eval_shape(features, net_variables, image)
+    drawn = style.init(
+        key, jnp.zeros(f.shape, f.dtype), method="head_of", start=style_stage
+    )
+    if not copy_net:
+        return drawn
+    return {
+        kind: {
+            name: value if name == "fc" else net_variables[kind][name]
+            for name, value in drawn[kind].items()
+        }
+        for kind in ("params", "stats")
+    }

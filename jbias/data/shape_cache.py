@@ -1,0 +1,56 @@
+"""Keeps drawn sets on disk, under $JBIAS_CACHE or ~/.cache/jbias."""
+
+import os
+import pathlib
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Mapping
+
+import numpy as np
+
+
+def _path(name: str) -> pathlib.Path:
+    folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
+    return pathlib.Path(folder).expanduser() / f"{name}.npz"
+
+
+def load(name: str, words: str) -> dict[str, np.ndarray] | None:
+    """Reads arrays that `save` wrote for the same words, or gives None.
+
+    A damaged file (each array has a CRC-32) is worth a warning, not an error: what it
+    held can be drawn again.
+    """
+    path = _path(name)
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        if (found := str(arrays.pop("words"))) != words:
+            raise ValueError(f"holds {found!r}")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())
+        warnings.warn(f"{path}: damaged ({reason}); drawn anew", stacklevel=3)
+        return None
+    return arrays
+
+
+def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays so that no reader sees half a file; warns where it cannot."""
+    path = _path(name)
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f"{name}.", suffix=".part", delete=False
+        ) as file:
+            part = file.name
+            np.savez(file, words=np.array(words), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        if part is not None:
+            pathlib.Path(part).unlink(missing_ok=True)
+        warnings.warn(f"{path}: not cached ({error}); set JBIAS_CACHE", stacklevel=3)

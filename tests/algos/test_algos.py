@@ -1,0 +1,98 @@
+"""Laws of every algorithm."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import algos
+
+# What makes each do the most that it can.
+STRONG = {
+    "erm": {},
+    "padain": {"p": 1.0, "mix_group": 4},
+    "sagnet": {"mix_group": 4},
+}
+# What makes each do nothing beside ERM.
+NULL = {
+    "padain": [{"p": 0.0}, {"p": 0.0, "traced": ("p",)}],
+    "sagnet": [{"w_adv": 0.0, "randomise_style": False, "dropout": 0.0}],
+}
+NULLS = [(name, options) for name in NULL for options in NULL[name]]
+
+
+def test_every_algorithm_is_here():
+    assert set(STRONG) == set(algos.ALGOS)
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_keeps_a_plain_net(name, net, image):
+    """Initialisation and evaluation are the plain net's: the same programs."""
+    algo = algos.ALGOS[name](net, **STRONG[name])
+    key = jax.random.key(3)
+    variables = jax.eval_shape(net.init, key, image)
+
+    def programs(net):
+        return jax.make_jaxpr(net.init)(key, image), jax.make_jaxpr(net.apply)(
+            variables, image
+        )
+
+    assert str(programs(algo.net)) == str(programs(net))
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_begins_near_the_logarithm_of_the_classes(name, train):
+    losses, _, _ = train(name, **STRONG[name])
+    # Logits of a fresh net are small, not zero.
+    assert losses["class"] == pytest.approx(np.log(5), abs=0.5)
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_trains_everything_and_stays_finite(name, net, train, variables):
+    _, state, logits = train(name, **STRONG[name])
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state, logits)))
+    moved = jax.tree.map(
+        lambda a, b: bool((a != b).any()), state.params["net"], variables["params"]
+    )
+    assert all(jax.tree.leaves(moved))
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_updates_follow_losses_that_exist(name, net, train):
+    losses, state, _ = train(name, **STRONG[name])
+    algo = algos.ALGOS[name](net, **STRONG[name])
+    assert {update.loss for update in algo.updates} <= set(losses)
+    assert set(state.params) == {"net", *algo.parts}
+    assert set(state.stats) >= {"net", *algo.parts}
+
+
+@pytest.mark.parametrize("name", sorted(set(STRONG) - {"erm"}))
+def test_differs_from_erm(name, train):
+    _, _, logits = train(name, **STRONG[name])
+    assert jnp.abs(logits - train("erm")[2]).max() > 1e-3
+
+
+@pytest.mark.parametrize(("name", "options"), NULLS)
+def test_null_setting_is_erm_to_the_bit(name, options, train):
+    """After four steps with momentum and decay: weights, statistics, outputs, loss."""
+    first, state, logits = train(name, mix_group=4, **options)
+    erm_first, erm_state, erm_logits = train("erm")
+    equal = np.testing.assert_array_equal
+    jax.tree.map(equal, state.params["net"], erm_state.params["net"])
+    jax.tree.map(equal, state.stats["net"], erm_state.stats["net"])
+    equal(logits, erm_logits)
+    equal(first["class"], erm_first["class"])
+
+
+@pytest.mark.parametrize("name", sorted(set(STRONG) - {"erm"}))
+def test_refuses_batches_that_groups_do_not_divide(name, net, variables, batch):
+    algo = algos.ALGOS[name](net, **{**STRONG[name], "mix_group": 3})
+    key = jax.random.key(0)
+    parts = {
+        name: jax.eval_shape(init, key, batch["image"], variables)
+        for name, init in algo.parts.items()
+    }
+    params = {"net": variables["params"]} | {k: v["params"] for k, v in parts.items()}
+    stats = {"net": variables["stats"]} | {k: v["stats"] for k, v in parts.items()}
+    with pytest.raises(ValueError, match="multiple of mix_group=3, got 8"):
+        jax.eval_shape(algo.losses, params, stats, batch, key)

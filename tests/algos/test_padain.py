@@ -1,0 +1,104 @@
+"""Permuted AdaIN: when it acts, where, and what it leaves alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import models
+from jbias.algos import padain
+from jbias.models import resnet
+
+X = jax.random.normal(jax.random.key(5), (4, 2, 2, 1))
+
+
+def conv_sites():
+    """The sites of ResNet-50 with a convolution, from the net itself."""
+    seen = []
+
+    def tap(x, site, key):
+        seen.append(site)
+        return x
+
+    net = models.MODELS["resnet50"](5, width=8, stem="small", tap=tap)
+    image = jnp.zeros((2, 16, 16, 3))
+    key = jax.random.key(0)
+    variables = jax.eval_shape(net.init, key, image)
+    jax.eval_shape(
+        lambda v: net.apply(v, image, key, train=True, mutable=["stats"]), variables
+    )
+    return [site for site in seen if "conv" in site]
+
+
+@pytest.mark.parametrize("p", [0.01, 0.3])
+def test_active_sites_are_binomial(p, net):
+    """Over many forward passes: mean, spread and chance of none, at 49 sites."""
+    sites, passes = conv_sites(), 4000
+    tap = padain.make(net, p=p, mix_group=2).net.tap
+    keys = jax.random.split(jax.random.key(2), passes)
+
+    @jax.jit
+    @jax.vmap
+    def acts(key):
+        # Even a swap of an image with itself leaves a trace, of the second epsilon.
+        return (tap(X, "stem.conv", key) != X).any().astype(int)
+
+    active = sum(
+        acts(jax.vmap(lambda key, site=site: resnet.stream(key, site))(keys))
+        for site in sites
+    )
+    active = np.asarray(active)
+    assert len(sites) == 49
+    mean, var = 49 * p, 49 * p * (1 - p)
+    assert abs(active.mean() - mean) < 4 * np.sqrt(var / passes)
+    # The sample variance of n values of excess kurtosis k spreads by sqrt((2 + k) / n).
+    assert abs(active.var() / var - 1) < 4 * np.sqrt((2 + 1 / var) / passes)
+    none = (1 - p) ** 49
+    assert abs((active == 0).mean() - none) < 4 * np.sqrt(none / passes) + 1e-6
+
+
+@pytest.mark.parametrize("site", ["stem", "stage1", "stage4"])
+def test_acts_after_convolutions_only(net, site):
+    tap = padain.make(net, p=1.0, mix_group=2).net.tap
+    assert tap(X, site, jax.random.key(0)) is X
+
+
+def test_leaves_single_pixels_alone(net):
+    tap = padain.make(net, p=1.0, mix_group=2).net.tap
+    x = X[:, :1, :1]
+    assert tap(x, "stage4.block0.conv1", jax.random.key(0)) is x
+
+
+def test_swapping_with_oneself_is_erm_up_to_epsilon(net, variables, image):
+    """In groups of one image the only permutation is the identity."""
+    key = jax.random.key(0)
+    swapped = padain.make(net, p=1.0, mix_group=1).net
+    options = {"train": True, "mutable": ["stats"]}
+
+    @jax.jit
+    def both(image):
+        plain = net.apply(variables, image, key, **options)
+        return plain, swapped.apply(variables, image, key, **options)
+
+    plain, ours = both(image)
+    # 1e-5 in the divisor, relative to deviations of about 0.3, at each site.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3), plain, ours)
+    assert (plain[0] != ours[0]).any()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_traced_chance_is_a_number(net, seed):
+    """The chance may come at run time; it draws what a constant one draws."""
+
+    def swap(p, key):
+        return padain.make(net, p=p, mix_group=4).net.tap(X, "stem.conv", key)
+
+    key = jax.random.key(seed)
+    np.testing.assert_allclose(jax.jit(swap)(0.5, key), swap(0.5, key), rtol=1e-6)
+
+
+def test_running_statistics_hold_the_swapped_activations(train):
+    """The stem's own swap keeps the channel means of the batch but not deviations."""
+    swapped = train("padain", p=1.0, mix_group=4)[1].stats["net"]
+    plain = train("erm")[1].stats["net"]
+    assert (swapped["bn1"]["var"] != plain["bn1"]["var"]).any()

@@ -1,0 +1,285 @@
+"""SagNet: which loss moves which weights, and what each head sees."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jbias import models, optim, step
+from jbias.algos import padain, sagnet
+
+KEY = jax.random.key(11)
+UPDATES = ("style", "adv", "class")
+CLIP = 0.1
+
+
+def count(tree):
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(tree))
+
+
+def moved(before, after):
+    """The paths of the leaves that differ."""
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), before, after)
+    leaves = jax.tree_util.tree_leaves_with_path(changed)
+    return {tuple(k.key for k in path) for path, differs in leaves if differs}
+
+
+def paths(tree):
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {tuple(k.key for k in path) for path, _ in leaves}
+
+
+def in_trunk(path):
+    return path[0] == "net" and path[1] in ("conv1", "bn1") + tuple(
+        f"stage{stage}_block0" for stage in (1, 2)
+    )
+
+
+@pytest.fixture(scope="module")
+def algo(net):
+    # A large weight, so that the clip binds.
+    return sagnet.make(net, w_adv=10.0, clip=CLIP, mix_group=4)
+
+
+@pytest.fixture(scope="module")
+def start(algo, begin):
+    return begin(algo, (optax.identity(),) * 3)
+
+
+@pytest.fixture(scope="module")
+def pulled(algo, start, batch):
+    """{loss: its gradient by all weights}, the losses and the new statistics."""
+
+    @jax.jit
+    def pull(params):
+        losses, back, aux = jax.vjp(
+            lambda p: algo.losses(p, start.stats, batch, KEY), params, has_aux=True
+        )
+        one = {name: {n: jnp.float32(n == name) for n in losses} for name in losses}
+        return {name: back(one[name])[0] for name in losses}, losses, aux.stats
+
+    return pull(start.params)
+
+
+@pytest.fixture(scope="module")
+def stepped(algo, begin, batch):
+    """stepped("adv", decay) is the state after a step of that update alone."""
+
+    def chains(rates, decay):
+        return tuple(
+            optax.chain(
+                optim.clip_norm(update.clip) if update.clip else optax.identity(),
+                optax.add_decayed_weights(decay),
+                optax.scale(-rate),
+            )
+            for update, rate in zip(algo.updates, rates, strict=True)
+        )
+
+    state = begin(algo, chains((0.0,) * 3, 0.0))
+
+    @jax.jit
+    def one(rates, decay):
+        return step.make(algo, chains(rates, decay))(state, batch, KEY)[0]
+
+    def run(name, decay=0.0):
+        assert tuple(update.loss for update in algo.updates) == UPDATES
+        rates = jnp.array([float(name == loss) for loss in UPDATES])
+        return one(rates, jnp.float32(decay))
+
+    return run
+
+
+def net_of(state):
+    return {"params": state.params["net"], "stats": state.stats["net"]}
+
+
+def test_style_loss_moves_the_style_head_only(start, stepped):
+    changed = moved(start.params, stepped("style").params)
+    assert changed == {p for p in paths(start.params) if p[0] == "style"}
+
+
+def test_adversarial_loss_moves_the_trunks_norms_only(start, stepped):
+    changed = moved(start.params, stepped("adv").params)
+    expected = {
+        path
+        for path in paths(start.params)
+        if in_trunk(path) and path[-1] in ("scale", "bias")
+    }
+    assert changed == expected
+    assert len(expected) == 2 * (1 + 2 + 3)  # Stem, block, block with projection.
+
+
+def test_class_loss_moves_the_net_only(start, stepped):
+    changed = moved(start.params, stepped("class").params)
+    assert changed == {p for p in paths(start.params) if p[0] == "net"}
+
+
+def test_no_class_gradient_reaches_the_style_head(pulled):
+    grads, _, _ = pulled
+    assert all((x == 0).all() for x in jax.tree.leaves(grads["class"]["style"]))
+
+
+def test_selection_is_what_isolates(pulled):
+    """The style loss does reach the trunk, through means and variances."""
+    grads, _, _ = pulled
+    assert jnp.abs(grads["style"]["net"]["conv1"]["kernel"]).max() > 0
+    assert all((x == 0).all() for x in jax.tree.leaves(grads["style"]["net"]["fc"]))
+
+
+@pytest.mark.parametrize("double_decay", [True, False])
+def test_double_decay_is_of_the_style_head(net, double_decay, start, stepped):
+    algo = sagnet.make(net, double_decay=double_decay)
+    trains = algo.updates[-1].trains
+    assert {p for p in paths(start.params) if trains(p)} == {
+        p for p in paths(start.params) if double_decay or p[0] == "net"
+    }
+    # The class update holds it with zero gradient: only decay acts.
+    after = stepped("class", decay=0.5).params["style"]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, 0.5 * b, rtol=1e-6),
+        after,
+        start.params["style"],
+    )
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_adversarial_step_is_bounded(start, stepped, pulled, decay):
+    """|step| <= rate (clip + decay |theta|), and the clip binds here."""
+    after = stepped("adv", decay).params
+    norms = moved(start.params, after)
+    assert norms
+    size = float(optax.tree.norm(jax.tree.map(jnp.subtract, after, start.params)))
+    theta = {
+        path: x
+        for path, x in jax.tree_util.tree_leaves_with_path(start.params)
+        if tuple(k.key for k in path) in norms
+    }
+    bound = CLIP + decay * float(optax.tree.norm(list(theta.values())))
+    assert 0 < size <= bound * (1 + 1e-5)
+    if not decay:
+        assert size == pytest.approx(CLIP, rel=1e-4)
+
+
+def test_sizes_for_resnet50():
+    """As counted in the reference code at 1000 classes."""
+    net = models.MODELS["resnet50"](1000)
+    algo = sagnet.make(net)
+    image = jax.ShapeDtypeStruct((1, 64, 64, 3), jnp.float32)
+    variables = jax.eval_shape(net.init, KEY, image)
+    style = jax.eval_shape(algo.parts["style"], KEY, image, variables)
+    params = {"net": variables["params"], "style": style["params"]}
+    assert count(params["style"]) == 24_112_104
+    assert count(params) == 49_669_136
+    adv = algo.updates[1]
+    chosen = [
+        x
+        for path, x in jax.tree_util.tree_leaves_with_path(params)
+        if adv.trains(tuple(k.key for k in path))
+    ]
+    assert (adv.loss, len(chosen), count(chosen)) == ("adv", 48, 10_112)
+
+
+def test_confusion_is_least_for_equal_classes():
+    least = -math.log(1 / 1000 + 1e-5)
+    equal = jnp.full((1, 1000), 2.0)
+    assert sagnet.confusion(equal)[0] == pytest.approx(least, rel=1e-6)
+    assert least == pytest.approx(6.898, abs=1e-3)
+    gradient = jax.grad(lambda z: sagnet.confusion(z)[0])(equal)
+    np.testing.assert_allclose(gradient, 0, atol=1e-8)
+    others = jax.random.normal(KEY, (100, 1000)) * jnp.logspace(-2, 2, 100)[:, None]
+    assert (sagnet.confusion(others) > least).all()
+
+
+def test_losses_of_a_fresh_style_head(pulled):
+    """Near the logarithm of the classes both; the adversarial one times its weight."""
+    _, losses, _ = pulled
+    assert losses["style"] == pytest.approx(math.log(5), abs=0.5)
+    assert 10 * math.log(5) - 0.01 < losses["adv"] < 10 * (math.log(5) + 0.5)
+
+
+def test_without_w_adv_no_update_is_left_to_decay_the_trunk(net):
+    updates = sagnet.make(net, w_adv=0.0).updates
+    assert [update.loss for update in updates] == ["style", "class"]
+
+
+def test_each_norm_sees_its_own_features_once(net, start, pulled, batch):
+    """Trunk: clean features. Content head: random styles. Style head: its own."""
+    seen = pulled[2]
+    _, plain = jax.jit(lambda v, x: net.apply(v, x, train=True, mutable=["stats"]))(
+        net_of(start), batch["image"]
+    )
+    for name, expected in plain["stats"].items():
+        gaps = jax.tree.map(lambda a, b: abs(a - b).max(), seen["net"][name], expected)
+        if net.stage_of(name) < 3:  # Rounding apart.
+            assert max(jax.tree.leaves(gaps)) < 1e-6
+        else:
+            assert min(jax.tree.leaves(gaps)) > 1e-4
+    assert moved(start.stats["style"], seen["style"]) == paths(seen["style"])
+
+
+def test_style_head_is_drawn_apart(start):
+    """From its own stream: other weights than the net's, in the same places."""
+    ours, style = start.params["net"], start.params["style"]
+    same = {name: ours[name] for name in style}
+    assert jax.tree.structure(same) == jax.tree.structure(style)
+    kernels = {path for path in paths(style) if path[-1] == "kernel"}
+    assert kernels <= moved(same, style)
+
+
+def test_copy_net_copies_stages_and_draws_the_linear_layer(net, variables, image):
+    init = jax.jit(sagnet.make(net, copy_net=True).parts["style"])
+    style = init(KEY, image[:1], variables)
+    assert set(style["params"]) == {"stage3_block0", "stage4_block0", "fc"}
+    for kind in ("params", "stats"):
+        for name in set(style[kind]) - {"fc"}:
+            jax.tree.map(
+                np.testing.assert_array_equal, style[kind][name], variables[kind][name]
+            )
+    linear = style["params"]["fc"]["kernel"]
+    assert (linear != variables["params"]["fc"]["kernel"]).any()
+
+
+@pytest.mark.parametrize("stage", [2, 4, 5])
+def test_other_cuts(net, variables, batch, stage):
+    algo = sagnet.make(net, style_stage=stage, mix_group=4)
+    style = jax.eval_shape(algo.parts["style"], KEY, batch["image"], variables)
+    stages = {net.stage_of(name) for name in style["params"]}
+    assert stages == set(range(stage, 6))
+    params = {"net": variables["params"], "style": style["params"]}
+    trained = [p for p in paths(params) if algo.updates[1].trains(p)]
+    assert {net.stage_of(p[1]) for p in trained} == set(range(stage))
+    stats = {"net": variables["stats"], "style": style.get("stats", {})}
+    losses, aux = jax.eval_shape(algo.losses, params, stats, batch, KEY)
+    assert set(losses) == {"class", "style", "adv"}
+    assert jax.tree.structure(aux.stats) == jax.tree.structure(stats)
+
+
+def test_refuses_features_of_one_pixel(net, variables, batch):
+    algo = sagnet.make(net, style_stage=5, mix_group=4)
+    tiny = {**batch, "image": batch["image"][:, :8, :8]}
+    style = jax.eval_shape(algo.parts["style"], KEY, tiny["image"], variables)
+    params = {"net": variables["params"], "style": style["params"]}
+    stats = {"net": variables["stats"], "style": {}}
+    with pytest.raises(ValueError, match="at least 2 pixels"):
+        jax.eval_shape(algo.losses, params, stats, tiny, KEY)
+
+
+def test_joins_permuted_adain_in_the_net_only(net, variables, batch):
+    """Taps stay in the net; the style head has none."""
+    seen = []
+    tapped = padain.make(net, p=0.5, mix_group=4).net
+    tap = tapped.tap
+
+    def spy(x, site, key):
+        seen.append(site)
+        return tap(x, site, key)
+
+    algo = sagnet.make(tapped.clone(tap=spy), mix_group=4)
+    style = jax.eval_shape(algo.parts["style"], KEY, batch["image"], variables)
+    params = {"net": variables["params"], "style": style["params"]}
+    stats = {"net": variables["stats"], "style": style["stats"]}
+    jax.eval_shape(algo.losses, params, stats, batch, KEY)
+    assert len(seen) == len(set(seen)) == 1 + 1 + 4 * 3

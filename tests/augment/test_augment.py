@@ -1,0 +1,153 @@
+"""Input transforms: laws of all, and each one's meaning."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from PIL import Image
+
+from jbias import augment
+from jbias.augment import random_resized_crop
+
+KEY = jax.random.key(2)
+IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
+BATCH = {"image": IMAGE, "target": jnp.eye(8), "index": jnp.arange(8)}
+
+
+@pytest.fixture(scope="module")
+def applied():
+    """{name: the transform of BATCH}."""
+    return {
+        name: jax.jit(make())(BATCH, KEY) for name, make in augment.AUGMENTS.items()
+    }
+
+
+@pytest.mark.parametrize("name", augment.AUGMENTS)
+def test_changes_images_only(name, applied):
+    found = applied[name]
+    assert set(found) == set(BATCH)
+    assert found["image"].shape == IMAGE.shape
+    assert found["image"].dtype == IMAGE.dtype
+    assert (found["image"] != IMAGE).any()
+    for other in set(BATCH) - {"image"}:
+        np.testing.assert_array_equal(found[other], BATCH[other])
+
+
+@pytest.mark.parametrize("name", augment.AUGMENTS)
+def test_stays_in_the_range_of_images(name, applied):
+    image = applied[name]["image"]
+    assert image.min() >= 0
+    assert image.max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("name", augment.AUGMENTS)
+def test_an_example_is_changed_by_its_place_alone(name, applied):
+    """Half the batch alone gives what it gives in the whole."""
+    half = jax.tree.map(lambda x: x[:4], BATCH)
+    found = jax.jit(augment.AUGMENTS[name]())(half, KEY)
+    np.testing.assert_allclose(
+        found["image"], applied[name]["image"][:4], rtol=1e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("name", augment.AUGMENTS)
+def test_examples_draw_for_themselves(name):
+    same = {**BATCH, "image": jnp.broadcast_to(IMAGE[:1], (64, 12, 12, 3))}
+    found = np.asarray(augment.AUGMENTS[name]()(same, KEY)["image"])
+    assert len({x.tobytes() for x in found}) > 1
+
+
+def test_flip_mirrors_a_share():
+    image = jnp.broadcast_to(IMAGE[:1], (4000, 12, 12, 3))
+    found = augment.AUGMENTS["flip"](p=0.3)({"image": image}, KEY)["image"]
+    mirrored = (found == image[:, :, ::-1]).all((1, 2, 3))
+    kept = (found == image).all((1, 2, 3))
+    assert (mirrored ^ kept).all()
+    assert abs(mirrored.mean() - 0.3) < 4 * (0.3 * 0.7 / 4000) ** 0.5
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_flip_at_its_ends(p):
+    found = augment.AUGMENTS["flip"](p=p)(BATCH, KEY)["image"]
+    np.testing.assert_array_equal(found, IMAGE[:, :, ::-1] if p else IMAGE)
+
+
+def test_pad_crop_is_a_uniform_shift_with_black():
+    """Pixels that name their place show each window; all 9 shifts by 1 are as likely."""
+    place = 1.0 + jnp.arange(16.0).reshape(1, 4, 4, 1)
+    image = jnp.broadcast_to(place, (4500, 4, 4, 1))
+    crop = augment.AUGMENTS["pad_crop"](pad=1)
+    found = np.asarray(crop({"image": image}, KEY)["image"])
+    padded = np.pad(np.asarray(place[0]), ((1, 1), (1, 1), (0, 0)))
+    windows = {
+        padded[i : i + 4, j : j + 4].tobytes(): 0 for i in range(3) for j in range(3)
+    }
+    for x in found:
+        windows[x.tobytes()] += 1
+    assert len(windows) == 9
+    assert scipy.stats.chisquare(list(windows.values())).pvalue > 0.001
+
+
+WINDOWS = [(0, 0, 40, 30), (3, 5, 17, 9), (30, 2, 5, 28), (7, 7, 1, 1), (2, 1, 33, 20)]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("out", [8, 32])
+def test_resizes_a_window_as_pillow_does(window, out):
+    """Smaller and larger, on floats: Pillow's bilinear filter of the cut window."""
+    top, left, h, w = window
+    image = np.random.default_rng(0).uniform(size=(40, 30)).astype(np.float32)
+    cut = Image.fromarray(image[top : top + h, left : left + w])
+    expected = np.asarray(cut.resize((out, out), Image.Resampling.BILINEAR))
+    down = random_resized_crop.weights(out, 40, jnp.int32(top), jnp.int32(h))
+    across = random_resized_crop.weights(out, 30, jnp.int32(left), jnp.int32(w))
+    np.testing.assert_allclose(down @ image @ across.T, expected, atol=2e-6)
+
+
+def draws(height, width, count=4000, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3)):
+    one = jax.jit(
+        jax.vmap(
+            lambda k: random_resized_crop.draw(
+                k, height, width, area=area, aspect=aspect
+            )
+        )
+    )
+    return (np.asarray(x) for x in one(jax.random.split(KEY, count)))
+
+
+@pytest.mark.parametrize("size", [(200, 200), (300, 200), (8, 8)])
+def test_windows_lie_inside(size):
+    top, left, h, w = draws(*size)
+    assert (top >= 0).all() and (left >= 0).all()
+    assert (h > 0).all() and (w > 0).all()
+    assert (top + h <= size[0]).all() and (left + w <= size[1]).all()
+
+
+def test_windows_are_uniform_in_area_log_aspect_and_place():
+    """For small windows, which always fit at the first draw."""
+    top, left, h, w = draws(1000, 1000, area=(0.1, 0.5), aspect=(0.5, 2.0))
+    area = (h * w / 1e6 - 0.1) / 0.4
+    aspect = (np.log(w / h) / np.log(2) + 1) / 2
+    for share in (area, aspect, top / (1000 - h), left / (1000 - w)):
+        assert scipy.stats.kstest(share, "uniform").pvalue > 0.001
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((30, 300), (0, 130, 30, 40)), ((300, 30), (130, 0, 40, 30))],
+)
+def test_what_never_fits_falls_back_to_the_centre(size, expected):
+    """An area of the whole fits in no long image: the largest window of 3:4 or 4:3."""
+    for found, value in zip(draws(*size, count=50, area=(1.0, 1.0)), expected):
+        np.testing.assert_array_equal(found, value)
+
+
+def test_crops_to_another_size():
+    crop = augment.AUGMENTS["random_resized_crop"](size=20)
+    assert jax.eval_shape(crop, BATCH, KEY)["image"].shape == (8, 20, 20, 3)
+
+
+def test_crop_of_everything_is_the_image():
+    crop = augment.AUGMENTS["random_resized_crop"](area=(1.0, 1.0), aspect=(1.0, 1.0))
+    np.testing.assert_allclose(crop(BATCH, KEY)["image"], IMAGE, atol=1e-6)

@@ -1,0 +1,200 @@
+"""Feature statistics: what each swap keeps, and where gradients flow."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.augment import feature_stats
+
+KEY = jax.random.key(3)
+# Eight images of four channels, each channel with its own mean and deviation.
+RNG = np.random.default_rng(0)
+X = jnp.asarray(
+    RNG.normal(size=(8, 6, 5, 4)) * RNG.uniform(1, 3, (8, 1, 1, 4))
+    + RNG.normal(size=(8, 1, 1, 4)),
+    jnp.float32,
+)
+
+
+def stats(x):
+    x = np.asarray(x, np.float64)
+    return x.mean((1, 2)), x.var((1, 2), ddof=1)
+
+
+def partners(key, count, group):
+    return np.asarray(
+        feature_stats.permute(jnp.arange(float(count)), key, group=group), int
+    )
+
+
+def test_moments_are_numpys():
+    mean, var = feature_stats.moments(X)
+    expected = stats(X)
+    np.testing.assert_allclose(mean[:, 0, 0], expected[0], atol=1e-6)
+    np.testing.assert_allclose(var[:, 0, 0], expected[1], rtol=1e-5)
+
+
+def test_moments_are_float32_for_half_precision():
+    half = X.astype(jnp.bfloat16)
+    mean, var = feature_stats.moments(half)
+    np.testing.assert_allclose(var[:, 0, 0], stats(half)[1], rtol=1e-5)
+    assert mean.dtype == var.dtype == jnp.float32
+    for swap in (
+        feature_stats.permuted_adain,
+        feature_stats.randomise_style,
+        feature_stats.randomise_content,
+    ):
+        assert swap(half, KEY, group=4).dtype == jnp.bfloat16
+
+
+def test_single_pixels_are_refused():
+    with pytest.raises(ValueError, match="at least 2 pixels"):
+        feature_stats.moments(X[:, :1, :1])
+
+
+def test_permutes_inside_groups():
+    found = partners(KEY, 24, 4)
+    assert sorted(found) == list(range(24))
+    np.testing.assert_array_equal(found // 4, np.arange(24) // 4)
+
+
+def test_groups_draw_for_themselves():
+    """A group's order is from its number: the same in a longer batch."""
+    np.testing.assert_array_equal(partners(KEY, 64, 8)[:24], partners(KEY, 24, 8))
+    within = partners(KEY, 64, 8).reshape(8, 8) % 8
+    assert len({tuple(row) for row in within}) > 1
+
+
+def test_permutations_are_uniform():
+    """Each of the 6 orders of 3, in 3000 groups, by a chi-squared test."""
+    orders = partners(KEY, 9000, 3).reshape(-1, 3) % 3
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert scipy.stats.chisquare(counts).pvalue > 0.001
+
+
+@pytest.mark.parametrize("group", [3, 16, 0])
+def test_refuses_groups_that_do_not_fit(group):
+    with pytest.raises(ValueError, match=f"mix_group={group}, got 8 examples"):
+        jax.eval_shape(lambda x: feature_stats.permute(x, KEY, group=group), X)
+
+
+def test_adain_takes_the_partners_statistics():
+    partner = partners(KEY, 8, 4)
+    mean, var = stats(feature_stats.permuted_adain(X, KEY, group=4))
+    expected = stats(X)
+    np.testing.assert_allclose(mean, expected[0][partner], atol=1e-5)
+    # Up to the two epsilons: relative 1e-5 (1/var + 1/var' + 2/std).
+    np.testing.assert_allclose(var, expected[1][partner], rtol=1e-4)
+
+
+def test_adain_has_the_authors_epsilons():
+    """On nearly flat maps they are most of the divisor: the formula, in numpy."""
+    x = np.asarray(X, np.float64) * 1e-3
+    found = feature_stats.permuted_adain(jnp.asarray(x, jnp.float32), KEY, group=8)
+    mean, var = (v[:, None, None] for v in stats(x))
+    partner = partners(KEY, 8, 8)
+    content = (x - mean) / (np.sqrt(var + 1e-5) + 1e-5)
+    expected = content * np.sqrt(var[partner] + 1e-5) + mean[partner]
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-7)
+
+
+def test_adain_holds_the_style_constant():
+    """Each output depends on its own image alone, as far as gradients know."""
+    x = X[:4, :3, :2, :2]
+    jacobian = jax.jacrev(lambda x: feature_stats.permuted_adain(x, KEY, group=4))(x)
+    size = jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))
+    assert (jnp.diag(size) > 0).all()
+    np.testing.assert_array_equal(size - jnp.diag(jnp.diag(size)), 0)
+    assert (partners(KEY, 4, 4) != np.arange(4)).any()
+
+
+def test_style_moves_mean_and_variance_alike_towards_the_partner():
+    mean, var = stats(feature_stats.randomise_style(X, KEY, group=4))
+    own_mean, own_var = stats(X)
+    order = jax.random.split(KEY)[1]
+    partner = partners(order, 8, 4)
+    for i in np.flatnonzero(partner != np.arange(8)):
+        # One share explains means and variances (not deviations) of all channels.
+        step = np.r_[
+            own_mean[i] - own_mean[partner[i]], own_var[i] - own_var[partner[i]]
+        ]
+        seen = np.r_[mean[i] - own_mean[partner[i]], var[i] - own_var[partner[i]]]
+        share = seen @ step / (step @ step)
+        assert 0 <= share <= 1
+        np.testing.assert_allclose(seen, share * step, atol=1e-4)
+    assert (partner != np.arange(8)).sum() >= 4
+
+
+def test_style_with_oneself_is_the_identity_up_to_epsilon():
+    found = feature_stats.randomise_style(X, KEY, group=1)
+    np.testing.assert_allclose(found, X, atol=1e-5)
+
+
+def test_shares_of_style_are_uniform():
+    """Pairs of flat images 0 and 1 (plus a ripple) show the share as their mean."""
+    ripple = jnp.array([-0.1, 0.1]).reshape(1, 1, 2, 1)
+    x = jnp.tile(jnp.array([0.0, 1.0]), 2000).reshape(-1, 1, 1, 1) + ripple
+    mean = stats(feature_stats.randomise_style(x, KEY, group=2))[0][:, 0]
+    partner = partners(jax.random.split(KEY)[1], 4000, 2)
+    first = np.arange(4000) % 2 == 0
+    swapped = partner != np.arange(4000)
+    share = np.where(first, 1 - mean, mean)[swapped]
+    assert len(share) > 1500
+    assert scipy.stats.kstest(share, "uniform").pvalue > 0.001
+
+
+def test_style_gradients_reach_the_partner():
+    x = X[:4, :3, :2, :2]
+    key = jax.random.key(1)
+    jacobian = jax.jacrev(lambda x: feature_stats.randomise_style(x, key, group=4))(x)
+    size = np.asarray(jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))) > 0
+    expected = np.eye(4, dtype=bool)
+    expected[np.arange(4), partners(jax.random.split(key)[1], 4, 4)] = True
+    np.testing.assert_array_equal(size, expected)
+    assert expected.sum() > 4
+
+
+def test_content_is_the_partners_and_statistics_ones_own():
+    found = feature_stats.randomise_content(X, KEY, group=4)
+    for a, b in zip(stats(found), stats(X)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    partner = partners(KEY, 8, 4)
+    for i in range(8):
+        for c in range(4):
+            ours, theirs = np.ravel(found[i, :, :, c]), np.ravel(X[partner[i], :, :, c])
+            assert np.corrcoef(ours, theirs)[0, 1] > 0.9999
+
+
+def directions():
+    """One random direction, and its part that moves no mean and no variance."""
+    free = np.random.default_rng(1).normal(size=X.shape)
+    mean = free.mean((1, 2), keepdims=True)
+    centred = np.asarray(X) - np.asarray(X).mean((1, 2), keepdims=True)
+    cov = ((free - mean) * centred).mean((1, 2), keepdims=True)
+    var = (centred**2).mean((1, 2), keepdims=True)
+    blind = free - mean - cov / var * centred
+    return jnp.asarray(free, jnp.float32), jnp.asarray(blind, jnp.float32)
+
+
+def test_content_gradients_pass_mean_and_variance_only():
+    free, blind = directions()
+
+    def push(direction, swap):
+        _, moved = jax.jvp(lambda x: swap(x, KEY, group=4), (X,), (direction,))
+        return float(jnp.abs(moved).max())
+
+    swap = feature_stats.randomise_content
+    assert push(blind, swap) < 1e-5
+    assert push(free, swap) > 0.1
+    # The same direction is not blind for what keeps its own content.
+    assert push(blind, feature_stats.randomise_style) > 0.1
+
+
+def test_content_takes_no_gradient_of_the_partner():
+    x = X[:4, :3, :2, :2]
+    jacobian = jax.jacrev(lambda x: feature_stats.randomise_content(x, KEY, group=4))(x)
+    size = jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))
+    np.testing.assert_array_equal(size - jnp.diag(jnp.diag(size)), 0)

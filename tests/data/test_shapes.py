@@ -1,0 +1,268 @@
+"""The embedded set: pure, balanced, correlated as said, and each set what it claims."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from jbias import data
+from jbias.data import shape_masks, shape_scenes, shapes, textures
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
+
+
+def same(a, b) -> bool:
+    return np.array_equal(a.images, b.images) and all(
+        np.array_equal(a.columns[k], b.columns[k]) for k in a.columns | b.columns
+    )
+
+
+@pytest.mark.parametrize("split", shapes.SPLITS)
+def test_is_a_pure_function_of_its_arguments(split, monkeypatch, tmp_path):
+    first = shapes.make(split, n=480)
+    read = shapes.make(split, n=480)
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "elsewhere"))
+    drawn = shapes.make(split, n=480)
+    assert same(first, read) and same(first, drawn)
+    assert first.fingerprint == drawn.fingerprint
+    other = shapes.make(split, n=480, seed=1)
+    assert not same(first, other) and first.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize("split", shapes.SPLITS)
+def test_a_smaller_set_is_the_beginning_of_a_larger(split):
+    n = 240 if split == "cue_conflict" else 304
+    few, many = shapes.make(split, n=n), shapes.make(split, n=720)
+    assert np.array_equal(few.images, many.images[:n])
+    assert all(np.array_equal(few.columns[k], many.columns[k][:n]) for k in few.columns)
+
+
+def test_train_valid_and_test_share_no_image():
+    sets = [shapes.make(split, n=480).images for split in ("train", "valid", "test")]
+    rows = [{image.tobytes() for image in images} for images in sets]
+    assert [len(r) for r in rows] == [480] * 3
+    assert all(not a & b for a, b in itertools.combinations(rows, 2))
+
+
+@pytest.mark.parametrize("split", shapes.SPLITS)
+def test_classes_are_balanced_and_documented(split):
+    source = data.load("shapes", split)
+    assert len(source) == {"train": 4096, "valid": 512}.get(split, 480)
+    counts = np.bincount(source.columns["label"], minlength=16)
+    assert (counts == len(source) // 16).all()
+    assert source.space == "names" and "Hermann" in source.cite
+    assert source.name == f"shapes/{split}"
+    assert source[17]["label"] == source.columns["label"][17]
+    conflict = split == "cue_conflict"
+    assert ("shape_bias" in source.measures) == conflict
+    assert ("texture" in source.columns) == conflict
+
+
+@pytest.mark.parametrize("correlation", [0, 1 / 16, 0.5, 0.99, 1])
+def test_correlation_is_realised(correlation):
+    columns = shapes.make("train", correlation=correlation).columns
+    agree = columns["label"] == columns["attribute"]
+    # Five deviations of a binomial share: one false alarm in two million.
+    slack = 5 * np.sqrt(correlation * (1 - correlation) / len(agree))
+    assert abs(agree.mean() - correlation) <= slack
+    steps = (columns["attribute"] - columns["label"])[~agree] % 16
+    others = np.bincount(steps, minlength=16)[1:]
+    expected = (~agree).sum() / 15
+    assert abs(others - expected).max() <= 5 * np.sqrt(expected)
+
+
+def test_every_pair_of_cues_conflicts_equally_often():
+    columns = shapes.make("cue_conflict").columns
+    pairs = np.zeros((16, 16), int)
+    np.add.at(pairs, (columns["label"], columns["texture"]), 1)
+    assert np.array_equal(pairs, 2 * (1 - np.eye(16, dtype=int)))
+
+
+def test_stylized_textures_are_new_and_tell_nothing():
+    assert not set(textures.TEXTURES) & set(textures.HELD_OUT)
+    columns = shapes.make("stylized", n=4800).columns
+    assert set(columns["attribute"]) == set(range(16, 24))
+    table = np.zeros((16, 8))
+    np.add.at(table, (columns["label"], columns["attribute"] - 16), 1)
+    expected = 4800 / 128
+    chi2 = ((table - expected) ** 2 / expected).sum()
+    assert chi2 < 120 + 5 * np.sqrt(2 * 120)  # Mean and deviation of chi2, 120 df.
+    for split in ("train", "valid", "test", "recoloured", "corrupted", "cue_conflict"):
+        assert shapes.make(split, n=480).columns["attribute"].max() < 16
+
+
+def test_patterns_differ_from_one_another():
+    """At one pose no two of the 24 patterns agree, in either polarity."""
+    scenes = shape_scenes.draw(np.random.default_rng(0), 24)
+    one = scenes[np.zeros(24, int)]
+    share = shape_scenes._pattern(one, np.arange(24), 64)
+    for a, b in itertools.combinations(share, 2):
+        assert 0.2 < np.abs(a - b).mean() < 0.8
+
+
+def test_either_tone_and_either_ground_may_be_the_lighter():
+    first, second, ground = shape_scenes.draw(np.random.default_rng(0), 4000).tones.T
+    assert 0 <= min(first.min(), second.min()) and max(first.max(), second.max()) <= 1
+    # Five deviations of a fair coin.
+    assert abs((first < second).mean() - 0.5) < 2.5 / np.sqrt(4000)
+    assert abs((first < ground).mean() - 0.5) < 2.5 / np.sqrt(4000)
+    between = (np.sign(ground - first) != np.sign(ground - second)).mean()
+    assert between == 0
+
+
+def test_patterns_have_both_tones_about_equally():
+    scenes = shape_scenes.draw(np.random.default_rng(0), 24 * 16)
+    share = shape_scenes._pattern(scenes, np.arange(24 * 16) % 24, 64)
+    means = share.reshape(16, 24, -1).mean((0, 2))
+    assert np.abs(means - 0.5).max() < 0.1
+
+
+@pytest.mark.parametrize("column", ["label", "attribute"])
+def test_neither_cue_is_told_by_mean_colour_or_contrast(column):
+    def features(source):
+        x = source.images / 255
+        return np.concatenate([x.mean((1, 2)), x.std((1, 2))], 1)
+
+    train = shapes.make("train", correlation=1 / 16)
+    test = shapes.make("test", n=1920, correlation=1 / 16)
+    a, b = features(train), features(test)
+    a, b = a / a.std(0), b / a.std(0)
+    y = train.columns[column]
+    centroids = np.stack([a[y == k].mean(0) for k in range(16)])
+    guess = ((b[:, None] - centroids) ** 2).sum(-1).argmin(1)
+    # Chance is 6.25 %; a network reads either cue to more than 90 %.
+    assert (guess == test.columns[column]).mean() < 0.12
+
+
+@pytest.mark.parametrize("size", [32, 64, 224])
+@pytest.mark.parametrize("split", ["valid", "silhouette", "sketch"])
+def test_sizes_show_the_same_pictures(split, size):
+    n = 16
+    source = shapes.make(split, size=size, n=n)
+    assert source.images.shape == (n, size, size, 3)
+    assert source.images.dtype == np.uint8
+    coarse = source.images.reshape(n, 32, size // 32, 32, size // 32, 3).mean((2, 4))
+    small = shapes.make(split, size=32, n=n).images
+    # Sensor noise (3 % of 255 at most) and antialiasing are all that differs.
+    assert np.abs(coarse - small).mean() < 12
+
+
+def test_flat_sets_are_ink_on_paper():
+    silhouette = shapes.make("silhouette").images
+    edge = shapes.make("edge").images
+    sketch = shapes.make("sketch").images
+    for images in (silhouette, edge, sketch):
+        assert np.ptp(images, axis=-1).max() == 0  # Grey.
+    ink = [(images < 128).mean() for images in (silhouette, edge, sketch)]
+    assert ((silhouette > 25) & (silhouette < 230)).mean() < 0.12  # Else a border.
+    assert ink[1] < 0.6 * ink[0] and ink[2] < 0.6 * ink[0]
+    assert (sketch == 0).sum() == 0 and not np.array_equal(edge, sketch)
+
+
+def test_scene_i_has_one_pose_in_every_test_set():
+    """Where the silhouette is white, cue conflict and stylized show the background."""
+    outside = shapes.make("silhouette").images[..., 0] == 255
+    inside = shapes.make("silhouette").images[..., 0] == 0
+    plain = shape_scenes.draw(np.random.default_rng([0]), 240)
+    tinted = shape_scenes.draw(
+        np.random.default_rng([0]), 240, hues=shape_scenes.NEW_HUES, least=0.5
+    )
+    for field in dataclasses.fields(plain):
+        if field.name not in ("fill", "paper"):
+            a, b = getattr(plain, field.name), getattr(tinted, field.name)
+            assert np.array_equal(a, b)
+    for split in ("test", "cue_conflict", "stylized"):
+        x = shapes.make(split).images.astype(float).mean(-1)
+        figure = np.array([im[m].mean() for im, m in zip(x, inside, strict=True)])
+        ground = np.array([im[m].mean() for im, m in zip(x, outside, strict=True)])
+        assert (np.abs(figure - ground) > 10).mean() > 0.85
+    edge = shapes.make("edge").images[..., 0] < 128
+    # Only thin parts are all outline: ink lies on the border of the silhouette.
+    assert (edge & inside).sum() > 0 and (edge & outside).sum() < 0.6 * edge.sum()
+
+
+def test_recoloured_hues_are_not_in_training():
+    def hues(split):
+        x = shapes.make(split, n=480).images.reshape(-1, 3).astype(float)
+        top, low = x.max(-1), x.min(-1)
+        x = x[top - low > 110]  # Colourful enough for noise not to turn the hue.
+        first, last = x.argmax(-1), x.argmin(-1)
+        middle = x.sum(-1) - x.max(-1) - x.min(-1)
+        return first, last, (middle - x.min(-1)) / np.ptp(x, axis=-1)
+
+    first, last, _ = hues("recoloured")
+    greens = (first == 1).mean()
+    assert 0.2 < greens < 0.8  # The rest is purple: green is the least channel.
+    assert ((first == 1) | (last == 1)).mean() > 0.99
+    first, last, middle = hues("train")
+    # Green leads only in yellow (towards red) and cyan (towards blue), never alone.
+    assert (((first == 1) & (middle < 0.5)).mean()) < 0.01
+
+
+def test_corruptions_are_of_the_test_images():
+    clean, dirty = shapes.make("test"), shapes.make("corrupted")
+    kinds = dirty.columns["corruption"]
+    names = shape_scenes.CORRUPTIONS
+    assert np.array_equal(np.bincount(kinds), [80] * len(names))
+    a, b = clean.images / 255, dirty.images / 255
+    spread = {}
+    for k, name in enumerate(names):
+        rows = kinds == k
+        assert 0.01 < np.abs(a[rows] - b[rows]).mean() < 0.5, name
+        step = [np.abs(np.diff(x[rows], axis=1)).mean() for x in (a, b)]
+        spread[name] = step[1] / step[0]
+    assert spread["noise"] > 1.1 and spread["impulse"] > 1.1
+    assert spread["blur"] < 0.7 and spread["contrast"] < 0.35
+
+
+@pytest.mark.parametrize("kind", shape_masks.SHAPES)
+def test_masks_are_distance_fields(kind):
+    ticks = np.linspace(-1.5, 1.5, 151, dtype=np.float32)
+    x, y = np.meshgrid(ticks, ticks)
+    field = shape_masks.SHAPES[kind](x, y)
+    steps = np.abs(np.diff(field, axis=0)).max(), np.abs(np.diff(field)).max()
+    assert max(steps) < 0.02 * 1.001  # A distance changes no faster than its points.
+    assert np.hypot(x, y)[field < 0].max() < 1.2
+    assert 1.1 < (field < 0).sum() * 0.02**2 < 2.7  # None is told by its area.
+
+
+def test_masks_turn_scale_and_shift():
+    grid = np.stack(np.meshgrid(np.linspace(-1, 1, 41), np.linspace(-1, 1, 41)))
+    x, y = grid[:, None].astype(np.float32)
+    still = dict(scale=np.ones(1), angle=np.zeros(1), shift=np.zeros((1, 2)))
+    moved = {**still, "shift": np.array([[0.1, 0.2]])}
+    turned = {**still, "angle": np.array([np.pi / 2])}
+    small = {**still, "scale": np.array([0.5])}
+    base = shape_masks.distance("arrow", x, y, **still)
+    assert np.allclose(
+        shape_masks.distance("arrow", x + 0.1, y + 0.2, **moved), base, atol=1e-5
+    )
+    assert np.allclose(shape_masks.distance("arrow", -y, x, **turned), base, atol=1e-5)
+    assert np.allclose(
+        shape_masks.distance("arrow", x / 2, y / 2, **small), base / 2, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("split", "options", "message"),
+    [
+        ("silhouete", {}, "did you mean 'silhouette'"),
+        ("train", {"size": 31}, "size must be .* 32 to 224, got 31"),
+        ("train", {"size": 225}, "got 225"),
+        ("train", {"size": 64.0}, "got 64.0"),
+        ("train", {"n": 100}, "multiple of 16, .* got 100; try 96"),
+        ("train", {"n": 0}, "got 0; try 16"),
+        ("cue_conflict", {"n": 512}, "multiple of 240, .* got 512; try 480"),
+        ("train", {"correlation": 1.1}, r"\[0, 1\], got 1.1"),
+        ("train", {"correlation": float("nan")}, "got nan"),
+        ("train", {"seed": -1}, "seed must be .* got -1"),
+    ],
+)
+def test_refuses_in_one_line(split, options, message):
+    with pytest.raises(ValueError, match=f"^shapes.*{message}") as caught:
+        shapes.make(split, **options)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,208 @@
+"""Laws of the ResNets: sizes, cuts, taps, initialisation."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import models
+
+COUNTS = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032}
+KEY = jax.random.key(0)
+IMAGE = jax.random.uniform(jax.random.key(1), (4, 16, 16, 3))
+
+
+def tiny(**options):
+    return models.MODELS["resnet18"](5, width=8, stem="small", **options)
+
+
+@pytest.fixture(scope="module")
+def variables():
+    """Any weights: drawing them properly takes long to compile."""
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: rng.uniform(0, 0.1, x.shape).astype(np.float32), shapes(tiny())
+    )
+
+
+def shapes(net, image=IMAGE, **kw):
+    return jax.eval_shape(lambda k, x: net.init(k, x, **kw), KEY, image)
+
+
+def test_every_model_has_its_count():
+    assert set(models.MODELS) == set(COUNTS)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_published_parameter_counts(name):
+    params = shapes(models.MODELS[name](1000))["params"]
+    assert sum(math.prod(x.shape) for x in jax.tree.leaves(params)) == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("stem", ["imagenet", "small"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_parameters_and_logits_are_float32(name, stem, dtype):
+    net = models.MODELS[name](7, width=8, stem=stem, dtype=dtype)
+    logits, variables = jax.eval_shape(
+        lambda k, x: net.init_with_output(k, x), KEY, IMAGE
+    )
+    assert logits.shape == (4, 7)
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves((logits, variables)))
+
+
+@pytest.mark.parametrize(
+    ("stem", "sides"), [("imagenet", (16, 16, 8, 4, 2)), ("small", (64, 64, 32, 16, 8))]
+)
+def test_strides(stem, sides):
+    net = models.MODELS["resnet50"](7, width=8, stem=stem)
+    image = jnp.zeros((1, 64, 64, 3))
+    variables = shapes(net, image)
+    for stop, (side, channels) in enumerate(zip(sides, (8, 32, 64, 128, 256)), 1):
+        f = jax.eval_shape(
+            lambda v, x, stop=stop: net.apply(v, x, method="features", stop=stop),
+            variables,
+            image,
+        )
+        assert f.shape == (1, side, side, channels)
+
+
+@pytest.mark.parametrize("cut", [2, 3, 4, 5])
+def test_head_of_features_is_the_net(variables, cut):
+    net = tiny()
+    f = net.apply(variables, IMAGE, method="features", stop=cut)
+    logits = net.apply(variables, f, method="head_of", start=cut)
+    np.testing.assert_array_equal(logits, net.apply(variables, IMAGE))
+
+
+@pytest.mark.parametrize("cut", [0, 6])
+def test_no_cut_outside_the_net(variables, cut):
+    with pytest.raises(ValueError, match="stop must be in 1 to 5"):
+        tiny().apply(variables, IMAGE, method="features", stop=cut)
+    with pytest.raises(ValueError, match="start must be in 1 to 5"):
+        tiny().apply(variables, IMAGE, method="head_of", start=cut)
+
+
+@pytest.mark.parametrize("start", [2, 3, 5])
+def test_a_head_is_initialised_alone(start):
+    net = tiny()
+    whole = shapes(net)
+    f = jax.eval_shape(
+        lambda v, x: net.apply(v, x, method="features", stop=start), whole, IMAGE
+    )
+    head = shapes(net, f, method="head_of", start=start)
+    for kind in ("params", "stats"):
+        expected = {k: v for k, v in whole[kind].items() if net.stage_of(k) >= start}
+        # A linear layer has no statistics.
+        assert head.get(kind, {}) == expected
+
+
+def test_stages_of_modules(variables):
+    stages = {name: tiny().stage_of(name) for name in variables["params"]}
+    assert stages.pop("conv1") == stages.pop("bn1") == 0
+    assert stages.pop("fc") == 5
+    assert stages == {f"stage{i}_block{j}": i for i in range(1, 5) for j in range(2)}
+
+
+def test_sites_of_taps():
+    seen = {}
+
+    def tap(x, site, key):
+        assert site not in seen
+        seen[site] = (x.shape[-1], key)
+        return x
+
+    net = models.MODELS["resnet50"](5, width=8, stem="small", tap=tap)
+    variables = shapes(net)
+    jax.eval_shape(net.apply, variables, IMAGE)
+    assert not seen  # Neither initialisation nor evaluation calls it.
+
+    @jax.jit
+    def keys(variables):
+        net.apply(variables, IMAGE, KEY, train=True, mutable=["stats"])
+        return {site: jax.random.key_data(key) for site, (_, key) in seen.items()}
+
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape), variables)
+    drawn = {tuple(np.asarray(k)) for k in keys(zeros).values()}
+    convs = [site for site in seen if "conv" in site]
+    # The stem and three in each of 16 blocks; projections have none.
+    assert len(convs) == 49
+    assert convs[:4] == ["stem.conv"] + [f"stage1.block0.conv{i}" for i in (1, 2, 3)]
+    assert set(seen) - set(convs) == {"stem", "stage1", "stage2", "stage3", "stage4"}
+    assert seen["stage1.block0.conv3"][0] == 32
+    assert len(drawn) == len(seen)
+
+
+def test_training_with_dropout_needs_a_key(variables):
+    net = tiny(dropout=0.5)
+    with pytest.raises(ValueError, match="needs a key"):
+        net.apply(variables, IMAGE, train=True, mutable=["stats"])
+
+
+def test_dropout_is_scaled_and_for_training_only(variables):
+    f = jnp.ones((2000, 1, 1, 64))
+    net = tiny(dropout=0.25)
+    # A linear layer that sums shows what reaches it.
+    params = {"fc": {"kernel": jnp.ones((64, 5)), "bias": jnp.zeros(5)}}
+    head = {"params": params, "stats": {}}
+    kept = net.apply(head, f, KEY, train=True, method="head_of", start=5)[:, 0]
+    # 64 gates of chance 0.75, each passing 4/3: deviation of the mean of 2000 sums.
+    spread = (4 / 3) * math.sqrt(64 * 0.75 * 0.25 / 2000)
+    assert abs(kept.mean() - 64) < 5 * spread
+    # The sum's own deviation is 4/3 sqrt(64 p (1-p)) = 4.6; 20 gates could not hide.
+    assert 4 < kept.std() < 5.3
+    plain = net.apply(head, f, method="head_of", start=5)
+    np.testing.assert_array_equal(plain, 64)
+
+
+def test_normalises_images_first(variables):
+    """A net with other mean and std is the same net on a rescaled image."""
+    net, raw = tiny(), tiny(mean=(0.0,) * 3, std=(1.0,) * 3)
+    image = (IMAGE - jnp.array(net.mean).reshape(1, 1, 1, 3)) / jnp.array(
+        net.std
+    ).reshape(1, 1, 1, 3)
+    np.testing.assert_allclose(
+        raw.apply(variables, image), net.apply(variables, IMAGE), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "image", [jnp.zeros((1, 16, 16, 3), jnp.uint8), jnp.zeros((1, 16, 16, 1))]
+)
+def test_refuses_other_images(variables, image):
+    with pytest.raises(ValueError, match="images must be floats"):
+        tiny().apply(variables, image)
+
+
+def test_refuses_an_unknown_stem():
+    with pytest.raises(ValueError, match="stem must be"):
+        shapes(models.MODELS["resnet18"](5, stem="large"))
+
+
+def test_initialisation_is_torchvisions():
+    net = models.MODELS["resnet18"](1000, width=32)
+
+    @jax.jit
+    def draw(key):  # Only what is looked at, for the compiler's sake.
+        params = net.init(key, IMAGE)["params"]
+        block, wider = params["stage1_block1"], params["stage2_block0"]
+        kernels = block["conv1"]["kernel"], wider["proj"]["kernel"]
+        return kernels, params["fc"], (block["bn1"], block["bn2"])
+
+    kernels, linear, norms = draw(KEY)
+    for kernel in kernels:
+        h, w, _, out = kernel.shape
+        expected = math.sqrt(2 / (h * w * out))
+        # The deviation of n normal draws has itself the deviation sigma / sqrt(2 n).
+        assert abs(kernel.std() / expected - 1) < 5 / math.sqrt(2 * kernel.size)
+        # Flax's own default would cut at two deviations.
+        assert jnp.abs(kernel).max() > 2.5 * expected
+    limit = 1 / math.sqrt(256)
+    for x in (linear["kernel"], linear["bias"]):
+        assert 0.98 * limit < jnp.abs(x).max() <= limit
+        assert abs(x.std() / (limit / math.sqrt(3)) - 1) < 0.1
+    for bn in norms:  # The last of a block is not zero either.
+        np.testing.assert_array_equal(bn["scale"], 1)
+        np.testing.assert_array_equal(bn["bias"], 0)
