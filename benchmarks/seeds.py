@@ -1,6 +1,6 @@
 """Seeds together against one after another: images per second, and the same bits.
 
-    python -m benchmarks.seeds [--steps=20] [--rounds=5] [--strategies=unrolled,vmapped]
+    python -m benchmarks.seeds [--steps=8] [--rounds=5] [--strategies=threaded,...]
 
 Trains the demo config of each algorithm. In every round the strategies and the lone
 seeds take turns at the same steps, so that a noisy machine is noisy to all; the ratio
@@ -31,7 +31,7 @@ class Trainer:
 
     def __init__(self, stage, one, which: tuple[int, ...], strategy: str):
         self.stage, self.which = stage, which
-        self.many = seeds.over(one, strategy, donate=True)
+        self.advance = seeds.stepper(one, strategy)
         self.states = tuple(build.start(stage, seed) for seed in which)
         self.keys = tuple(seeds.key(seed) for seed in which)
         self.step = 0
@@ -39,12 +39,15 @@ class Trainer:
     def run(self, steps: int) -> float:
         """Takes `steps` steps; returns the seconds they took."""
         began = time.perf_counter()
-        for _ in range(steps):
-            index = [self.stage.order.index(seed, self.step) for seed in self.which]
-            args = tuple(zip(self.keys, index, strict=True))
-            outs = self.many(self.states, args, self.stage.data, None)
-            self.states, _ = zip(*outs, strict=True)
-            self.step += 1
+        args = [
+            tuple(
+                (key, self.stage.order.index(seed, self.step + i))
+                for key, seed in zip(self.keys, self.which, strict=True)
+            )
+            for i in range(steps)
+        ]
+        self.states, _ = self.advance(self.states, args, self.stage.data, None)
+        self.step += steps
         jax.block_until_ready(self.states)
         return time.perf_counter() - began
 
@@ -91,9 +94,9 @@ def same(a, b) -> bool:
 def main() -> None:
     """Measures all algorithms and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--strategies", default="unrolled,looped")
+    parser.add_argument("--strategies", default="unrolled,threaded,looped")
     parser.add_argument("--algorithms", default="erm,padain,sagnet")
     args = parser.parse_args()
     results = {}

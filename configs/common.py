@@ -73,6 +73,7 @@ def experiment(text: str, algo: dict) -> ml_collections.ConfigDict:
     c.epochs = arg.epochs or c.epochs
     c.run = dict(
         strategy="auto",
+        steps_per_dispatch=8,
         devices=0,
         eval_batch=256,
         decisions=False,
@@ -87,15 +88,15 @@ def shapes(c: ml_collections.ConfigDict, arg) -> None:
     """The embedded set, with the small network that learns it on a CPU."""
     c.size, c.epochs = 32, 15.0
     c.model.update(width=16, stem="small")
-    n = 4096
+    n, batch = 4096, 64
     if arg.demo:
-        c.epochs = 5.0
+        c.epochs, batch, c.optim.rate = 5.0, 32, 0.05
     if arg.smoke:
         c.epochs, n = 2.0, 128
         c.model.width = 8
     common = dict(data="shapes", correlation=arg.correlation)
     few = dict(n=240) if arg.smoke else {}
-    c.train = dict(split="train", n=n, batch=64, **common)
+    c.train = dict(split="train", n=n, batch=batch, **common)
     c.valid = dict(split="valid", **few, **common)
     c.tests = {name: dict(split=name, **few, **common) for name in SHAPES_TESTS}
 

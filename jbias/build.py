@@ -40,8 +40,9 @@ class Stage(NamedTuple):
     txs: tuple
     order: feed.Order
     data: feed.Resident
-    init: Callable  # (key, net of the stage before or None) -> a seed's state
-    many: seeds.Many  # (states, (key, index) a seed, data, static) -> (state, metrics)
+    draw: Callable  # (key, net of the stage before or None) -> a seed's state,
+    init: Callable  # and the same, compiled.
+    advance: seeds.Advance  # The step of every seed, its args (key, index).
     decide: seeds.Many
 
 
@@ -181,15 +182,16 @@ def stages(
             order = feed.Order(len(train), batch, "order" + f"/{number}" * (number > 0))
         except ValueError as error:
             raise ValueError(f"{where}.batch: {error}") from error
-        mesh.check_batch(batch, part["algo"].get("mix_group", 1), devices)
         total = max(1, round(part["epochs"] * order.steps_per_epoch))
         algo = algorithm(part["algo"], network(config, len(train.classes)))
+        mesh.check_batch(batch, algo.mix_group, devices)
         txs = tuple(
             optimiser(part["optim"], update.clip, total, order.steps_per_epoch)
             for update in algo.updates
         )
+        draw = initialiser(algo, txs, config["size"], first)
         one = trainer(algo, txs, transforms(part["inputs"]), len(train.classes))
-        columns = {"label": np.asarray(train.columns["label"], np.int32)}
+        columns = {name: np.asarray(c, np.int32) for name, c in train.columns.items()}
         built.append(
             Stage(
                 number=number,
@@ -198,9 +200,10 @@ def stages(
                 algo=algo,
                 txs=txs,
                 order=order,
-                init=_quickly_compiled(initialiser(algo, txs, config["size"], first)),
+                draw=draw,
+                init=_quickly_compiled(draw),
                 data=mesh.replicate(feed.resident(images, columns), devices),
-                many=seeds.over(one, strategy, donate=True),
+                advance=seeds.stepper(one, strategy),
                 decide=seeds.over(predict.decider(algo.net), strategy),
             )
         )

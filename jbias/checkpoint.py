@@ -84,18 +84,18 @@ def finish(manager: ocp.CheckpointManager) -> None:
 
 def restore(
     manager: ocp.CheckpointManager,
-    template: Callable[[dict[str, Any]], tuple],
+    templates: Sequence[tuple],
     say: Callable[[str], None],
 ) -> tuple[tuple, dict[str, Any]] | None:
     """Reads the latest whole checkpoint: (states, info), or None where there is none.
 
-    `template` gives the tree to read into, from that checkpoint's info. Damaged ones
-    are moved to `damaged/<step>` beside and told about through `say`.
+    `templates` has the tree to read into for each stage; `info["stage"]` says which.
+    Damaged ones are moved to `damaged/<step>` beside and told about through `say`.
     """
     damaged = {}
     for step in sorted(manager.all_steps(), reverse=True):
         try:
-            found = _read(manager, step, template)
+            found = _read(manager, step, templates)
         except _Mismatch as error:
             raise ValueError(
                 f"checkpoint: {manager.directory / str(step)} holds another model "
@@ -135,11 +135,11 @@ class _Mismatch(ValueError):
     """A whole checkpoint whose tree is not the one asked for."""
 
 
-def _read(manager, step, template):
+def _read(manager, step, templates):
     items = ocp.args.Composite(info=ocp.args.JsonRestore())
     sealed = manager.restore(step, args=items)["info"]
     info = json.loads(sealed["body"])
-    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, template(info))
+    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, templates[info["stage"]])
     items = ocp.args.Composite(state=ocp.args.StandardRestore(target))
     try:
         states = manager.restore(step, args=items)["state"]

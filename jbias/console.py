@@ -74,8 +74,17 @@ class Progress:
         yield
         self._idle += time.monotonic() - began
 
-    def update(self, done: int, note: str) -> None:
-        """Shows that `done` steps are done; `note` ends the line."""
+    def restart(self) -> None:
+        """Begins to measure the rate anew."""
+        self._began, self._idle = time.monotonic(), 0.0
+
+    def update(self, done: int, note: str, *, counted: bool = True) -> None:
+        """Shows that `done` steps are done; `note` ends the line.
+
+        Steps that are not `counted` have no part in the rate.
+        """
+        if not counted:
+            self._start += done - self._done
         self._bar.update(done - self._done)
         self._done = done
         now = time.monotonic()

@@ -51,7 +51,8 @@ def make(algo: base.Algo, txs: tuple[optax.GradientTransformation, ...]) -> Step
 
     One forward pass gives all losses; each update pulls back its own loss, keeps
     the weights that it trains, and all updates are taken at the same weights. `key`
-    is the seed's; the step folds in its number.
+    is the seed's; the step folds in its number. Metrics are "loss_<name>" and the
+    algorithm's own.
     """
     selected = _selected(algo, txs)
 
@@ -59,14 +60,14 @@ def make(algo: base.Algo, txs: tuple[optax.GradientTransformation, ...]) -> Step
         state: State, batch: base.Batch, key: PRNGKeyArray, static: Hashable = None
     ) -> tuple[State, dict[str, Float[Array, ""]]]:
         key = jax.random.fold_in(seeds.stream(key, "algorithm"), state.step)
-        losses, pull, aux = jax.vjp(
+        losses, push, aux = jax.linearize(
             lambda params: algo.losses(params, state.stats, batch, key, static),
             state.params,
             has_aux=True,
         )
         opts, deltas = [], []
         for update, tx, opt in zip(algo.updates, selected, state.opt):
-            (grads,) = pull(_one_of(losses, update.loss))
+            grads = _pulled(push, state.params, losses, update.loss)
             delta, opt = tx.update(grads, opt, state.params)
             opts.append(opt)
             deltas.append(delta)
@@ -74,16 +75,21 @@ def make(algo: base.Algo, txs: tuple[optax.GradientTransformation, ...]) -> Step
         for delta in deltas:
             params = optax.apply_updates(params, delta)
         new = State(state.step + 1, params, aux.stats, tuple(opts))
+        losses = {f"loss_{name}": loss for name, loss in losses.items()}
         return new, {**losses, **aux.metrics}
 
     return step
 
 
-def _one_of(losses: Mapping[str, Array], name: str) -> dict[str, Array]:
-    return {
-        other: jnp.ones_like(loss) if other == name else jnp.zeros_like(loss)
-        for other, loss in losses.items()
-    }
+def _pulled(push: Callable, params: PyTree, losses: Mapping, name: str) -> PyTree:
+    """The gradient of one loss, by transposing that loss's part of the linear map.
+
+    Zero cotangents for the other losses would give the same, but are computed with:
+    SagNet's step then takes a quarter more operations.
+    """
+    transposed = jax.linear_transpose(lambda tangent: push(tangent)[name], params)
+    (grads,) = transposed(jnp.ones_like(losses[name]))
+    return grads
 
 
 def _selected(

@@ -6,6 +6,7 @@ config, a run goes on where its latest whole checkpoint stands.
 
 import contextlib
 import dataclasses
+import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -87,6 +88,12 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> _Run:
         )
     for cadence in ("eval_every", "save_every"):
         jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
+    for name in (results.TRAIN, results.VALID):
+        if name in config["tests"]:
+            raise ValueError(
+                f"config.tests: {name!r} means another set in all records; give the "
+                "test set another name"
+            )
     devices = mesh.make(config["run"]["devices"])
     opened = {}
     for number, part in enumerate(jc.stages(config)):
@@ -145,7 +152,7 @@ def _signals(job: _Run) -> Iterator[None]:
 
 def _train(job: _Run) -> None:
     restored = checkpoint.restore(
-        job.manager, lambda info: _template(job, job.stages[info["stage"]]), job.say
+        job.manager, [_template(job, stage) for stage in job.stages], job.say
     )
     first, states = 0, None
     if restored is not None:
@@ -167,7 +174,7 @@ def _train(job: _Run) -> None:
 
 def _template(job: _Run, stage: build.Stage) -> tuple:
     """Shapes and places of a stage's states, to read a checkpoint into."""
-    shapes = jax.eval_shape(lambda: build.start(stage, 0))
+    shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
     place = NamedSharding(job.devices, PartitionSpec())
     state = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
@@ -240,30 +247,55 @@ def _loop(job: _Run, stage: build.Stage, states: tuple) -> tuple:
                 raise Interrupted(message)
             if ended:
                 return states
-            index = [stage.order.index(seed, local) for seed in job.seeds]
-            index = mesh.split(tuple(index), job.devices)
+            several = _steps_ahead(job, stage, step, (eval_every, save_every))
             static = stage.algo.static(step)
-            args = tuple(zip(keys, index))
-            if static not in statics:
-                statics.add(static)
-                with progress.idle(), _announced(job, stage):
-                    states, metrics = zip(*stage.many(states, args, stage.data, static))
-            else:
-                states, metrics = zip(*stage.many(states, args, stage.data, static))
-            step += 1
-            _tell(job, job.watch.add(step, metrics))
-            progress.update(step, f"loss {job.watch.latest:.3f}{job.note}")
+            args = [_arguments(job, stage, step + i, keys) for i in range(several)]
+            new = static not in statics
+            statics.add(static)
+            with _announced(job, progress) if new else contextlib.nullcontext():
+                states, seen = stage.advance(states, args, stage.data, static)
+            for metrics in seen:
+                step += 1
+                _tell(job, job.watch.add(step, metrics))
+            progress.update(step, _note(job), counted=not new)
+
+
+def _steps_ahead(
+    job: _Run, stage: build.Stage, step: int, cadences: tuple[int, ...]
+) -> int:
+    """How many steps to dispatch at once: up to the next event or change of program."""
+    static = stage.algo.static(step)
+    local = step - stage.first
+    ends = [stage.last, *(stage.first + (local // c + 1) * c for c in cadences)]
+    limit = min(*ends, step + job.config["run"]["steps_per_dispatch"])
+    same = itertools.takewhile(
+        lambda ahead: stage.algo.static(ahead) == static, range(step, limit)
+    )
+    return sum(1 for _ in same)
+
+
+def _arguments(job: _Run, stage: build.Stage, step: int, keys: tuple) -> tuple:
+    """Each seed's key and the examples of its batch."""
+    index = tuple(stage.order.index(seed, step - stage.first) for seed in job.seeds)
+    return tuple(zip(keys, mesh.split(index, job.devices), strict=True))
 
 
 @contextlib.contextmanager
-def _announced(job: _Run, stage: build.Stage) -> Iterator[None]:
-    """Says that the step is being compiled, and how long it took."""
+def _announced(job: _Run, progress: console.Progress) -> Iterator[None]:
+    """Says that the step is being compiled, and how long until its first results."""
     began = time.monotonic()
     job.say(
         f"compiling the step of {len(job.seeds)} seeds of {jc.algorithm(job.config)} ..."
     )
     yield
-    job.say(f"compiled in {time.monotonic() - began:.1f} s")
+    progress.restart()
+    job.say(f"compiled, first steps done in {time.monotonic() - began:.1f} s")
+
+
+def _note(job: _Run) -> str:
+    """What ends a line of progress."""
+    loss = job.watch.latest
+    return job.note if loss is None else f"loss {loss:.3f}{job.note}"
 
 
 def _settle(job: _Run) -> None:
@@ -317,7 +349,7 @@ def _evaluate(job: _Run, stage: build.Stage, states: tuple, step: int) -> None:
         if (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
     }
     job.watch.reset()
-    job.note = f", valid {100 * _mean(job.valid.values()):.1f}"
+    job.note = f" valid {100 * _mean(job.valid.values()):.1f}"
     job.say(
         f"step {step}/{job.stages[-1].last}: {_summary(records)} "
         f"({time.monotonic() - began:.1f} s)"
@@ -378,9 +410,7 @@ def _train_records(
             )
             continue
         for name, value in job.watch.means(seed).items():
-            yield _record(
-                job, stage, step, **common, metric=f"loss_{name}", value=value
-            )
+            yield _record(job, stage, step, **common, metric=name, value=value)
 
 
 def _test_records(

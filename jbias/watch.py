@@ -13,17 +13,17 @@ DEPTH = 4  # Steps in flight: enough to hide the host, few enough to notice soon
 
 @dataclasses.dataclass
 class Watch:
-    """Mean losses since the last evaluation, and which seed diverged at which step.
+    """Mean metrics since the last evaluation, and which seed diverged at which step.
 
-    A seed has diverged from the first step, counted from 1, with a loss that is not
-    finite. What was taken in is part of a checkpoint, so that means survive a resume.
+    A seed has diverged from the first step, counted from 1, with a loss (a metric
+    named "loss_...") that is not finite. What was taken in is part of a checkpoint, so that means survive a resume.
     """
 
     seeds: tuple[int, ...]
     diverged: dict[int, int] = dataclasses.field(default_factory=dict)
     sums: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
     count: int = 0
-    latest: float = math.nan  # Mean class loss over the finite seeds.
+    latest: float | None = None  # Mean of the first loss over the finite seeds.
     _pending: collections.deque = dataclasses.field(default_factory=collections.deque)
 
     def add(self, step: int, metrics: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -40,21 +40,22 @@ class Watch:
         while len(self._pending) > depth:
             step, metrics = self._pending.popleft()
             self.count += 1
-            losses = []
+            firsts = []
             for seed, values in zip(self.seeds, jax.device_get(metrics), strict=True):
                 values = {name: float(value) for name, value in values.items()}
                 if seed in self.diverged:
                     continue
-                if not all(map(math.isfinite, values.values())):
+                losses = [v for name, v in values.items() if name.startswith("loss_")]
+                if not all(map(math.isfinite, losses)):
                     self.diverged[seed] = step
                     new.append(seed)
                     continue
-                losses.append(values["class"])
+                firsts.append(losses[0])
                 sums = self.sums.setdefault(seed, dict.fromkeys(values, 0.0))
                 for name, value in values.items():
                     sums[name] += value
-            if losses:
-                self.latest = sum(losses) / len(losses)
+            if firsts:
+                self.latest = sum(firsts) / len(firsts)
         return new
 
     @property
@@ -63,7 +64,7 @@ class Watch:
         return len(self.diverged) == len(self.seeds)
 
     def means(self, seed: int) -> dict[str, float]:
-        """Mean of each loss since the last reset; empty before any step."""
+        """Mean of each metric since the last reset; empty before any step."""
         return {
             name: total / self.count for name, total in self.sums.get(seed, {}).items()
         }

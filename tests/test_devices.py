@@ -21,8 +21,8 @@ states = mesh.replicate((build.start(stage, 0),), devices)
 seen = []
 for step in range(2):
     index = mesh.split((stage.order.index(0, step),), devices)
-    outs = stage.many(states, ((seeds.key(0), *index),), stage.data, None)
-    states, (metrics,) = zip(*outs)
+    args = [((seeds.key(0), *index),)]
+    states, [(metrics,)] = stage.advance(states, args, stage.data, None)
     seen.append({k: float(v) for k, v in metrics.items()})
     assert len(states[0].params["net"]["fc"]["kernel"].sharding.device_set) == int(sys.argv[2])
 print(json.dumps(seen))

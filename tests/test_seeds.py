@@ -27,11 +27,15 @@ def stage(request):
 def train(stage, which: tuple[int, ...], strategy: str) -> tuple:
     """The states of these seeds after a few steps."""
     stage, one = stage
-    many = seeds.over(one, strategy, donate=True)
+    advance = seeds.stepper(one, strategy)
     states = tuple(build.start(stage, seed) for seed in which)
-    for step in range(STEPS):
-        args = tuple((seeds.key(s), stage.order.index(s, step)) for s in which)
-        states, _ = zip(*many(states, args, stage.data, None), strict=True)
+    args = [
+        tuple((seeds.key(s), stage.order.index(s, step)) for s in which)
+        for step in range(STEPS)
+    ]
+    states, seen = advance(states, args, stage.data, None)
+    assert len(seen) == STEPS
+    assert {len(metrics) for metrics in seen} == {len(which)}
     return states
 
 
@@ -52,9 +56,10 @@ def test_seeds_differ(together):
     assert not np.allclose(b, c, atol=1e-3)
 
 
-def test_looped_is_alone_to_the_bit(stage, together):
-    """One program, dispatched seed after seed: what a lone run compiles."""
-    for state, other in zip(train(stage, (0, 1, 2), "looped"), together, strict=True):
+@pytest.mark.parametrize("strategy", ["looped", "threaded"])
+def test_one_program_dispatched_for_each_seed_is_alone(stage, together, strategy):
+    """To the bit, however it is dispatched."""
+    for state, other in zip(train(stage, (0, 1, 2), strategy), together, strict=True):
         jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
@@ -99,5 +104,5 @@ def test_unknown_strategy_is_refused():
 
 
 def test_auto_depends_on_the_backend():
-    assert seeds.strategy_for("cpu") == "unrolled"
+    assert seeds.strategy_for("cpu") == "threaded"
     assert seeds.strategy_for("gpu") == "looped"

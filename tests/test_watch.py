@@ -5,7 +5,7 @@ from jbias import watch
 
 
 def metrics(*losses):
-    return tuple({"class": loss} for loss in losses)
+    return tuple({"loss_class": loss} for loss in losses)
 
 
 def test_means_are_those_of_the_steps_since_the_reset():
@@ -13,12 +13,12 @@ def test_means_are_those_of_the_steps_since_the_reset():
     for step, loss in enumerate([1.0, 2.0, 3.0], start=1):
         eyes.add(step, metrics(loss, 10 * loss))
     eyes.settle()
-    assert eyes.means(0) == {"class": 2.0}
-    assert eyes.means(1) == {"class": 20.0}
+    assert eyes.means(0) == {"loss_class": 2.0}
+    assert eyes.means(1) == {"loss_class": 20.0}
     eyes.reset()
     eyes.add(4, metrics(5.0, 6.0))
     eyes.settle()
-    assert eyes.means(0) == {"class": 5.0}
+    assert eyes.means(0) == {"loss_class": 5.0}
 
 
 def test_the_first_step_that_is_not_finite_is_told_once():
@@ -30,12 +30,12 @@ def test_the_first_step_that_is_not_finite_is_told_once():
     assert news == [8]
     assert eyes.diverged == {8: 2}
     assert not eyes.all_diverged
-    assert eyes.means(7) == {"class": 1.0}
+    assert eyes.means(7) == {"loss_class": 1.0}
 
 
 def test_any_loss_counts():
     eyes = watch.Watch((0,))
-    eyes.add(1, ({"class": 1.0, "style": math.nan},))
+    eyes.add(1, ({"loss_class": 1.0, "loss_style": math.nan},))
     assert eyes.settle() == [0]
     assert eyes.all_diverged
 
@@ -49,3 +49,10 @@ def test_state_goes_through_json_to_the_bit():
     other.load(json.loads(json.dumps(eyes.state())))
     assert other.state() == eyes.state()
     assert other.means(0) == eyes.means(0)
+
+
+def test_a_metric_that_is_no_loss_may_be_anything():
+    eyes = watch.Watch((0,))
+    eyes.add(1, ({"loss_class": 1.0, "ratio": math.nan},))
+    assert eyes.settle() == []
+    assert eyes.latest == 1.0

@@ -54,6 +54,7 @@ class Algo(NamedTuple):
     parts: name -> init(key, image, net_variables) -> {"params": ..., "stats": ...},
       the weights beside the net's; each has an initialisation stream of its own.
     static: host function, step -> what the compiler must know about that step.
+    mix_group: how many neighbouring examples of a batch mix; they share a device.
     """
 
     net: nn.Module
@@ -61,6 +62,7 @@ class Algo(NamedTuple):
     updates: tuple[Update, ...] = (Update("class"),)
     parts: Mapping[str, Callable] = types.MappingProxyType({})
     static: Callable[[int], Hashable] = no_static
+    mix_group: int = 1
 
 
 def forward(

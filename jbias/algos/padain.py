@@ -34,4 +34,4 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
             jax.random.bernoulli(gate, p), swap, lambda x, _: x, x, order
         )
 
-    return erm.make(net.clone(tap=tap))
+    return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)

@@ -83,7 +83,7 @@ def make(
     updates = _updates(net, style_stage, clip, double_decay)
     if not w_adv:  # Kept, its weight decay would still move the trunk.
         updates = tuple(u for u in updates if u.loss != "adv")
-    return base.Algo(net, losses, updates, {"style": init})
+    return base.Algo(net, losses, updates, {"style": init}, mix_group=mix_group)
 
 
 def confusion(logits: Float[Array, "b k"]) -> Float[Array, "b"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from jbias import results
@@ -101,8 +102,8 @@ def values_of(
     by = ["label", "dataset", "run", "seed"]
     whole = rows[rows["condition"] == ""]
     have = set(whole[by].itertuples(index=False, name=None))
-    rest = [key not in have for key in rows[by].itertuples(index=False, name=None)]
-    parts = rows[rest]
+    keys = rows[by].itertuples(index=False, name=None)
+    parts = rows[np.array([key not in have for key in keys], bool)]
     means = parts.groupby(by, as_index=False)["value"].agg(
         lambda v: v.mean(skipna=False)
     )

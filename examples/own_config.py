@@ -1,0 +1,12 @@
+"""An experiment with an algorithm of your own; the rest is configs/common.py.
+
+python -m jbias.main --config=examples/own_config.py --config.algo.strength=0.5
+"""
+
+from configs import common
+
+
+def get_config(arg=""):
+    """The options named here can be changed on the command line."""
+    algo = dict(name="examples/own_algorithm.py:make", strength=0.1)
+    return common.experiment(arg, algo)

@@ -1,0 +1,107 @@
+"""What the documents name exists, and the commands that they show are understood."""
+
+import pathlib
+import pkgutil
+import re
+import shlex
+
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+from jbias import prepare
+from jbias.report import cli
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCS = ("README.md", "docs/architecture.md", "examples/README.md")
+TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCS}
+
+
+def found(pattern: str) -> list[tuple[str, str]]:
+    """(document, text) of everything that matches, each once."""
+    return [
+        (name, match)
+        for name, text in TEXTS.items()
+        for match in dict.fromkeys(re.findall(pattern, text))
+    ]
+
+
+COMMANDS = found(r"(?m)^ *(python -m jbias\.[^#`\\\n]*(?:\\\n[^#`\\\n]*)*)")
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), found(r"\b(?:jbias|tests|configs|examples)/[\w./]*\w[\w./]*")
+)
+def test_paths_exist(name, path):
+    assert (ROOT / path.rstrip(".")).exists()
+
+
+@pytest.mark.parametrize(("name", "target"), found(r"\]\(([^)#\s]+)[^)]*\)"))
+def test_links_lead_somewhere(name, target):
+    if not target.startswith("https://"):
+        assert ((ROOT / name).parent / target).exists()
+
+
+@pytest.mark.parametrize(("name", "anchor"), found(r"\]\(#([^)]+)\)"))
+def test_anchors_are_headings(name, anchor):
+    headings = re.findall(r"(?m)^#+ (.+)$", TEXTS[name])
+    plain = [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
+    assert anchor in plain
+
+
+@pytest.mark.parametrize(("name", "dotted"), found(r"\bjbias(?:\.[A-Za-z_]\w*)+"))
+def test_names_resolve(name, dotted):
+    pkgutil.resolve_name(dotted)
+
+
+@pytest.mark.parametrize(("name", "target"), found(r"\bmake ([a-z-]+)`"))
+def test_make_targets_exist(name, target):
+    assert re.search(rf"(?m)^{target}:", (ROOT / "Makefile").read_text())
+
+
+def main(arguments: list[str]) -> None:
+    """Reads what jbias.main would, the config with it."""
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=arguments)
+    flags.DEFINE_string("workdir", None, "", flag_values=values)
+    rest = values(["jbias", *arguments])
+    assert rest == ["jbias"]
+    assert values["config"].value["algo"]["name"]
+
+
+# ml_collections still calls what Python 3.12 deprecates.
+LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+READERS = {
+    "main": main,
+    "report": lambda arguments: cli._parser().parse_args(arguments),
+    "prepare": lambda arguments: prepare._parser().parse_args(arguments),
+}
+
+
+def test_commands_are_found():
+    assert len(COMMANDS) > 10
+
+
+@LOADS_CONFIGS
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_commands_are_understood(name, command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    _, _, module, *arguments = shlex.split(command.replace("\\\n", " "))
+    if "--help" not in arguments:
+        READERS[module.removeprefix("jbias.")](arguments)
+    for argument in arguments:
+        if argument.startswith("--scores="):
+            assert pathlib.Path(argument.removeprefix("--scores=")).exists()
+
+
+@LOADS_CONFIGS
+@pytest.mark.parametrize(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
+def test_flags_in_the_text_are_known(name, flag):
+    parsers = (cli._parser(), prepare._parser())
+    known = {o for p in parsers for a in p._actions for o in a.option_strings}
+    key, _, value = flag.partition("=")
+    if key.startswith("--config.") and "<" not in key:
+        main(["--config=configs/padain.py", f"{key}={value or 0}"])
+    else:
+        assert key in known | {"--config", "--config.<key>", "--workdir"} or "<" in key
