@@ -55,6 +55,13 @@ def experiment(text: str, algo: dict) -> ml_collections.ConfigDict:
         raise ValueError(
             f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, PRESETS)}"
         )
+    given = {item.partition("=")[0] for item in filter(None, (text or "").split(","))}
+    useless = given - EVERYWHERE - USED[arg.data]
+    if useless:
+        raise ValueError(
+            f"config argument: {min(useless)!r} has no say with data={arg.data}; "
+            f"these have: {', '.join(sorted(EVERYWHERE | USED[arg.data]))}"
+        )
     c = ml_collections.ConfigDict()
     c.algo = algo
     c.variant = ""  # Tells runs of one algorithm apart in a report.
@@ -90,7 +97,7 @@ def shapes(c: ml_collections.ConfigDict, arg) -> None:
     c.model.update(width=16, stem="small")
     n, batch = 4096, 64
     if arg.demo:
-        c.epochs, batch, c.optim.rate = 5.0, 32, 0.05
+        c.epochs, n, batch, c.optim.rate = 5.0, 3584, 32, 0.05
     if arg.smoke:
         c.epochs, n = 2.0, 128
         c.model.width = 8
@@ -157,6 +164,13 @@ def _photographs(
     )
 
 
+EVERYWHERE = {"data", "seeds", "model", "size", "epochs", "smoke"}
+USED = {
+    "shapes": {"correlation", "demo"},
+    "pacs": {"root", "style"},
+    "tiny_imagenet": {"root", "stimuli"},
+    "folder": {"root", "train", "valid", "tests"},
+}
 PRESETS = {
     "shapes": shapes,
     "pacs": pacs,

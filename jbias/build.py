@@ -1,5 +1,6 @@
 """Turns a config into what a run works with: sets, network, algorithm, stages."""
 
+import hashlib
 import importlib.util
 import inspect
 import pathlib
@@ -85,6 +86,16 @@ def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:
         raise ValueError(f"config.algo.name: {path} has no function {function!r}")
     options = {key: value for key, value in options.items() if key != "name"}
     return call("config.algo", vars(module)[function], net, **options)
+
+
+def own_code(config: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the users' own algorithm files, which no commit of ours covers."""
+    names = {part["algo"]["name"] for part in jc.stages(config)}
+    paths = sorted(name.rpartition(":")[0] for name in names if ":" in name)
+    return {
+        path: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
+        for path in paths
+    }
 
 
 def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:

@@ -83,12 +83,21 @@ def _parse(argv: list[str]) -> list[str]:
     """Reads the flags; what is wrong with them, or in a config file, is one line."""
     try:
         return flags.FLAGS(argv)
-    except (flags.Error, ValueError, AttributeError, KeyError, OSError) as error:
+    except (
+        flags.Error,
+        ValueError,
+        AttributeError,
+        KeyError,
+        OSError,
+        ImportError,
+    ) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         text = str(error)
         if isinstance(error, (AttributeError, KeyError)):
-            text = f"config: no key {text.strip(_QUOTES)}"
+            text = f"config: no key {text.strip(_QUOTES)}; new ones belong in a file"
+        if isinstance(error, ImportError):
+            text = f"{error}; configs are found from the directory that holds them"
         sys.exit(_fail(None, _gist(text), 2))
 
 

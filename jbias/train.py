@@ -118,7 +118,8 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> _Run:
     for test in tests:
         sets[test.name]["scored"] = len(test.images)
     workdirs.record_config(workdir, config)
-    differing = workdirs.record_provenance(workdir, {"config": config, "data": sets})
+    facts = {"config": config, "data": sets, "own_code": build.own_code(config)}
+    differing = workdirs.record_provenance(workdir, facts)
     if differing:
         say(
             "this start differs from the first, equal only within tolerance: "

@@ -23,7 +23,7 @@ class Watch:
     diverged: dict[int, int] = dataclasses.field(default_factory=dict)
     sums: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
     count: int = 0
-    latest: float | None = None  # Mean of the first loss over the finite seeds.
+    latest: float | None = None  # Mean class loss over the finite seeds.
     _pending: collections.deque = dataclasses.field(default_factory=collections.deque)
 
     def add(self, step: int, metrics: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -40,7 +40,7 @@ class Watch:
         while len(self._pending) > depth:
             step, metrics = self._pending.popleft()
             self.count += 1
-            firsts = []
+            shown = []
             for seed, values in zip(self.seeds, jax.device_get(metrics), strict=True):
                 values = {name: float(value) for name, value in values.items()}
                 if seed in self.diverged:
@@ -50,12 +50,12 @@ class Watch:
                     self.diverged[seed] = step
                     new.append(seed)
                     continue
-                firsts.append(losses[0])
+                shown.append(values.get("loss_class", losses[0]))
                 sums = self.sums.setdefault(seed, dict.fromkeys(values, 0.0))
                 for name, value in values.items():
                     sums[name] += value
-            if firsts:
-                self.latest = sum(firsts) / len(firsts)
+            if shown:
+                self.latest = sum(shown) / len(shown)
         return new
 
     @property

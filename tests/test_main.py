@@ -25,6 +25,7 @@ def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=configs/erm.py:sedes=3"], "did you mean 'seeds'?"),
         (["--config=configs/erm.py:data=shape"], "did you mean 'shapes'?"),
         (["--config=configs/erm.py:data=pacs"], "data=pacs needs root=<directory>"),
+        (["--config=configs/erm.py:root=/x"], "'root' has no say with data=shapes"),
         (["--config=configs/erm.py:seeds=many"], "seeds must be a int"),
         (["--config=configs/emr.py"], "configs/emr.py"),
         (["--config=configs/erm.py", "--config.optim.rat=1"], '"rate"'),

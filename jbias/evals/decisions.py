@@ -14,8 +14,9 @@ from jaxtyping import Int
 class Decisions:
     """One network on one set.
 
-    columns: what is known of the images: "label", and "texture", "attribute" ...
-    where the set has them, all class ids in the space of `prediction`.
+    columns: what is known of the images: "label", and "texture" where cues conflict,
+    class ids in the space of `prediction` (-1 where it has none); and whatever else
+    the set tells, such as "attribute", in the set's own numbers.
     """
 
     prediction: Int[np.ndarray, "n"]
