@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import inspect
 import pathlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -60,7 +61,11 @@ def call(where: str, make: Callable, *args: Any, **options: Any) -> Any:
     """Calls `make`; an option it does not take is refused by name."""
     accepted = inspect.signature(make).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        names = [n for n, p in accepted.items() if p.kind is p.KEYWORD_ONLY]
+        kinds = (
+            inspect.Parameter.KEYWORD_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        )
+        names = [n for n, p in list(accepted.items())[len(args) :] if p.kind in kinds]
         for option in options:
             if option not in names:
                 raise ValueError(
@@ -79,13 +84,86 @@ def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:
         raise ValueError(
             f"config.algo.name: no file {path!r}; give path/to/file.py:make"
         )
-    found = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
+    found = importlib.util.spec_from_file_location(
+        f"own_algorithm_{pathlib.Path(path).stem}", path
+    )
     module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # Dataclasses look their module up.
     found.loader.exec_module(module)
     if function not in vars(module):
         raise ValueError(f"config.algo.name: {path} has no function {function!r}")
     options = {key: value for key, value in options.items() if key != "name"}
     return call("config.algo", vars(module)[function], net, **options)
+
+
+RUN_KEYS = (
+    "strategy",
+    "steps_per_dispatch",
+    "devices",
+    "eval_batch",
+    "decisions",
+    "keep",
+    "log_seconds",
+    "loading",
+)
+KEYS = (
+    "algo",
+    "variant",
+    "seeds",
+    "model",
+    "inputs",
+    "optim",
+    "precision",
+    "stages",
+    "eval_every",
+    "save_every",
+    "size",
+    "epochs",
+    "train",
+    "valid",
+    "tests",
+    "run",
+)
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Refuses unknown and missing keys, and seeds that are not different numbers."""
+    for where, part, known in (
+        ("config", config, KEYS),
+        ("config.run", config.get("run", {}), RUN_KEYS),
+    ):
+        for key in part:
+            if key not in known:
+                raise ValueError(f"{where}: unknown {key!r}; {jc.nearest(key, known)}")
+        missing = [key for key in known if key not in part]
+        if missing:
+            raise ValueError(f"{where}: {missing[0]!r} is missing")
+    chosen = config["seeds"]
+    whole = all(type(seed) is int and 0 <= seed < 2**32 for seed in chosen)
+    if not chosen or not whole or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            "config.seeds: must be different whole numbers from 0 to 2**32 - 1, got "
+            f"{chosen}"
+        )
+    for key in ("steps_per_dispatch", "eval_batch"):
+        if not config["run"][key] >= 1:
+            raise ValueError(f"config.run.{key}: must be at least 1, got 0 or less")
+
+
+def check_leaks(
+    train: Mapping[str, spec.Source], watched: Mapping[str, spec.Source], say: Callable
+) -> None:
+    """Refuses a set that is validated or tested on and the same as a training set."""
+    seen = {}
+    for name, source in {**train, **watched}.items():
+        other = seen.setdefault(source.fingerprint, name)
+        if name in watched and other in train:
+            raise ValueError(
+                f"config: {name} is the training set {source.name} itself; choose "
+                "another split"
+            )
+        if other != name and name in watched:
+            say(f"note: {name} and {other} are the same images")
 
 
 def own_code(config: Mapping[str, Any]) -> dict[str, str]:
@@ -227,7 +305,7 @@ def optimiser(
 ):
     """One update's optimiser with its schedule over `total` steps."""
     options = dict(options)
-    rate, warmup = dict(options.pop("schedule")), options.pop("warmup")
+    warmup = options.pop("warmup")
     if warmup:
         warmup = jc.steps(
             warmup,
@@ -235,10 +313,14 @@ def optimiser(
             total=total,
             where="config.optim.warmup",
         )
-    schedule = optim.schedule(
-        rate=options.pop("rate"), total=total, warmup=warmup or 0, **rate
+    make, shape = named(
+        "config.optim.schedule", options.pop("schedule"), optim.SCHEDULES
     )
-    return optim.chain(schedule, clip=clip, **options)
+    rate, left = options.pop("rate"), total - (warmup or 0)
+    schedule = call("config.optim.schedule", make, rate, left, **shape)
+    make, rest = named("config.optim", options, optim.OPTIMISERS)
+    tx = call("config.optim", make, optim.warmed(schedule, rate, warmup or 0), **rest)
+    return optim.clipped(tx, clip)
 
 
 def initialiser(algo: base.Algo, txs: tuple, size: int, first: int) -> Callable:

@@ -21,7 +21,10 @@ from orbax.checkpoint import checkpoint_managers
 
 @dataclasses.dataclass(frozen=True)
 class _LatestAndBest(checkpoint_managers.PreservationPolicy):
-    """Keeps the latest steps, and each seed's first best by validation."""
+    """Keeps the latest steps, and each seed's first best by validation in each stage.
+
+    Metrics are named "stage/seed".
+    """
 
     keep: int
 
@@ -45,9 +48,11 @@ def open(directory: epath.PathLike, *, keep: int = 2) -> ocp.CheckpointManager:
         preservation_policy=_LatestAndBest(keep),
         best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
     )
-    return ocp.CheckpointManager(
+    manager = ocp.CheckpointManager(
         epath.Path(directory).resolve(), options=options, item_names=("state", "info")
     )
+    _put_back(manager)
+    return manager
 
 
 def save(
@@ -59,7 +64,8 @@ def save(
 ) -> None:
     """Saves in the background: states, the position and evaluations in `info`.
 
-    `valid` has each seed's validation accuracy where this step was evaluated.
+    `valid` has each seed's validation accuracy where this step was evaluated, by
+    "stage/seed".
     OSError where the disk does not take it; earlier steps stay as they are.
     """
     body = json.dumps(info, sort_keys=True)
@@ -72,6 +78,33 @@ def save(
         manager, step, lambda: manager.save(step, args=args, metrics=valid)
     )
     assert taken, f"checkpoint: step {step} is not later than those saved"
+
+
+def replace(manager: ocp.CheckpointManager, step: int, *args: Any) -> None:
+    """Saves a step again; the one saved before goes once the new one stands."""
+    aside = _aside(manager, "replaced") / str(step)
+    aside.parent.mkdir(exist_ok=True)
+    (manager.directory / str(step)).rename(aside)
+    manager.reload()
+    save(manager, step, *args)
+    _guarded(manager, step, manager.wait_until_finished)
+    aside.parent.rmtree()
+
+
+def _put_back(manager: ocp.CheckpointManager) -> None:
+    """Restores what a kill inside `replace` left aside."""
+    aside = _aside(manager, "replaced")
+    if not aside.exists():
+        return
+    for path in aside.iterdir():
+        if not (manager.directory / path.name).exists():
+            path.rename(manager.directory / path.name)
+    aside.rmtree()
+    manager.reload()
+
+
+def _aside(manager: ocp.CheckpointManager, name: str) -> epath.Path:
+    return manager.directory.parent / name
 
 
 def finish(manager: ocp.CheckpointManager) -> None:
@@ -101,6 +134,8 @@ def restore(
                 f"checkpoint: {manager.directory / str(step)} holds another model "
                 f"({error}); use another workdir"
             ) from error
+        except (MemoryError, jax.errors.JaxRuntimeError, PermissionError):
+            raise  # The machine's fault, not the bytes'.
         # Orbax and tensorstore raise bare Exceptions for damaged bytes.
         except Exception as error:  # noqa: BLE001
             damaged[step] = str(error).split("\n")[0][:120]
@@ -116,14 +151,14 @@ def restore(
         step, reason = max(damaged.items())
         raise ValueError(
             f"checkpoint: none in {manager.directory} can be read (step {step}: "
-            f"{reason}); delete that directory to begin anew"
+            f"{reason}); if they are damaged, delete that directory to begin anew"
         )
     return None
 
 
 def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:
     """Frees the step's place: orbax would not save there again."""
-    aside = manager.directory.parent / "damaged" / str(step)
+    aside = _aside(manager, "damaged") / str(step)
     aside.parent.mkdir(parents=True, exist_ok=True)
     if aside.exists():
         aside.rmtree()
@@ -160,10 +195,8 @@ def _sum(states: tuple, body: str) -> int:
 
 
 def _check_room(manager: ocp.CheckpointManager, step: int, states: tuple) -> None:
-    """Refuses before anything is half written; other disks than local ones differ."""
+    """Refuses before anything is half written."""
     directory = manager.directory
-    if "://" in str(directory):
-        return
     needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
     free = shutil.disk_usage(directory).free
     if free < needed:

@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import itertools
 import json
 import re
 import types
@@ -101,8 +102,18 @@ def stages(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the numbers: everything but `config.run`."""
-    return {key: value for key, value in plain(config).items() if key != "run"}
+    """What decides the numbers: everything but `config.run` and where data lies.
+
+    What data holds is told by fingerprints, which a resumed run compares.
+    """
+    kept = {key: value for key, value in plain(config).items() if key != "run"}
+    return _without_places(kept)
+
+
+def _without_places(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {k: _without_places(v) for k, v in tree.items() if k != "root"}
+    return [_without_places(v) for v in tree] if isinstance(tree, list) else tree
 
 
 def digest(config: Mapping[str, Any]) -> str:
@@ -112,13 +123,24 @@ def digest(config: Mapping[str, Any]) -> str:
 
 
 def algorithm(config: Mapping[str, Any]) -> str:
-    """What tables call the algorithm; `some/where/mine.py:make` is `mine`."""
-    return config["algo"]["name"].rpartition("/")[2].partition(".py:")[0]
+    """What tables call the algorithm; `some/where/mine.py:make` is `mine`.
+
+    Stages of several algorithms are joined: `infodrop+erm`.
+    """
+    names = [stage["algo"]["name"] for stage in stages(config)]
+    short = [name.rpartition("/")[2].partition(".py:")[0] for name in names]
+    return "+".join(name for name, _ in itertools.groupby(short))
+
+
+def train_data(config: Mapping[str, Any]) -> str:
+    """What tables call the training data, joined likewise."""
+    names = [stage["train"]["data"] for stage in stages(config)]
+    return "+".join(name for name, _ in itertools.groupby(names))
 
 
 def run_name(config: Mapping[str, Any]) -> str:
     """Names a run by algorithm, data and identity: `sagnet-shapes-1f0c77ab`."""
-    return f"{algorithm(config)}-{config['train']['data']}-{digest(config)}"
+    return f"{algorithm(config)}-{train_data(config)}-{digest(config)}"
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

@@ -95,7 +95,7 @@ class Progress:
         if not self._bar.disable:
             self._bar.set_description_str(epoch, refresh=False)
             self._bar.set_postfix_str(f"{images}, {note}", refresh=False)
-        elif now - self._said >= self._seconds:
+        elif counted and now - self._said >= self._seconds:
             self._said = now
             left = tqdm.tqdm.format_interval((self._total - done) / max(rate, 1e-9))
             self._say(

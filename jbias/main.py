@@ -6,7 +6,7 @@
 
 The part after the colon holds the config's own arguments (see the top of the file);
 `--config.key=value` changes any entry. The same command resumes a run, or says that it
-is done. Exit codes: 0 done, 1 every seed diverged, 2 the config, the data or the disk
+is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
 does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved.
 """
 
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     _set_up_jax()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
-        return 0 if train.run(_CONFIG.value, workdir) else 1
+        return 0 if train.run(_CONFIG.value, workdir) else 3
     except train.Interrupted as stopped:
         return _fail(workdir, stopped, 130 if "SIGINT" in str(stopped) else 143)
     except (ValueError, OSError) as error:

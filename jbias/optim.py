@@ -2,7 +2,7 @@
 
 import math
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -78,26 +78,16 @@ SCHEDULES = types.MappingProxyType(
 )
 
 
-def schedule(
-    *, name: str, rate: float, total: int, warmup: int = 0, **options
-) -> optax.Schedule:
-    """A named schedule over `total` steps, after a linear warm-up of `warmup`."""
-    main = _known("schedule", name, SCHEDULES)(rate, total - warmup, **options)
-    if not warmup:
+def warmed(main: optax.Schedule, rate: float, steps: int) -> optax.Schedule:
+    """Rises linearly from 0 to `rate` for that many steps, then begins `main`."""
+    if not steps:
         return main
-    ramp = optax.linear_schedule(0.0, rate, warmup)
-    return optax.join_schedules([ramp, main], [warmup])
+    ramp = optax.linear_schedule(0.0, rate, steps)
+    return optax.join_schedules([ramp, main], [steps])
 
 
-def chain(
-    rate: optax.Schedule, *, name: str, clip: float | None = None, **options
+def clipped(
+    tx: optax.GradientTransformation, limit: float | None
 ) -> optax.GradientTransformation:
-    """One update's transformation: clip, then the named optimiser."""
-    optimiser = _known("optim", name, OPTIMISERS)(rate, **options)
-    return optax.chain(clip_norm(clip), optimiser) if clip else optimiser
-
-
-def _known(where: str, name: str, known: Mapping):
-    if name not in known:
-        raise ValueError(f"{where}: must be one of {', '.join(known)}, got {name!r}")
-    return known[name]
+    """Clips the gradient first, where there is a limit."""
+    return optax.chain(clip_norm(limit), tx) if limit else tx

@@ -66,7 +66,7 @@ def threaded(one: One, *, donate: bool) -> Many:
     part of the cores idle. Equal to lone runs to the bit: it is the lone run's program.
     """
     alone = jax.jit(one, static_argnums=3, donate_argnums=(0,) if donate else ())
-    pool = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="seed")
+    pool = concurrent.futures.ThreadPoolExecutor(256, "seed")
 
     def many(states, args, shared, static):
         def call(state, arg):
@@ -147,7 +147,7 @@ def stepper(one: One, strategy: str = "auto") -> Advance:
 
 def _threaded_stepper(one: One) -> Advance:
     alone = jax.jit(one, static_argnums=3, donate_argnums=0)
-    pool = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="seed")
+    pool = concurrent.futures.ThreadPoolExecutor(256, "seed")
 
     def advance(states, steps, shared, static):
         def several(state, args):

@@ -82,29 +82,27 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
 
 def _prepare(config: dict, workdir: epath.Path, say: Callable) -> _Run:
     """Opens every set before anything is trained, so that bad input costs nothing."""
-    if not config["seeds"] or len(set(config["seeds"])) < len(config["seeds"]):
-        raise ValueError(
-            f"config.seeds: must be one or more different seeds, got {config['seeds']}"
-        )
+    build.check_config(config)
     for cadence in ("eval_every", "save_every"):
         jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
     for name in (results.TRAIN, results.VALID):
-        if name in config["tests"]:
+        if name in config["tests"] or any("/" in test for test in config["tests"]):
             raise ValueError(
-                f"config.tests: {name!r} means another set in all records; give the "
-                "test set another name"
+                f"config.tests: names must not be {name!r} nor hold a slash, got "
+                f"{', '.join(config['tests'])}; give the test sets other names"
             )
     devices = mesh.make(config["run"]["devices"])
+    train = {
+        f"train/{number}": build.source("config.train", part["train"], config["size"])
+        for number, part in enumerate(jc.stages(config))
+    }
     opened = {}
-    for number, part in enumerate(jc.stages(config)):
-        opened[f"train/{number}"] = build.source(
-            "config.train", part["train"], config["size"]
-        )
     for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
         where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
         opened[name] = build.source(where, options, config["size"])
-    images = build.load_images(opened, say, **config["run"]["loading"])
-    train = {name: opened.pop(name) for name in list(opened) if "train/" in name}
+    build.check_leaks(train, opened, say)
+    everything = {**train, **opened}
+    images = build.load_images(everything, say, **config["run"]["loading"])
     tests = [
         build.test_set(name, test, train["train/0"], images[name], say)
         for name, test in opened.items()
@@ -112,9 +110,7 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> _Run:
     stages = build.stages(
         config, [(source, images[name]) for name, source in train.items()], devices
     )
-    sets = {
-        name: build.describe(source) for name, source in {**train, **opened}.items()
-    }
+    sets = {name: build.describe(source) for name, source in everything.items()}
     for test in tests:
         sets[test.name]["scored"] = len(test.images)
     workdirs.record_config(workdir, config)
@@ -163,6 +159,7 @@ def _train(job: _Run) -> None:
     try:
         for stage in job.stages[first:]:
             if states is None or stage.number > first:
+                job.best = {}
                 states = _start(job, stage, states)
             states = _loop(job, stage, states)
             if job.watch.all_diverged:
@@ -216,6 +213,7 @@ def _loop(job: _Run, stage: build.Stage, states: tuple) -> tuple:
     save_every = jc.steps(config["save_every"], **cadence)
     keys = tuple(seeds.key(seed) for seed in job.seeds)
     step = int(states[0].step)
+    assert step <= last, f"step {step} lies beyond its stage's last, {last}"
     progress = console.Progress(
         job.say,
         total=job.stages[-1].last,
@@ -237,11 +235,9 @@ def _loop(job: _Run, stage: build.Stage, states: tuple) -> tuple:
                     _evaluate(job, stage, states, step)
                 best = step == job.evaluated and _is_best(job)
                 due = local and local % save_every == 0
-                if (ended or best or due or job.stop) and step > job.saved:
-                    _save(job, stage, states, step)
-                elif best and step == job.saved and not job.complete:
-                    # A stop had cut this step's evaluation off.
-                    job.manager.delete(step)
+                # A stop may have cut the evaluation of the step it saved off.
+                again = best and step == job.saved and not job.complete
+                if (ended or best or due or job.stop) and step > job.saved or again:
                     _save(job, stage, states, step)
             if job.stop:
                 message = f"{job.stop} at step {step}: saved; the same command resumes"
@@ -385,7 +381,7 @@ def _record(job: _Run, stage: build.Stage, step: int, **fields: Any) -> results.
         algorithm=jc.algorithm(config),
         variant=config["variant"],
         model=config["model"]["name"],
-        train_data=config["train"]["data"],
+        train_data=jc.train_data(config),
         stage=stage.number,
         step=step,
         epoch=round(sum(epochs[: stage.number]) + here, 4),
@@ -450,5 +446,7 @@ def _save(job: _Run, stage: build.Stage, states: tuple, step: int) -> None:
         "best": {str(seed): value for seed, value in job.best.items()},
         "records": results.dumps(job.records) if here else "",
     }
-    checkpoint.save(job.manager, step, states, info, job.valid if here else None)
+    valid = {f"{stage.number}/{seed}": value for seed, value in job.valid.items()}
+    save = checkpoint.replace if step == job.saved else checkpoint.save
+    save(job.manager, step, states, info, valid if here else None)
     job.saved, job.complete = step, here

@@ -35,6 +35,11 @@ def claim(workdir: epath.Path, config: Mapping[str, Any]):
     ValueError where it holds a run of another identity, naming the keys that differ,
     or where another process is at work in it.
     """
+    if "://" in os.fspath(workdir):
+        raise ValueError(
+            f"workdir: {workdir} is no local directory; object stores are not yet "
+            "supported, mount it"
+        )
     _check_identity(workdir, config)
     workdir.mkdir(parents=True, exist_ok=True)
     with _lock(workdir):
@@ -77,9 +82,6 @@ def _ours(name: str) -> bool:
 
 @contextlib.contextmanager
 def _lock(workdir: epath.Path):
-    if "://" in os.fspath(workdir):
-        yield  # Object stores know no locks.
-        return
     with pathlib.Path(workdir / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,11 +109,30 @@ def environment() -> dict[str, Any]:
     }
 
 
+def _contents(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a resumed run must find as it was: the sets' contents, own algorithms."""
+    sets = {
+        name: {key: of.get(key) for key in ("n", "scored", "fingerprint")}
+        for name, of in facts["data"].items()
+    }
+    return {"data": sets, "own_code": facts.get("own_code")}
+
+
+def _environment_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: facts.get(key) for key in ("code", "packages", "python", "device")}
+
+
 def _commit() -> str | None:
     """The commit of the code's checkout, with "+" where it has changes of its own."""
     root = pathlib.Path(__file__).parent.parent
     git = ["git", "-C", str(root)]
     try:
+        # The package may lie inside another project's checkout.
+        subprocess.check_call(
+            [*git, "ls-files", "--error-unmatch", "jbias/__init__.py"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         head = subprocess.check_output(
             [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
         ).strip()
@@ -137,7 +158,14 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
         return []
     first = json.loads(path.read_text())
     facts = json.loads(json.dumps(facts))
-    differing = jc.differing({k: first.get(k) for k in facts}, facts)
+    held = {key: first.get(key) for key in facts}
+    changed = jc.differing(_contents(held), _contents(facts))
+    if changed:
+        raise ValueError(
+            f"workdir: {workdir} was begun with other data or code (then != now): "
+            f"{'; '.join(changed)}; restore them or name another --workdir"
+        )
+    differing = jc.differing(_environment_of(held), _environment_of(facts))
     first["resumed"].append({"at": now, "differing": differing})
     write_text(path, json.dumps(first, indent=1))
     return differing

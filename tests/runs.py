@@ -32,6 +32,7 @@ def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
     c.tests = {name: dict(data="shapes", split=name, n=n) for name, n in tests}
     c.valid.n = 64
     c.run.eval_batch = 100
+    c.inputs = (dict(name="random_resized_crop", area=(0.5, 1.0)), dict(name="flip"))
     if "mix_group" in c.algo:
         c.algo.mix_group = 8
     with c.unlocked():

@@ -79,6 +79,28 @@ def test_latest_and_each_seeds_first_best_are_kept(tmp_path):
     assert kept(tmp_path / "c") == [1, 2, 5, 6]
 
 
+def test_each_stage_keeps_its_own_best(tmp_path):
+    valid = {1: {"0/0": 0.9}, 2: {"0/0": 0.5}, 3: {"1/0": 0.8}}
+    fill(tmp_path / "c", {**valid, **{step: {"1/0": 0.1} for step in (4, 5, 6)}})
+    assert kept(tmp_path / "c") == [1, 3, 5, 6]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_step_saved_again_is_never_gone(tmp_path, killed, monkeypatch):
+    fill(tmp_path / "c", {1: None, 2: None})
+    manager = checkpoint.open(tmp_path / "c")
+    if killed:
+        monkeypatch.setattr(checkpoint, "save", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            checkpoint.replace(manager, 2, states(3.0), {"step": 2, "stage": 0})
+    else:
+        checkpoint.replace(manager, 2, states(3.0), {"step": 2, "stage": 0})
+    checkpoint.finish(manager)
+    found, _ = latest(tmp_path / "c")
+    assert_equal(found, states(2.0 if killed else 3.0))
+    assert kept(tmp_path / "c") == [1, 2]
+
+
 def test_retention_remembers_over_a_restart(tmp_path):
     fill(tmp_path / "c", {1: {"0": 0.9}, 2: {"0": 0.5}})
     fill(tmp_path / "c", {3: {"0": 0.6}, 4: {"0": 0.7}, 5: {"0": 0.8}})

@@ -63,6 +63,12 @@ def test_identity_is_all_but_run():
     assert jc.digest(config()) != jc.digest(config(seeds=(0, 2)))
 
 
+def test_identity_does_not_hold_where_the_data_lies():
+    here = config(train={"data": "pacs", "root": "/here"})
+    assert jc.digest(here) == jc.digest(config(train={"data": "pacs", "root": "/x"}))
+    assert jc.differing(here, config(train={"data": "pacs", "root": "/x"})) == []
+
+
 def test_identity_survives_json():
     """What config.json holds is the same run as the config it came from."""
     assert jc.digest(jc.plain(config())) == jc.digest(config())

@@ -53,5 +53,6 @@ def test_eight_devices_give_what_one_gives(preset, tmp_path):
         config.algo.p = 0.3
     one = losses(config, 1, tmp_path / "one.json")
     eight = losses(config, 8, tmp_path / "eight.json")
-    for a, b in zip(one, eight, strict=True):
-        assert a == pytest.approx(b, rel=1e-4)
+    # The order of sums at first; then a step of rate 0.1 has magnified it.
+    for a, b, rel in zip(one, eight, (1e-5, 1e-3), strict=True):
+        assert a == pytest.approx(b, rel=rel)

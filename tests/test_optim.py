@@ -27,7 +27,7 @@ def test_sgd_is_torchs(nesterov):
         m = mu * m + g
         w -= lr * (g + mu * m if nesterov else m)
         expected.append(w)
-    tx = optim.chain(lambda _: lr, name="sgd", momentum=mu, decay=wd, nesterov=nesterov)
+    tx = optim.sgd(lambda _: lr, momentum=mu, decay=wd, nesterov=nesterov)
     np.testing.assert_allclose(run(tx, grads), expected, rtol=1e-6)
 
 
@@ -41,23 +41,12 @@ def test_clip_bounds_the_norm_before_decay_and_momentum(norm, scale):
 
 
 def test_multistep_drops_when_a_milestone_is_reached():
-    schedule = optim.schedule(
-        name="multistep", rate=1.0, total=100, milestones=(0.3, 0.6, 0.9)
-    )
+    schedule = optim.multistep(1.0, 100, milestones=(0.3, 0.6, 0.9))
     rates = [float(schedule(step)) for step in (0, 29, 30, 59, 60, 90)]
     np.testing.assert_allclose(rates, [1, 1, 0.1, 0.1, 0.01, 0.001], rtol=1e-5)
 
 
 def test_cosine_with_warmup_rises_then_falls_to_zero():
-    schedule = optim.schedule(name="cosine", rate=2.0, total=110, warmup=10)
+    schedule = optim.warmed(optim.cosine(2.0, 100), 2.0, 10)
     rates = [float(schedule(step)) for step in (0, 5, 10, 60, 110)]
     np.testing.assert_allclose(rates, [0, 1, 2, 1, 0], atol=1e-6)
-
-
-@pytest.mark.parametrize("make", [
-    lambda: optim.schedule(name="cosin", rate=1.0, total=1),
-    lambda: optim.chain(lambda _: 1.0, name="sdg"),
-])  # fmt: skip
-def test_unknown_names_are_refused(make):
-    with pytest.raises(ValueError, match="must be one of"):
-        make()

@@ -21,7 +21,9 @@ def stage(request):
     config = jc.plain(config)
     source = build.source("config.train", config["train"], config["size"])
     (stage,) = build.stages(config, [(source, source.images)], mesh.make(1))
-    return stage, build.trainer(stage.algo, stage.txs, [], len(source.classes))
+    inputs = build.transforms(config["inputs"])
+    assert inputs
+    return stage, build.trainer(stage.algo, stage.txs, inputs, len(source.classes))
 
 
 def train(stage, which: tuple[int, ...], strategy: str) -> tuple:

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import shutil
 
 import pytest
 
@@ -145,6 +146,7 @@ def test_stages_follow_one_another(tmp_path):
     config = runs.small(stages=({"epochs": 1.0}, {"algo": sagnet, "epochs": 1.0}))
     assert train.run(config, tmp_path / "run")
     rows = [r for r in runs.records(tmp_path / "run") if r["dataset"] == "train"]
+    assert {r["algorithm"] for r in rows} == {"erm+sagnet"}
     assert {(r["stage"], r["step"], r["epoch"]) for r in rows} == {
         (0, 4, 1.0),
         (1, 8, 2.0),
@@ -171,6 +173,13 @@ def test_stages_follow_one_another(tmp_path):
         (lambda c: c.run.loading.update(gib=1e-6), "smaller config.size"),
         (lambda c: setattr(c, "inputs", ({"name": "flop"},)), "did you mean 'flip'"),
         (lambda c: setattr(c, "seeds", ()), "config.seeds"),
+        (lambda c: setattr(c, "seeds", (0, 2**32)), "config.seeds"),
+        (lambda c: setattr(c, "epocs", 3), "unknown 'epocs'; did you mean 'epochs'"),
+        (lambda c: c.optim.update(name="adam"), "unknown option 'momentum'"),
+        (lambda c: c.model.update(widht=3), "did you mean 'width'"),
+        (lambda c: c.optim.schedule.update(name="cosin"), "did you mean 'cosine'"),
+        (lambda c: c.tests.update(valid=c.valid), "names must not be 'valid'"),
+        (lambda c: setattr(c, "valid", c.train), "valid is the training set"),
         (lambda c: setattr(c, "seeds", (1, 1)), "config.seeds"),
     ],
 )
@@ -184,6 +193,19 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
         train.run(config, tmp_path / "run")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
+    config, workdir = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(workdir, copy)
+    (copy / "done").unlink()
+    path = copy / "provenance.json"
+    facts = json.loads(path.read_text())
+    facts["data"]["edge"]["fingerprint"] = "another"
+    path.write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="other data or code.*edge.fingerprint"):
+        train.run(config, copy)
 
 
 def test_an_unknown_option_of_an_algorithm_is_refused_by_name(tmp_path):

@@ -129,9 +129,9 @@ class ResNet(nn.Module):
         self.stage3 = self._blocks(3)
         self.stage4 = self._blocks(4)
         fan_in = self.width * 8 * (4 if self.bottleneck else 1)
-        self.fc = nn.Dense(
+        self.fc = nn.Dense(  # In float32: bfloat16 logits tie.
             self.classes,
-            dtype=self.dtype,
+            dtype=jnp.float32,
             kernel_init=_LINEAR,
             bias_init=functools.partial(_uniform, limit=fan_in**-0.5),
         )
@@ -200,7 +200,7 @@ class ResNet(nn.Module):
             keep = 1 - self.dropout
             mask = jax.random.bernoulli(stream(key, "dropout"), keep, x.shape)
             x = jnp.where(mask, x / keep, 0)
-        return self.fc(x).astype(jnp.float32)
+        return self.fc(x.astype(jnp.float32))
 
     @staticmethod
     def stage_of(name: str) -> int:

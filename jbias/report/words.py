@@ -132,7 +132,11 @@ def _test_caveats(analysis: study_lib.Analysis) -> list[str]:
         "The tests see mean ranks on data sets: the spread between seeds does not enter, "
         "and the data sets count as independent even where they share images or classes."
     )
-    told = [blind]
+    alike = (
+        "Every test set counts alike, also those that are like the training data; "
+        "--datasets chooses."
+    )
+    told = [blind, alike]
     if n < 10 or k < 3:
         told.append(
             f"With {n} data sets and {k} algorithms the distributions of F and of the range "

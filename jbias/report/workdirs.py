@@ -32,7 +32,9 @@ class Run:
         if self.config is None:
             return None
         return {
-            k: v for k, v in self.config.items() if k.split(".")[0] not in _NO_IDENTITY
+            k: v
+            for k, v in self.config.items()
+            if k.split(".")[0] not in _NO_IDENTITY and k.split(".")[-1] != "root"
         }
 
     @property

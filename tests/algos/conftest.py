@@ -73,7 +73,7 @@ def begin(variables, image):
 def chains(algo, rate=0.1):
     rate = optim.constant(rate, 1)
     return tuple(
-        optim.chain(rate, name="sgd", momentum=0.9, decay=1e-3, clip=update.clip)
+        optim.clipped(optim.sgd(rate, momentum=0.9, decay=1e-3), update.clip)
         for update in algo.updates
     )
 
