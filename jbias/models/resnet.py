@@ -243,16 +243,7 @@ def _check_cut(name: str, stage: int) -> None:
         raise ValueError(f"models.resnet: {name} must be in 1 to 5, got {stage}")
 
 
-def resnet18(classes: int, **options) -> ResNet:
-    """Builds ResNet-18; options are ResNet's fields."""
-    return ResNet(classes, depths=(2, 2, 2, 2), bottleneck=False, **options)
-
-
-def resnet34(classes: int, **options) -> ResNet:
-    """Builds ResNet-34; options are ResNet's fields."""
-    return ResNet(classes, depths=(3, 4, 6, 3), bottleneck=False, **options)
-
-
-def resnet50(classes: int, **options) -> ResNet:
-    """Builds ResNet-50; options are ResNet's fields."""
-    return ResNet(classes, depths=(3, 4, 6, 3), bottleneck=True, **options)
+# Called with the number of classes, and ResNet's other fields as options.
+resnet18 = functools.partial(ResNet, depths=(2, 2, 2, 2), bottleneck=False)
+resnet34 = functools.partial(ResNet, depths=(3, 4, 6, 3), bottleneck=False)
+resnet50 = functools.partial(ResNet, depths=(3, 4, 6, 3), bottleneck=True)
