@@ -56,6 +56,8 @@ def experiment(text: str, algo: dict) -> ml_collections.ConfigDict:
             f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, PRESETS)}"
         )
     given = {item.partition("=")[0] for item in filter(None, (text or "").split(","))}
+    if arg.demo and arg.smoke:
+        raise ValueError("config argument: take demo or smoke, not both")
     useless = given - EVERYWHERE - USED[arg.data]
     if useless:
         raise ValueError(

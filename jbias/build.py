@@ -145,9 +145,39 @@ def check_config(config: Mapping[str, Any]) -> None:
             "config.seeds: must be different whole numbers from 0 to 2**32 - 1, got "
             f"{chosen}"
         )
-    for key in ("steps_per_dispatch", "eval_batch"):
-        if not config["run"][key] >= 1:
-            raise ValueError(f"config.run.{key}: must be at least 1, got 0 or less")
+    optim_ = config["optim"]
+    for where, value, holds, wanted in (
+        (
+            "run.steps_per_dispatch",
+            config["run"]["steps_per_dispatch"],
+            _one,
+            "1 or more",
+        ),
+        ("run.eval_batch", config["run"]["eval_batch"], _one, "1 or more"),
+        ("model.width", config["model"].get("width", 1), _one, "1 or more"),
+        ("epochs", config["epochs"], _positive, "positive"),
+        ("optim.rate", optim_["rate"], _positive, "positive"),
+        ("optim.momentum", optim_.get("momentum", 0), _share, "in [0, 1)"),
+        ("optim.decay", optim_.get("decay", 0), _not_negative, "0 or more"),
+    ):
+        if not holds(value):
+            raise ValueError(f"config.{where}: must be {wanted}, got {value}")
+
+
+def _one(value: float) -> bool:
+    return value >= 1
+
+
+def _positive(value: float) -> bool:
+    return value > 0
+
+
+def _share(value: float) -> bool:
+    return 0 <= value < 1
+
+
+def _not_negative(value: float) -> bool:
+    return value >= 0
 
 
 def check_leaks(

@@ -282,7 +282,8 @@ def _announced(job: _Run, progress: console.Progress) -> Iterator[None]:
     """Says that the step is being compiled, and how long until its first results."""
     began = time.monotonic()
     job.say(
-        f"compiling the step of {len(job.seeds)} seeds of {jc.algorithm(job.config)} ..."
+        f"compiling {jc.algorithm(job.config)} for seeds "
+        f"{', '.join(map(str, job.seeds))} ..."
     )
     yield
     progress.restart()

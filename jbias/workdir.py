@@ -42,8 +42,20 @@ def claim(workdir: epath.Path, config: Mapping[str, Any]):
         )
     _check_identity(workdir, config)
     workdir.mkdir(parents=True, exist_ok=True)
-    with _lock(workdir):
-        yield
+    try:
+        with _lock(workdir):
+            yield
+    finally:
+        _clear(workdir)
+
+
+def _clear(workdir: epath.Path) -> None:
+    """Removes a workdir that never became a run."""
+    names = [path.name for path in workdir.iterdir()]
+    if all(name in ("lock", "log.txt") for name in names):
+        for name in names:
+            (workdir / name).unlink()
+        workdir.rmdir()
 
 
 def record_config(workdir: epath.Path, config: Mapping[str, Any]) -> None:

@@ -174,6 +174,9 @@ def test_stages_follow_one_another(tmp_path):
         (lambda c: setattr(c, "inputs", ({"name": "flop"},)), "did you mean 'flip'"),
         (lambda c: setattr(c, "seeds", ()), "config.seeds"),
         (lambda c: setattr(c, "seeds", (0, 2**32)), "config.seeds"),
+        (lambda c: setattr(c, "epochs", -1.0), "config.epochs: must be positive"),
+        (lambda c: c.optim.update(momentum=5.0), "optim.momentum: must be in"),
+        (lambda c: c.model.update(width=0), "config.model.width: must be 1"),
         (lambda c: setattr(c, "epocs", 3), "unknown 'epocs'; did you mean 'epochs'"),
         (lambda c: c.optim.update(name="adam"), "unknown option 'momentum'"),
         (lambda c: c.model.update(widht=3), "did you mean 'width'"),
@@ -206,6 +209,22 @@ def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
     path.write_text(json.dumps(facts))
     with pytest.raises(ValueError, match="other data or code.*edge.fingerprint"):
         train.run(config, copy)
+
+
+@pytest.mark.parametrize(
+    ("preset", "change", "message"),
+    [
+        ("padain", {"p": 1.5}, "p must be in"),
+        ("sagnet", {"dropout": 1.5}, "dropout in"),
+        ("sagnet", {"w_adv": -1.0}, "w_adv must be"),
+    ],
+)
+def test_an_algorithm_refuses_what_it_cannot_mean(tmp_path, preset, change, message):
+    config = runs.small(preset)
+    config.algo.update(change)
+    with pytest.raises(ValueError, match=message):
+        train.run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists(), "a refused run leaves nothing"
 
 
 def test_an_unknown_option_of_an_algorithm_is_refused_by_name(tmp_path):

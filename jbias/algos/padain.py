@@ -23,6 +23,8 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     p may be traced. Chances and partners are independent between sites and steps. At
     p = 0 this is ERM to the bit.
     """
+    if isinstance(p, int | float) and not 0 <= p <= 1:
+        raise ValueError(f"padain: p must be in [0, 1], got {p}")
     swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):

@@ -50,6 +50,11 @@ def make(
     With w_adv = 0 the "adv" update is left out; with randomise_style=False and
     dropout=0 too, the net learns as in ERM to the bit.
     """
+    if not (w_adv >= 0 and 0 <= dropout < 1 and (clip is None or clip > 0)):
+        raise ValueError(
+            "sagnet: w_adv must be at least 0, dropout in [0, 1) and clip positive or "
+            f"None, got {w_adv}, {dropout} and {clip}"
+        )
     net = net.clone(dropout=dropout)
     style = net.clone(tap=None)
     mix = functools.partial(feature_stats.randomise_style, group=mix_group)

@@ -128,7 +128,7 @@ def scan(
         raise ValueError(
             f"{where}: class folders must hold images ({' '.join(IMAGES)}) only, got"
             f" {len(strange)} other files in {folder!r}, first {strange[0]!r}; move them"
-            " away or name them in ignore=('*.txt',)"
+            " away, or let a config name them: ignore=('*.txt',)"
         )
     if empty:
         raise ValueError(

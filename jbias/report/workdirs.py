@@ -113,19 +113,37 @@ def _group_labels(base: str, group: Sequence[Run]) -> dict[str, str]:
         return {group[0].workdir: base}
     if any(run.identity is None for run in group):
         return {run.workdir: f"{base} [{run.name}]" for run in group}
-    keys = differing([run.identity for run in group])
-    if len(keys) > 3:
-        return {run.workdir: f"{base} [{run.name}]" for run in group}
-    shorts = [key.rsplit(".", 1)[-1] for key in keys]
-    shorts = shorts if len(set(shorts)) == len(shorts) else keys
+    told = _told_apart([run.identity for run in group])
+    if len(told) > 3:
+        # Runs that differ in seeds alone share the name of the first of them.
+        names: dict[tuple, str] = {}
+        return {
+            run.workdir: f"{base} [{names.setdefault(_frozen(run.identity), run.name)}]"
+            for run in group
+        }
     labels = {}
-    for run in group:
-        told = zip(
-            shorts, (run.identity.get(key, "unset") for key in keys), strict=True
-        )
-        suffix = ", ".join(f"{short}={value}" for short, value in told)
+    for i, run in enumerate(group):
+        suffix = ", ".join(f"{name}={values[i]}" for name, values in told)
         labels[run.workdir] = f"{base} [{suffix}]" if suffix else base
     return labels
+
+
+def _frozen(settings: Mapping[str, str]) -> tuple:
+    return tuple(sorted(settings.items()))
+
+
+def _told_apart(settings: Sequence[Mapping[str, str]]) -> list[tuple[str, tuple]]:
+    """Gives what differs as (short name, values); one setting of many sets once."""
+    values = {
+        key: tuple(one.get(key, "unset") for one in settings)
+        for key in differing(settings)
+    }
+    shorts = {(key.rsplit(".", 1)[-1], of): key for key, of in values.items()}
+    names = [short for short, _ in shorts]
+    return [
+        (short if names.count(short) == 1 else key, of)
+        for (short, of), key in shorts.items()
+    ]
 
 
 def _refuse_repeated_seeds(runs: Sequence[Run]) -> None:
