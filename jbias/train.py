@@ -5,7 +5,6 @@ config, a run goes on where its latest whole checkpoint stands.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import signal
 import time
@@ -13,48 +12,27 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
-import orbax.checkpoint as ocp
 from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jbias import build, checkpoint, console, evals, feed, mesh, results, seeds, watch
+from jbias import (
+    build,
+    checkpoint,
+    checks,
+    console,
+    mesh,
+    observe,
+    results,
+    seeds,
+    watch,
+)
 from jbias import config as jc
 from jbias import workdir as workdirs
-from jbias.evals import decisions, predict
+from jbias.job import Job
 
 
 class Interrupted(Exception):
     """The run was asked to stop; all that it did is saved."""
-
-
-@dataclasses.dataclass
-class _Run:
-    """What stays the same in a run, and the few things that its loop changes."""
-
-    config: dict[str, Any]
-    workdir: epath.Path
-    say: Callable[[str], None]
-    devices: jax.sharding.Mesh
-    tests: list[build.TestSet]
-    stages: list[build.Stage]
-    manager: ocp.CheckpointManager
-    watch: watch.Watch
-    best: dict[int, float] = dataclasses.field(default_factory=dict)
-    records: list[results.Record] = dataclasses.field(default_factory=list)
-    evaluated: int = -1  # The step that `records` and `valid` belong to.
-    valid: dict[str, float] = dataclasses.field(default_factory=dict)
-    saved: int = -1  # The latest step in the checkpoints,
-    complete: bool = True  # and whether its evaluation, if one was due, is in there.
-    note: str = ""
-    stop: str = ""  # The signal's name once one has come.
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(self.config["seeds"])
-
-    @property
-    def name(self) -> str:
-        return jc.run_name(self.config)
 
 
 def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
@@ -80,17 +58,9 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
         return fate == "finished"
 
 
-def _prepare(config: dict, workdir: epath.Path, say: Callable) -> _Run:
+def _prepare(config: dict, workdir: epath.Path, say: Callable) -> Job:
     """Opens every set before anything is trained, so that bad input costs nothing."""
-    build.check_config(config)
-    for cadence in ("eval_every", "save_every"):
-        jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
-    for name in (results.TRAIN, results.VALID):
-        if name in config["tests"] or any("/" in test for test in config["tests"]):
-            raise ValueError(
-                f"config.tests: names must not be {name!r} nor hold a slash, got "
-                f"{', '.join(config['tests'])}; give the test sets other names"
-            )
+    checks.whole(config)
     devices = mesh.make(config["run"]["devices"])
     train = {
         f"train/{number}": build.source("config.train", part["train"], config["size"])
@@ -100,7 +70,7 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> _Run:
     for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
         where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
         opened[name] = build.source(where, options, config["size"])
-    build.check_leaks(train, opened, say)
+    checks.leaks(train, opened, say)
     everything = {**train, **opened}
     images = build.load_images(everything, say, **config["run"]["loading"])
     tests = [
@@ -123,11 +93,11 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> _Run:
         )
     manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
     eyes = watch.Watch(tuple(config["seeds"]))
-    return _Run(config, workdir, say, devices, tests, stages, manager, eyes)
+    return Job(config, workdir, say, devices, tests, stages, manager, eyes)
 
 
 @contextlib.contextmanager
-def _signals(job: _Run) -> Iterator[None]:
+def _signals(job: Job) -> Iterator[None]:
     """Notes SIGTERM and SIGINT; the loop saves and leaves. A second one is fatal."""
 
     def note(number: int, frame: Any) -> None:
@@ -147,7 +117,7 @@ def _signals(job: _Run) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _train(job: _Run) -> None:
+def _train(job: Job) -> None:
     restored = checkpoint.restore(
         job.manager, [_template(job, stage) for stage in job.stages], job.say
     )
@@ -170,7 +140,7 @@ def _train(job: _Run) -> None:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
 
 
-def _template(job: _Run, stage: build.Stage) -> tuple:
+def _template(job: Job, stage: build.Stage) -> tuple:
     """Shapes and places of a stage's states, to read a checkpoint into."""
     shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
     place = NamedSharding(job.devices, PartitionSpec())
@@ -181,7 +151,7 @@ def _template(job: _Run, stage: build.Stage) -> tuple:
     return (state,) * len(job.seeds)
 
 
-def _start(job: _Run, stage: build.Stage, before: tuple | None) -> tuple:
+def _start(job: Job, stage: build.Stage, before: tuple | None) -> tuple:
     nets = [None] * len(job.seeds)
     if before is not None:
         nets = [{"params": s.params["net"], "stats": s.stats["net"]} for s in before]
@@ -189,7 +159,7 @@ def _start(job: _Run, stage: build.Stage, before: tuple | None) -> tuple:
     return mesh.replicate(tuple(states), job.devices)
 
 
-def _take_up(job: _Run, info: dict[str, Any]) -> None:
+def _take_up(job: Job, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
     step = job.saved = info["step"]
     job.watch.load(info["watch"])
@@ -197,12 +167,12 @@ def _take_up(job: _Run, info: dict[str, Any]) -> None:
     job.say(f"resuming {job.name} at step {step}/{job.stages[-1].last}")
     job.complete = bool(info["records"])
     if info["records"]:
-        job.evaluated, path = step, _records_path(job, step)
+        job.evaluated, path = step, observe.records_path(job, step)
         if not path.exists():
             results.write(path, results.loads(info["records"], where=str(path)))
 
 
-def _loop(job: _Run, stage: build.Stage, states: tuple) -> tuple:
+def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
     """Steps, evaluates and saves until the stage ends; returns the states."""
     config, last = job.config, stage.last
     cadence = {
@@ -232,7 +202,7 @@ def _loop(job: _Run, stage: build.Stage, states: tuple) -> tuple:
                 _settle(job)
             with progress.idle():
                 if measured and step != job.evaluated and not job.stop:
-                    _evaluate(job, stage, states, step)
+                    observe.evaluate(job, stage, states, step)
                 best = step == job.evaluated and _is_best(job)
                 due = local and local % save_every == 0
                 # A stop may have cut the evaluation of the step it saved off.
@@ -258,7 +228,7 @@ def _loop(job: _Run, stage: build.Stage, states: tuple) -> tuple:
 
 
 def _steps_ahead(
-    job: _Run, stage: build.Stage, step: int, cadences: tuple[int, ...]
+    job: Job, stage: build.Stage, step: int, cadences: tuple[int, ...]
 ) -> int:
     """How many steps to dispatch at once: up to the next event or change of program."""
     static = stage.algo.static(step)
@@ -271,14 +241,14 @@ def _steps_ahead(
     return sum(1 for _ in same)
 
 
-def _arguments(job: _Run, stage: build.Stage, step: int, keys: tuple) -> tuple:
+def _arguments(job: Job, stage: build.Stage, step: int, keys: tuple) -> tuple:
     """Each seed's key and the examples of its batch."""
     index = tuple(stage.order.index(seed, step - stage.first) for seed in job.seeds)
     return tuple(zip(keys, mesh.split(index, job.devices), strict=True))
 
 
 @contextlib.contextmanager
-def _announced(job: _Run, progress: console.Progress) -> Iterator[None]:
+def _announced(job: Job, progress: console.Progress) -> Iterator[None]:
     """Says that the step is being compiled, and how long until its first results."""
     began = time.monotonic()
     job.say(
@@ -290,151 +260,34 @@ def _announced(job: _Run, progress: console.Progress) -> Iterator[None]:
     job.say(f"compiled, first steps done in {time.monotonic() - began:.1f} s")
 
 
-def _note(job: _Run) -> str:
+def _note(job: Job) -> str:
     """What ends a line of progress."""
     loss = job.watch.latest
     return job.note if loss is None else f"loss {loss:.3f}{job.note}"
 
 
-def _settle(job: _Run) -> None:
+def _settle(job: Job) -> None:
     _tell(job, job.watch.settle())
 
 
-def _tell(job: _Run, diverged: list[int]) -> None:
+def _tell(job: Job, diverged: list[int]) -> None:
     for seed in diverged:
         at = job.watch.diverged[seed]
         others = "no other is left" if job.watch.all_diverged else "the others go on"
         job.say(f"seed {seed} diverged: loss not finite at step {at}; {others}")
 
 
-def _fates(job: _Run) -> str:
+def _fates(job: Job) -> str:
     return ", ".join(f"seed {k} at step {v}" for k, v in job.watch.diverged.items())
 
 
-def _evaluate(job: _Run, stage: build.Stage, states: tuple, step: int) -> None:
-    """Measures every seed on every set; leaves records and `valid` in the job."""
-    began = time.monotonic()
-    variables = tuple(
-        {"params": s.params["net"], "stats": s.stats["net"]} for s in states
-    )
-    records = list(_train_records(job, stage, step))
-    for test in job.tests:
-        size = job.config["run"]["eval_batch"]
-        predicted = predict.predict(
-            stage.decide,
-            variables,
-            test.images,
-            test.matrix,
-            batches=feed.padded(len(test.images), size),
-            put=lambda batch: mesh.split(batch, job.devices),
-            halt=lambda: bool(job.stop),
-        )
-        if predicted is None:
-            return  # Asked to stop; this evaluation is made again on resuming.
-        by_seed = {
-            seed: evals.Decisions(one, test.columns)
-            for seed, one in zip(job.seeds, predicted)
-        }
-        records += _test_records(job, stage, step, test, by_seed)
-        if job.config["run"]["decisions"]:
-            name = f"decisions/{test.name}/{step}.parquet"
-            decisions.write(job.workdir / name, by_seed)
-    results.write(_records_path(job, step), records)
-    job.records, job.evaluated = records, step
-    job.valid = {
-        str(r.seed): r.value
-        for r in records
-        if (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
-    }
-    job.watch.reset()
-    job.note = f" valid {100 * _mean(job.valid.values()):.1f}"
-    job.say(
-        f"step {step}/{job.stages[-1].last}: {_summary(records)} "
-        f"({time.monotonic() - began:.1f} s)"
-    )
-
-
-def _summary(records: list[results.Record]) -> str:
-    """Accuracies in percent and shape biases, each a mean over the finite seeds."""
-    cells = {}
-    for r in records:
-        if r.dataset != results.TRAIN and r.value is not None:
-            cells.setdefault((r.dataset, r.metric), []).append(r.value)
-    return ", ".join(
-        f"{name} {100 * _mean(values):.1f}"
-        if metric == "accuracy"
-        else f"{metric.replace('_', ' ')} {_mean(values):.2f}"
-        for (name, metric), values in cells.items()
-    )
-
-
-def _mean(values) -> float:
-    values = list(values)
-    return sum(values) / len(values) if values else float("nan")
-
-
-def _record(job: _Run, stage: build.Stage, step: int, **fields: Any) -> results.Record:
-    config = job.config
-    epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
-    here = (step - stage.first) / stage.order.steps_per_epoch
-    return results.Record(
-        run=job.name,
-        algorithm=jc.algorithm(config),
-        variant=config["variant"],
-        model=config["model"]["name"],
-        train_data=jc.train_data(config),
-        stage=stage.number,
-        step=step,
-        epoch=round(sum(epochs[: stage.number]) + here, 4),
-        **{"condition": "", **fields},
-    )
-
-
-def _train_records(
-    job: _Run, stage: build.Stage, step: int
-) -> Iterator[results.Record]:
-    """Mean losses since the evaluation before, or the step a seed diverged at."""
-    for seed in job.seeds:
-        common = {"seed": seed, "dataset": results.TRAIN}
-        if seed in job.watch.diverged:
-            yield _record(
-                job,
-                stage,
-                step,
-                **common,
-                metric="diverged",
-                value=job.watch.diverged[seed],
-                status="diverged",
-            )
-            continue
-        for name, value in job.watch.means(seed).items():
-            yield _record(job, stage, step, **common, metric=name, value=value)
-
-
-def _test_records(
-    job: _Run, stage: build.Stage, step: int, test: build.TestSet, by_seed: Mapping
-) -> Iterator[results.Record]:
-    for seed, decided in by_seed.items():
-        lost = seed in job.watch.diverged
-        for measure in test.measures:
-            for number in evals.MEASURES[measure](decided):
-                fields = number._asdict()
-                if lost:
-                    fields.update(value=None, count=None, status="diverged")
-                yield _record(job, stage, step, seed=seed, dataset=test.name, **fields)
-
-
-def _records_path(job: _Run, step: int) -> epath.Path:
-    return job.workdir / "evals" / f"{step}.jsonl"
-
-
-def _is_best(job: _Run) -> bool:
+def _is_best(job: Job) -> bool:
     return any(
         value > job.best.get(int(seed), -1.0) for seed, value in job.valid.items()
     )
 
 
-def _save(job: _Run, stage: build.Stage, states: tuple, step: int) -> None:
+def _save(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
     _settle(job)
     here = step == job.evaluated
     if here:

@@ -181,7 +181,7 @@ def test_stages_follow_one_another(tmp_path):
         (lambda c: c.optim.update(name="adam"), "unknown option 'momentum'"),
         (lambda c: c.model.update(widht=3), "did you mean 'width'"),
         (lambda c: c.optim.schedule.update(name="cosin"), "did you mean 'cosine'"),
-        (lambda c: c.tests.update(valid=c.valid), "names must not be 'valid'"),
+        (lambda c: c.tests.update(valid=c.valid), "nor hold a slash, got 'valid'"),
         (lambda c: setattr(c, "valid", c.train), "valid is the training set"),
         (lambda c: setattr(c, "seeds", (1, 1)), "config.seeds"),
     ],

@@ -1,0 +1,110 @@
+"""What a config must be, checked as a whole before anything is opened or written."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jbias import config as jc
+from jbias import results
+from jbias.data import spec
+
+RUN_KEYS = (
+    "strategy",
+    "steps_per_dispatch",
+    "devices",
+    "eval_batch",
+    "decisions",
+    "keep",
+    "log_seconds",
+    "loading",
+)
+KEYS = (
+    "algo",
+    "variant",
+    "seeds",
+    "model",
+    "inputs",
+    "optim",
+    "precision",
+    "stages",
+    "eval_every",
+    "save_every",
+    "size",
+    "epochs",
+    "train",
+    "valid",
+    "tests",
+    "run",
+)
+
+
+def whole(config: Mapping[str, Any]) -> None:
+    """Refuses unknown and missing keys, and values that cannot mean anything."""
+    _keys(config)
+    _seeds(config["seeds"])
+    _ranges(config)
+    for cadence in ("eval_every", "save_every"):
+        jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
+    for name in config["tests"]:
+        if name in (results.TRAIN, results.VALID) or "/" in name:
+            raise ValueError(
+                "config.tests: names must not be 'train' or 'valid' nor hold a slash, "
+                f"got {name!r}; give the test set another name"
+            )
+
+
+def _keys(config: Mapping[str, Any]) -> None:
+    for where, part, known in (
+        ("config", config, KEYS),
+        ("config.run", config.get("run", {}), RUN_KEYS),
+    ):
+        for key in part:
+            if key not in known:
+                raise ValueError(f"{where}: unknown {key!r}; {jc.nearest(key, known)}")
+        missing = [key for key in known if key not in part]
+        if missing:
+            raise ValueError(f"{where}: {missing[0]!r} is missing")
+
+
+def _seeds(chosen: Sequence[int]) -> None:
+    # Keys of the random streams are of 32 bits.
+    fit = all(type(seed) is int and 0 <= seed < 2**32 for seed in chosen)
+    if not chosen or not fit or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            "config.seeds: must be different whole numbers from 0 to 2**32 - 1, got "
+            f"{chosen}"
+        )
+
+
+def _ranges(config: Mapping[str, Any]) -> None:
+    run, optim = config["run"], config["optim"]
+    for where, value, least in (
+        ("run.steps_per_dispatch", run["steps_per_dispatch"], 1),
+        ("run.eval_batch", run["eval_batch"], 1),
+        ("model.width", config["model"].get("width", 1), 1),
+        ("optim.decay", optim.get("decay", 0), 0),
+    ):
+        if not value >= least:
+            raise ValueError(f"config.{where}: must be {least} or more, got {value}")
+    for where, value in (("epochs", config["epochs"]), ("optim.rate", optim["rate"])):
+        if not value > 0:
+            raise ValueError(f"config.{where}: must be positive, got {value}")
+    if not 0 <= optim.get("momentum", 0) < 1:
+        raise ValueError(
+            f"config.optim.momentum: must be in [0, 1), got {optim['momentum']}"
+        )
+
+
+def leaks(
+    train: Mapping[str, spec.Source], watched: Mapping[str, spec.Source], say: Callable
+) -> None:
+    """Refuses a set that is validated or tested on and the same as a training set."""
+    seen = {}
+    for name, source in {**train, **watched}.items():
+        other = seen.setdefault(source.fingerprint, name)
+        if name in watched and other in train:
+            raise ValueError(
+                f"config: {name} is the training set {source.name} itself; choose "
+                "another split"
+            )
+        if other != name and name in watched:
+            say(f"note: {name} and {other} are the same images")

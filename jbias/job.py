@@ -1,0 +1,42 @@
+"""What stays the same in a run, and the few things that its loop changes."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+
+from jbias import build, results, watch
+from jbias import config as jc
+
+
+@dataclasses.dataclass
+class Job:
+    """A run under way."""
+
+    config: dict[str, Any]
+    workdir: epath.Path
+    say: Callable[[str], None]
+    devices: jax.sharding.Mesh
+    tests: list[build.TestSet]
+    stages: list[build.Stage]
+    manager: ocp.CheckpointManager
+    watch: watch.Watch
+    best: dict[int, float] = dataclasses.field(default_factory=dict)
+    records: list[results.Record] = dataclasses.field(default_factory=list)
+    evaluated: int = -1  # The step that `records` and `valid` belong to.
+    valid: dict[str, float] = dataclasses.field(default_factory=dict)
+    saved: int = -1  # The latest step in the checkpoints,
+    complete: bool = True  # and whether its evaluation, if one was due, is in there.
+    note: str = ""
+    stop: str = ""  # The signal's name once one has come.
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(self.config["seeds"])
+
+    @property
+    def name(self) -> str:
+        return jc.run_name(self.config)

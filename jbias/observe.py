@@ -1,0 +1,127 @@
+"""Evaluates all seeds on all sets, and writes what came out as records."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etils import epath
+
+from jbias import build, evals, feed, mesh, results
+from jbias import config as jc
+from jbias.evals import decisions, predict
+from jbias.job import Job
+
+
+def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
+    """Measures every seed on every set; leaves records and `valid` in the job."""
+    began = time.monotonic()
+    variables = tuple(
+        {"params": s.params["net"], "stats": s.stats["net"]} for s in states
+    )
+    records = list(_train_records(job, stage, step))
+    for test in job.tests:
+        size = job.config["run"]["eval_batch"]
+        predicted = predict.predict(
+            stage.decide,
+            variables,
+            test.images,
+            test.matrix,
+            batches=feed.padded(len(test.images), size),
+            put=lambda batch: mesh.split(batch, job.devices),
+            halt=lambda: bool(job.stop),
+        )
+        if predicted is None:
+            return  # Asked to stop; this evaluation is made again on resuming.
+        by_seed = {
+            seed: evals.Decisions(one, test.columns)
+            for seed, one in zip(job.seeds, predicted)
+        }
+        records += _test_records(job, stage, step, test, by_seed)
+        if job.config["run"]["decisions"]:
+            name = f"decisions/{test.name}/{step}.parquet"
+            decisions.write(job.workdir / name, by_seed)
+    results.write(records_path(job, step), records)
+    job.records, job.evaluated = records, step
+    job.valid = {
+        str(r.seed): r.value
+        for r in records
+        if (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
+    }
+    job.watch.reset()
+    job.note = f" valid {100 * mean(job.valid.values()):.1f}"
+    job.say(
+        f"step {step}/{job.stages[-1].last}: {_summary(records)} "
+        f"({time.monotonic() - began:.1f} s)"
+    )
+
+
+def _summary(records: list[results.Record]) -> str:
+    """Accuracies in percent and shape biases, each a mean over the finite seeds."""
+    cells = {}
+    for r in records:
+        if r.dataset != results.TRAIN and r.value is not None:
+            cells.setdefault((r.dataset, r.metric), []).append(r.value)
+    return ", ".join(
+        f"{name} {100 * mean(values):.1f}"
+        if metric == "accuracy"
+        else f"{metric.replace('_', ' ')} {mean(values):.2f}"
+        for (name, metric), values in cells.items()
+    )
+
+
+def mean(values) -> float:
+    values = list(values)
+    return sum(values) / len(values) if values else float("nan")
+
+
+def _record(job: Job, stage: build.Stage, step: int, **fields: Any) -> results.Record:
+    config = job.config
+    epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
+    here = (step - stage.first) / stage.order.steps_per_epoch
+    return results.Record(
+        run=job.name,
+        algorithm=jc.algorithm(config),
+        variant=config["variant"],
+        model=config["model"]["name"],
+        train_data=jc.train_data(config),
+        stage=stage.number,
+        step=step,
+        epoch=round(sum(epochs[: stage.number]) + here, 4),
+        **{"condition": "", **fields},
+    )
+
+
+def _train_records(job: Job, stage: build.Stage, step: int) -> Iterator[results.Record]:
+    """Mean losses since the evaluation before, or the step a seed diverged at."""
+    for seed in job.seeds:
+        common = {"seed": seed, "dataset": results.TRAIN}
+        if seed in job.watch.diverged:
+            yield _record(
+                job,
+                stage,
+                step,
+                **common,
+                metric="diverged",
+                value=job.watch.diverged[seed],
+                status="diverged",
+            )
+            continue
+        for name, value in job.watch.means(seed).items():
+            yield _record(job, stage, step, **common, metric=name, value=value)
+
+
+def _test_records(
+    job: Job, stage: build.Stage, step: int, test: build.TestSet, by_seed: Mapping
+) -> Iterator[results.Record]:
+    for seed, decided in by_seed.items():
+        lost = seed in job.watch.diverged
+        for measure in test.measures:
+            for number in evals.MEASURES[measure](decided):
+                fields = number._asdict()
+                if lost:
+                    fields.update(value=None, count=None, status="diverged")
+                yield _record(job, stage, step, seed=seed, dataset=test.name, **fields)
+
+
+def records_path(job: Job, step: int) -> epath.Path:
+    return job.workdir / "evals" / f"{step}.jsonl"
