@@ -107,3 +107,19 @@ def test_ten_kills_at_random_moments_end_the_same(unbroken, tmp_path):
         process.communicate(timeout=600)
     finish(sagnet(), workdir)
     assert_same_end(unbroken, workdir)
+
+
+@pytest.mark.slow
+def test_killed_in_a_later_stage_and_at_its_border_ends_the_same(tmp_path):
+    """ERM for an epoch, then SagNet on the net that it left."""
+    algo = sagnet().algo.to_dict()
+    stages = ({"epochs": 1.0}, {"algo": algo, "epochs": 1.0})
+    config = runs.small("erm", stages=stages, save_every="3 steps")
+    finish(config, tmp_path / "unbroken")
+    # After the fourth step, which ends the first stage, and two steps later.
+    for number in ("4", "2"):
+        process = runs.start(config, tmp_path / "run", "step", number)
+        process.communicate(timeout=600)
+        assert process.returncode == -signal.SIGKILL
+    finish(config, tmp_path / "run")
+    assert_same_end(tmp_path / "unbroken", tmp_path / "run")
