@@ -42,11 +42,11 @@ def claim(workdir: epath.Path, config: Mapping[str, Any]):
         )
     _check_identity(workdir, config)
     workdir.mkdir(parents=True, exist_ok=True)
-    try:
-        with _lock(workdir):
+    with _lock(workdir):
+        try:
             yield
-    finally:
-        _clear(workdir)
+        finally:
+            _clear(workdir)  # Under the lock: the workdir may be another's.
 
 
 def _clear(workdir: epath.Path) -> None:
