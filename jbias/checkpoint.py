@@ -6,8 +6,10 @@ damaged checkpoint is moved aside and the one before is used.
 """
 
 import dataclasses
+import gc
 import json
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -139,6 +141,8 @@ def restore(
         # Orbax and tensorstore raise bare Exceptions for damaged bytes.
         except Exception as error:  # noqa: BLE001
             damaged[step] = str(error).split("\n")[0][:120]
+        if step in damaged:
+            _forget_other_reads()
             continue
         for number, reason in damaged.items():
             _move_aside(manager, number)
@@ -154,6 +158,15 @@ def restore(
             f"{reason}); if they are damaged, delete that directory to begin anew"
         )
     return None
+
+
+def _forget_other_reads() -> None:
+    """Ends the reads that a failed one left behind, without their tracebacks."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:
