@@ -13,6 +13,7 @@ import datetime
 import json
 import pathlib
 import statistics
+import sys
 import time
 
 import jax
@@ -76,7 +77,8 @@ def compare(name: str, strategies: list[str], steps: int, rounds: int) -> dict:
         pairs = zip(lone, seconds[s], strict=True)
         result[s] = {
             "images_per_second": total / statistics.median(seconds[s]),
-            "ratio": statistics.median(a / b for a, b in pairs),
+            "ratio": statistics.median(ratios := [a / b for a, b in pairs]),
+            "ratios": ratios,
             "bits_equal": all(
                 same(state, trainer.states[0])
                 for state, trainer in zip(together[s].states, alone, strict=True)
@@ -107,7 +109,7 @@ def main() -> None:
         print(name, json.dumps(results[name], indent=1), flush=True)
     found = {
         "date": datetime.date.today().isoformat(),
-        "command": f"--steps={args.steps} --rounds={args.rounds}",
+        "command": " ".join(["python -m benchmarks.seeds", *sys.argv[1:]]),
         **workdirs.environment(),
         "results": results,
     }
