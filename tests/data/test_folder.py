@@ -180,7 +180,9 @@ def test_junk_is_passed_over_other_files_are_not(tree):
     (root / "photo/dog/list.txt").touch()
     message = refused(root=str(root))
     assert "got 1 other files" in message
-    assert "'dog/list.txt'; move them away or name them in ignore" in message
+    assert (
+        "'dog/list.txt'; move them away, or let a config name them: ignore" in message
+    )
     assert len(folder.make("photo", root=str(root), ignore=("*.txt",))) == 2
 
 
