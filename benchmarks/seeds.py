@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from configs import erm, padain, sagnet
-from jbias import build, mesh, seeds
+from jbias import build, mesh, seeds, sets
 from jbias import config as jc
 from jbias import workdir as workdirs
 
@@ -30,9 +30,9 @@ CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
 class Trainer:
     """Trains some seeds of a stage with one strategy, and times it."""
 
-    def __init__(self, stage, one, which: tuple[int, ...], strategy: str):
+    def __init__(self, stage, which: tuple[int, ...], strategy: str):
         self.stage, self.which = stage, which
-        self.advance = seeds.stepper(one, strategy)
+        self.advance = seeds.stepper(stage.one, strategy)
         self.states = tuple(build.start(stage, seed) for seed in which)
         self.keys = tuple(seeds.key(seed) for seed in which)
         self.step = 0
@@ -42,7 +42,7 @@ class Trainer:
         began = time.perf_counter()
         args = [
             tuple(
-                (key, self.stage.order.index(seed, self.step + i))
+                (key, self.stage.index(seed, self.step + i))
                 for key, seed in zip(self.keys, self.which, strict=True)
             )
             for i in range(steps)
@@ -56,13 +56,12 @@ class Trainer:
 def compare(name: str, strategies: list[str], steps: int, rounds: int) -> dict:
     """Measures one algorithm; returns rates, ratios and whether the bits are equal."""
     config = jc.plain(CONFIGS[name].get_config("demo"))
-    source = build.source("config.train", config["train"], config["size"])
-    images = np.stack([source[i]["image"] for i in range(len(source))])
-    (stage,) = build.stages(config, [(source, images)], mesh.make(1))
-    one = build.trainer(stage.algo, stage.txs, [], len(source.classes))
+    train = sets.train_set("config.train", config["train"], config["size"])
+    images = {name: source.images for name, source in train.named(0).items()}
+    (stage,) = build.stages(config, [train], images, mesh.make(1))
     which = tuple(config["seeds"])
-    together = {s: Trainer(stage, one, which, s) for s in strategies}
-    alone = [Trainer(stage, one, (seed,), "unrolled") for seed in which]
+    together = {s: Trainer(stage, which, s) for s in strategies}
+    alone = [Trainer(stage, (seed,), "unrolled") for seed in which]
     for trainer in (*together.values(), *alone):
         trainer.run(2)  # Compiles.
     seconds = {s: [] for s in strategies}

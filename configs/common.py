@@ -1,19 +1,28 @@
 """What the experiments share: the arguments after the colon, data presets, recipe.
 
 :data=shapes        the embedded set (the default; needs no download)
+:data=imagenet,root=...
+                    ImageNet as class folders, train/ and val/; each algorithm's own
+                    recipe where its authors gave one
 :data=pacs,root=... PACS; trains on `style`, tests on the other three
 :data=tiny_imagenet,root=...,stimuli=...
                     Tiny ImageNet; tests on Geirhos' stimuli where given
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
+:inputs=mixup+blur  batch transforms, with their default options, after the recipe's
+:variant=biasbed    the algorithm as BiasBed's release has it, where that differs
+:init=runs/...      starts from the nets of another run
 :seeds=3            how many seeds, all trained in one process
-:model=resnet18     resnet18, resnet34, resnet50
+:model=resnet18     resnet18, resnet34, resnet50; "" is the data preset's own
 :size=0             pixels; 0 is the data preset's own
-:epochs=0           0 is the data preset's own
+:epochs=0           0 is the recipe's own
 :demo               the embedded set in a few epochs, minutes on two cores
 :smoke              every part once, seconds
 """
+
+import types
+from collections.abc import Mapping, Sequence
 
 import ml_collections
 
@@ -32,8 +41,85 @@ SHAPES_TESTS = (
 )
 
 
-def experiment(text: str, algo: dict) -> ml_collections.ConfigDict:
-    """The config of one algorithm on the data that the arguments name."""
+def experiment(
+    text: str,
+    algo: Mapping,
+    *,
+    inputs: Sequence[Mapping] = (),
+    train: Mapping = types.MappingProxyType({}),
+    imagenet: Mapping = types.MappingProxyType({}),
+) -> ml_collections.ConfigDict:
+    """The config of one algorithm on the data that the arguments name.
+
+    `inputs` come after the crops and flips of the data preset, `train` is added to the
+    training set's options, `imagenet` is the recipe there: entries of the config.
+    """
+    arg = _arguments(text)
+    c = ml_collections.ConfigDict()
+    c.algo = dict(algo)
+    c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
+    c.seeds = tuple(range(arg.seeds))
+    c.model = dict(name=arg.model or "resnet18", width=64, stem="imagenet")
+    c.init = arg.init  # The workdir of a run to start from.
+    c.inputs = ()
+    c.optim = dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False)
+    c.optim.schedule = dict(name="cosine")
+    c.optim.warmup = ""
+    c.optim.average = 0.0  # Decay of a moving average of the net, which is evaluated.
+    c.precision = "auto"
+    c.stages = ()
+    c.eval_every = "1 epoch"
+    c.save_every = "1 epoch"
+    c.aggregate = "mean_prob"  # How many classes answer for one of a coarser set.
+    PRESETS[arg.data](c, arg)
+    if arg.data == "imagenet":
+        changed(c, imagenet)
+    changed(c.train, train)
+    c.size = arg.size or c.size
+    c.epochs = arg.epochs or c.epochs
+    named = [dict(name=name) for name in filter(None, arg.inputs.split("+"))]
+    c.inputs = (*c.inputs, *(dict(one) for one in inputs), *named)
+    if arg.variant == "biasbed":
+        c.aggregate = "mean_logit"
+        if "variant" in algo:
+            c.algo.variant = "biasbed"
+    c.run = dict(
+        strategy="auto",
+        steps_per_dispatch=8,
+        devices=1 if arg.data == "shapes" else 0,  # 0 is all; shapes are too small.
+        eval_batch=256,
+        decisions=False,
+        keep=2,
+        log_seconds=10.0,
+        loading=dict(gib=8.0, workers=8),
+    )
+    return c
+
+
+def own(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
+    """Takes a config's own arguments out of the text: their values, and the rest."""
+    items = [item for item in (text or "").split(",") if item]
+    mine = [item for item in items if item.partition("=")[0] in defaults]
+    rest = ",".join(item for item in items if item not in mine)
+    return jc.parse_arg(",".join(mine), **defaults), rest
+
+
+def data_of(text: str) -> str:
+    """Which data the arguments name, for recipes that depend on it."""
+    return _arguments(text).data
+
+
+def changed(c: ml_collections.ConfigDict, entries: Mapping) -> None:
+    """Changes a config in place; a schedule is replaced as a whole."""
+    with c.unlocked():
+        for key, value in entries.items():
+            if isinstance(value, Mapping) and key in c and key != "schedule":
+                changed(c[key], value)
+            else:
+                c[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _arguments(text: str) -> types.SimpleNamespace:
     arg = jc.parse_arg(
         text,
         data="shapes",
@@ -44,8 +130,11 @@ def experiment(text: str, algo: dict) -> ml_collections.ConfigDict:
         train="train",
         valid="",
         tests="",
+        inputs="",
+        variant="",
+        init="",
         seeds=3,
-        model="resnet18",
+        model="",
         size=0,
         epochs=0.0,
         demo=False,
@@ -64,33 +153,7 @@ def experiment(text: str, algo: dict) -> ml_collections.ConfigDict:
             f"config argument: {min(useless)!r} has no say with data={arg.data}; "
             f"these have: {', '.join(sorted(EVERYWHERE | USED[arg.data]))}"
         )
-    c = ml_collections.ConfigDict()
-    c.algo = algo
-    c.variant = ""  # Tells runs of one algorithm apart in a report.
-    c.seeds = tuple(range(arg.seeds))
-    c.model = dict(name=arg.model, width=64, stem="imagenet")
-    c.inputs = ()
-    c.optim = dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False)
-    c.optim.schedule = dict(name="cosine")
-    c.optim.warmup = ""
-    c.precision = "auto"
-    c.stages = ()
-    c.eval_every = "1 epoch"
-    c.save_every = "1 epoch"
-    PRESETS[arg.data](c, arg)
-    c.size = arg.size or c.size
-    c.epochs = arg.epochs or c.epochs
-    c.run = dict(
-        strategy="auto",
-        steps_per_dispatch=8,
-        devices=1 if arg.data == "shapes" else 0,  # 0 is all; shapes are too small.
-        eval_batch=256,
-        decisions=False,
-        keep=2,
-        log_seconds=10.0,
-        loading=dict(gib=8.0, workers=8),
-    )
-    return c
+    return arg
 
 
 def shapes(c: ml_collections.ConfigDict, arg) -> None:
@@ -99,7 +162,7 @@ def shapes(c: ml_collections.ConfigDict, arg) -> None:
     c.model.update(width=16, stem="small")
     n, batch = 4096, 64
     if arg.demo:
-        c.epochs, n, batch, c.optim.rate = 5.0, 3584, 32, 0.05
+        c.epochs, batch, c.optim.rate = 5.0, 32, 0.05
     if arg.smoke:
         c.epochs, n = 2.0, 128
         c.model.width = 8
@@ -108,6 +171,25 @@ def shapes(c: ml_collections.ConfigDict, arg) -> None:
     c.train = dict(split="train", n=n, batch=batch, **common)
     c.valid = dict(split="valid", **few, **common)
     c.tests = {name: dict(split=name, **few, **common) for name in SHAPES_TESTS}
+
+
+def imagenet(c: ml_collections.ConfigDict, arg) -> None:
+    """ResNet-50 at 224 pixels, 90 epochs; a fiftieth of training validates."""
+    _photographs(c, arg, size=224, epochs=90.0)
+    c.model.name = arg.model or "resnet50"
+    common = dict(data="folder", root=arg.root, space="wnid")
+    c.train = dict(split="train[:98%]", batch=256, **common)
+    c.valid = dict(split="train[98%:]", **common)
+    c.tests = {"val": dict(split="val", **common)}
+    if arg.stimuli:
+        for split in ("edge", "silhouette", "cue-conflict"):
+            c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
+    c.inputs = (
+        dict(name="random_resized_crop", area=(0.08, 1.0)),
+        dict(name="flip"),
+    )
+    c.optim.update(rate=0.1, decay=1e-4)
+    c.optim.schedule = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
 
 
 def pacs(c: ml_collections.ConfigDict, arg) -> None:
@@ -167,15 +249,27 @@ def _photographs(
     )
 
 
-EVERYWHERE = {"data", "seeds", "model", "size", "epochs", "smoke"}
+EVERYWHERE = {
+    "data",
+    "inputs",
+    "variant",
+    "init",
+    "seeds",
+    "model",
+    "size",
+    "epochs",
+    "smoke",
+}
 USED = {
     "shapes": {"correlation", "demo"},
+    "imagenet": {"root", "stimuli"},
     "pacs": {"root", "style"},
     "tiny_imagenet": {"root", "stimuli"},
     "folder": {"root", "train", "valid", "tests"},
 }
 PRESETS = {
     "shapes": shapes,
+    "imagenet": imagenet,
     "pacs": pacs,
     "tiny_imagenet": tiny_imagenet,
     "folder": folder,

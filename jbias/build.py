@@ -1,35 +1,36 @@
-"""Turns a config into what a run works with: sets, network, algorithm, stages."""
+"""Turns a config into what a run works with: network, algorithm, inputs, stages."""
 
+import functools
 import hashlib
 import importlib.util
 import inspect
+import math
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax import linen as nn
-from jaxtyping import Float, Int, PyTree, UInt8
+from jaxtyping import Int, PyTree, UInt8
 
-from jbias import algos, augment, console, data, feed, mesh, models, optim, seeds
+from jbias import algos, augment, feed, mesh, models, optim, seeds, sets
 from jbias import config as jc
 from jbias import step as train_step
 from jbias.algos import base
-from jbias.data import labels, pipeline, spec
+from jbias.data import spec
 from jbias.evals import predict
 
 
-class TestSet(NamedTuple):
-    """A set to evaluate on, in the space of the network's decisions."""
+class Input(NamedTuple):
+    """A batch transform, its random stream, and how many examples it mixes."""
 
-    name: str
-    images: UInt8[np.ndarray, "n h w c"]
-    columns: Mapping[str, Int[np.ndarray, "n"]]
-    matrix: Float[np.ndarray, "k d"] | None
-    measures: tuple[str, ...]
+    stream: str
+    apply: Callable  # (batch, key) -> batch
+    mix_group: int
 
 
 class Stage(NamedTuple):
@@ -39,13 +40,24 @@ class Stage(NamedTuple):
     first: int
     last: int
     algo: base.Algo
-    txs: tuple
-    order: feed.Order
-    data: feed.Resident
+    orders: dict[str, feed.Order | feed.Shares]  # "train", and "other" if there is one.
+    data: dict[str, feed.Resident]  # The same.
     draw: Callable  # (key, net of the stage before or None) -> a seed's state,
     init: Callable  # and the same, compiled.
-    advance: seeds.Advance  # The step of every seed, its args (key, index).
+    one: seeds.One  # The step of one seed, its arg (key, index),
+    advance: seeds.Advance  # and of every seed.
     decide: seeds.Many
+
+    @property
+    def order(self) -> feed.Order | feed.Shares:
+        return self.orders["train"]
+
+    def index(self, seed: int, step: int) -> dict[str, Int[np.ndarray, "b"]]:
+        """The examples of a seed's batch at a step of the run."""
+        return {
+            name: order.index(seed, step - self.first)
+            for name, order in self.orders.items()
+        }
 
 
 def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable]):
@@ -78,6 +90,7 @@ def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:
     """The algorithm of ours, or the one at `path/to/file.py:function`."""
     path, colon, function = options["name"].rpartition(":")
     if not colon:
+        options = with_networks("config.algo", options)
         make, options = named("config.algo", options, algos.ALGOS)
         return call("config.algo", make, net, **options)
     if not pathlib.Path(path).is_file():
@@ -106,46 +119,6 @@ def own_code(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
-    """Opens a set; `batch` belongs to training, not to the set."""
-    options = {key: value for key, value in options.items() if key != "batch"}
-    name, split = options.pop("data"), options.pop("split")
-    try:
-        return data.load(name, split, **{"size": size, **options})
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-
-
-def test_set(
-    name: str, test: spec.Source, train: spec.Source, images, say: Callable
-) -> TestSet:
-    """Brings a set into the network's decision space.
-
-    Images of classes that the network has no answer for are left out, and told about.
-    """
-    try:
-        classes = labels.match(train.classes, train.space, test.classes, test.space)
-    except ValueError as error:
-        raise ValueError(f"config.tests.{name}: {error}") from error
-    columns = {
-        key: classes.relabel[column] if key in ("label", "texture") else column
-        for key, column in test.columns.items()
-    }
-    kept = columns["label"] >= 0
-    if not kept.all():
-        absent = np.unique(np.asarray(test.columns["label"])[~kept])
-        say(
-            f"{name}: {(~kept).sum()} of {len(kept)} images left out, the training "
-            f"set has none of {', '.join(test.classes[i] for i in absent)}"
-        )
-    if not kept.any():
-        raise ValueError(
-            f"config.tests.{name}: no class in common with the training set"
-        )
-    columns = {key: column[kept] for key, column in columns.items()}
-    return TestSet(name, images[kept], columns, classes.matrix, test.measures)
-
-
 def network(config: Mapping[str, Any], classes: int) -> nn.Module:
     """The plain backbone that the config names."""
     make, options = named("config.model", config["model"], models.MODELS)
@@ -154,27 +127,59 @@ def network(config: Mapping[str, Any], classes: int) -> nn.Module:
     )
 
 
-def transforms(inputs: Iterable[Mapping[str, Any]]) -> list[tuple[str, Callable]]:
-    """The batch transforms in order, each with the name of its random stream."""
-    made = []
+def with_networks(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces what names a network that an algorithm or transform calls by it."""
+    options = dict(options)
+    if isinstance(options.get("transfer"), Mapping):
+        where = f"{where}.transfer"
+        make, rest = named(where, options["transfer"], models.TRANSFERS)
+        options["transfer"] = call(where, make, **rest)
+    return options
+
+
+def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[Input]:
+    """The batch transforms, in order."""
+    made, inputs = [], list(inputs)
     for i, options in enumerate(inputs):
-        make, rest = named(f"config.inputs[{i}]", options, augment.AUGMENTS)
+        here = f"{where}[{i}]"
+        make, rest = named(here, with_networks(here, options), augment.AUGMENTS)
         before = sum(other["name"] == options["name"] for other in inputs[:i])
-        transform = call(f"config.inputs[{i}]", make, **rest)
-        made.append((f"{options['name']}/{before}", transform))
+        default = inspect.signature(make).parameters.get("mix_group")
+        group = rest.get("mix_group", default.default if default else 1)
+        made.append(
+            Input(f"{options['name']}/{before}", call(here, make, **rest), group)
+        )
     return made
 
 
-def trainer(algo: base.Algo, txs: tuple, inputs: list, classes: int) -> seeds.One:
+def trainer(
+    algo: base.Algo,
+    txs: tuple,
+    inputs: Iterable[Input],
+    classes: int,
+    *,
+    other: Iterable[Input] = (),
+    average: float = 0.0,
+) -> seeds.One:
     """The whole step of one seed: gather, transform, learn."""
-    take = train_step.make(algo, txs)
+    take = train_step.make(algo, txs, average=average)
+
+    def transformed(batch, key, step, through):
+        now = jax.random.fold_in(key, step)
+        for stream, apply, _ in through:
+            batch["once"] = seeds.stream(key, f"once/{stream}")
+            batch = apply(batch, seeds.stream(now, stream))
+        return batch
 
     def one(state, arg, resident, static):
         key, index = arg
-        batch = feed.gather(resident, index, classes)
-        augment_key = jax.random.fold_in(seeds.stream(key, "augment"), state.step)
-        for name, transform in inputs:
-            batch = transform(batch, seeds.stream(augment_key, name))
+        batch = feed.gather(resident["train"], index["train"], classes)
+        stream = seeds.stream(key, "augment")
+        if "other" in resident:
+            beside = feed.gather(resident["other"], index["other"], None)
+            apart = seeds.stream(key, "augment/other")
+            batch["other"] = transformed(beside, apart, state.step, other)
+        batch = transformed(batch, stream, state.step, inputs)
         return take(state, batch, key, static)
 
     return one
@@ -182,59 +187,117 @@ def trainer(algo: base.Algo, txs: tuple, inputs: list, classes: int) -> seeds.On
 
 def stages(
     config: Mapping[str, Any],
-    train_sets: list[tuple[spec.Source, UInt8[np.ndarray, "n h w c"]]],
+    train_sets: Sequence[sets.TrainSet],
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]],
     devices: jax.sharding.Mesh,
 ) -> list[Stage]:
     """Builds the stages, each from the config with that stage's own entries in it."""
-    built, first = [], 0
-    for number, (part, (train, images)) in enumerate(
-        zip(jc.stages(config), train_sets)
-    ):
-        if train.classes != train_sets[0][0].classes:
+    built, classes = [], train_sets[0].sources[0].classes
+    for number, (part, train) in enumerate(zip(jc.stages(config), train_sets)):
+        if train.sources[0].classes != classes:
             raise ValueError(
                 f"config.stages[{number}].train: must have the classes of the first "
-                f"stage's {train_sets[0][0].name}, got those of {train.name}"
+                f"stage's {train_sets[0].sources[0].name}, got those of "
+                f"{train.sources[0].name}"
             )
-        where = "config.train" if not number else f"config.stages[{number}].train"
-        batch, strategy = part["train"]["batch"], config["run"]["strategy"]
-        try:
-            order = feed.Order(len(train), batch, "order" + f"/{number}" * (number > 0))
-        except ValueError as error:
-            raise ValueError(f"{where}.batch: {error}") from error
-        total = max(1, round(part["epochs"] * order.steps_per_epoch))
-        algo = algorithm(part["algo"], network(config, len(train.classes)))
-        mesh.check_batch(batch, algo.mix_group, devices)
-        txs = tuple(
-            optimiser(part["optim"], update.clip, total, order.steps_per_epoch)
-            for update in algo.updates
-        )
-        draw = initialiser(algo, txs, config["size"], first)
-        one = trainer(algo, txs, transforms(part["inputs"]), len(train.classes))
-        columns = {name: np.asarray(c, np.int32) for name, c in train.columns.items()}
-        built.append(
-            Stage(
-                number=number,
-                first=first,
-                last=first + total,
-                algo=algo,
-                txs=txs,
-                order=order,
-                draw=draw,
-                init=_quickly_compiled(draw),
-                data=mesh.replicate(feed.resident(images, columns), devices),
-                advance=seeds.stepper(one, strategy),
-                decide=seeds.over(predict.decider(algo.net), strategy),
-            )
-        )
-        first += total
+        first = built[-1].last if built else 0
+        built.append(_stage(number, first, part, train, images, devices))
     return built
 
 
+def _stage(
+    number: int,
+    first: int,
+    config: Mapping[str, Any],
+    train: sets.TrainSet,
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]],
+    devices: jax.sharding.Mesh,
+) -> Stage:
+    at = f"config.stages[{number}]" if number else "config"
+    options, strategy = config["train"], config["run"]["strategy"]
+    classes = len(train.sources[0].classes)
+    orders = _orders(f"{at}.train", number, options, train)
+    epoch = orders["train"].steps_per_epoch
+    total = max(1, round(config["epochs"] * epoch))
+    algo = algorithm(config["algo"], network(config, classes))
+    inputs = transforms(f"{at}.inputs", config["inputs"])
+    beside = (options.get("other") or {}).get("inputs", ())
+    beside = transforms(f"{at}.train.other.inputs", beside)
+    groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
+    mesh.check_batch(options["batch"], math.lcm(*groups), devices)
+    average = config["optim"].get("average", 0.0)
+    txs = tuple(
+        optimiser(config["optim"], update, total, epoch) for update in algo.updates
+    )
+    draw = initialiser(algo, txs, config["size"], first, average)
+    one = trainer(algo, txs, inputs, classes, other=beside, average=average)
+    data = {"train": _resident(train.sources, images, number)}
+    if train.other:
+        data["other"] = {"image": images[f"train/{number}/other"]}
+    return Stage(
+        number=number,
+        first=first,
+        last=first + total,
+        algo=algo,
+        orders=orders,
+        data=mesh.replicate(data, devices),
+        draw=draw,
+        init=_quickly_compiled(draw),
+        one=one,
+        advance=seeds.stepper(one, strategy),
+        decide=seeds.over(
+            predict.decider(algo.decide or _plainly(algo.net), config["aggregate"]),
+            strategy,
+        ),
+    )
+
+
+def _plainly(net: nn.Module) -> Callable:
+    return functools.partial(net.apply, train=False)
+
+
+def _orders(
+    where: str, number: int, options: Mapping[str, Any], train: sets.TrainSet
+) -> dict[str, feed.Order | feed.Shares]:
+    batch, suffix = options["batch"], f"/{number}" * (number > 0)
+    counts = [len(source) for source in train.sources]
+    orders = {}
+    try:
+        shares = options.get("shares")
+        if shares:
+            orders["train"] = feed.Shares.of(counts, shares, batch, f"order{suffix}")
+        else:
+            orders["train"] = feed.Order(sum(counts), batch, f"order{suffix}")
+    except ValueError as error:
+        key = "shares" if "shares" in str(error) else "batch"
+        raise ValueError(f"{where}.{key}: {error}") from error
+    if train.other:
+        try:
+            orders["other"] = feed.Order(len(train.other), batch, f"other{suffix}")
+        except ValueError as error:
+            raise ValueError(f"{where}.batch: for `other` {error}") from error
+    return orders
+
+
+def _resident(
+    sources: Sequence[spec.Source],
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]],
+    number: int,
+) -> feed.Resident:
+    names = [name for name in sets.TrainSet(tuple(sources)).named(number)]
+    joined = [images[name] for name in names]
+    joined = joined[0] if len(joined) == 1 else np.concatenate(joined)
+    return feed.resident(joined, sets.columns(sources))
+
+
 def optimiser(
-    options: Mapping[str, Any], clip: float | None, total: int, steps_per_epoch: int
-):
+    options: Mapping[str, Any], update: base.Update, total: int, steps_per_epoch: int
+) -> optax.GradientTransformation:
     """One update's optimiser with its schedule over `total` steps."""
     options = dict(options)
+    options.pop("average", None)
+    if not update.decay:
+        options["decay"] = 0.0
     warmup = options.pop("warmup")
     if warmup:
         warmup = jc.steps(
@@ -249,16 +312,17 @@ def optimiser(
     rate, left = options.pop("rate"), total - (warmup or 0)
     schedule = call("config.optim.schedule", make, rate, left, **shape)
     make, rest = named("config.optim", options, optim.OPTIMISERS)
-    tx = call("config.optim", make, optim.warmed(schedule, rate, warmup or 0), **rest)
-    return optim.clipped(tx, clip)
+    return call("config.optim", make, optim.warmed(schedule, rate, warmup or 0), **rest)
 
 
-def initialiser(algo: base.Algo, txs: tuple, size: int, first: int) -> Callable:
+def initialiser(
+    algo: base.Algo, txs: tuple, size: int, first: int, average: float
+) -> Callable:
     """Draws a seed's state for step `first`; one program for all seeds."""
 
     def init(key, net):
         image = jnp.zeros((1, size, size, 3))
-        state = train_step.init(algo, txs, key, image, net)
+        state = train_step.init(algo, txs, key, image, net, average=average)
         return state._replace(step=jnp.asarray(first, jnp.int32))
 
     return init
@@ -282,37 +346,3 @@ def start(
     if stage.number:
         key = seeds.stream(key, f"stage/{stage.number}")
     return stage.init(key, net)
-
-
-def load_images(
-    opened: Mapping[str, spec.Source], say: Callable, *, gib: float, workers: int
-) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
-    """Decodes all sets into memory, `gib` at most; with a bar where it takes a while."""
-    needed = sum(pipeline.nbytes(source) for source in opened.values()) / 2**30
-    if needed > gib:
-        raise ValueError(
-            f"data: the sets take {needed:.1f} GiB in memory, more than "
-            f"config.run.loading.gib={gib:g}; raise it or choose a smaller config.size"
-        )
-    images = {}
-    for name, source in opened.items():
-        with console.bar(f"reading {source.name}", len(source)) as progress:
-            images[name] = pipeline.resident(source, workers=workers, progress=progress)
-        say(
-            f"{name}: {len(source)} images of {source.name}, {source.preprocessing}"
-            + (f" ({source.note})" if source.note else "")
-        )
-    return images
-
-
-def describe(source: spec.Source) -> dict[str, Any]:
-    """What provenance says of a set."""
-    return {
-        "name": source.name,
-        "n": len(source),
-        "classes": len(source.classes),
-        "note": source.note,
-        "preprocessing": source.preprocessing,
-        "fingerprint": source.fingerprint,
-        "cite": source.cite,
-    }

@@ -5,7 +5,7 @@ from typing import Any
 
 from jbias import config as jc
 from jbias import results
-from jbias.data import spec
+from jbias.data import labels, spec
 
 RUN_KEYS = (
     "strategy",
@@ -22,6 +22,7 @@ KEYS = (
     "variant",
     "seeds",
     "model",
+    "init",
     "inputs",
     "optim",
     "precision",
@@ -33,6 +34,7 @@ KEYS = (
     "train",
     "valid",
     "tests",
+    "aggregate",
     "run",
 )
 
@@ -88,9 +90,15 @@ def _ranges(config: Mapping[str, Any]) -> None:
     for where, value in (("epochs", config["epochs"]), ("optim.rate", optim["rate"])):
         if not value > 0:
             raise ValueError(f"config.{where}: must be positive, got {value}")
-    if not 0 <= optim.get("momentum", 0) < 1:
+    for name in ("momentum", "average"):
+        if not 0 <= optim.get(name, 0) < 1:
+            raise ValueError(
+                f"config.optim.{name}: must be in [0, 1), got {optim[name]}"
+            )
+    if config["aggregate"] not in labels.AGGREGATES:
         raise ValueError(
-            f"config.optim.momentum: must be in [0, 1), got {optim['momentum']}"
+            f"config.aggregate: unknown {config['aggregate']!r}; "
+            f"{jc.nearest(config['aggregate'], labels.AGGREGATES)}"
         )
 
 

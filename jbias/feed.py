@@ -44,6 +44,58 @@ class Order:
         return order[start : start + self.batch]
 
 
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """Batches with a fixed share of each of several sets, which lie one after another.
+
+    Each set has an order of its own. Its examples are spread evenly over the batch, so
+    that every group of neighbours has the shares, too. An epoch is one of the first.
+    """
+
+    orders: tuple[Order, ...]
+
+    @classmethod
+    def of(
+        cls, counts: Sequence[int], shares: Sequence[float], batch: int, stream: str
+    ) -> "Shares":
+        """Splits the batch; ValueError where the shares do not give whole numbers."""
+        parts = [batch * share for share in shares]
+        if (
+            len(shares) != len(counts)
+            or abs(sum(shares) - 1) > 1e-6
+            or min(parts) <= 0
+            or max(abs(part - round(part)) for part in parts) > 1e-3
+        ):
+            raise ValueError(
+                f"shares must be {len(counts)} positive numbers, one a set, that sum to "
+                f"1 and make whole numbers of {batch} examples, got {tuple(shares)}"
+            )
+        return cls(
+            tuple(
+                Order(n, round(part), f"{stream}/{i}" if i else stream)
+                for i, (n, part) in enumerate(zip(counts, parts))
+            )
+        )
+
+    @property
+    def batch(self) -> int:
+        return sum(order.batch for order in self.orders)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.orders[0].steps_per_epoch
+
+    def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
+        """The examples of one batch."""
+        first, parts, places = 0, [], []
+        for order in self.orders:
+            parts.append(order.index(seed, step) + first)
+            places.append((np.arange(order.batch) + 0.5) / order.batch)
+            first += order.examples
+        spread = np.argsort(np.concatenate(places), kind="stable")
+        return np.concatenate(parts)[spread]
+
+
 # Large enough for every seed's current epoch; an entry is four bytes an example.
 @functools.lru_cache(maxsize=64)
 def _permutation(seed: int, stream: str, epoch: int, n: int) -> Int[np.ndarray, "n"]:
@@ -61,20 +113,20 @@ def resident(images: UInt8[np.ndarray, "n h w c"], columns: Mapping) -> Resident
     return {"image": images, **columns}
 
 
-def gather(data: Resident, index: Int[Array, "b"], classes: int) -> dict[str, Array]:
+def gather(
+    data: Resident, index: Int[Array, "b"], classes: int | None
+) -> dict[str, Array]:
     """Makes the batch of these examples, on the device.
 
-    Returns "image" in [0, 1], "target" one-hot, "index", and each further column
-    under its own name.
+    Returns "image" in [0, 1], "index", each further column under its own name, and
+    "target" one-hot, unless `classes` is None.
     """
     batch = {name: column[index] for name, column in data.items()}
-    label = batch.pop("label")
-    return {
-        **batch,
-        "image": batch["image"].astype(jnp.float32) / 255,
-        "target": jax.nn.one_hot(label, classes),
-        "index": index,
-    }
+    batch["image"] = batch["image"].astype(jnp.float32) / 255
+    batch["index"] = index
+    if classes is not None:
+        batch["target"] = jax.nn.one_hot(batch.pop("label"), classes)
+    return batch
 
 
 def padded(n: int, batch: int) -> Sequence[Int[np.ndarray, "b"]]:

@@ -8,7 +8,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import build, results, watch
+from jbias import build, results, sets, watch
 from jbias import config as jc
 
 
@@ -20,10 +20,11 @@ class Job:
     workdir: epath.Path
     say: Callable[[str], None]
     devices: jax.sharding.Mesh
-    tests: list[build.TestSet]
+    tests: list[sets.TestSet]
     stages: list[build.Stage]
     manager: ocp.CheckpointManager
     watch: watch.Watch
+    given: list | None = None  # Nets to start from, one a seed.
     best: dict[int, float] = dataclasses.field(default_factory=dict)
     records: list[results.Record] = dataclasses.field(default_factory=list)
     evaluated: int = -1  # The step that `records` and `valid` belong to.

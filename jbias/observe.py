@@ -6,8 +6,9 @@ from typing import Any
 
 from etils import epath
 
-from jbias import build, evals, feed, mesh, results
+from jbias import build, evals, feed, mesh, results, sets
 from jbias import config as jc
+from jbias import step as train_step
 from jbias.evals import decisions, predict
 from jbias.job import Job
 
@@ -15,9 +16,7 @@ from jbias.job import Job
 def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
     """Measures every seed on every set; leaves records and `valid` in the job."""
     began = time.monotonic()
-    variables = tuple(
-        {"params": s.params["net"], "stats": s.stats["net"]} for s in states
-    )
+    variables = tuple(train_step.net_of(state) for state in states)
     records = list(_train_records(job, stage, step))
     for test in job.tests:
         size = job.config["run"]["eval_batch"]
@@ -111,7 +110,7 @@ def _train_records(job: Job, stage: build.Stage, step: int) -> Iterator[results.
 
 
 def _test_records(
-    job: Job, stage: build.Stage, step: int, test: build.TestSet, by_seed: Mapping
+    job: Job, stage: build.Stage, step: int, test: sets.TestSet, by_seed: Mapping
 ) -> Iterator[results.Record]:
     for seed, decided in by_seed.items():
         lost = seed in job.watch.diverged

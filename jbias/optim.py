@@ -7,20 +7,15 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float, PyTree
 
 
-def clip_norm(limit: float) -> optax.GradientTransformation:
-    """Scales the gradient to a global L2 norm of at most `limit`, as torch does.
+def clip_scale(grads: PyTree, limit: float) -> Float[Array, ""]:
+    """What brings a gradient to a global L2 norm of at most `limit`, as torch does.
 
-    g <- g * min(1, limit / (|g| + 1e-6)); optax divides by |g| itself.
+    min(1, limit / (|g| + 1e-6)); optax divides by |g| itself.
     """
-
-    def update(grads, state, params=None):
-        del params
-        scale = jnp.minimum(1.0, limit / (optax.tree.norm(grads) + 1e-6))
-        return jax.tree.map(lambda g: g * scale.astype(g.dtype), grads), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+    return jnp.minimum(1.0, limit / (optax.tree.norm(grads) + 1e-6))
 
 
 def sgd(
@@ -29,14 +24,16 @@ def sgd(
     momentum: float = 0.9,
     decay: float = 1e-4,
     nesterov: bool = False,
+    decay_all: bool = True,
 ) -> optax.GradientTransformation:
     """SGD with coupled weight decay, as torch does it.
 
     g <- grad + decay * w;  m <- momentum * m + g;  w <- w - rate * m.
-    Every weight decays, batch norm's scales and biases included.
+    Every weight decays, batch norm's scales and biases included, unless `decay_all` is
+    False: then kernels alone do.
     """
     return optax.chain(
-        optax.add_decayed_weights(decay),
+        optax.add_decayed_weights(decay, None if decay_all else _kernels),
         optax.trace(decay=momentum, nesterov=nesterov),
         optax.scale_by_learning_rate(rate),
     )
@@ -47,6 +44,25 @@ def adam(
 ) -> optax.GradientTransformation:
     """AdamW: decoupled weight decay, scaled by the rate."""
     return optax.adamw(rate, b1=b1, b2=b2, weight_decay=decay)
+
+
+def lamb(
+    rate: optax.Schedule,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-6,
+    decay: float = 0.0,
+) -> optax.GradientTransformation:
+    """LAMB, Adam with a trust ratio for each tensor; kernels alone decay.
+
+    Source: You et al., ICLR 2020, https://arxiv.org/abs/1904.00962.
+    """
+    return optax.lamb(rate, b1, b2, eps, weight_decay=decay, mask=_kernels)
+
+
+def _kernels(params: PyTree) -> PyTree:
+    return jax.tree.map(lambda w: jnp.ndim(w) > 1, params)
 
 
 def constant(rate: float, total: int) -> optax.Schedule:
@@ -72,7 +88,7 @@ def multistep(
     return optax.piecewise_constant_schedule(rate, boundaries)
 
 
-OPTIMISERS = types.MappingProxyType({"sgd": sgd, "adam": adam})
+OPTIMISERS = types.MappingProxyType({"sgd": sgd, "adam": adam, "lamb": lamb})
 SCHEDULES = types.MappingProxyType(
     {"constant": constant, "cosine": cosine, "multistep": multistep}
 )
@@ -84,10 +100,3 @@ def warmed(main: optax.Schedule, rate: float, steps: int) -> optax.Schedule:
         return main
     ramp = optax.linear_schedule(0.0, rate, steps)
     return optax.join_schedules([ramp, main], [steps])
-
-
-def clipped(
-    tx: optax.GradientTransformation, limit: float | None
-) -> optax.GradientTransformation:
-    """Clips the gradient first, where there is a limit."""
-    return optax.chain(clip_norm(limit), tx) if limit else tx

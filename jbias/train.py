@@ -24,9 +24,12 @@ from jbias import (
     observe,
     results,
     seeds,
+    sets,
+    warmstart,
     watch,
 )
 from jbias import config as jc
+from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
 
@@ -62,29 +65,42 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> Job:
     """Opens every set before anything is trained, so that bad input costs nothing."""
     checks.whole(config)
     devices = mesh.make(config["run"]["devices"])
+    train_sets = [
+        sets.train_set("config.train", part["train"], config["size"])
+        for part in jc.stages(config)
+    ]
     train = {
-        f"train/{number}": build.source("config.train", part["train"], config["size"])
-        for number, part in enumerate(jc.stages(config))
+        name: source
+        for number, train_set in enumerate(train_sets)
+        for name, source in train_set.named(number).items()
     }
     opened = {}
     for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
         where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
-        opened[name] = build.source(where, options, config["size"])
+        opened[name] = sets.source(where, options, config["size"])
     checks.leaks(train, opened, say)
     everything = {**train, **opened}
-    images = build.load_images(everything, say, **config["run"]["loading"])
+    images = sets.load_images(everything, say, **config["run"]["loading"])
     tests = [
-        build.test_set(name, test, train["train/0"], images[name], say)
+        sets.test_set(
+            name,
+            test,
+            train["train/0"],
+            images[name],
+            say,
+            aggregate=config["aggregate"],
+        )
         for name, test in opened.items()
     ]
-    stages = build.stages(
-        config, [(source, images[name]) for name, source in train.items()], devices
-    )
-    sets = {name: build.describe(source) for name, source in everything.items()}
+    stages = build.stages(config, train_sets, images, devices)
+    told = {name: sets.describe(source) for name, source in everything.items()}
     for test in tests:
-        sets[test.name]["scored"] = len(test.images)
+        told[test.name]["scored"] = len(test.images)
     workdirs.record_config(workdir, config)
-    facts = {"config": config, "data": sets, "own_code": build.own_code(config)}
+    given = warmstart.nets(config["init"], config["seeds"]) if config["init"] else None
+    facts = {"config": config, "data": told, "own_code": build.own_code(config)}
+    if given:
+        facts["init"] = warmstart.digest(given)
     differing = workdirs.record_provenance(workdir, facts)
     if differing:
         say(
@@ -93,7 +109,7 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> Job:
         )
     manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
     eyes = watch.Watch(tuple(config["seeds"]))
-    return Job(config, workdir, say, devices, tests, stages, manager, eyes)
+    return Job(config, workdir, say, devices, tests, stages, manager, eyes, given)
 
 
 @contextlib.contextmanager
@@ -154,7 +170,11 @@ def _template(job: Job, stage: build.Stage) -> tuple:
 def _start(job: Job, stage: build.Stage, before: tuple | None) -> tuple:
     nets = [None] * len(job.seeds)
     if before is not None:
-        nets = [{"params": s.params["net"], "stats": s.stats["net"]} for s in before]
+        nets = [train_step.net_of(state) for state in before]
+    elif job.given:
+        drawn = [train_step.net_of(build.start(stage, seed)) for seed in job.seeds]
+        pairs = zip(drawn, job.given, strict=True)
+        nets = [warmstart.grafted(*pair, job.say) for pair in pairs]
     states = [build.start(stage, seed, net) for seed, net in zip(job.seeds, nets)]
     return mesh.replicate(tuple(states), job.devices)
 
@@ -243,7 +263,7 @@ def _steps_ahead(
 
 def _arguments(job: Job, stage: build.Stage, step: int, keys: tuple) -> tuple:
     """Each seed's key and the examples of its batch."""
-    index = tuple(stage.order.index(seed, step - stage.first) for seed in job.seeds)
+    index = tuple(stage.index(seed, step) for seed in job.seeds)
     return tuple(zip(keys, mesh.split(index, job.devices), strict=True))
 
 

@@ -127,7 +127,11 @@ def _contents(facts: Mapping[str, Any]) -> dict[str, Any]:
         name: {key: of.get(key) for key in ("n", "scored", "fingerprint")}
         for name, of in facts["data"].items()
     }
-    return {"data": sets, "own_code": facts.get("own_code")}
+    return {
+        "data": sets,
+        "own_code": facts.get("own_code"),
+        "init": facts.get("init"),
+    }
 
 
 def _environment_of(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,20 @@ def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
     return c
 
 
+def stage(config: dict, devices: int = 1):
+    """The only stage of a plain config."""
+    from jbias import build, mesh, sets
+    from jbias.data import pipeline
+
+    train = sets.train_set("config.train", config["train"], config["size"])
+    images = {
+        name: pipeline.resident(source, workers=1)
+        for name, source in train.named(0).items()
+    }
+    (built,) = build.stages(config, [train], images, mesh.make(devices))
+    return built
+
+
 def start(config, workdir: pathlib.Path, *death: str, **env) -> subprocess.Popen:
     """Starts a run in a process of its own; `death` as above, `env` for its start."""
     path = workdir.parent / f"{workdir.name}.json"

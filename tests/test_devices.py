@@ -12,16 +12,14 @@ from tests import runs
 CODE = """
 import json, sys
 import jax, numpy as np
-from jbias import build, config as jc, mesh, seeds
-config = json.load(open(sys.argv[1]))
+from jbias import build, mesh, seeds
+from tests import runs
 devices = mesh.make(int(sys.argv[2]))
-source = build.source("config.train", config["train"], config["size"])
-(stage,) = build.stages(config, [(source, source.images)], devices)
+stage = runs.stage(json.load(open(sys.argv[1])), int(sys.argv[2]))
 states = mesh.replicate((build.start(stage, 0),), devices)
 seen = []
 for step in range(2):
-    index = mesh.split((stage.order.index(0, step),), devices)
-    args = [((seeds.key(0), *index),)]
+    args = [((seeds.key(0), mesh.split(stage.index(0, step), devices)),)]
     states, [(metrics,)] = stage.advance(states, args, stage.data, None)
     seen.append({k: float(v) for k, v in metrics.items()})
     assert len(states[0].params["net"]["fc"]["kernel"].sharding.device_set) == int(sys.argv[2])

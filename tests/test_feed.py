@@ -42,6 +42,43 @@ def test_impossible_batch_is_refused(batch):
         feed.Order(64, batch)
 
 
+def test_shares_are_in_every_batch_and_every_group():
+    order = feed.Shares.of([40, 100], [0.25, 0.75], 16, "order")
+    assert (order.batch, order.steps_per_epoch) == (16, 10)
+    for step in range(3):
+        index = order.index(5, step)
+        first = index < 40
+        assert first.reshape(4, 4).sum(1).tolist() == [1, 1, 1, 1]
+        assert index.max() < 140
+
+
+def test_shares_see_each_example_of_the_first_once_an_epoch():
+    order = feed.Shares.of([40, 100], [0.5, 0.5], 16, "order")
+    seen = epoch(order, seed=1)
+    assert sorted(seen[seen < 40]) == list(range(40))
+    others = seen[seen >= 40]
+    assert len(set(others)) == len(others) == 40
+
+
+def test_the_first_of_shares_has_the_order_that_it_has_alone():
+    shares = feed.Shares.of([40, 100], [0.5, 0.5], 16, "order")
+    index = epoch(shares, seed=1)
+    np.testing.assert_array_equal(index[index < 40], epoch(feed.Order(40, 8), 1))
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.5,), (0.5, 0.4), (0.3, 0.7), (1.0, 0.0), (1.5, -0.5)]
+)
+def test_impossible_shares_are_refused(shares):
+    with pytest.raises(ValueError, match="shares must be 2 positive numbers"):
+        feed.Shares.of([40, 100], shares, 16, "order")
+
+
+def test_gather_without_classes_knows_no_target():
+    data = {"image": np.zeros((4, 2, 2, 3), np.uint8)}
+    assert set(feed.gather(data, jnp.array([1]), None)) == {"image", "index"}
+
+
 def test_gather_makes_the_batch():
     images = np.arange(4 * 2 * 2 * 3, dtype=np.uint8).reshape(4, 2, 2, 3)
     columns = {"label": np.array([2, 0, 1, 2]), "attribute": np.array([5, 6, 7, 8])}

@@ -26,7 +26,7 @@ ROOMS = {
     "step": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
-    **dict.fromkeys(("build", "checks", "job", "observe"), EVERYTHING),
+    **dict.fromkeys(("build", "checks", "job", "observe", "sets"), EVERYTHING),
     **dict.fromkeys(ENTRIES, EVERYTHING),
 }
 # Neither rooms nor entries: they know each other, and no room.
@@ -37,6 +37,7 @@ CORE = {
     "optim",
     "checkpoint",
     "watch",
+    "warmstart",
     "console",
     "workdir",
     "step",

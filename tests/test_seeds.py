@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import build, mesh, seeds
+from jbias import build, seeds
 from jbias import config as jc
 from tests import runs
 
@@ -19,20 +19,16 @@ def stage(request):
     if request.param == "padain":
         config.algo.p = 0.3
     config = jc.plain(config)
-    source = build.source("config.train", config["train"], config["size"])
-    (stage,) = build.stages(config, [(source, source.images)], mesh.make(1))
-    inputs = build.transforms(config["inputs"])
-    assert inputs
-    return stage, build.trainer(stage.algo, stage.txs, inputs, len(source.classes))
+    assert config["inputs"]
+    return runs.stage(config)
 
 
 def train(stage, which: tuple[int, ...], strategy: str) -> tuple:
     """The states of these seeds after a few steps."""
-    stage, one = stage
-    advance = seeds.stepper(one, strategy)
+    advance = seeds.stepper(stage.one, strategy)
     states = tuple(build.start(stage, seed) for seed in which)
     args = [
-        tuple((seeds.key(s), stage.order.index(s, step)) for s in which)
+        tuple((seeds.key(s), stage.index(s, step)) for s in which)
         for step in range(STEPS)
     ]
     states, seen = advance(states, args, stage.data, None)
@@ -82,11 +78,10 @@ def difference(one, many, state, args, data) -> float:
 
 def test_vmapped_is_near_over_the_first_step(stage):
     """Other fusions of float32 sums: 1e-4 relative is some hundred roundings."""
-    built, one = stage
-    state = build.start(built, 0)
-    args = (seeds.key(0), built.order.index(0, 0))
-    many = seeds.over(one, "vmapped")
-    assert difference(one, many, state, args, built.data) < 1e-4
+    state = build.start(stage, 0)
+    args = (seeds.key(0), stage.index(0, 0))
+    many = seeds.over(stage.one, "vmapped")
+    assert difference(stage.one, many, state, args, stage.data) < 1e-4
 
 
 def test_streams_are_apart_and_of_their_name_alone():

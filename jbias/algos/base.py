@@ -3,6 +3,12 @@
 An algorithm never sees the seed axis, the optimiser or the config. Its `losses` get
 the train state's two trees, `params` and `stats`, both with one entry for the net and
 one for every part: {"net": ..., "style": ...}.
+
+A batch is a dict. Always there: "image" in [0, 1] (b h w c), "target" (b k), soft.
+Sometimes: "weight" (b); "views", a number: so many consecutive rows show one image;
+"consistency", a number; "binary", a truth value; "domain" (b), which of several sources;
+"other", the batch of a second source; "once", a key that is the same at every step;
+and the data set's own columns, such as "index" or "attribute".
 """
 
 import types
@@ -37,14 +43,18 @@ class Aux(NamedTuple):
 
 
 class Update(NamedTuple):
-    """One optimiser: the loss it follows, the parameters it trains, a gradient clip.
+    """One optimiser: the loss it follows and the parameters it trains.
 
-    `clip` is the largest global L2 norm of the gradient over the trained parameters.
+    clip: largest global L2 norm of that loss's gradient over the trained parameters.
+    plus: another loss, whose gradient is added after the clip.
+    decay: whether the weights that it trains decay in this update.
     """
 
     loss: str
     trains: Callable[[Path], bool] = everything
     clip: float | None = None
+    plus: str | None = None
+    decay: bool = True
 
 
 class Algo(NamedTuple):
@@ -55,6 +65,7 @@ class Algo(NamedTuple):
       the weights beside the net's; each has an initialisation stream of its own.
     static: host function, step -> what the compiler must know about that step.
     mix_group: how many neighbouring examples of a batch mix; they share a device.
+    decide: (variables, image) -> logits in evaluation, where that is not the net's own.
     """
 
     net: nn.Module
@@ -63,6 +74,7 @@ class Algo(NamedTuple):
     parts: Mapping[str, Callable] = types.MappingProxyType({})
     static: Callable[[int], Hashable] = no_static
     mix_group: int = 1
+    decide: Callable | None = None
 
 
 def forward(
@@ -94,10 +106,22 @@ def forward(
 def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
     """The class loss: sum_i w_i CE(z_i, target_i) / sum_i w_i, in float32.
 
-    Targets are distributions over the classes; without "weight" all w_i are 1.
+    Targets are distributions over the classes; without "weight" all w_i are 1. Where
+    the batch is "binary", the classes are independent yes-or-no questions and CE is
+    the mean of their binary cross-entropies. Where it has a "consistency", that many
+    times the divergence between the "views" of each image is added.
     """
-    log_p = jax.nn.log_softmax(logits.astype(jnp.float32))
-    return average(-jnp.sum(batch["target"] * log_p, axis=-1), batch)
+    logits = logits.astype(jnp.float32)
+    if batch.get("binary"):
+        yes, no = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
+        target = batch["target"]
+        loss = average(-jnp.mean(target * yes + (1 - target) * no, axis=-1), batch)
+    else:
+        log_p = jax.nn.log_softmax(logits)
+        loss = average(-jnp.sum(batch["target"] * log_p, axis=-1), batch)
+    if "consistency" in batch:
+        loss += batch["consistency"] * divergence(logits, batch["views"])
+    return loss
 
 
 def average(each: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
@@ -106,3 +130,15 @@ def average(each: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
     if weight is None:
         return jnp.mean(each)
     return jnp.sum(weight * each) / jnp.sum(weight)
+
+
+def divergence(logits: Float[Array, "b k"], views: int) -> Float[Array, ""]:
+    """Mean Jensen-Shannon divergence of `views` consecutive predictions, in nats.
+
+    (1/v) sum_j KL(p_j || m), m the mean of the p_j within [1e-7, 1]; at most ln v.
+    Source: Hendrycks et al., AugMix, ICLR 2020, and its released code.
+    """
+    log_p = jax.nn.log_softmax(logits).reshape(-1, views, logits.shape[-1])
+    p = jnp.exp(log_p)
+    log_m = jnp.log(jnp.clip(p.mean(axis=1, keepdims=True), 1e-7, 1))
+    return jnp.mean(jnp.sum(p * (log_p - log_m), axis=-1))

@@ -1,10 +1,96 @@
-"""Random keys for the members of a batch."""
+"""Random keys for the members of a batch, and which of them meet.
+
+Partners are drawn inside groups of consecutive examples, each with a key from its
+number in the global batch, so that neither the number of devices nor their layout
+changes the meaning and no example leaves its device.
+"""
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 
 def keys(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
     """Derives keys from places in the global batch, whatever its size or layout."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count))
+
+
+def permute(
+    x: Float[Array, "b *shape"], key: PRNGKeyArray, *, group: int, views: int = 1
+) -> Float[Array, "b *shape"]:
+    """Permutes examples uniformly inside each `group` of consecutive ones.
+
+    Fixed points may occur. With `views` an example has that many consecutive rows,
+    which stay together. Every array permuted with the same key is permuted alike.
+    Raises ValueError if the examples are not a multiple of `group`.
+    """
+    order = orders(key, x.shape[0] // views, group=group)
+    return reorder(x, order, views=views)
+
+
+def orders(key: PRNGKeyArray, count: int, *, group: int) -> Int[Array, "groups group"]:
+    """Draws a uniform order of the members of each group, for `reorder`.
+
+    Raises ValueError if `count` is not a multiple of `group`.
+    """
+    _check(count, group)
+    return each(lambda k: jax.random.permutation(k, group), key, count // group)
+
+
+def orders_across(
+    domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int
+) -> Int[Array, "groups group"]:
+    """Draws orders in which members stand at places of another domain.
+
+    Each group's members are lined up by domain, domains and members at random, twice;
+    the second line is turned by the size of the largest domain, and members of the
+    same place meet. Where a domain has more than half of a group, as few of its members
+    as possible meet their own.
+    """
+    _check(domain.shape[0], group)
+
+    def one(k, domain):
+        k_domains, *k_lines = jax.random.split(k, 3)
+        rank = jax.vmap(lambda d: jax.random.uniform(jax.random.fold_in(k_domains, d)))
+        place = rank(domain)
+        taker, giver = (
+            jnp.lexsort((jax.random.uniform(k, (group,)), place)) for k in k_lines
+        )
+        largest = jnp.sum(domain[:, None] == domain[None, :], axis=1).max()
+        giver = giver[(jnp.arange(group) + largest) % group]
+        return jnp.zeros(group, giver.dtype).at[taker].set(giver)
+
+    grouped = domain.reshape(-1, group)
+    return jax.vmap(one)(keys(key, grouped.shape[0]), grouped)
+
+
+def grouped(
+    x: Float[Array, "b *shape"], *, group: int
+) -> Float[Array, "groups group *shape"]:
+    """Gives the groups an axis. Raises ValueError if they do not divide the batch."""
+    _check(x.shape[0], group)
+    return x.reshape(-1, group, *x.shape[1:])
+
+
+def reorder(
+    x: Float[Array, "b *shape"], order: Array, *, views: int = 1
+) -> Float[Array, "b *shape"]:
+    """Takes, inside each group, the members that `order` (groups, group) names."""
+    groups, group = order.shape
+    grouped = x.reshape(groups, group, *(views,) * (views > 1), *x.shape[1:])
+    return jax.vmap(lambda members, o: members[o])(grouped, order).reshape(x.shape)
+
+
+def each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
+    """Draws something for each member of the batch: draw(key of its place)."""
+    return jax.vmap(draw)(keys(key, count))
+
+
+def _check(n: int, group: int) -> None:
+    if group < 1 or n % group:
+        raise ValueError(
+            f"augment.examples: the batch must be a multiple of mix_group={group},"
+            f" got {n} examples; change mix_group or the batch size"
+        )

@@ -1,9 +1,6 @@
 """Feature statistics of images, and ways to swap them between images.
 
-Statistics are those of one image's channel over its pixels. Which images meet is drawn
-inside groups of consecutive examples, each with a key from its number in the global
-batch, so that neither the number of devices nor their layout changes the meaning and
-no example leaves its device.
+Statistics are those of one image's channel over its pixels.
 """
 
 import jax
@@ -35,25 +32,6 @@ def moments(
     )
 
 
-def permute(
-    x: Float[Array, "b *shape"], key: PRNGKeyArray, *, group: int
-) -> Float[Array, "b *shape"]:
-    """Permutes examples uniformly inside each `group` of consecutive ones.
-
-    Fixed points may occur. Raises ValueError if the batch is not a multiple of `group`.
-    """
-    n = x.shape[0]
-    if group < 1 or n % group:
-        raise ValueError(
-            f"augment.feature_stats: the batch must be a multiple of mix_group={group},"
-            f" got {n} examples; change mix_group or the batch size"
-        )
-    keys = examples.keys(key, n // group)
-    order = jax.vmap(lambda k: jax.random.permutation(k, group))(keys)
-    grouped = x.reshape(n // group, group, *x.shape[1:])
-    return jax.vmap(lambda members, o: members[o])(grouped, order).reshape(x.shape)
-
-
 def permuted_adain(
     x: Float[Array, "b h w c"], key: PRNGKeyArray, *, group: int
 ) -> Float[Array, "b h w c"]:
@@ -65,7 +43,9 @@ def permuted_adain(
     """
     mean, var = moments(x)
     style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))
-    style_mean, style_var = jnp.split(permute(style, key, group=group), 2, axis=1)
+    style_mean, style_var = jnp.split(
+        examples.permute(style, key, group=group), 2, axis=1
+    )
     content = (x.astype(jnp.float32) - mean) / (jnp.sqrt(var + _EPS) + _EPS)
     return (content * jnp.sqrt(style_var + _EPS) + style_mean).astype(x.dtype)
 
@@ -84,7 +64,7 @@ def randomise_style(
     own = jnp.concatenate([mean, var], axis=1)
     keys = examples.keys(share, x.shape[0])
     a = jax.vmap(jax.random.uniform)(keys).reshape(-1, 1, 1, 1)
-    mixed = a * own + (1 - a) * permute(own, order, group=group)
+    mixed = a * own + (1 - a) * examples.permute(own, order, group=group)
     new_mean, new_var = jnp.split(mixed, 2, axis=1)
     content = (x.astype(jnp.float32) - mean) * jax.lax.rsqrt(var + _EPS)
     return (content * jnp.sqrt(new_var + _EPS) + new_mean).astype(x.dtype)
@@ -100,5 +80,5 @@ def randomise_content(
     """
     mean, var = moments(x)
     content = (x.astype(jnp.float32) - mean) * jax.lax.rsqrt(var + _EPS)
-    content = jax.lax.stop_gradient(permute(content, key, group=group))
+    content = jax.lax.stop_gradient(examples.permute(content, key, group=group))
     return (content * jnp.sqrt(var + _EPS) + mean).astype(x.dtype)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from jbias.data import spec
 
-AGGREGATES = ("mean_prob", "sum_prob")
+AGGREGATES = ("mean_prob", "sum_prob", "mean_logit")
 
 
 class ClassMap(NamedTuple):
@@ -40,7 +40,9 @@ def match(
     Inside one space classes are matched by name, and decisions are training classes;
     a test class that training lacks is refused. WordNet ids answer Geirhos' 16 classes
     c by s_c = mean of p over S_c, the members of c among the training classes; c
-    without a member gets a zero column and relabel -1.
+    without a member gets a zero column and relabel -1. "mean_logit" is the mean of
+    logits instead, as BiasBed's release has it, which puts large classes at a
+    disadvantage: the caller multiplies the matrix by logits.
     Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52.
     """
     if aggregate not in AGGREGATES:
@@ -97,7 +99,7 @@ def _sixteen(train: Sequence[str], test: tuple[str, ...], aggregate: str) -> Cla
             "data.labels: some training classes must be members of Geirhos' 16, none of"
             f" {len(train)} is ({train[0]}, ...); train on classes of ImageNet"
         )
-    if aggregate == "mean_prob":
+    if aggregate != "sum_prob":
         matrix /= np.maximum(members, 1)
     relabel = [
         decisions.index(name) if members[decisions.index(name)] else -1 for name in test

@@ -13,8 +13,9 @@ _CHUNK = 64  # Images a task: progress is told this often.
 
 
 def nbytes(source: spec.Source) -> int:
-    """Bytes that the decoded images of a source take."""
-    return len(source) * source.size**2 * 3
+    """Bytes that the decoded images of a source take, and what comes with them."""
+    arrays = sum(array.nbytes for array in source.arrays.values())
+    return len(source) * source.size**2 * 3 + arrays
 
 
 def resident(

@@ -25,6 +25,7 @@ class ArraySource:
     fingerprint: str
     cite: str
     note: str = ""
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         shape = self.images.shape
@@ -62,6 +63,7 @@ class FileSource:
     fingerprint: str
     cite: str
     note: str = ""
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         _check(self)
@@ -100,6 +102,12 @@ def _check(source: spec.Source) -> None:
         raise ValueError(f"{where}: class names must differ, got {source.classes}")
     if "label" not in source.columns:
         raise ValueError(f"{where}: columns must have 'label', got {[*source.columns]}")
+    for name, array in source.arrays.items():
+        if len(array) != n or name in source.columns:
+            raise ValueError(
+                f"{where}: array {name!r} must have {n} rows and a name of its own, got"
+                f" {array.shape}"
+            )
     for name, column in source.columns.items():
         if column.shape != (n,) or column.dtype != np.int32:
             raise ValueError(

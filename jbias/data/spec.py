@@ -29,6 +29,7 @@ class Source(Protocol):
     fingerprint: str  # Hex digest of what the source holds.
     cite: str
     note: str  # What a reader must know, such as a count unlike the published; or "".
+    arrays: Mapping[str, np.ndarray]  # (n, ...), further things for training alone.
 
     @property
     def size(self) -> int:

@@ -6,28 +6,31 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 from jaxtyping import Array, Float, Int, UInt8
 
 One = Callable[..., Int[Array, "b"]]
 
 
-def decider(net: nn.Module) -> One:
+def decider(apply: Callable, aggregate: str = "mean_prob") -> One:
     """Builds (variables, _, (image, matrix), _) -> predicted classes, of one network.
 
-    image is uint8 (b h w c). matrix, of (training classes, decision classes), averages
-    probabilities into the decision's classes; None decides among the network's own. A
-    class without a member is never decided for.
+    apply: (variables, float image in [0, 1]) -> logits. image is uint8 (b h w c).
+    matrix, of (training classes, decision classes), averages probabilities into the
+    decision's classes, or logits where `aggregate` is "mean_logit"; None decides among
+    the network's own. A class without a member is never decided for.
     """
 
     def decide(variables: Any, _, shared, __) -> Int[Array, "b"]:
         image, matrix = shared
-        logits = net.apply(variables, image.astype(jnp.float32) / 255, train=False)
+        logits = apply(variables, image.astype(jnp.float32) / 255)
         logits = logits.astype(jnp.float32)
         if matrix is not None:
             # Classes outside the matrix only scale: without them nothing underflows.
             member = matrix.sum(axis=1) > 0
-            shares = jax.nn.softmax(jnp.where(member, logits, -jnp.inf)) @ matrix
+            if aggregate == "mean_logit":
+                shares = logits @ matrix
+            else:
+                shares = jax.nn.softmax(jnp.where(member, logits, -jnp.inf)) @ matrix
             logits = jnp.where(matrix.sum(axis=0) > 0, shares, -jnp.inf)
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
 

@@ -73,7 +73,7 @@ def begin(variables, image):
 def chains(algo, rate=0.1):
     rate = optim.constant(rate, 1)
     return tuple(
-        optim.clipped(optim.sgd(rate, momentum=0.9, decay=1e-3), update.clip)
+        optim.sgd(rate, momentum=0.9, decay=1e-3 if update.decay else 0.0)
         for update in algo.updates
     )
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 
 from jbias.algos import base
 
@@ -37,6 +38,41 @@ def test_soft_targets_mix_losses():
     found = base.objective(LOGITS, {"target": 0.3 * TARGET + 0.7 * other})
     a, b = (float(base.objective(LOGITS, {"target": t})) for t in (TARGET, other))
     assert found == pytest.approx(0.3 * a + 0.7 * b, rel=1e-6)
+
+
+def test_binary_classes_are_asked_one_by_one():
+    found = base.objective(LOGITS, {"target": 0.9 * TARGET, "binary": True})
+    p, t = scipy.special.expit(np.asarray(LOGITS, np.float64)), np.asarray(0.9 * TARGET)
+    expected = -(t * np.log(p) + (1 - t) * np.log(1 - p)).mean()
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_views_add_their_divergence():
+    """Three views an image, of which the first alone has a label."""
+    weight = jnp.array([1.0, 0, 0, 1, 0, 0])
+    batch = {"target": TARGET, "weight": weight, "views": 3, "consistency": 12.0}
+    p = scipy.special.softmax(np.asarray(LOGITS, np.float64), -1).reshape(2, 3, 4)
+    m = p.mean(1, keepdims=True)
+    js = scipy.special.rel_entr(p, m).sum((1, 2)) / 3
+    alone = base.objective(LOGITS, {"target": TARGET, "weight": weight})
+    assert base.objective(LOGITS, batch) == pytest.approx(
+        float(alone) + 12 * js.mean(), rel=1e-5
+    )
+    assert js.max() < np.log(3)
+
+
+def test_views_that_agree_diverge_by_nothing():
+    same = jnp.repeat(LOGITS[:2], 3, axis=0)
+    assert base.divergence(same, 3) == pytest.approx(0, abs=1e-6)
+    sure = 1e3 * jnp.eye(3)
+    assert base.divergence(sure, 3) == pytest.approx(np.log(3), rel=1e-5)
+
+
+def test_divergence_knows_no_order_of_views():
+    turned = LOGITS.reshape(2, 3, 4)[:, ::-1].reshape(6, 4)
+    assert base.divergence(turned, 3) == pytest.approx(
+        float(base.divergence(LOGITS, 3)), rel=1e-6
+    )
 
 
 def test_loss_is_float32_for_half_precision_logits():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import feature_stats
+from jbias.augment import examples, feature_stats
 
 KEY = jax.random.key(3)
 # Eight images of four channels, each channel with its own mean and deviation.
@@ -24,9 +24,7 @@ def stats(x):
 
 
 def partners(key, count, group):
-    return np.asarray(
-        feature_stats.permute(jnp.arange(float(count)), key, group=group), int
-    )
+    return np.asarray(examples.permute(jnp.arange(float(count)), key, group=group), int)
 
 
 def test_moments_are_numpys():
@@ -78,7 +76,7 @@ def test_permutations_are_uniform():
 @pytest.mark.parametrize("group", [3, 16, 0])
 def test_refuses_groups_that_do_not_fit(group):
     with pytest.raises(ValueError, match=f"mix_group={group}, got 8 examples"):
-        jax.eval_shape(lambda x: feature_stats.permute(x, KEY, group=group), X)
+        jax.eval_shape(lambda x: examples.permute(x, KEY, group=group), X)
 
 
 def test_adain_takes_the_partners_statistics():

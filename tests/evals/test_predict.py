@@ -25,10 +25,10 @@ def setting():
     return net, tuple(variables), images
 
 
-def decide(setting, batch, matrix=None, strategy="unrolled"):
+def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_prob"):
     net, variables, images = setting
     return predict.predict(
-        seeds.over(predict.decider(net), strategy),
+        seeds.over(predict.decider(net.apply, aggregate), strategy),
         variables,
         images,
         matrix,
@@ -61,6 +61,20 @@ def test_classes_are_means_of_probabilities_and_empty_ones_never_win(setting):
     assert 2 not in decided
 
 
+def test_means_of_logits_are_another_rule(setting):
+    """A class of many members has one sure member: its mean logit is drowned."""
+    net, variables, images = setting
+    matrix = np.zeros((5, 2), np.float32)
+    matrix[:4, 0], matrix[4, 1] = 1 / 4, 1
+    biased = jax.tree.map(lambda leaf: 0 * leaf, variables[0])
+    biased["params"]["Dense_0"]["bias"] = jnp.array([9.0, -9, -9, -9, 0])
+    setting = net, (biased,), images
+    (by_prob,) = decide(setting, 8, matrix)
+    (by_logit,) = decide(setting, 8, matrix, aggregate="mean_logit")
+    assert (by_prob == 0).all()
+    assert (by_logit == 1).all()
+
+
 def test_a_confident_outside_class_does_not_drown_the_members(setting):
     """A logit gap of 200 underflows every member's probability to zero."""
     net, variables, images = setting
@@ -77,7 +91,7 @@ def test_halting_gives_nothing(setting):
     net, variables, images = setting
     asked = []
     decided = predict.predict(
-        seeds.over(predict.decider(net), "looped"),
+        seeds.over(predict.decider(net.apply), "looped"),
         variables,
         images,
         None,

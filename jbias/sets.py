@@ -1,0 +1,174 @@
+"""Opens the sets that a config names, and brings them into the network's classes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+
+from jbias import console, data
+from jbias.data import labels, pipeline, spec
+
+# Of config.train, beside the data set's own options.
+_TRAINING = ("batch", "also", "shares", "other")
+
+
+class TestSet(NamedTuple):
+    """A set to evaluate on, in the space of the network's decisions."""
+
+    name: str
+    images: UInt8[np.ndarray, "n h w c"]
+    columns: Mapping[str, Int[np.ndarray, "n"]]
+    matrix: Float[np.ndarray, "k d"] | None
+    measures: tuple[str, ...]
+
+
+class TrainSet(NamedTuple):
+    """The sources that a stage trains on, one after the other, and a second stream.
+
+    Labels of `other` are not used.
+    """
+
+    sources: tuple[spec.Source, ...]
+    other: spec.Source | None = None
+
+    def named(self, number: int) -> dict[str, spec.Source]:
+        """All of them, by what messages and provenance call them."""
+        names = [f"train/{number}", *(f"train/{number}/also/{i}" for i in range(99))]
+        found = dict(zip(names, self.sources))
+        return found | ({f"train/{number}/other": self.other} if self.other else {})
+
+
+def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
+    """Opens one set; what belongs to training and not to the set is passed over."""
+    options = {key: value for key, value in options.items() if key not in _TRAINING}
+    for key in ("data", "split"):
+        if key not in options:
+            raise ValueError(f"{where}: {key!r} is missing")
+    name, split = options.pop("data"), options.pop("split")
+    try:
+        return data.load(name, split, **{"size": size, **options})
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
+    """Opens the sources of one stage; the first says what the classes are."""
+    sources = [source(where, options, size)]
+    for i, more in enumerate(options.get("also", ())):
+        sources.append(source(f"{where}.also[{i}]", more, size))
+        try:
+            _relabelled(sources[0], sources[-1])
+        except ValueError as error:
+            raise ValueError(f"{where}.also[{i}]: {error}") from error
+    other = dict(options.get("other") or {})
+    other.pop("inputs", None)
+    opened = source(f"{where}.other", other, size) if other else None
+    return TrainSet(tuple(sources), opened)
+
+
+def test_set(
+    name: str,
+    test: spec.Source,
+    train: spec.Source,
+    images: UInt8[np.ndarray, "n h w c"],
+    say: Callable,
+    *,
+    aggregate: str = "mean_prob",
+) -> TestSet:
+    """Brings a set into the network's decision space.
+
+    Images of classes that the network has no answer for are left out, and told about.
+    """
+    try:
+        classes = labels.match(
+            train.classes,
+            train.space,
+            test.classes,
+            test.space,
+            aggregate=aggregate,
+        )
+    except ValueError as error:
+        raise ValueError(f"config.tests.{name}: {error}") from error
+    columns = {
+        key: classes.relabel[column] if key in ("label", "texture") else column
+        for key, column in test.columns.items()
+    }
+    kept = columns["label"] >= 0
+    if not kept.all():
+        absent = np.unique(np.asarray(test.columns["label"])[~kept])
+        say(
+            f"{name}: {(~kept).sum()} of {len(kept)} images left out, the training "
+            f"set has none of {', '.join(test.classes[i] for i in absent)}"
+        )
+    if not kept.any():
+        raise ValueError(
+            f"config.tests.{name}: no class in common with the training set"
+        )
+    columns = {key: column[kept] for key, column in columns.items()}
+    return TestSet(name, images[kept], columns, classes.matrix, test.measures)
+
+
+def load_images(
+    opened: Mapping[str, spec.Source], say: Callable, *, gib: float, workers: int
+) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
+    """Decodes all sets into memory, `gib` at most; with a bar where it takes a while."""
+    needed = sum(pipeline.nbytes(source) for source in opened.values()) / 2**30
+    if needed > gib:
+        raise ValueError(
+            f"data: the sets take {needed:.1f} GiB in memory, more than "
+            f"config.run.loading.gib={gib:g}; raise it or choose a smaller config.size"
+        )
+    images = {}
+    for name, source in opened.items():
+        with console.bar(f"reading {source.name}", len(source)) as progress:
+            images[name] = pipeline.resident(source, workers=workers, progress=progress)
+        say(
+            f"{name}: {len(source)} images of {source.name}, {source.preprocessing}"
+            + (f" ({source.note})" if source.note else "")
+        )
+    return images
+
+
+def columns(sources: Sequence[spec.Source]) -> dict[str, np.ndarray]:
+    """What all of the sources know of their images, one source after the other.
+
+    With several, "domain" says which of them an image is from.
+    """
+    known = [
+        {**source.columns, **source.arrays, **_relabelled(sources[0], source)}
+        for source in sources
+    ]
+    joined = {
+        name: np.concatenate([one[name] for one in known])
+        for name in known[0]
+        if all(name in one for one in known)
+    }
+    if len(sources) > 1:
+        counts = [len(source) for source in sources]
+        joined["domain"] = np.repeat(np.arange(len(sources), dtype=np.int32), counts)
+    return joined
+
+
+def _relabelled(first: spec.Source, more: spec.Source) -> dict[str, np.ndarray]:
+    """Labels in the classes of the first source, whatever the order of names."""
+    if more.space != first.space:
+        raise ValueError(
+            f"{more.name} must name its classes as {first.name}, by {first.space!r}, "
+            f"got {more.space!r}"
+        )
+    classes = labels.match(first.classes, first.space, more.classes, more.space)
+    return {"label": classes.relabel[more.columns["label"]]}
+
+
+def describe(source: spec.Source) -> dict[str, Any]:
+    """What provenance says of a set."""
+    return {
+        "name": source.name,
+        "n": len(source),
+        "classes": len(source.classes),
+        "note": source.note,
+        "preprocessing": source.preprocessing,
+        "fingerprint": source.fingerprint,
+        "cite": source.cite,
+    }

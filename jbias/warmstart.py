@@ -1,0 +1,80 @@
+"""Starts from the nets of another run, given by its workdir."""
+
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from jbias import checkpoint
+
+Net = dict[str, Any]  # {"params": ..., "stats": ...}
+
+
+def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
+    """Reads the nets of these seeds from the latest checkpoint of a run.
+
+    A run of one seed gives its net to all. ValueError where the workdir holds no
+    checkpoint, or none of such a seed.
+    """
+    workdir = epath.Path(workdir)
+    config, checkpoints = workdir / "config.json", workdir / "checkpoints"
+    if not config.exists() or not checkpoints.exists():
+        raise ValueError(
+            f"config.init: {workdir} must be the workdir of a run with checkpoints; "
+            "train it first or name another"
+        )
+    held = json.loads(config.read_text())["seeds"]
+    lacking = [seed for seed in seeds if seed not in held]
+    if lacking and len(held) > 1:
+        raise ValueError(
+            f"config.init: {workdir} has the seeds {held} and not {lacking[0]}; "
+            "train that one, or start from a run of a single seed"
+        )
+    states = _latest(checkpoints)
+    places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
+    return [_net_of(states[place]) for place in places]
+
+
+def _latest(checkpoints: epath.Path) -> list[Mapping[str, Any]]:
+    manager = checkpoint.open(checkpoints)
+    try:
+        step = manager.latest_step()
+        if step is None:
+            raise ValueError(f"config.init: {checkpoints} holds no checkpoint yet")
+        args = ocp.args.Composite(state=ocp.args.StandardRestore())
+        return jax.tree.map(np.asarray, manager.restore(step, args=args)["state"])
+    finally:
+        manager.close()
+
+
+def _net_of(state: Mapping[str, Any]) -> Net:
+    plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
+    return state["stats"].get("average", plain)
+
+
+def grafted(drawn: Net, given: Net, say: Callable[[str], None]) -> Net:
+    """The given net; where its linear layer has other classes, the drawn one there.
+
+    ValueError where it is another model.
+    """
+    shapes, drawn_shapes = (jax.tree.map(np.shape, tree) for tree in (given, drawn))
+    if shapes == drawn_shapes:
+        return given
+    given = {**given, "params": {**given["params"], "fc": drawn["params"]["fc"]}}
+    if jax.tree.map(np.shape, given) != drawn_shapes:
+        raise ValueError("config.init: holds another model than config.model")
+    say("config.init: another number of classes, the linear layer is drawn anew")
+    return given
+
+
+def digest(given: Sequence[Net]) -> str:
+    """Tells other weights apart, for provenance."""
+    total = 0
+    for leaf in jax.tree.leaves(given):
+        total = zlib.crc32(np.ascontiguousarray(leaf), total)
+    return f"{total:08x}"
