@@ -1,0 +1,111 @@
+"""CutMix: pastes a box of another image, and mixes the labels by area.
+
+Source: Yun et al., ICCV 2019, https://arxiv.org/abs/1905.04899.
+Reference code: https://github.com/clovaai/CutMix-PyTorch at 2d8eb68; of the variant
+"torchbearer", which FMix compares with, https://github.com/pytorchbearer/torchbearer at
+0e8484c.
+Deviation: partners inside groups (`jbias.augment.mixing`). The reformulated loss of
+CutMix is defined as that of MixUp; no released code has it.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from jbias.augment import examples, mixing, options
+
+VARIANTS = ("area", "torchbearer")
+
+
+def make(
+    *,
+    alpha: float = 1.0,
+    variant: str = "area",
+    reformulated: bool = False,
+    p: float = 1.0,
+    partner: str = "batch",
+    mix_group: int = 32,
+) -> Callable:
+    """Pastes a box of the partner's; lam ~ Beta(alpha, alpha) is the share outside.
+
+    A box has sides s W and s H, s = sqrt(1 - lam), a centre uniform over the pixels,
+    and is cut at the border.
+
+    variant="area", the authors': sides are rounded down, one box a batch, and the
+    label's weight is the share of pixels that truly stayed. variant="torchbearer":
+    sides are rounded, a centre for each image, and the label's weight is the lam drawn,
+    too small where boxes are cut.
+
+    reformulated: lam ~ Beta(alpha + 1, alpha), and the own label alone. partner: of the
+    same "batch", or of the "other" source, then always reformulated (inter-dataset
+    CutMix). p is the chance of a batch to be mixed: 1 on ImageNet, 0.5 on CIFAR.
+    """
+    options.one_of("cutmix", "variant", variant, VARIANTS)
+    return mixing.make(
+        "cutmix",
+        drawing(alpha) if variant == "area" else drawing_each(alpha),
+        alpha=alpha,
+        p=p,
+        mix_group=mix_group,
+        partner=partner,
+        reformulated=reformulated,
+    )
+
+
+def drawing(alpha: float) -> Callable:
+    """Builds (key, batch, own) -> Mix with one box, by the authors' rule."""
+
+    def draw(key, batch, own):
+        _, height, width, _ = batch["image"].shape
+        k_lam, k_place = jax.random.split(key)
+        lam = mixing.share(k_lam, alpha, own)
+        sides = jnp.floor(_sides(lam, height, width)).astype(jnp.int32)
+        outside = ~box(_centre(k_place, height, width), sides, height, width)
+        mask = outside.astype(jnp.float32)
+        return mixing.Mix(mask.reshape(1, height, width, 1), jnp.mean(mask))
+
+    return draw
+
+
+def drawing_each(alpha: float) -> Callable:
+    """Builds (key, batch, own) -> Mix with a box for each image, as in torchbearer."""
+
+    def draw(key, batch, own):
+        rows, height, width, _ = batch["image"].shape
+        views = batch.get("views", 1)
+        k_lam, k_place = jax.random.split(key)
+        lam = mixing.share(k_lam, alpha, own)
+        sides = jnp.round(_sides(lam, height, width)).astype(jnp.int32)
+
+        def outside(k):
+            return ~box(_centre(k, height, width), sides, height, width)
+
+        mask = examples.each(outside, k_place, rows // views).astype(jnp.float32)
+        mask = jnp.repeat(mask, views, axis=0)
+        return mixing.Mix(mask.reshape(rows, height, width, 1), lam)
+
+    return draw
+
+
+def _sides(lam: Float[Array, ""], height: int, width: int) -> Float[Array, "2"]:
+    return jnp.sqrt(1 - lam) * jnp.array([height, width], jnp.float32)
+
+
+def _centre(key: PRNGKeyArray, height: int, width: int) -> Int[Array, "2"]:
+    return jax.random.randint(key, (2,), 0, jnp.array([height, width]))
+
+
+def box(
+    centre: Int[Array, "2"], sides: Int[Array, "2"], height: int, width: int
+) -> Bool[Array, "h w"]:
+    """Marks the pixels from centre - side // 2 to below centre + side // 2.
+
+    So an odd side loses a pixel, as in the references.
+    """
+    first, end = centre - sides // 2, centre + sides // 2
+    down, across = jnp.arange(height), jnp.arange(width)
+    rows = (down >= first[0]) & (down < end[0])
+    columns = (across >= first[1]) & (across < end[1])
+    return rows[:, None] & columns[None, :]

@@ -1,0 +1,162 @@
+"""FMix: pastes another image through a random mask of a few large patches.
+
+Source: Harris et al., "FMix: Enhancing Mixed Sample Data Augmentation", 2020,
+https://arxiv.org/abs/2002.12047.
+Reference code: https://github.com/ecs-vlc/FMix at e5991dc.
+Deviation: partners inside groups (`jbias.augment.mixing`). The released code takes real
+and imaginary parts from the wrong axis, so that its masks know but one frequency across
+the width; spectrum="released" does as it does, the default is the paper's.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from jbias.augment import mixing, options
+
+SPECTRA = ("isotropic", "released")
+
+
+def make(
+    *,
+    alpha: float = 1.0,
+    decay: float = 3.0,
+    max_soft: float = 0.0,
+    spectrum: str = "isotropic",
+    reformulated: bool = False,
+    p: float = 1.0,
+    partner: str = "batch",
+    mix_group: int = 32,
+) -> Callable:
+    """x' = M x + (1 - M) x_partner, one mask M of 0 and 1 with mean lam a batch.
+
+    lam ~ Beta(alpha, alpha) also weighs the labels. decay, max_soft and spectrum shape
+    the mask (`field`, `binarise`).
+
+    reformulated: lam ~ Beta(alpha + 1, alpha), and the own label alone. partner: of the
+    same "batch", or of the "other" source, then always reformulated (inter-dataset
+    FMix). p is the chance of a batch to be mixed.
+    """
+    check("fmix", max_soft, spectrum)
+    return mixing.make(
+        "fmix",
+        drawing(alpha, decay=decay, max_soft=max_soft, spectrum=spectrum),
+        alpha=alpha,
+        p=p,
+        mix_group=mix_group,
+        partner=partner,
+        reformulated=reformulated,
+    )
+
+
+def check(where: str, max_soft: float, spectrum: str) -> None:
+    """Refuses options of the mask that have no meaning."""
+    options.within(where, "max_soft", max_soft, 0, 0.5)
+    options.one_of(where, "spectrum", spectrum, SPECTRA)
+
+
+def drawing(
+    alpha: float,
+    *,
+    decay: float = 3.0,
+    max_soft: float = 0.0,
+    spectrum: str = "isotropic",
+) -> Callable:
+    """Builds (key, batch, own) -> Mix with a mask of low frequencies."""
+
+    def draw(key, batch, own):
+        _, height, width, _ = batch["image"].shape
+        k_lam, k_up, k_normal = jax.random.split(key, 3)
+        lam = mixing.share(k_lam, alpha, own)
+        normal = jax.random.normal(k_normal, draws(height, width, spectrum))
+        grey = field(normal, height, width, decay=decay, spectrum=spectrum)
+        up = jax.random.bernoulli(k_up)
+        mask = binarise(grey, lam, up, max_soft=max_soft)
+        return mixing.Mix(mask.reshape(1, height, width, 1), lam)
+
+    return draw
+
+
+def draws(height: int, width: int, spectrum: str) -> tuple[int, int, int]:
+    """The shape of the normal numbers that `field` wants."""
+    if spectrum == "isotropic":
+        return height, width // 2 + 1, 2
+    # For odd widths the release has one column too many, of a negative frequency.
+    return 2, width // 2 + 1 + width % 2, 2
+
+
+def field(
+    normal: Float[Array, "i j 2"],
+    height: int,
+    width: int,
+    *,
+    decay: float = 3.0,
+    spectrum: str = "isotropic",
+) -> Float[Array, "h w"]:
+    """Makes a grey image in [0, 1] with random phases and large structures.
+
+    "isotropic": the inverse real FFT of (n + i n') / max(f, 1 / max(h, w))^decay, with
+    f = sqrt(fx^2 + fy^2) in cycles a pixel. "released": that of an array with nothing
+    beyond one cycle across, S[a, c] = n[0, a, c] / g(0, a) + i n[1, a, c] / g(1, a) for
+    a cycles down and c in {0, 1} across, where g(r, a) is the divisor above at
+    fy = r / h and fx = a / w.
+    """
+    down = np.fft.fftfreq(height)
+    if spectrum == "isotropic":
+        across = np.fft.rfftfreq(width)
+    else:
+        down, across = down[:2], np.fft.fftfreq(width)[: normal.shape[1]]
+    f = np.sqrt(down[:, None] ** 2 + across[None, :] ** 2)
+    scale = np.maximum(f, 1 / max(height, width)) ** -decay
+    parts = jnp.asarray(scale, jnp.float32)[..., None] * normal
+    if spectrum == "isotropic":
+        spectral = jax.lax.complex(parts[..., 0], parts[..., 1])
+    else:
+        spectral = jax.lax.complex(parts[0], parts[1])
+    grey = _inverse(spectral, height, width)
+    grey = grey - jnp.min(grey)
+    return grey / jnp.max(grey)
+
+
+def _inverse(spectral: Array, height: int, width: int) -> Float[Array, "h w"]:
+    """The inverse real FFT, cut or filled with zeros to the size.
+
+    What has to be real is made so: numpy does, but the FFTs of devices differ in what
+    they make of an imaginary part there.
+    """
+    half = jnp.fft.ifft(spectral, height, axis=0)
+    half = half[:, : width // 2 + 1]
+    filled = width // 2 + 1 - half.shape[1]
+    half = jnp.pad(half, ((0, 0), (0, filled)))
+    real = np.zeros(half.shape[1], bool)
+    real[0] = True
+    real[-1] |= width % 2 == 0
+    half = jnp.where(real[None, :], half.real.astype(half.dtype), half)
+    return jnp.fft.irfft(half, width, axis=1)
+
+
+def binarise(
+    grey: Float[Array, "h w"],
+    lam: Float[Array, ""],
+    up: Bool[Array, ""],
+    *,
+    max_soft: float = 0.0,
+) -> Float[Array, "h w"]:
+    """Makes the lightest ceil(lam h w) pixels 1 (floor, unless `up`), the others 0.
+
+    Depends on ranks alone. With max_soft a ramp from 1 to 0 over the ranks replaces the
+    edge, 2 floor(h w min(max_soft, lam, 1 - lam)) pixels long.
+    """
+    n = grey.size
+    count = jnp.where(up, jnp.ceil(lam * n), jnp.floor(lam * n)).astype(jnp.int32)
+    rank = jnp.argsort(jnp.argsort(grey.ravel(), descending=True))
+    mask = (rank < count).astype(jnp.float32)
+    if not options.surely(max_soft, 0):
+        share = jnp.minimum(max_soft, jnp.minimum(lam, 1 - lam))
+        soft = jnp.floor(n * share).astype(jnp.int32)
+        ramp = (count + soft - 1 - rank) / jnp.maximum(2 * soft - 1, 1)
+        mask = jnp.where(soft > 0, jnp.clip(ramp, 0, 1), mask)
+    return mask.reshape(grey.shape)

@@ -1,0 +1,107 @@
+"""Mixes each image with a partner's, and their labels: MixUp, CutMix, FMix and others.
+
+x' = M x + (1 - M) x_partner,  target' = lam y + (1 - lam) y_partner,  with a mask M of
+the image's own share of each pixel. Cross-entropy is linear in its target, so this is
+the loss lam CE(z, y) + (1 - lam) CE(z, y_partner). The reformulated loss is CE(z, y),
+with lam drawn to favour the image itself; over random partners both have the same mean.
+The transforms differ in how M and lam are drawn.
+
+Deviation of all: partners are drawn inside groups of `mix_group` images, so that the
+meaning does not depend on the number of devices; the references draw them inside one
+GPU's batch.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.augment import examples, options
+
+PARTNERS = ("batch", "other")
+
+
+class Mix(NamedTuple):
+    """How much of an image stays its own, pixel by pixel, and how much of its label."""
+
+    mask: Float[Array, "#b #h #w 1"]
+    lam: Float[Array, ""]
+
+
+def share(key: PRNGKeyArray, alpha: float, own: bool) -> Float[Array, ""]:
+    """Draws lam ~ Beta(alpha, alpha), or Beta(alpha + 1, alpha) for the own label."""
+    if options.surely(alpha, 1):  # In closed form; the sampler compiles for a second.
+        uniform = jax.random.uniform(key)
+        return jnp.sqrt(uniform) if own else uniform
+    return jax.random.beta(key, alpha + own, alpha)
+
+
+def make(
+    where: str,
+    draw: Callable,
+    *,
+    alpha: float,
+    p: float,
+    mix_group: int,
+    partner: str = "batch",
+    reformulated: bool = False,
+) -> Callable:
+    """Mixes, with probability p a batch, by draw(key, batch, own) -> Mix.
+
+    own: labels stay the images' own. So it is where the loss is the reformulated one,
+    and with partner="other": the images of batch["other"], in their own random order,
+    whose labels are not used. All rows of one example (its "views") meet the same view
+    of the partner. Weights and other columns stay. alpha is what `draw` draws with; at
+    alpha = 0 or p = 0, plain numbers, the batch is returned as it is.
+    """
+    options.within(where, "alpha", alpha, 0, math.inf)
+    options.within(where, "p", p, 0, 1)
+    options.one_of(where, "partner", partner, PARTNERS)
+    own = reformulated or partner == "other"
+
+    def mixed(batch, key):
+        k_draw, k_order = jax.random.split(key)
+
+        def theirs(x):
+            views = batch.get("views", 1)
+            return examples.permute(x, k_order, group=mix_group, views=views)
+
+        image, target = batch["image"], batch["target"]
+        mask, lam = draw(k_draw, batch, own)
+        beside = _second(where, batch) if partner == "other" else theirs(image)
+        image = mask * image + (1 - mask) * beside
+        return image, target if own else lam * target + (1 - lam) * theirs(target)
+
+    def apply(batch, key):
+        if options.surely(p, 0) or options.surely(alpha, 0):
+            return batch
+        k_gate, k_mix = jax.random.split(key)
+        if options.surely(p, 1):
+            image, target = mixed(batch, k_mix)
+        else:
+            image, target = jax.lax.cond(
+                jax.random.bernoulli(k_gate, p),
+                lambda: mixed(batch, k_mix),
+                lambda: (batch["image"], batch["target"]),
+            )
+        return {**batch, "image": image, "target": target}
+
+    return apply
+
+
+def _second(where: str, batch) -> Float[Array, "b h w c"]:
+    if "other" not in batch:
+        raise ValueError(
+            f"{where}: partner='other' must have a second source, got none; give "
+            "train.other or use partner='batch'"
+        )
+    image = batch["other"]["image"]
+    if image.shape != batch["image"].shape:
+        raise ValueError(
+            f"{where}: images of the second source must have shape "
+            f"{batch['image'].shape}, got {image.shape}; let both pass the same crops"
+        )
+    return image

@@ -1,0 +1,130 @@
+"""RandConv: filters images at random, which changes textures and keeps shapes.
+
+Source: Xu et al., "Robust and Generalizable Visual Representation Learning via Random
+Convolutions", ICLR 2021, https://arxiv.org/abs/2007.13003.
+Reference code: https://github.com/wildphoton/RandConv at 861a231.
+Deviations: images are cut to [0, 1], by default (`clip`). The views are all made from
+the clean image, as the paper says; the released loop filters the first view again for
+the second and the third. They pass the network in one batch, not one after the other.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.augment import options
+from jbias.augment import views as repeating
+
+
+def make(
+    *,
+    sizes: Sequence[int] = (1, 3, 5, 7),
+    mix: bool = True,
+    p: float = 1.0,
+    views: int = 3,
+    consistency: float = 10.0,
+    clip: bool = True,
+    mean: Sequence[float] = (0.485, 0.456, 0.406),
+    std: Sequence[float] = (0.229, 0.224, 0.225),
+) -> Callable:
+    """Convolves normalised images with one random filter a batch and view.
+
+    x' = a F(x) + (1 - a) x with a ~ U(0, 1), one a batch and view; without `mix` a = 1.
+    F(x) has as many channels as x; its size k is one of `sizes`, all as likely, its
+    weights are N(0, 1 / (k^2 c)) for c channels. p is the chance of a view to be
+    filtered at all: 1 with `mix`, 0.5 without in the authors' runs.
+
+    With several views the first has the label, and "consistency" times the
+    Jensen-Shannon divergence between all of them is added to the class loss; 10 is the
+    authors' with `mix`, 5 without. views=1 is the augmentation alone.
+
+    At p = 0, a plain number, and views = 1 the batch is returned as it is. The authors
+    leave images as they come out: clip=False, to be the last transform.
+    """
+    if not sizes or any(size < 1 or size % 2 == 0 for size in sizes):
+        raise ValueError(
+            f"rand_conv: sizes must be odd and at least one, got {tuple(sizes)}; "
+            "change sizes"
+        )
+    if views < 1:
+        raise ValueError(
+            f"rand_conv: views must be 1 or more, got {views}; change views"
+        )
+    options.within("rand_conv", "p", p, 0, 1)
+    options.within("rand_conv", "consistency", consistency, 0, math.inf)
+
+    def filtered(image, key):
+        k_filter, k_share = jax.random.split(key)
+        share = jax.random.uniform(k_share) if mix else 1.0
+        m, s = (jnp.asarray(v, image.dtype).reshape(1, 1, 1, -1) for v in (mean, std))
+        kernel = draw_filter(k_filter, sizes, image.shape[-1])
+        out = convolve((image - m) / s, kernel) * s + m
+        out = share * out + (1 - share) * image
+        return jnp.clip(out, 0, 1) if clip else out
+
+    def sometimes(image, key):
+        if options.surely(p, 0):
+            return image
+        k_gate, k_out = jax.random.split(key)
+        gate = jax.random.bernoulli(k_gate, p)
+        return jax.lax.cond(gate, filtered, lambda x, _: x, image, k_out)
+
+    def apply(batch, key):
+        if views > 1:
+            batch = _several(batch, views, consistency)
+        elif options.surely(p, 0):
+            return batch
+        image, shown = batch["image"], batch.get("views", 1)
+        apart = image.reshape(-1, shown, *image.shape[1:])
+        keys = jax.random.split(key, shown)
+        each = [sometimes(apart[:, i], keys[i]) for i in range(shown)]
+        return {**batch, "image": jnp.stack(each, axis=1).reshape(image.shape)}
+
+    return apply
+
+
+def _several(batch, views: int, consistency: float):
+    """Repeats the rows; the first of each image has its weight, the others none."""
+    if batch.get("views", 1) > 1:
+        raise ValueError(
+            f"rand_conv: views={views} must have a batch of one row an image, got "
+            f"{batch['views']}; use views=1 or drop the transform that repeats them"
+        )
+    rows = batch["image"].shape[0]
+    weight = batch.get("weight", jnp.ones(rows))
+    batch = repeating.repeat({**batch, "weight": weight}, views)
+    first = jnp.tile(jnp.arange(views) == 0, rows)
+    weight = jnp.where(first, batch["weight"], 0)
+    return {**batch, "weight": weight, "consistency": consistency}
+
+
+def draw_filter(
+    key: PRNGKeyArray, sizes: Sequence[int], channels: int
+) -> Float[Array, "k k c c"]:
+    """Draws a filter of a random size, with zeros around it up to the largest."""
+    k_size, k_weights = jax.random.split(key)
+    largest = max(sizes)
+    size = jax.random.choice(k_size, jnp.asarray(sizes))
+    weights = jax.random.normal(k_weights, (largest, largest, channels, channels))
+    offset = np.abs(np.arange(largest) - largest // 2)
+    reach = np.maximum(offset[:, None], offset[None, :])[..., None, None]
+    return jnp.where(reach <= size // 2, weights, 0) / (size * math.sqrt(channels))
+
+
+def convolve(
+    image: Float[Array, "b h w c"], kernel: Float[Array, "k k c c"]
+) -> Float[Array, "b h w c"]:
+    """Convolves at the same size, with zeros around the image."""
+    return jax.lax.conv_general_dilated(
+        image,
+        kernel,
+        (1, 1),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        # Narrower than float32 these products would show in 8-bit images.
+        precision=jax.lax.Precision.HIGHEST,
+    )

@@ -1,0 +1,101 @@
+"""Laws of every batch transform."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import augment
+
+B, SIZE, CLASSES = 8, 16, 5
+RNG = np.random.default_rng(0)
+SMOOTH = RNG.uniform(size=(B, 4, 4, 3)).repeat(4, 1).repeat(4, 2)
+BATCH = {
+    "image": jnp.asarray(0.7 * SMOOTH + 0.3 * RNG.uniform(size=SMOOTH.shape), "f4"),
+    "target": jax.nn.one_hot(jnp.arange(B) % CLASSES, CLASSES),
+    "index": jnp.arange(B),
+    "other": {"image": jnp.asarray(RNG.uniform(size=SMOOTH.shape), "f4")},
+}
+KEY, ONCE = jax.random.key(3), jax.random.key(4)
+
+
+def _swapped(batch, permute, alpha):
+    return batch["image"] + alpha * (permute(batch["image"]) - batch["image"]) / 2
+
+
+# Options that make each act on every image, in groups of half of the batch.
+OPTIONS = {
+    "stylize": {"transfer": _swapped},
+    "flip": {"p": 1.0},
+    "gaussian_noise": {"p": 1.0},
+    "random_erasing": {"p": 1.0},
+    "colour_jitter": {"p": 1.0},
+    "grayscale": {"p": 1.0},
+    "blur": {"p": 1.0},
+}
+# They change no image; these only labels or the loss.
+QUIET = {"smooth_labels", "binary_targets", "views"}
+
+
+def made(name, rows=B, key=KEY):
+    """The transform of the first `rows` examples; groups have half of the batch."""
+    options = dict(OPTIONS.get(name, {}))
+    if "mix_group" in augment.AUGMENTS[name].__kwdefaults__:
+        options["mix_group"] = B // 2
+    apply = augment.AUGMENTS[name](**options)
+    batch = jax.tree.map(lambda x: x[:rows], BATCH)
+    static = {}
+
+    @jax.jit
+    def run(batch, key):
+        found = apply({**batch, "once": ONCE}, key)
+        for name in ("views", "consistency", "binary"):
+            if name in found:
+                static[name] = found.pop(name)
+        found.pop("once")
+        return found
+
+    return {**run(batch, key), **static}
+
+
+@pytest.mark.parametrize("name", augment.AUGMENTS)
+def test_gives_a_batch_of_images_in_range(name):
+    found = made(name)
+    views = found.get("views", 1)
+    assert found["image"].shape == (B * views, SIZE, SIZE, 3)
+    assert found["image"].dtype == jnp.float32
+    # Style networks of the original do not cut; the stand-in here cannot leave.
+    assert -1e-6 <= found["image"].min() <= found["image"].max() <= 1 + 1e-6
+    assert found["target"].shape == (B * views, CLASSES)
+    if name != "binary_targets":
+        np.testing.assert_allclose(found["target"].sum(-1), 1, rtol=1e-5)
+    assert isinstance(views, int)
+    if "weight" in found:
+        assert found["weight"].shape == (B * views,)
+    assert found["index"].shape == (B * views,)
+
+
+@pytest.mark.parametrize("name", augment.AUGMENTS)
+def test_is_a_function_of_the_key(name):
+    first, again, other = (
+        made(name, key=key)["image"] for key in (KEY, KEY, jax.random.key(9))
+    )
+    np.testing.assert_array_equal(first, again)
+    if name not in QUIET | {"flip", "grayscale"}:
+        assert (first != other).any()
+
+
+@pytest.mark.parametrize("name", augment.AUGMENTS)
+def test_an_example_knows_its_place_and_its_group_alone(name):
+    """The first half of a batch alone is what it is in company: the device law."""
+    whole, half = made(name), made(name, rows=B // 2)
+    rows = len(half["image"])
+    for part in ("image", "target"):
+        # Other shapes, other fusions: a unit in the last place.
+        np.testing.assert_allclose(whole[part][:rows], half[part], atol=3e-6)
+
+
+@pytest.mark.parametrize("name", sorted(set(augment.AUGMENTS) - QUIET))
+def test_changes_images(name):
+    found = made(name)
+    assert (found["image"][-2:] != BATCH["image"][-2:]).any()

@@ -1,0 +1,73 @@
+"""CutMix: boxes as slices, weights by the authors' rule and by torchbearer's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.augment import cutmix
+
+KEY = jax.random.key(5)
+
+
+@pytest.mark.parametrize("sides", [(0, 3), (1, 1), (2, 5), (7, 4), (9, 30)])
+def test_boxes_are_slices_cut_at_the_border(sides):
+    height, width = 9, 13
+    box = jax.jit(cutmix.box, static_argnums=(2, 3))
+    for centre in [(0, 0), (4, 6), (8, 12), (1, 11)]:
+        expected = np.zeros((height, width), bool)
+        low = [max(c - s // 2, 0) for c, s in zip(centre, sides)]
+        high = [c + s // 2 for c, s in zip(centre, sides)]
+        expected[low[0] : high[0], low[1] : high[1]] = True
+        found = box(jnp.array(centre), jnp.array(sides), height, width)
+        np.testing.assert_array_equal(found, expected)
+
+
+def weights(draw, batch, count=3000):
+    """Label weights and kept shares of the pixels of the first image."""
+    keys = jax.random.split(KEY, count)
+
+    @jax.jit
+    @jax.vmap
+    def many(key):
+        mask, lam = draw(key, batch, False)
+        return lam, mask[0].mean()
+
+    return tuple(np.asarray(x, np.float64) for x in many(keys))
+
+
+def test_cutmix_draws_as_the_authors_do():
+    """Weights against a simulation of their rule in numpy; their mean is over 1/2."""
+    height, width = 20, 32
+    lam, kept = weights(cutmix.drawing(1.0), {"image": np.zeros((1, height, width, 3))})
+    np.testing.assert_allclose(lam, kept, atol=1e-6)
+    # In whole pixels.
+    np.testing.assert_allclose(lam * height * width, (lam * 640).round(), atol=1e-3)
+    rng = np.random.default_rng(0)
+    expected = []
+    for drawn in rng.beta(1, 1, 20000):
+        cut = 1.0
+        for length in (height, width):
+            half, centre = int(length * (1 - drawn) ** 0.5) // 2, rng.integers(length)
+            cut *= min(centre + half, length) - max(centre - half, 0)
+        expected.append(1 - cut / (height * width))
+    assert scipy.stats.ks_2samp(lam, expected).pvalue > 0.001
+    assert lam.mean() > 0.5 + 10 * lam.std() / 3000**0.5
+
+
+def test_torchbearer_s_weight_is_the_share_drawn():
+    """It is uniform; each image has a box of its own, of one size but for the border."""
+    batch = {"image": np.zeros((4, 40, 40, 3))}
+    draw = cutmix.drawing_each(1.0)
+    lam, kept = weights(draw, batch)
+    assert scipy.stats.kstest(lam, "uniform").pvalue > 0.001
+    assert (kept >= lam - 0.06).all()  # Two rounded sides of 40 and an odd pixel.
+    assert kept.mean() > lam.mean() + 0.05
+    mask, _ = draw(KEY, batch, False)
+    assert len({np.asarray(one).tobytes() for one in mask}) > 1
+
+
+def test_refuses_a_variant_that_is_none():
+    with pytest.raises(ValueError, match="variant must be one of area, torchbearer"):
+        cutmix.make(variant="fmix")

@@ -1,0 +1,166 @@
+"""FMix's masks: the release's to the pixel, the spectra, and what ranks decide."""
+
+import functools
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.augment import fmix
+
+KEY = jax.random.key(4)
+ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "fmix.npz"
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    with np.load(ORACLE) as stored:
+        return dict(stored)
+
+
+@pytest.mark.parametrize("case", range(11))
+def test_released_masks_are_the_release_s_to_the_pixel(case, oracle):
+    """Square, oblong, odd and wide, hard and soft, from its normal draws."""
+    height, width, decay, lam, up, max_soft = oracle["cases"][case]
+    height, width = int(height), int(width)
+    normal = oracle[f"{case}/normal"]
+    assert normal.shape == fmix.draws(height, width, "released")
+
+    @jax.jit
+    def made(normal, lam):
+        grey = fmix.field(normal, height, width, decay=decay, spectrum="released")
+        return grey, fmix.binarise(grey, lam, bool(up), max_soft=max_soft)
+
+    grey, mask = made(normal, jnp.float32(lam))
+    np.testing.assert_allclose(grey, oracle[f"{case}/grey"], atol=1e-5)
+    # Hard masks to the bit; a ramp's values up to their rounding.
+    np.testing.assert_allclose(
+        mask, oracle[f"{case}/mask"], atol=1e-6 if max_soft else 0
+    )
+
+
+SIZES = [(32, 32), (24, 40), (17, 15)]
+
+
+@functools.cache
+def fields(height, width, decay=3.0, spectrum="isotropic"):
+    """600 grey images."""
+    normal = jax.random.normal(KEY, (600, *fmix.draws(height, width, spectrum)))
+
+    @jax.jit
+    @jax.vmap
+    def many(normal):
+        return fmix.field(normal, height, width, decay=decay, spectrum=spectrum)
+
+    return np.asarray(many(normal))
+
+
+def power(greys):
+    spectral = np.fft.rfft2(greys - greys.mean((1, 2), keepdims=True))
+    return np.abs(spectral) ** 2
+
+
+@pytest.mark.parametrize("decay", [3.0, 1.5])
+@pytest.mark.parametrize("size", SIZES[:2])
+def test_isotropic_power_falls_as_twice_the_decay(size, decay):
+    """log power is a line in log frequency, of slope -2 decay, in every direction."""
+    greys = fields(*size, decay)
+    f = np.hypot(np.fft.fftfreq(size[0])[:, None], np.fft.rfftfreq(size[1])[None, :])
+    seen = np.log(power(greys) + 1e-30).mean(0)
+    # Columns 0 and the last are folded; below one cycle a mask the power is flat.
+    inner = np.zeros(f.shape, bool)
+    inner[:, 1:-1] = True
+    inner &= f >= 1 / max(size)
+    line = scipy.stats.linregress(np.log(f[inner]), seen[inner])
+    assert line.slope == pytest.approx(-2 * decay, abs=0.03)
+    # log of an exponential variate has deviation pi / sqrt(6).
+    rest = seen - line.intercept - line.slope * np.log(np.maximum(f, 1e-9))
+    assert np.abs(rest[inner]).max() < 5 * np.pi / np.sqrt(6 * 600)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_released_fields_have_one_cycle_across(size):
+    seen = power(fields(*size, spectrum="released"))
+    assert seen[:, :, 1].sum() > 1
+    assert seen[:, :, 2:].max() < 1e-6 * seen.max()
+    wider = power(fields(*size))
+    assert wider[:, :, 2:].sum() > 0.01 * wider.sum()
+
+
+@pytest.mark.parametrize("spectrum", fmix.SPECTRA)
+@pytest.mark.parametrize("size", SIZES)
+def test_fields_span_zero_to_one(size, spectrum):
+    greys = fields(*size, spectrum=spectrum)
+    assert greys.shape[1:] == size
+    np.testing.assert_array_equal(greys.min((1, 2)), 0)
+    np.testing.assert_allclose(greys.max((1, 2)), 1, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def grey():
+    return fields(24, 40)[0]
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-4, 0.3, 0.5, 0.99, 1.0])
+def test_masks_are_hard_with_the_mean_that_was_drawn(lam, grey):
+    """Rounded up or down to whole pixels, exactly; the lightest are the own."""
+    n = grey.size
+    for up, whole in ((True, np.ceil), (False, np.floor)):
+        mask = np.asarray(fmix.binarise(grey, jnp.float32(lam), up))
+        assert set(np.unique(mask)) <= {0.0, 1.0}
+        assert mask.sum() == whole(np.float32(lam) * np.float32(n))
+        if 0 < mask.mean() < 1:
+            assert grey[mask == 1].min() >= grey[mask == 0].max()
+
+
+@pytest.mark.parametrize("monotone", [np.exp, np.cbrt, lambda x: 3 * x - 1])
+def test_masks_see_ranks_only(monotone):
+    grey = np.random.default_rng(0).permutation(960).reshape(24, 40) / 960
+    lam = jnp.float32(0.4)
+    for soft in (0.0, 0.2):
+        expected = fmix.binarise(jnp.asarray(grey), lam, True, max_soft=soft)
+        found = fmix.binarise(jnp.asarray(monotone(grey)), lam, True, max_soft=soft)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("lam", [0.02, 0.4, 0.97])
+def test_soft_masks_keep_the_mean(lam, grey):
+    mask = np.asarray(fmix.binarise(grey, jnp.float32(lam), False, max_soft=0.2))
+    assert abs(mask.mean() - lam) <= 1 / grey.size + 1e-6
+    between = ((mask > 1e-6) & (mask < 1 - 1e-6)).sum()
+    soft = int(grey.size * min(0.2, lam, 1 - lam))
+    # A ramp from 1 to 0 over 2 soft ranks has both ends.
+    assert between == 2 * soft - 2
+
+
+def test_counts_are_rounded_up_half_the_time():
+    """5 x 5 pixels and lam = 0.5: 12 or 13."""
+    batch = {"image": jnp.zeros((2, 5, 5, 3))}
+    draw = fmix.drawing(1.0)
+
+    @jax.jit
+    @jax.vmap
+    def drawn(key):
+        mask, lam = draw(key, batch, False)
+        return mask.sum(), lam
+
+    count, lam = (np.asarray(x) for x in drawn(jax.random.split(KEY, 2000)))
+    up = count > 25 * lam
+    assert (np.abs(count - 25 * lam) < 1 + 1e-4).all()
+    assert abs(up.mean() - 0.5) < 4 * 0.5 / 2000**0.5
+    assert scipy.stats.kstest(lam, "uniform").pvalue > 0.001
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"spectrum": "white"}, "spectrum must be one of isotropic, released"),
+        ({"max_soft": 0.7}, r"max_soft must be in \[0, 0.5\], got 0.7"),
+    ],
+)
+def test_refuses(options, words):
+    with pytest.raises(ValueError, match=f"fmix: {words}"):
+        fmix.make(**options)

@@ -1,0 +1,60 @@
+"""Gaussian noise: how much, on how many, and where it ends."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.augment import gaussian_noise
+
+KEY = jax.random.key(6)
+IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
+BATCH = {"image": IMAGE, "target": jnp.eye(8), "index": jnp.arange(8)}
+GREY = jnp.full((2000, 6, 6, 3), 0.5)
+
+
+def test_no_chance_returns_the_batch_itself():
+    assert gaussian_noise.make(p=0)(BATCH, KEY) is BATCH
+    with pytest.raises(
+        ValueError, match=r"gaussian_noise: p must be in \[0, 1\], got 2"
+    ):
+        gaussian_noise.make(p=2)
+
+
+def test_a_traced_chance_of_zero_leaves_every_bit():
+    changed = jax.jit(lambda p: gaussian_noise.make(p=p)(BATCH, KEY)["image"])
+    np.testing.assert_array_equal(changed(0.0), IMAGE)
+    assert (changed(1.0) != IMAGE).any((1, 2, 3)).all()
+
+
+def test_noise_is_normal_on_a_share_of_the_images():
+    apply = jax.jit(gaussian_noise.make(sigma=0.1, p=0.3))
+    noise = np.asarray(apply({"image": GREY}, KEY)["image"] - GREY)
+    noisy = noise.any((1, 2, 3))
+    assert abs(noisy.mean() - 0.3) < 4 * (0.21 / 2000) ** 0.5
+    # 0.5 is five deviations from the ends.
+    seen = noise[noisy].ravel()
+    assert scipy.stats.kstest(seen[:20000] / 0.1, "norm").pvalue > 0.001
+
+
+def test_each_image_draws_one_of_several_sigmas():
+    apply = jax.jit(gaussian_noise.make(sigma=(0.01, 0.02, 0.04), p=1.0))
+    noise = np.asarray(apply({"image": GREY}, KEY)["image"] - GREY)
+    # 108 values give the deviation to 7 %: a factor 2 is ten of those away.
+    level = np.round(np.log2(noise.std((1, 2, 3)) / 0.01)).astype(int)
+    assert set(level) == {0, 1, 2}
+    assert scipy.stats.chisquare(np.bincount(level)).pvalue > 0.001
+
+
+def test_noise_is_cut_to_the_range_of_images():
+    found = gaussian_noise.make(sigma=0.5, p=1.0)({"image": IMAGE}, KEY)["image"]
+    assert found.min() == 0 and found.max() == 1
+
+
+def test_published_noise():
+    """The defaults and the levels of the paper's runs."""
+    assert gaussian_noise.MULTIPLE == (0.08, 0.12, 0.18, 0.26, 0.38)
+    default = gaussian_noise.make()(BATCH, KEY)["image"]
+    same = gaussian_noise.make(sigma=0.5, p=0.5)(BATCH, KEY)["image"]
+    np.testing.assert_array_equal(default, same)
