@@ -7,7 +7,7 @@ import inspect
 import math
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -51,6 +51,10 @@ class Stage(NamedTuple):
     @property
     def order(self) -> feed.Order | feed.Shares:
         return self.orders["train"]
+
+    def static(self, step: int) -> Hashable:
+        """What the compiler must know about a step of the run."""
+        return self.algo.static(step - self.first, self.last - self.first)
 
     def index(self, seed: int, step: int) -> dict[str, Int[np.ndarray, "b"]]:
         """The examples of a seed's batch at a step of the run."""

@@ -134,7 +134,8 @@ def algorithm(config: Mapping[str, Any]) -> str:
 
 def train_data(config: Mapping[str, Any]) -> str:
     """What tables call the training data, joined likewise."""
-    names = [stage["train"]["data"] for stage in stages(config)]
+    trained = [stage["train"] for stage in stages(config)]
+    names = [part["data"] for one in trained for part in (one, *one.get("also", ()))]
     return "+".join(name for name, _ in itertools.groupby(names))
 
 

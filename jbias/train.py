@@ -235,7 +235,7 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
             if ended:
                 return states
             several = _steps_ahead(job, stage, step, (eval_every, save_every))
-            static = stage.algo.static(step)
+            static = stage.static(step)
             args = [_arguments(job, stage, step + i, keys) for i in range(several)]
             new = static not in statics
             statics.add(static)
@@ -251,12 +251,12 @@ def _steps_ahead(
     job: Job, stage: build.Stage, step: int, cadences: tuple[int, ...]
 ) -> int:
     """How many steps to dispatch at once: up to the next event or change of program."""
-    static = stage.algo.static(step)
+    static = stage.static(step)
     local = step - stage.first
     ends = [stage.last, *(stage.first + (local // c + 1) * c for c in cadences)]
     limit = min(*ends, step + job.config["run"]["steps_per_dispatch"])
     same = itertools.takewhile(
-        lambda ahead: stage.algo.static(ahead) == static, range(step, limit)
+        lambda ahead: stage.static(ahead) == static, range(step, limit)
     )
     return sum(1 for _ in same)
 

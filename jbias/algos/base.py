@@ -30,9 +30,9 @@ def everything(path: Path) -> bool:
     return True
 
 
-def no_static(step: int) -> None:
+def no_static(step: int, steps: int) -> None:
     """Says that the step's number changes nothing that the compiler must know."""
-    del step
+    del step, steps
 
 
 class Aux(NamedTuple):
@@ -63,7 +63,8 @@ class Algo(NamedTuple):
     losses: (params, stats, batch, key, static=None) -> ({name: scalar}, Aux).
     parts: name -> init(key, image, net_variables) -> {"params": ..., "stats": ...},
       the weights beside the net's; each has an initialisation stream of its own.
-    static: host function, step -> what the compiler must know about that step.
+    static: host function, (step, steps) of a stage -> what the compiler must know about
+      that step.
     mix_group: how many neighbouring examples of a batch mix; they share a device.
     decide: (variables, image) -> logits in evaluation, where that is not the net's own.
     """
@@ -72,7 +73,7 @@ class Algo(NamedTuple):
     losses: Callable
     updates: tuple[Update, ...] = (Update("class"),)
     parts: Mapping[str, Callable] = types.MappingProxyType({})
-    static: Callable[[int], Hashable] = no_static
+    static: Callable[[int, int], Hashable] = no_static
     mix_group: int = 1
     decide: Callable | None = None
 

@@ -30,6 +30,7 @@ def make(
     randomise_content: bool = True,
     double_decay: bool = True,
     copy_net: bool = False,
+    variant: str = "",
     mix_group: int = 32,
 ) -> base.Algo:
     """Splits the net before `style_stage` and trains a second, style, head on the trunk.
@@ -41,11 +42,14 @@ def make(
     gradient of norm `clip` at most, "class" the net.
 
     dropout: rate before both linear layers.
-    double_decay: as in the reference, the class loss's optimiser holds the style head
-      too, which so decays twice a step. The trunk's batch norms have two optimisers
-      either way.
+    double_decay: as in the reference, every weight that two optimisers hold decays in
+      both: the style head in that of the class loss too, and the trunk's batch norms.
     copy_net: starts the style head's stages as copies of the net's (the reference does
       so for pretrained weights); its linear layer is drawn.
+    variant: "biasbed" is the algorithm of BiasBed's release: contents are not swapped,
+      and the three gradients pile up, so that the style head learns to confuse itself,
+      the trunk follows all losses, and what two optimisers hold is stepped twice. Its
+      release has no dropout either.
 
     With w_adv = 0 the "adv" update is left out; with randomise_style=False and
     dropout=0 too, the net learns as in ERM to the bit.
@@ -55,6 +59,9 @@ def make(
             "sagnet: w_adv must be at least 0, dropout in [0, 1) and clip positive or "
             f"None, got {w_adv}, {dropout} and {clip}"
         )
+    if variant not in ("", "biasbed"):
+        raise ValueError(f"sagnet: variant must be '' or 'biasbed', got {variant!r}")
+    released = variant == "biasbed"
     net = net.clone(dropout=dropout)
     style = net.clone(tap=None)
     mix = functools.partial(feature_stats.randomise_style, group=mix_group)
@@ -75,17 +82,20 @@ def make(
         head = functools.partial(base.forward, method="head_of", start=style_stage)
         mixed = mix(f, k_mix) if randomise_style else f
         content, seen = head(net, params["net"], seen, mixed, k_net)
-        swapped = swap(f, k_swap) if randomise_content else f
+        swapped = swap(f, k_swap) if randomise_content and not released else f
         texture, noted = head(style, params["style"], stats["style"], swapped, k_style)
         named = {
             "class": base.objective(content, batch),
             "style": base.objective(texture, batch),
             "adv": w_adv * base.average(confusion(texture), batch),
         }
+        if released:
+            named["style_adv"] = named["style"] + named["adv"]
+            named["all"] = named["style_adv"] + named["class"]
         return named, base.Aux({**stats, "net": seen, "style": noted}, {})
 
     init = functools.partial(_init, style, style_stage, copy_net)
-    updates = _updates(net, style_stage, clip, double_decay)
+    updates = _updates(net, style_stage, clip, double_decay, released)
     if not w_adv:  # Kept, its weight decay would still move the trunk.
         updates = tuple(u for u in updates if u.loss != "adv")
     return base.Algo(net, losses, updates, {"style": init}, mix_group=mix_group)
@@ -96,7 +106,7 @@ def confusion(logits: Float[Array, "b k"]) -> Float[Array, "b"]:
     return jnp.mean(-jnp.log(jax.nn.softmax(logits) + 1e-5), axis=-1)
 
 
-def _updates(net, style_stage, clip, double_decay) -> tuple[base.Update, ...]:
+def _updates(net, style_stage, clip, double_decay, released) -> tuple[base.Update, ...]:
     def in_style(path: base.Path) -> bool:
         return path[0] == "style"
 
@@ -107,9 +117,17 @@ def _updates(net, style_stage, clip, double_decay) -> tuple[base.Update, ...]:
     def by_class(path: base.Path) -> bool:
         return double_decay or not in_style(path)
 
+    def elsewhere(path: base.Path) -> bool:
+        return not in_style(path) and not in_trunk_norm(path)
+
+    if released:
+        # The second of two equal ones is the class loss's optimiser.
+        norms = base.Update("style_adv", in_trunk_norm, clip, plus="class")
+        head = base.Update("all", in_style)
+        return (head, norms, head, norms, base.Update("all", elsewhere))
     return (
         base.Update("style", in_style),
-        base.Update("adv", in_trunk_norm, clip),
+        base.Update("adv", in_trunk_norm, clip, decay=double_decay),
         base.Update("class", by_class),
     )
 

@@ -10,6 +10,7 @@ import pytest
 
 from jbias import algos, optim, step
 from jbias.models import resnet
+from tests.methods import METHODS
 
 CLASSES = 5
 GROUP = 4
@@ -92,6 +93,8 @@ def train(net, batch, begin):
         def make(values):
             return algos.ALGOS[name](net, **fixed, **values)
 
+        views = METHODS[name].views
+        shown = batch if views == 1 else {**batch, "views": views}
         values = {k: options[k] for k in traced}
         algo = make(values)
         txs = chains(algo)
@@ -100,7 +103,7 @@ def train(net, batch, begin):
 
         @jax.jit
         def one(state, values):
-            return step.make(make(values), txs)(state, batch, key)
+            return step.make(make(values), txs)(state, shown, key)
 
         # Outside jit a fixed option stays a Python number, a traced one does not.
         values = {k: jnp.float32(v) for k, v in values.items()}

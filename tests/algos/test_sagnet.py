@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from jbias import models, optim, step
+from jbias import models, seeds, step
 from jbias.algos import padain, sagnet
 
 KEY = jax.random.key(11)
@@ -70,12 +70,8 @@ def stepped(algo, begin, batch):
 
     def chains(rates, decay):
         return tuple(
-            optax.chain(
-                optim.clip_norm(update.clip) if update.clip else optax.identity(),
-                optax.add_decayed_weights(decay),
-                optax.scale(-rate),
-            )
-            for update, rate in zip(algo.updates, rates, strict=True)
+            optax.chain(optax.add_decayed_weights(decay), optax.scale(-rate))
+            for rate in rates
         )
 
     state = begin(algo, chains((0.0,) * 3, 0.0))
@@ -283,3 +279,89 @@ def test_joins_permuted_adain_in_the_net_only(net, variables, batch):
     stats = {"net": variables["stats"], "style": style["stats"]}
     jax.eval_shape(algo.losses, params, stats, batch, KEY)
     assert len(seen) == len(set(seen)) == 1 + 1 + 4 * 3
+
+
+@pytest.fixture(scope="module")
+def released(net):
+    return sagnet.make(
+        net, w_adv=10.0, clip=CLIP, dropout=0.0, variant="biasbed", mix_group=4
+    )
+
+
+def test_biasbeds_release_piles_gradients_up(released, begin, batch):
+    """Of L_s, L_a, L_c: style 2 (s + a), trunk norms 2 (clip(s + a) + c), rest all."""
+    txs = tuple(optax.sgd(1.0) for _ in released.updates)
+    state = begin(released, txs)
+
+    @jax.jit
+    def both(params):
+        after, _ = step.make(released, txs)(state._replace(params=params), batch, KEY)
+        # The step folds its number into a stream; the same key again, by its losses.
+        key = jax.random.fold_in(seeds.stream(KEY, "algorithm"), state.step)
+        gradient = {
+            name: jax.grad(
+                lambda p, name=name: released.losses(p, state.stats, batch, key)[0][
+                    name
+                ]
+            )(params)
+            for name in UPDATES
+        }
+        return after.params, gradient
+
+    after, gradient = both(state.params)
+    flat = {
+        name: {
+            tuple(k.key for k in path): np.asarray(g, np.float64)
+            for path, g in jax.tree_util.tree_leaves_with_path(tree)
+        }
+        for name, tree in gradient.items()
+    }
+    s, a, c = (flat[name] for name in UPDATES)
+    norms = {p for p in paths(state.params) if in_trunk(p) and p[-2].startswith("bn")}
+    total = math.sqrt(sum(((s[p] + a[p]) ** 2).sum() for p in norms))
+    clip = min(1.0, CLIP / (total + 1e-6))
+    assert clip < 1
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state.params):
+        p = tuple(k.key for k in path)
+        moved = np.asarray(leaf) - np.asarray(_at(after, p))
+        expected = s[p] + a[p] + c[p]
+        if p[0] == "style":
+            expected = 2 * expected
+        elif p in norms:
+            expected = 2 * (clip * (s[p] + a[p]) + c[p])
+        scale = np.abs(expected).max() + 1e-3
+        np.testing.assert_allclose(moved / scale, expected / scale, atol=1e-3)
+
+
+def _at(tree, path):
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def test_biasbeds_style_head_is_an_ordinary_classifier(released, begin, batch):
+    """Its features are not swapped, and its loss reaches the trunk's convolutions."""
+    txs = tuple(optax.identity() for _ in released.updates)
+    state = begin(released, txs)
+
+    @jax.jit
+    @jax.grad
+    def pull(params):
+        return released.losses(params, state.stats, batch, KEY)[0]["style"]
+
+    theirs = pull(state.params)["net"]["conv1"]["kernel"]
+    assert np.abs(theirs).max() > 1e-3
+
+
+def test_without_double_decay_each_weight_decays_once(net):
+    once = sagnet.make(net, double_decay=False, mix_group=4)
+    assert [update.decay for update in once.updates] == [True, False, True]
+    assert not once.updates[2].trains(("style", "fc", "kernel"))
+    twice = sagnet.make(net, mix_group=4)
+    assert all(update.decay for update in twice.updates)
+    assert twice.updates[2].trains(("style", "fc", "kernel"))
+
+
+def test_an_unknown_variant_is_refused(net):
+    with pytest.raises(ValueError, match="sagnet: variant must be '' or 'biasbed'"):
+        sagnet.make(net, variant="bisabed")

@@ -1,0 +1,84 @@
+"""DSU: feature statistics become uncertain, as far as they differ between images.
+
+Source: Li, Dai, Ge, Liu, Shan and Duan, "Uncertainty Modeling for Out-of-Distribution
+Generalization", ICLR 2022, https://arxiv.org/abs/2202.03958.
+Reference code: https://github.com/lixiaotong97/DSU at 82a1de0.
+Deviation: how far statistics differ is taken inside groups of `mix_group` images, so
+that the meaning depends neither on the number of devices nor on the batch; the reference
+takes it over its batch of 64.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.algos import base, erm
+from jbias.augment import examples, feature_stats
+
+SITES = ("stem.conv", "stem", "stage1", "stage2", "stage3", "stage4")
+_EPS = 1e-6
+
+
+def make(
+    net: nn.Module,
+    *,
+    p: float = 0.5,
+    factor: float = 1.0,
+    sites: Sequence[str] = SITES,
+    mix_group: int = 32,
+) -> base.Algo:
+    """ERM whose net disturbs the statistics of images at these sites, each with chance p.
+
+    factor: deviation of the noise, in deviations of the statistics.
+    sites: where; by default the reference's, after the first convolution (before its
+      normalisation), the stem and each stage.
+
+    p and factor may be traced. With the number 0 for p this is ERM to the bit; with one
+    that is traced up to rounding, as stage 4 is averaged by another program.
+    """
+    if isinstance(p, int | float) and not 0 <= p <= 1:
+        raise ValueError(f"dsu: p must be in [0, 1], got {p}")
+    if isinstance(factor, int | float) and not factor >= 0:
+        raise ValueError(f"dsu: factor must be at least 0, got {factor}")
+    if mix_group < 2:
+        raise ValueError(
+            f"dsu: mix_group must be at least 2, to have a deviation, got {mix_group}"
+        )
+    if isinstance(p, int | float) and p == 0:
+        return erm.make(net)._replace(mix_group=mix_group)
+
+    def act(x, key):
+        return disturb(x, key, factor=factor, group=mix_group)
+
+    def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
+        if site not in sites:
+            return x
+        gate, noise = jax.random.split(key)
+        acts = jax.random.bernoulli(gate, p)
+        return jax.lax.cond(acts, act, lambda x, _: x, x, noise)
+
+    return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
+
+
+def disturb(
+    x: Float[Array, "b h w c"], key: PRNGKeyArray, *, factor: float, group: int
+) -> Float[Array, "b h w c"]:
+    """Moves each image's channel means and deviations by noise.
+
+    (x - m) / s * (s + e1 S) + m + e2 M, with s = sqrt(v + eps), S and M the deviations
+    of s and of m between the images of a group, sqrt(variance + eps) again, e1 and e2
+    normal for each image and channel, eps = 1e-6 and all variances unbiased. Gradients
+    pass all statistics.
+    """
+    mean, var = feature_stats.moments(x)
+    own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
+    grouped = examples.grouped(own, group=group)
+    spread = jnp.var(grouped, axis=1, ddof=1, keepdims=True)
+    spread = jnp.broadcast_to(jnp.sqrt(spread + _EPS), grouped.shape)
+    noise = examples.each(lambda k: jax.random.normal(k, own.shape[1:]), key, len(x))
+    new = own + factor * noise * spread.reshape(own.shape)
+    (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (own, new))
+    return ((x.astype(jnp.float32) - mean) * (new_std / std) + new_mean).astype(x.dtype)

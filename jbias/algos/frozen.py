@@ -1,0 +1,45 @@
+"""Random frozen filters: all spatial convolutions keep their first, random weights.
+
+What is learned are the combinations of random filters: 1x1 convolutions,
+normalisations and the linear layer.
+Source: Gavrikov and Keuper, "The Power of Linear Combinations: Learning with Random
+Convolutions", https://arxiv.org/abs/2301.11360.
+Reference code: https://github.com/paulgavrikov/tinytorchtrainer at 3333f63, option
+`conv_spatial`.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jbias.algos import base, erm
+
+
+def make(net: nn.Module, *, area: int = 1) -> base.Algo:
+    """ERM that does not update convolutions over more than `area` pixels.
+
+    They do not decay either. In a second stage, or from `config.init`, they keep the
+    weights that they come with. With no convolution of that size this is ERM to the bit.
+    """
+    if area < 1:
+        raise ValueError(f"frozen_filters: area must be at least 1, got {area}")
+    spatial = functools.cache(lambda: spatial_kernels(net, area))
+    update = base.Update("class", lambda path: path not in spatial())
+    return erm.make(net)._replace(updates=(update,))
+
+
+def spatial_kernels(net: nn.Module, area: int = 1) -> frozenset[base.Path]:
+    """The parameter paths of the convolutions over more than `area` pixels."""
+    # No size of image changes a kernel's; with this one no map is empty.
+    image = jax.ShapeDtypeStruct((1, 64, 64, len(net.mean)), jnp.float32)
+    shapes = jax.eval_shape(net.init, jax.random.key(0), image)
+    leaves = jax.tree_util.tree_leaves_with_path({"net": shapes["params"]})
+    paths = ((tuple(entry.key for entry in path), leaf.shape) for path, leaf in leaves)
+    return frozenset(
+        path
+        for path, shape in paths
+        if path[-1] == "kernel" and len(shape) == 4 and math.prod(shape[:2]) > area
+    )

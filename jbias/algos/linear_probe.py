@@ -1,0 +1,41 @@
+"""Linear probe: trains the linear layer alone, on the features of a net that stands.
+
+As a stage after SimCLR it is the linear evaluation of Chen, Kornblith, Norouzi and
+Hinton, ICML 2020, https://arxiv.org/abs/2002.05709; on other data after ERM it is the
+last-layer retraining of Kirichenko, Izmailov and Wilson, ICLR 2023,
+https://arxiv.org/abs/2204.02937.
+Deviation: the images are those of the stage's own inputs; last-layer retraining embeds
+each image once, without augmentation, and fits the layer by logistic regression.
+"""
+
+import jax
+from flax import linen as nn
+
+from jbias.algos import base
+
+
+def make(net: nn.Module) -> base.Algo:
+    """Trains the linear layer on the class loss; all else stands still.
+
+    The net runs as in evaluation: batch norms use their running statistics and keep
+    them, and there is neither dropout nor a tap.
+    """
+
+    def losses(params, stats, batch, key, static=None):
+        del key, static
+        own = params["net"], stats["net"]
+        f, _ = base.forward(
+            net, *own, batch["image"], None, method="features", stop=5, train=False
+        )
+        f = jax.lax.stop_gradient(f)
+        logits, _ = base.forward(
+            net, *own, f, None, method="head_of", start=5, train=False
+        )
+        return {"class": base.objective(logits, batch)}, base.Aux(dict(stats), {})
+
+    return base.Algo(net, losses, (base.Update("class", in_linear),))
+
+
+def in_linear(path: base.Path) -> bool:
+    """Selects the net's linear layer."""
+    return path[:2] == ("net", "fc")

@@ -1,0 +1,98 @@
+"""EFDMix: whole distributions move, ranks stay."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.algos import efdmix
+
+KEY = jax.random.key(6)
+RNG = np.random.default_rng(0)
+X = jnp.asarray(RNG.normal(size=(8, 6, 5, 4)), jnp.float32)
+ORDER = jnp.array([[1, 2, 3, 0], [2, 3, 1, 0]])
+PARTNER = np.array([1, 2, 3, 0, 6, 7, 5, 4])
+SHARE = jnp.asarray(RNG.uniform(size=(8, 1, 1, 1)), jnp.float32)
+
+
+def flat(x):
+    return np.asarray(x, np.float64).reshape(len(x), -1, x.shape[-1])
+
+
+def test_sorted_values_are_mixed():
+    """Every order statistic, with them every moment, not the first two alone."""
+    found = np.sort(flat(efdmix.mix(X, ORDER, SHARE)), axis=1)
+    own, share = np.sort(flat(X), axis=1), flat(SHARE)
+    expected = share * own + (1 - share) * own[PARTNER]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_ranks_stay():
+    found = efdmix.mix(X, ORDER, SHARE)
+    np.testing.assert_array_equal(
+        np.argsort(flat(found), axis=1), np.argsort(flat(X), axis=1)
+    )
+
+
+def test_with_the_whole_share_it_is_the_identity():
+    found = efdmix.mix(X, ORDER, jnp.ones((8, 1, 1, 1)))
+    np.testing.assert_array_equal(found, X)
+
+
+def test_without_a_share_it_is_the_partners_distribution():
+    found = efdmix.mix(X, ORDER, jnp.zeros((8, 1, 1, 1)))
+    expected = np.sort(flat(X), axis=1)[PARTNER]
+    np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
+
+
+def test_equal_values_take_different_ones_of_the_partner():
+    """After a ReLU many are zero; the partner's distribution still comes whole."""
+    x = jnp.maximum(X, 0.5)
+    found = efdmix.mix(x, ORDER, jnp.zeros((8, 1, 1, 1)))
+    expected = np.sort(flat(x), axis=1)[PARTNER]
+    np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
+
+
+def test_gradients_pass_whole_and_reach_the_partner():
+    """dy/dx is the identity; dy/dx' moves (1 - share) to the value of equal rank."""
+    x, share = X[:4, :3, :2, :2], SHARE[:4]
+    jacobian = jax.jacrev(lambda x: efdmix.mix(x, ORDER[:1], share))(x)
+    jacobian = np.asarray(jacobian).reshape(4, 6, 2, 4, 6, 2)
+    expected = np.zeros(jacobian.shape)
+    ranks = np.argsort(np.argsort(flat(x), axis=1), axis=1)
+    for i, j in enumerate(PARTNER[:4]):
+        for c in range(2):
+            same = ranks[i, :, None, c] == ranks[j, None, :, c]
+            expected[i, :, c, j, :, c] += (1 - float(share[i, 0, 0, 0])) * same
+            expected[i, :, c, i, :, c] += np.eye(6)
+    np.testing.assert_allclose(jacobian, expected, atol=1e-6)
+
+
+def test_half_precision_stays():
+    half = X.astype(jnp.bfloat16)
+    found = efdmix.mix(half, ORDER, SHARE)
+    assert found.dtype == jnp.bfloat16
+    own, share = np.sort(flat(half), axis=1), flat(SHARE)
+    expected = share * own + (1 - share) * own[PARTNER]
+    np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=0.05)
+
+
+def test_acts_after_the_chosen_stages_with_its_chance(net):
+    tap = efdmix.make(net, p=1.0, stages=(2,), mix_group=4).net.tap
+    assert tap(X, "stage1", KEY) is X
+    assert (tap(X, "stage2", KEY) != X).any()
+    assert efdmix.make(net, p=0.0, mix_group=4).net.tap is None
+
+
+def test_single_pixels_meet_too(net):
+    tap = efdmix.make(net, p=1.0, alpha=1.0, mix_group=4).net.tap
+    x = X[:, :1, :1]
+    found = np.asarray(tap(x, "stage1", KEY)).reshape(2, 4, 4)
+    lowest, highest = (f(x.reshape(2, 4, 4), axis=1) for f in (np.min, np.max))
+    assert (found >= lowest[:, None] - 1e-6).all()
+    assert (found <= highest[:, None] + 1e-6).all()
+
+
+def test_refuses_by_its_own_name(net):
+    with pytest.raises(ValueError, match=r"efdmix: p must be in \[0, 1\], got 2"):
+        efdmix.make(net, p=2)

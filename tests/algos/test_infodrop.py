@@ -1,0 +1,141 @@
+"""InfoDrop: what it drops, how often, and what it leaves to learn from."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import models
+from jbias.algos import infodrop
+from jbias.augment import info_drop
+
+KEY = jax.random.key(3)
+RNG = np.random.default_rng(0)
+SMALL = dict(kernel=3, stride=1, pooled=False)
+LARGE = dict(kernel=7, stride=2, pooled=True)
+NOISE = jnp.asarray(RNG.normal(size=(2, 32, 32, 3)), jnp.float32)
+EDGE = jnp.zeros((1, 32, 32, 3)).at[:, :, 16:].set(1.0)
+
+
+def naive(x, offsets, *, kernel, stride, pooled, temperature):
+    """Patch by patch, in float64."""
+    x, pad, reach = np.asarray(x, np.float64), kernel // 2, 3
+    wide = np.pad(x, ((0, 0), *((pad + reach,) * 2,) * 2, (0, 0)))
+    n = (x.shape[1] + 2 * pad - kernel) // stride + 1
+    d = np.zeros((len(offsets), len(x), n, n))
+    for k, (i, j) in enumerate(offsets):
+        for row, column in np.ndindex(n, n):
+            top, left = row * stride + reach, column * stride + reach
+            here = wide[:, top : top + kernel, left : left + kernel]
+            there = wide[:, top + i : top + i + kernel, left + j : left + j + kernel]
+            d[k, :, row, column] = ((here - there) ** 2).sum((1, 2, 3))
+    q = np.exp(-d / (2 * d.mean())).mean(0)
+    if pooled:
+        padded = np.pad(q, ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
+        half = (n + 1) // 2
+        q = np.array(
+            [
+                [
+                    padded[:, 2 * r : 2 * r + 3, 2 * c : 2 * c + 3].min((1, 2))
+                    for c in range(half)
+                ]
+                for r in range(half)
+            ]
+        ).transpose(2, 0, 1)
+    w = q ** (1 / temperature)
+    return w / w.sum((1, 2), keepdims=True)
+
+
+@pytest.mark.parametrize("stem", [SMALL, LARGE])
+def test_shares_are_those_of_patches_compared_one_by_one(stem):
+    offsets = np.asarray(jax.random.randint(KEY, (9, 2), -3, 4))
+    found = info_drop.shares(NOISE, KEY, temperature=0.5, **stem)
+    expected = naive(NOISE, offsets, temperature=0.5, **stem)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("stem", [SMALL, LARGE])
+def test_shares_sum_to_one_and_scale_with_nothing(stem):
+    found = info_drop.shares(NOISE, KEY, **stem)
+    assert (found >= 0).all()
+    np.testing.assert_allclose(found.sum((1, 2)), 1, rtol=1e-5)
+    scaled = info_drop.shares(7 * NOISE, KEY, **stem)
+    np.testing.assert_allclose(found, scaled, rtol=1e-3, atol=1e-8)
+
+
+def test_edges_are_kept_and_flat_areas_dropped():
+    share = info_drop.shares(EDGE, KEY, **SMALL)[0, 8:24]
+    assert share[:, 15:17].max() < 0.01 * share[:, 4:8].mean()
+
+
+def test_no_contrast_drops_evenly():
+    share = info_drop.shares(jnp.zeros((2, 8, 8, 3)), KEY, **SMALL)
+    np.testing.assert_allclose(share, 1 / 64, rtol=1e-6)
+
+
+def test_a_high_temperature_drops_evenly():
+    share = info_drop.shares(NOISE, KEY, temperature=1e6, **SMALL)
+    np.testing.assert_allclose(share, 1 / 1024, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sampler", info_drop.SAMPLERS)
+def test_marginals_are_those_of_draws_with_replacement(sampler):
+    """P(kept) = (1 - share)^draws at each position, over many channels."""
+    share = jnp.asarray(RNG.dirichlet(np.ones(20)), jnp.float32)
+    channels, draws = 20_000, 30
+    sample = info_drop.SAMPLERS[sampler]
+    kept = sample(share, KEY, draws=draws, channels=channels)
+    chance = (1 - np.asarray(share, np.float64)) ** draws
+    spread = np.sqrt(chance * (1 - chance) / channels)
+    assert (np.abs(np.asarray(kept).mean(0) - chance) < 4.5 * spread + 1e-6).all()
+
+
+def test_exact_draws_hit_no_more_than_there_are():
+    """One draw hits one position; the independent sampler may hit several."""
+    share = jnp.full((10,), 0.1)
+    kept = info_drop.exact(share, KEY, draws=1, channels=500)
+    assert (np.asarray(kept).sum(1) == 9).all()
+    loose = info_drop.fast(share, KEY, draws=1, channels=500)
+    assert (np.asarray(loose).sum(1) != 9).any()
+
+
+def test_evenly_shared_drops_leave_the_expected_rest():
+    """1.5 n draws from n positions leave exp(-1.5) of them: 22.3 %."""
+    share = jnp.full((3136,), 1 / 3136)
+    kept = info_drop.exact(share, KEY, draws=4704, channels=64)
+    assert np.asarray(kept).mean() == pytest.approx((1 - 1 / 3136) ** 4704, abs=0.004)
+
+
+@pytest.mark.parametrize("stem", ["small", "imagenet"])
+def test_gradient_reaches_what_is_kept_alone(stem):
+    net = models.MODELS["resnet18"](5, width=4, stem=stem)
+    drop = infodrop._dropper(net, info_drop.exact, 1.5)
+    image = jnp.asarray(RNG.uniform(size=(2, 32, 32, 3)), jnp.float32)
+    size = 32 if stem == "small" else 8
+    f = jnp.asarray(RNG.normal(size=(2, size, size, 4)), jnp.float32)
+    out, pull = jax.vjp(lambda f, image: drop(f, image, KEY), f, image)
+    by_feature, by_image = pull(jnp.ones_like(out))
+    mask = np.asarray(out != 0)
+    np.testing.assert_array_equal(by_feature, mask)
+    np.testing.assert_array_equal(np.asarray(out)[mask], np.asarray(f)[mask])
+    assert (by_image == 0).all()
+    assert 0.05 < mask.mean() < 0.95
+    assert (mask[..., 0] != mask[..., 1]).any()
+
+
+def test_biasbeds_variant_drops_in_evaluation_and_always_alike(net, variables, image):
+    ours = infodrop.make(net)
+    theirs = infodrop.make(net, variant="biasbed")
+    assert ours.decide is None
+    plain = net.apply(variables, image)
+    found = theirs.decide(variables, image)
+    assert np.abs(found - plain).max() > 1e-3
+    np.testing.assert_array_equal(found, theirs.decide(variables, image))
+
+
+@pytest.mark.parametrize(
+    "options", [{"rate": -1}, {"sampling": "x"}, {"variant": "x"}, {"offsets": 0}]
+)
+def test_refuses_what_it_cannot_mean(net, options):
+    with pytest.raises(ValueError, match=r"infodrop: .* got"):
+        infodrop.make(net, **options)

@@ -1,0 +1,58 @@
+"""The linear probe: what it trains, and on what."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.algos import linear_probe
+
+
+def test_trains_the_linear_layer_alone(train, variables):
+    """The trunk and its running statistics keep their bits, under weight decay."""
+    _, state, _ = train("linear_probe")
+    before, after = variables["params"], state.params["net"]
+    for name in before:
+        same = jax.tree.map(
+            lambda a, b: bool((a == b).all()), before[name], after[name]
+        )
+        assert all(jax.tree.leaves(same)) == (name != "fc")
+    assert all(
+        (before["fc"][name] != after["fc"][name]).any() for name in ("kernel", "bias")
+    )
+    equal = np.testing.assert_array_equal
+    jax.tree.map(equal, state.stats["net"], variables["stats"])
+
+
+def test_learns_by_the_outputs_of_evaluation(net, variables, batch):
+    """Its loss is that of the net as it is evaluated; its gradient in closed form."""
+    net = net.clone(dropout=0.5, tap=lambda x, site, key: 0 * x)
+    algo = linear_probe.make(net)
+    # The linear layer of a fresh net is small enough here.
+    stats = {"net": variables["stats"]}
+
+    @jax.jit
+    def pull(params):
+        def loss(net):
+            key = jax.random.key(0)
+            return algo.losses({"net": net}, stats, batch, key)[0]["class"]
+
+        f = net.apply(variables, batch["image"], method="features", stop=5)
+        logits = net.apply(variables, batch["image"])
+        return *jax.value_and_grad(loss)(params), f.mean((1, 2)), logits
+
+    loss, grads, f, logits = pull(variables["params"])
+    log_p = np.asarray(jax.nn.log_softmax(logits))
+    expected = -(batch["target"] * log_p).sum(1).mean()
+    assert loss == pytest.approx(float(expected), rel=1e-5)
+    slope = f.T @ (np.exp(log_p) - batch["target"]) / 8
+    np.testing.assert_allclose(grads["fc"]["kernel"], slope, rtol=1e-4, atol=1e-6)
+    trunk = {name: g for name, g in grads.items() if name != "fc"}
+    assert all(not x.any() for x in jax.tree.leaves(trunk))
+
+
+def test_the_loss_falls(train, batch):
+    first, _, logits = train("linear_probe")
+    after = -(batch["target"] * jax.nn.log_softmax(logits)).sum(1).mean()
+    assert after < first["loss_class"]
+    assert jnp.isfinite(after)

@@ -1,0 +1,167 @@
+"""Adversarial training: what is attacked, how, and what the attack leaves alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.algos import base, erm, pgd
+
+KEY = jax.random.key(2)
+
+
+@pytest.fixture(scope="module")
+def pull(variables, batch):
+    """pull(algo)(image) is the loss, the statistics and the gradient."""
+    stats = {"net": variables["stats"]}
+
+    def compiled(algo):
+        def loss(net, image):
+            seen = {**batch, "image": image}
+            named, aux = algo.losses({"net": net}, stats, seen, KEY)
+            return named["class"], aux.stats
+
+        run = jax.jit(jax.value_and_grad(loss, has_aux=True))
+        return lambda image: run(variables["params"], image)
+
+    return compiled
+
+
+@pytest.fixture(scope="module")
+def plain(net, pull):
+    return pull(erm.make(net))
+
+
+@pytest.fixture
+def seen(net, variables, batch, monkeypatch):
+    """seen(**options) is what the training pass of such an attack sees."""
+    real, taken = erm.make, []
+
+    def noted(net):
+        def losses(params, stats, batch, key, static=None):
+            taken.append(batch["image"])
+            return real(net).losses(params, stats, batch, key, static)
+
+        return base.Algo(net, losses)
+
+    monkeypatch.setattr(pgd.erm, "make", noted)
+
+    def see(**options):
+        @jax.jit
+        def run(image):
+            params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))
+            algo = pgd.make(net, **options)
+            algo.losses(params, stats, {**batch, "image": image}, KEY)
+            return taken.pop()
+
+        return run(batch["image"])
+
+    return see
+
+
+def loss_in_evaluation(net, variables, batch, image):
+    logits = jax.jit(net.apply)(variables, image)
+    return np.asarray(pgd.each(logits, batch))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm": "linf", "eps": 8 / 255},
+        {"norm": "l2", "eps": 0.5, "random_start": True},
+    ],
+)
+def test_trains_on_images_of_higher_loss_within_the_ball(
+    options, seen, net, variables, batch
+):
+    found = seen(**options)
+    change = np.asarray(found - batch["image"], np.float64)
+    size = (
+        np.abs(change).max()
+        if options["norm"] == "linf"
+        else np.sqrt((change**2).sum((1, 2, 3))).max()
+    )
+    assert 0 < size <= options["eps"] + 1e-6
+    assert found.min() >= 0 and found.max() <= 1
+    before = loss_in_evaluation(net, variables, batch, batch["image"])
+    after = loss_in_evaluation(net, variables, batch, found)
+    assert after.mean() > before.mean()
+    if not options.get("random_start"):
+        assert (after >= before).all()  # The best of the iterates, the start included.
+
+
+def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
+    seen, net, variables, batch
+):
+    """The gradient is that of the net by its running statistics."""
+    found = seen(norm="linf", eps=0.03, steps=1, step_size=0.03, keep_best=False)
+
+    def loss(image):
+        return pgd.each(net.apply(variables, image), batch).sum()
+
+    gradient = jax.jit(jax.grad(loss))(batch["image"])
+    expected = jnp.clip(batch["image"] + 0.03 * jnp.sign(gradient), 0, 1)
+    # Gradients of about zero may have either sign.
+    differs = np.abs(np.asarray(found) - expected) > 1e-6
+    assert differs.mean() < 0.01
+    assert (np.abs(gradient[differs]) < 1e-6 * np.abs(gradient).max()).all()
+
+
+def test_learns_as_erm_on_the_attacked_images(seen, pull, net, plain, batch):
+    """The attack moves no statistics, and is a constant to the weights' gradient."""
+    options = {"norm": "linf", "eps": 8 / 255}
+    found = pull(pgd.make(net, **options))(batch["image"])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
+        found,
+        plain(seen(**options)),
+    )
+    (clean, _), _ = plain(batch["image"])
+    assert found[0][0] > clean + 1e-3
+
+
+def test_no_room_is_erm_itself(net, variables, batch):
+    params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))
+
+    def program(algo):
+        return str(jax.make_jaxpr(algo.losses)(params, stats, batch, KEY))
+
+    assert program(pgd.make(net, norm="l2", eps=0)) == program(erm.make(net))
+
+
+def test_no_room_at_run_time_keeps_the_images(net, plain, variables, batch):
+    @jax.jit
+    def loss(eps):
+        algo = pgd.make(net, eps=eps)
+        params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))
+        return algo.losses(params, stats, batch, KEY)[0]["class"]
+
+    (expected, _), _ = plain(batch["image"])
+    assert loss(0.0) == pytest.approx(float(expected), rel=1e-6)
+    assert loss(0.1) > expected
+
+
+def test_the_loss_of_each_is_the_objective_of_it_alone(batch):
+    logits = jax.random.normal(KEY, batch["target"].shape)
+    each = pgd.each(logits, {**batch, "weight": jnp.arange(8.0), "views": 2})
+    assert each.mean() == pytest.approx(float(base.objective(logits, batch)), rel=1e-6)
+    binary = {**batch, "binary": True}
+    found = pgd.each(logits, binary)
+    assert found.mean() == pytest.approx(
+        float(base.objective(logits, binary)), rel=1e-6
+    )
+    assert (found != each).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"norm": "l1"}, "norm must be one of linf, l2, got 'l1'"),
+        ({"eps": -0.1}, "eps must be at least 0, got -0.1"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"step_size": 0.0}, "step_size must be positive, got 0.0"),
+    ],
+)
+def test_refuses(options, message, net):
+    with pytest.raises(ValueError, match=message):
+        pgd.make(net, **options)

@@ -1,0 +1,178 @@
+"""SimCLR: the loss against brute force, the projection, and what learns."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import optim, step
+from jbias.algos import simclr
+
+RNG = np.random.default_rng(0)
+Z = jnp.asarray(RNG.normal(size=(12, 5)), jnp.float32)
+KEY = jax.random.key(3)
+
+
+def chains(algo):
+    rate = optim.constant(0.1, 1)
+    return tuple(optim.sgd(rate, decay=1e-3) for _ in algo.updates)
+
+
+def brute_force(z, temperature):
+    """NT-Xent of each row, one term at a time."""
+    z = np.asarray(z, np.float64)
+    similar = np.array(
+        [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in z] for a in z]
+    )
+    losses = []
+    for i in range(len(z)):
+        j = i + 1 if i % 2 == 0 else i - 1
+        others = [np.exp(similar[i, k] / temperature) for k in range(len(z)) if k != i]
+        losses.append(-np.log(np.exp(similar[i, j] / temperature) / sum(others)))
+    return losses
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+def test_loss_is_the_sum_term_by_term(temperature):
+    found, _ = simclr.contrast(Z, temperature)
+    np.testing.assert_allclose(found, brute_force(Z, temperature), rtol=1e-5)
+
+
+def test_loss_in_closed_form():
+    """n orthogonal pairs of equal views: log(1 + (2n - 2) exp(-1 / t))."""
+    z = jnp.repeat(jnp.eye(6), 2, axis=0)
+    found, right = simclr.contrast(z, 0.5)
+    np.testing.assert_allclose(found, np.log1p(10 * np.exp(-2)), rtol=1e-6)
+    assert right.all()
+
+
+def test_equal_embeddings_know_nothing():
+    found, _ = simclr.contrast(jnp.ones((12, 5)), 0.1)
+    np.testing.assert_allclose(found, np.log(11), rtol=1e-6)
+
+
+def test_lengths_do_not_count():
+    scaled = Z * jnp.asarray(RNG.uniform(0.1, 10, (12, 1)), jnp.float32)
+    for temperature in (0.1, 1.0):
+        np.testing.assert_allclose(
+            simclr.contrast(scaled, temperature)[0],
+            simclr.contrast(Z, temperature)[0],
+            rtol=1e-5,
+        )
+
+
+def test_order_of_images_and_of_views_does_not_count():
+    found, right = simclr.contrast(Z, 0.2)
+    order = np.array([4, 5, 1, 0, 11, 10, 2, 3, 8, 9, 7, 6])
+    other, found_right = simclr.contrast(Z[order], 0.2)
+    np.testing.assert_allclose(other, found[order], rtol=1e-5)
+    np.testing.assert_array_equal(found_right, right[order])
+
+
+def test_accuracy_is_that_of_the_nearest_other_row():
+    angle = jnp.array([0.0, 0.1, 1.0, 1.5, 1.45, 1.1])
+    z = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    _, right = simclr.contrast(z, 0.1)
+    np.testing.assert_array_equal(right, [True, True, False, False, False, False])
+
+
+def test_gradients_are_finite_and_attract_the_partner():
+    zero = Z.at[0].set(0.0)
+    gradient = jax.grad(lambda z: simclr.contrast(z, 0.1)[0].sum())(zero)
+    assert jnp.isfinite(gradient).all()
+    moved = Z - 0.01 * jax.grad(lambda z: simclr.contrast(z, 0.5)[0].sum())(Z)
+    assert simclr.contrast(moved, 0.5)[0].sum() < simclr.contrast(Z, 0.5)[0].sum()
+
+
+@pytest.fixture(scope="module")
+def trained(net, begin, batch):
+    """The state before, after four steps, and the first metrics."""
+    algo = simclr.make(net, temperature=0.5, features=16)
+    txs = chains(algo)
+    before = begin(algo, txs)
+    views = jnp.repeat(batch["image"], 2, axis=0)
+    noise = 0.1 * jax.random.normal(KEY, views.shape)
+    pairs = {
+        "image": jnp.clip(views + noise, 0, 1),
+        "target": jnp.repeat(batch["target"], 2, axis=0),
+    }
+
+    @jax.jit
+    def one(state):
+        return step.make(algo, txs)(state, {**pairs, "views": 2}, KEY)
+
+    after, first = one(before)
+    for _ in range(3):
+        after, last = one(after)
+    return before, after, first, last
+
+
+def moved(before, after):
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), before, after)
+    leaves = jax.tree_util.tree_leaves_with_path(changed)
+    return {tuple(k.key for k in path): differs for path, differs in leaves}
+
+
+def test_trains_all_but_the_linear_layer(trained):
+    """Nor the last normalisation's shift, which the reference does not have."""
+    before, after, _, _ = trained
+    still = {
+        path
+        for path, differs in moved(before.params, after.params).items()
+        if not differs
+    }
+    assert still == {
+        ("net", "fc", "kernel"),
+        ("net", "fc", "bias"),
+        ("projection", "bn2", "bias"),
+    }
+    assert all(moved(before.stats, after.stats).values())
+
+
+def test_losses_and_metrics(trained):
+    _, _, first, last = trained
+    assert set(first) == {"loss_contrast", "contrast_accuracy"}
+    # At most about log(15), what equal embeddings of 16 rows lose.
+    assert 0 < first["loss_contrast"] < np.log(15) + 0.5
+    assert last["loss_contrast"] < first["loss_contrast"]
+    assert 0 <= first["contrast_accuracy"] <= 1
+
+
+def test_projection_is_the_published_one(trained):
+    params = trained[0].params["projection"]
+    shapes = jax.tree.map(jnp.shape, params)
+    assert shapes == {
+        "linear1": {"kernel": (64, 64)},
+        "bn1": {"scale": (64,), "bias": (64,)},
+        "linear2": {"kernel": (64, 16)},
+        "bn2": {"scale": (16,), "bias": (16,)},
+    }
+
+
+def test_projection_in_numpy():
+    head = simclr.Projection(3)
+    h = np.asarray(RNG.normal(size=(6, 4)), np.float32)
+    variables = head.init(KEY, h)
+    found, _ = head.apply(variables, h, train=True, mutable=["stats"])
+    weights = [np.asarray(variables["params"][f"linear{i}"]["kernel"]) for i in (1, 2)]
+
+    def normed(x):
+        return (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)
+
+    expected = normed(np.maximum(normed(h @ weights[0]), 0) @ weights[1])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("views", [None, 1, 3])
+def test_refuses_batches_without_two_views(views, net, variables, batch):
+    algo = simclr.make(net)
+    batch = batch if views is None else {**batch, "views": views}
+    params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))
+    message = f"needs 2 views of each image, got {views or 1}"
+    with pytest.raises(ValueError, match=message):
+        algo.losses(params, stats, batch, KEY)
+
+
+def test_refuses_a_temperature_of_zero(net):
+    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
+        simclr.make(net, temperature=0)

@@ -1,0 +1,80 @@
+"""What the laws of all algorithms need to know of each: how to make it do its most."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+def recoloured(batch, permute, alpha):
+    """Stands in for style transfer: mean colours are swapped."""
+    image = batch["image"]
+    colour = image.mean((1, 2), keepdims=True)
+    return image + alpha * (permute(colour) - colour)
+
+
+def everything(path) -> bool:
+    """That every weight of the net moves."""
+    return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """One row: options that make it do the most that it can, and those that make it ERM.
+
+    moves: which weights of the net it trains. start: how far from ln k its class loss may
+    begin. config: options of a whole run that
+    `strong` cannot have there. inputs: the batch transforms that it needs.
+    """
+
+    strong: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    nulls: tuple[Mapping[str, Any], ...] = ()
+    moves: Any = everything
+    loss: str = "class"
+    start: float = 0.5
+    views: int = 1
+    config: Mapping[str, Any] | None = None
+    inputs: tuple = ()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of a whole run."""
+        return dict(self.strong if self.config is None else self.config)
+
+
+def _group(**options) -> dict[str, Any]:
+    return {"mix_group": 4, **options}
+
+
+def _no_linear(path) -> bool:
+    return path[0] != "fc"
+
+
+METHODS: Mapping[str, Method] = {
+    "erm": Method(),
+    "debiased": Method(
+        _group(transfer=recoloured, alpha=1.0, gamma=0.5),
+        (_group(stylised=False),),
+        config=_group(transfer={"name": "small"}, alpha=1.0, gamma=0.5),
+    ),
+    "dsu": Method(_group(p=1.0), (_group(p=0.0),), start=1.5),
+    "efdmix": Method(_group(p=1.0, alpha=1.0), (_group(p=0.0),)),
+    "frozen_filters": Method(
+        nulls=({"area": 9},),
+        moves=lambda path: "conv" not in path[-2],
+    ),
+    "infodrop": Method({"temperature": 0.5}, ({"rate": 0},)),
+    "linear_probe": Method(moves=lambda path: path[0] == "fc", start=3.0),
+    "mixstyle": Method(_group(p=1.0, alpha=1.0), (_group(p=0.0),)),
+    "padain": Method(_group(p=1.0), (_group(p=0.0), _group(p=0.0, traced=("p",)))),
+    "pgd": Method({"eps": 0.1}, ({"eps": 0},), start=3.0),
+    "sagnet": Method(
+        _group(), (_group(w_adv=0.0, randomise_style=False, dropout=0.0),)
+    ),
+    "simclr": Method(
+        {"features": 16},
+        moves=_no_linear,
+        loss="contrast",
+        views=2,
+        inputs=({"name": "views", "views": 2}, {"name": "flip"}),
+    ),
+}

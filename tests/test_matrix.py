@@ -1,0 +1,106 @@
+"""Every algorithm under every law, and with every batch transform: the whole table."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import algos, augment, build, seeds
+from jbias import config as jc
+from tests import runs, test_devices, test_resume
+from tests.methods import METHODS
+
+pytestmark = pytest.mark.slow
+
+# What transforms need; the others take their defaults.
+INPUTS = {"stylize": {"transfer": {"name": "small"}}}
+# They make views of their own, which what wants views itself refuses.
+VIEWS = {"augmix", "rand_conv", "views"}
+
+
+def config_of(name: str, *inputs: str, **entries):
+    """A small run of one algorithm, with these transforms after its own."""
+    method = METHODS[name]
+    algo = {"name": name, **method.options}
+    more = tuple({"name": one, **INPUTS.get(one, {})} for one in inputs)
+    for options in (algo, *more):
+        make = algos.ALGOS.get(options["name"]) or augment.AUGMENTS[options["name"]]
+        if "mix_group" in make.__kwdefaults__:
+            options["mix_group"] = 4
+    config = runs.small(algo=algo, inputs=(*method.inputs, *more), **entries)
+    if inputs:
+        with config.unlocked():
+            config.train.other = dict(data="fractals", split="train", n=64)
+    return config
+
+
+def trained(stage, which: tuple[int, ...], strategy: str, steps: int = 3) -> tuple:
+    """The states of these seeds after some steps."""
+    advance = seeds.stepper(stage.one, strategy)
+    states = tuple(build.start(stage, seed) for seed in which)
+    for step in range(steps):
+        args = [tuple((seeds.key(seed), stage.index(seed, step)) for seed in which)]
+        states, _ = advance(states, args, stage.data, stage.static(step))
+    return states
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_seeds_in_company_are_seeds_alone(name):
+    stage = runs.stage(jc.plain(config_of(name)))
+    together = trained(stage, (0, 1), "unrolled")
+    for seed, state in enumerate(together):
+        (alone,) = trained(stage, (seed,), "threaded")
+        jax.tree.map(np.testing.assert_array_equal, state, alone)
+
+
+@pytest.mark.parametrize("devices", [2, 8])
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_devices_change_no_number(name, devices, tmp_path):
+    config = config_of(name)
+    config.train.batch = 64
+    one = test_devices.losses(config, 1, tmp_path / "one.json")
+    many = test_devices.losses(config, devices, tmp_path / "many.json")
+    # A sign of an attack's gradient may turn on the order of a sum.
+    first, second = (1e-3, 2e-2) if name == "pgd" else (1e-4, 5e-3)
+    for a, b, rel in zip(one, many, (first, second), strict=True):
+        assert a == pytest.approx(b, rel=rel)
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_killed_and_resumed_ends_the_same(name, tmp_path):
+    config = config_of(name, epochs=2.0, save_every="3 steps")
+    test_resume.finish(config, tmp_path / "whole")
+    killed = runs.start(config, tmp_path / "killed", "step", "5")
+    killed.communicate(timeout=600)
+    assert killed.returncode == -9
+    test_resume.finish(config, tmp_path / "killed")
+    test_resume.assert_same_end(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("transform", augment.AUGMENTS)
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_joins_every_transform(name, transform):
+    """Two steps, one program: finite losses and weights, and weights that moved."""
+    if METHODS[name].views > 1 and transform in VIEWS:
+        pytest.skip(f"{name} has views of its own")
+    stage = runs.stage(jc.plain(config_of(name, transform)))
+    state = start = build.start(stage, 0)
+    one = jax.jit(stage.one, static_argnums=3)
+    for step in range(2):
+        arg = seeds.key(0), stage.index(0, step)
+        state, metrics = one(state, arg, stage.data, stage.static(step))
+    assert one._cache_size() == 1
+    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state.params, metrics)))
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), state.params, start.params)
+    assert any(jax.tree.leaves(moved["net"]))
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_evaluation_is_not_random(name):
+    """The same weights decide the same twice, whatever was drawn in between."""
+    stage = runs.stage(jc.plain(config_of(name)))
+    (state,) = trained(stage, (0,), "unrolled", steps=1)
+    net = {"params": state.params["net"], "stats": state.stats["net"]}
+    image = jax.random.randint(jax.random.key(0), (16, 32, 32, 3), 0, 256).astype("u1")
+    first, second = (stage.decide((net,), (0,), (image, None), None) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
