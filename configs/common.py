@@ -72,13 +72,20 @@ def experiment(
     c.save_every = "1 epoch"
     c.aggregate = "mean_prob"  # How many classes answer for one of a coarser set.
     PRESETS[arg.data](c, arg)
+    short = c.epochs
     if arg.data == "imagenet":
         changed(c, imagenet)
+    if arg.smoke:
+        c.epochs, c.optim.warmup = short, ""
     changed(c.train, train)
+    if "other" in c.train:  # The same crops and flips, by its own draws.
+        c.train.other.inputs = c.inputs
     c.size = arg.size or c.size
     c.epochs = arg.epochs or c.epochs
     named = [dict(name=name) for name in filter(None, arg.inputs.split("+"))]
-    c.inputs = (*c.inputs, *(dict(one) for one in inputs), *named)
+    added = (*(dict(one) for one in inputs), *named)
+    c.inputs = (*c.inputs, *added)
+    labelled(c, *(one["name"] for one in added))
     if arg.variant == "biasbed":
         c.aggregate = "mean_logit"
         if "variant" in algo:
@@ -96,6 +103,16 @@ def experiment(
     return c
 
 
+def labelled(c: ml_collections.ConfigDict, *names: str) -> None:
+    """Adds to what tells runs of one algorithm apart in a report."""
+    c.variant = "+".join(filter(None, (c.variant, *names)))
+
+
+def given(text: str) -> set[str]:
+    """The names of the arguments in the text."""
+    return {item.partition("=")[0] for item in filter(None, (text or "").split(","))}
+
+
 def own(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
     """Takes a config's own arguments out of the text: their values, and the rest."""
     items = [item for item in (text or "").split(",") if item]
@@ -107,6 +124,11 @@ def own(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
 def data_of(text: str) -> str:
     """Which data the arguments name, for recipes that depend on it."""
     return _arguments(text).data
+
+
+def is_released(text: str) -> bool:
+    """Whether the arguments ask for BiasBed's variant."""
+    return _arguments(text).variant == "biasbed"
 
 
 def changed(c: ml_collections.ConfigDict, entries: Mapping) -> None:
@@ -144,10 +166,14 @@ def _arguments(text: str) -> types.SimpleNamespace:
         raise ValueError(
             f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, PRESETS)}"
         )
-    given = {item.partition("=")[0] for item in filter(None, (text or "").split(","))}
+    if arg.variant not in ("", "biasbed"):
+        raise ValueError(
+            f"config argument: variant must be biasbed or nothing, got {arg.variant!r}; "
+            "a label of your own is --config.variant"
+        )
     if arg.demo and arg.smoke:
         raise ValueError("config argument: take demo or smoke, not both")
-    useless = given - EVERYWHERE - USED[arg.data]
+    useless = given(text) - EVERYWHERE - USED[arg.data]
     if useless:
         raise ValueError(
             f"config argument: {min(useless)!r} has no say with data={arg.data}; "

@@ -164,9 +164,10 @@ def trainer(
     *,
     other: Iterable[Input] = (),
     average: float = 0.0,
+    first: int = 0,
 ) -> seeds.One:
     """The whole step of one seed: gather, transform, learn."""
-    take = train_step.make(algo, txs, average=average)
+    take = train_step.make(algo, txs, average=average, first=first)
 
     def transformed(batch, key, step, through):
         now = jax.random.fold_in(key, step)
@@ -234,7 +235,9 @@ def _stage(
         optimiser(config["optim"], update, total, epoch) for update in algo.updates
     )
     draw = initialiser(algo, txs, config["size"], first, average)
-    one = trainer(algo, txs, inputs, classes, other=beside, average=average)
+    one = trainer(
+        algo, txs, inputs, classes, other=beside, average=average, first=first
+    )
     data = {"train": _resident(train.sources, images, number)}
     if train.other:
         data["other"] = {"image": images[f"train/{number}/other"]}
@@ -302,21 +305,24 @@ def optimiser(
     options.pop("average", None)
     if not update.decay:
         options["decay"] = 0.0
-    warmup = options.pop("warmup")
+    where, warmup = "config.optim.warmup", options.pop("warmup") or 0
     if warmup:
-        warmup = jc.steps(
-            warmup,
-            steps_per_epoch=steps_per_epoch,
-            total=total,
-            where="config.optim.warmup",
+        steps = jc.steps(
+            warmup, steps_per_epoch=steps_per_epoch, total=total, where=where
         )
+        if steps >= total:
+            raise ValueError(
+                f"{where}: must be shorter than the stage's {total} steps, got "
+                f"{warmup!r} = {steps} steps; shorten it or train longer"
+            )
+        warmup = steps
     make, shape = named(
         "config.optim.schedule", options.pop("schedule"), optim.SCHEDULES
     )
-    rate, left = options.pop("rate"), total - (warmup or 0)
-    schedule = call("config.optim.schedule", make, rate, left, **shape)
+    rate = options.pop("rate")
+    schedule = call("config.optim.schedule", make, rate, total, warmup, **shape)
     make, rest = named("config.optim", options, optim.OPTIMISERS)
-    return call("config.optim", make, optim.warmed(schedule, rate, warmup or 0), **rest)
+    return call("config.optim", make, optim.warmed(schedule, rate, warmup), **rest)
 
 
 def initialiser(

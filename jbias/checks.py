@@ -43,7 +43,13 @@ def whole(config: Mapping[str, Any]) -> None:
     """Refuses unknown and missing keys, and values that cannot mean anything."""
     _keys(config)
     _seeds(config["seeds"])
-    _ranges(config)
+    for number, part in enumerate(jc.stages(config)):
+        _ranges(part, f"config.stages[{number}]" if config["stages"] else "config")
+    if config["aggregate"] not in labels.AGGREGATES:
+        raise ValueError(
+            f"config.aggregate: unknown {config['aggregate']!r}; "
+            f"{jc.nearest(config['aggregate'], labels.AGGREGATES)}"
+        )
     for cadence in ("eval_every", "save_every"):
         jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
     for name in config["tests"]:
@@ -77,7 +83,7 @@ def _seeds(chosen: Sequence[int]) -> None:
         )
 
 
-def _ranges(config: Mapping[str, Any]) -> None:
+def _ranges(config: Mapping[str, Any], place: str) -> None:
     run, optim = config["run"], config["optim"]
     for where, value, least in (
         ("run.steps_per_dispatch", run["steps_per_dispatch"], 1),
@@ -86,20 +92,15 @@ def _ranges(config: Mapping[str, Any]) -> None:
         ("optim.decay", optim.get("decay", 0), 0),
     ):
         if not value >= least:
-            raise ValueError(f"config.{where}: must be {least} or more, got {value}")
+            raise ValueError(f"{place}.{where}: must be {least} or more, got {value}")
     for where, value in (("epochs", config["epochs"]), ("optim.rate", optim["rate"])):
         if not value > 0:
-            raise ValueError(f"config.{where}: must be positive, got {value}")
+            raise ValueError(f"{place}.{where}: must be positive, got {value}")
     for name in ("momentum", "average"):
         if not 0 <= optim.get(name, 0) < 1:
             raise ValueError(
-                f"config.optim.{name}: must be in [0, 1), got {optim[name]}"
+                f"{place}.optim.{name}: must be in [0, 1), got {optim[name]}"
             )
-    if config["aggregate"] not in labels.AGGREGATES:
-        raise ValueError(
-            f"config.aggregate: unknown {config['aggregate']!r}; "
-            f"{jc.nearest(config['aggregate'], labels.AGGREGATES)}"
-        )
 
 
 def leaks(

@@ -72,7 +72,7 @@ class Shares:
             )
         return cls(
             tuple(
-                Order(n, round(part), f"{stream}/{i}" if i else stream)
+                Order(n, round(part), f"{stream}/source/{i}" if i else stream)
                 for i, (n, part) in enumerate(zip(counts, parts))
             )
         )

@@ -65,25 +65,31 @@ def _kernels(params: PyTree) -> PyTree:
     return jax.tree.map(lambda w: jnp.ndim(w) > 1, params)
 
 
-def constant(rate: float, total: int) -> optax.Schedule:
+def constant(rate: float, total: int, begin: int = 0) -> optax.Schedule:
     """The same rate throughout."""
-    del total
+    del total, begin
     return optax.constant_schedule(rate)
 
 
-def cosine(rate: float, total: int) -> optax.Schedule:
-    """From `rate` to zero along half a cosine."""
-    return optax.cosine_decay_schedule(rate, max(1, total))
+def cosine(rate: float, total: int, begin: int = 0) -> optax.Schedule:
+    """From `rate`, at step `begin`, to zero along half a cosine."""
+    fall = optax.cosine_decay_schedule(rate, max(1, total - begin))
+    return lambda step: fall(jnp.maximum(step - begin, 0))
 
 
 def multistep(
     rate: float,
     total: int,
+    begin: int = 0,
     *,
     milestones: Sequence[float] = (0.3, 0.6, 0.9),
     gamma: float = 0.1,
 ) -> optax.Schedule:
-    """rate * gamma^(number of milestones passed); milestones are shares of the run."""
+    """rate * gamma^(number of milestones passed); milestones are shares of the run.
+
+    They count from its first step, whatever the warm-up takes.
+    """
+    del begin
     boundaries = {math.floor(total * share): gamma for share in milestones}
     return optax.piecewise_constant_schedule(rate, boundaries)
 
@@ -95,8 +101,8 @@ SCHEDULES = types.MappingProxyType(
 
 
 def warmed(main: optax.Schedule, rate: float, steps: int) -> optax.Schedule:
-    """Rises linearly from 0 to `rate` for that many steps, then begins `main`."""
+    """Rises linearly from 0 to `rate` for that many steps, then follows `main`."""
     if not steps:
         return main
     ramp = optax.linear_schedule(0.0, rate, steps)
-    return optax.join_schedules([ramp, main], [steps])
+    return lambda step: jnp.where(step < steps, ramp(step), main(step))

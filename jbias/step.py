@@ -58,13 +58,15 @@ def make(
     txs: tuple[optax.GradientTransformation, ...],
     *,
     average: float = 0.0,
+    first: int = 0,
 ) -> Step:
     """Builds (state, batch, key, static=None) -> (state, metrics).
 
     One forward pass gives all losses; each update pulls back its own loss, keeps
     the weights that it trains, and all updates are taken at the same weights. `key`
     is the seed's; the step folds in its number. Metrics are "loss_<name>" and the
-    algorithm's own. With `average` a moving average of the net is kept, of that decay.
+    algorithm's own. With `average` a moving average of the net is kept, of that decay,
+    from step `first` on.
     """
     selected = _selected(algo, txs)
 
@@ -88,7 +90,7 @@ def make(
             params = optax.apply_updates(params, delta)
         stats = dict(aux.stats)
         if average:
-            stats["average"] = _moved(state, params, stats, average)
+            stats["average"] = _moved(state, params, stats, average, first)
         new = State(state.step + 1, params, stats, tuple(opts))
         losses = {f"loss_{name}": loss for name, loss in losses.items()}
         return new, {**losses, **aux.metrics}
@@ -102,12 +104,15 @@ def net_of(state: State) -> dict[str, PyTree]:
     return state.stats.get("average", plain)
 
 
-def _moved(state: State, params: PyTree, stats: PyTree, decay: float) -> PyTree:
+def _moved(
+    state: State, params: PyTree, stats: PyTree, decay: float, first: int
+) -> PyTree:
     """Moves the average towards the new net; at first it hardly remembers the start.
 
-    The decay of step t, from 0, is at most (1 + t) / (10 + t).
+    The decay of step first + t is at most (1 + t) / (10 + t).
     """
-    decay = jnp.minimum(decay, (1 + state.step) / (10 + state.step))
+    t = state.step - first
+    decay = jnp.minimum(decay, (1 + t) / (10 + t))
     new = {"params": params["net"], "stats": stats["net"]}
     return jax.tree.map(
         lambda old, new: decay * old + (1 - decay) * new, state.stats["average"], new

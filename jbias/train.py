@@ -66,8 +66,12 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> Job:
     checks.whole(config)
     devices = mesh.make(config["run"]["devices"])
     train_sets = [
-        sets.train_set("config.train", part["train"], config["size"])
-        for part in jc.stages(config)
+        sets.train_set(
+            f"config.stages[{number}].train" if number else "config.train",
+            part["train"],
+            config["size"],
+        )
+        for number, part in enumerate(jc.stages(config))
     ]
     train = {
         name: source
@@ -97,10 +101,9 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> Job:
     for test in tests:
         told[test.name]["scored"] = len(test.images)
     workdirs.record_config(workdir, config)
-    given = warmstart.nets(config["init"], config["seeds"]) if config["init"] else None
+    given, init = _given(config, workdir)
     facts = {"config": config, "data": told, "own_code": build.own_code(config)}
-    if given:
-        facts["init"] = warmstart.digest(given)
+    facts["init"] = init
     differing = workdirs.record_provenance(workdir, facts)
     if differing:
         say(
@@ -110,6 +113,16 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> Job:
     manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
     eyes = watch.Watch(tuple(config["seeds"]))
     return Job(config, workdir, say, devices, tests, stages, manager, eyes, given)
+
+
+def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:
+    """The nets to start from and their digest; a run under way needs them no more."""
+    if not config["init"]:
+        return None, None
+    if any((workdir / "checkpoints").glob("[0-9]*")):
+        return None, workdirs.provenance(workdir).get("init")
+    given = warmstart.nets(config["init"], config["seeds"])
+    return given, warmstart.digest(given)
 
 
 @contextlib.contextmanager

@@ -160,6 +160,12 @@ def _commit() -> str | None:
     return head + "+" * bool(changes)
 
 
+def provenance(workdir: epath.Path) -> dict[str, Any]:
+    """What a run stored of where its numbers come from; empty before it did."""
+    path = workdir / "provenance.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     """Stores where the numbers come from; a later start of the run is appended.
 

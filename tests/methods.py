@@ -57,14 +57,17 @@ METHODS: Mapping[str, Method] = {
         config=_group(transfer={"name": "small"}, alpha=1.0, gamma=0.5),
     ),
     "dsu": Method(_group(p=1.0), (_group(p=0.0),), start=1.5),
-    "efdmix": Method(_group(p=1.0, alpha=1.0), (_group(p=0.0),)),
+    "efdmix": Method(_group(p=1.0, stages=(1, 2, 3)), (_group(p=0.0),)),
     "frozen_filters": Method(
         nulls=({"area": 9},),
         moves=lambda path: "conv" not in path[-2],
     ),
     "infodrop": Method({"temperature": 0.5}, ({"rate": 0},)),
     "linear_probe": Method(moves=lambda path: path[0] == "fc", start=3.0),
-    "mixstyle": Method(_group(p=1.0, alpha=1.0), (_group(p=0.0),)),
+    "mixstyle": Method(
+        _group(p=1.0, stages=(1, 2, 3)),
+        (_group(p=0.0), _group(p=0.0, traced=("p",))),
+    ),
     "padain": Method(_group(p=1.0), (_group(p=0.0), _group(p=0.0, traced=("p",)))),
     "pgd": Method({"eps": 0.1}, ({"eps": 0},), start=3.0),
     "sagnet": Method(

@@ -13,7 +13,12 @@ from jbias import prepare
 from jbias.report import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCS = ("README.md", "docs/architecture.md", "examples/README.md")
+DOCS = (
+    "README.md",
+    "docs/algorithms.md",
+    "docs/architecture.md",
+    "examples/README.md",
+)
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCS}
 
 

@@ -43,7 +43,14 @@ def test_multistep_drops_when_a_milestone_is_reached():
     np.testing.assert_allclose(rates, [1, 1, 0.1, 0.1, 0.01, 0.001], rtol=1e-5)
 
 
+def test_milestones_count_from_the_start_in_spite_of_a_warmup():
+    main = optim.multistep(1.0, 100, 5, milestones=(0.3, 0.6, 0.9))
+    schedule = optim.warmed(main, 1.0, 5)
+    rates = [float(schedule(step)) for step in (0, 4, 5, 29, 30, 60)]
+    np.testing.assert_allclose(rates, [0, 0.8, 1, 1, 0.1, 0.01], atol=1e-6)
+
+
 def test_cosine_with_warmup_rises_then_falls_to_zero():
-    schedule = optim.warmed(optim.cosine(2.0, 100), 2.0, 10)
+    schedule = optim.warmed(optim.cosine(2.0, 110, 10), 2.0, 10)
     rates = [float(schedule(step)) for step in (0, 5, 10, 60, 110)]
     np.testing.assert_allclose(rates, [0, 1, 2, 1, 0], atol=1e-6)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.algos import base
 from jbias.augment import examples, info_drop
@@ -41,8 +41,9 @@ def make(
     scale. No gradient passes through the choice.
 
     sampling: "exact", or "fast": each position on its own, with the same chance.
-    variant: "biasbed" drops in evaluation too, as BiasBed's release does; the draws of
-      an evaluation are always the same.
+    variant: "biasbed" drops in evaluation too, as BiasBed's release does. There the
+      draws are always the same and D is an image's own, so that a decision is one of
+      the image and not of the batch that it comes in; the release's is of both.
 
     At rate = 0 this is ERM to the bit.
     """
@@ -83,14 +84,18 @@ def make(
 
     def decide(variables, image):
         stem = net.apply(variables, image, method="features", stop=1)
-        stem = drop(stem, image, jax.random.key(0))
+        sums = jnp.sum(jnp.round(255 * image), (1, 2, 3)).astype(jnp.uint32)
+        stem = drop(stem, image, jax.random.key(0), sums)
         return net.apply(variables, stem, method="head_of", start=1)
 
     return base.Algo(net, losses, decide=decide if variant and rate else None)
 
 
 def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callable:
-    """Builds (stem features, image, key) -> the features, some of them zero."""
+    """Builds (stem features, image, key, names) -> the features, some of them zero.
+
+    Draws are by the images' names, if they have any, and else by their places.
+    """
     kernel, stride, pooled = _STEMS[net.stem]
     mean, std = (
         jnp.asarray(v, jnp.float32).reshape(1, 1, 1, -1) for v in (net.mean, net.std)
@@ -100,6 +105,7 @@ def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callab
         stem: Float[Array, "b h w c"],
         image: Float[Array, "b h2 w2 c2"],
         key: PRNGKeyArray,
+        names: Int[Array, "b"] | None = None,
     ) -> Float[Array, "b h w c"]:
         k_offsets, k_draws = jax.random.split(key)
         share = info_drop.shares(
@@ -108,6 +114,7 @@ def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callab
             kernel=kernel,
             stride=stride,
             pooled=pooled,
+            alone=names is not None,
             **options,
         )
         assert share.shape == stem.shape[:3], f"{share.shape} is not {stem.shape[:3]}"
@@ -118,7 +125,11 @@ def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callab
             kept = sample(share.ravel(), key, draws=draws, channels=channels)
             return kept.T.reshape(height, width, channels)
 
-        kept = jax.vmap(keep)(share, examples.keys(k_draws, len(stem)))
+        if names is None:
+            keys = examples.keys(k_draws, len(stem))
+        else:
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(k_draws, names)
+        kept = jax.vmap(keep)(share, keys)
         return jnp.where(jax.lax.stop_gradient(kept), stem, 0)
 
     return drop

@@ -24,6 +24,7 @@ def shares(
     radius: int = 3,
     count: int = 9,
     bandwidth: float = 1.0,
+    alone: bool = False,
 ) -> Float[Array, "b h2 w2"]:
     """Shares out the drops over the positions of a convolution's output; sums to 1.
 
@@ -36,10 +37,11 @@ def shares(
     `radius` each way, with replacement, one draw for the whole batch. Where the
     convolution is `pooled` (3x3 maximum, stride 2), q is pooled by its minimum.
     x is the normalised image; the convolution pads by half its kernel, with zeros.
+    `alone` takes D of each image by itself.
     """
     drawn = jax.random.randint(key, (count, 2), -radius, radius + 1)
     distances = _distances(x, drawn, radius, kernel=kernel, stride=stride)
-    mean = jnp.mean(distances)
+    mean = jnp.mean(distances, (0, 2, 3) if alone else None, keepdims=True)
     scaled = jnp.where(mean > 0, distances / jnp.where(mean > 0, mean, 1), 0)
     log_q = jax.nn.logsumexp(-scaled / (2 * bandwidth**2), axis=0) - jnp.log(count)
     if pooled:

@@ -87,7 +87,9 @@ def make(
                 lambda: mixed(batch, k_mix),
                 lambda: (batch["image"], batch["target"]),
             )
-        return {**batch, "image": image, "target": target}
+        # Drawings of the one image have no part of the partner.
+        kept = {name: x for name, x in batch.items() if name != "renders"}
+        return {**kept, "image": image, "target": target}
 
     return apply
 

@@ -133,6 +133,15 @@ def test_biasbeds_variant_drops_in_evaluation_and_always_alike(net, variables, i
     np.testing.assert_array_equal(found, theirs.decide(variables, image))
 
 
+def test_biasbeds_variant_decides_about_an_image_by_itself(net, variables, image):
+    """Whatever comes in the batch with it, and wherever it stands there."""
+    decide = infodrop.make(net, variant="biasbed").decide
+    whole = decide(variables, image)
+    # Sums of other shapes: a unit in the last place, but no other mask.
+    np.testing.assert_allclose(decide(variables, image[2:4]), whole[2:4], atol=1e-4)
+    np.testing.assert_allclose(decide(variables, image[::-1]), whole[::-1], atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "options", [{"rate": -1}, {"sampling": "x"}, {"variant": "x"}, {"offsets": 0}]
 )

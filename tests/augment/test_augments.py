@@ -49,9 +49,9 @@ def made(name, rows=B, key=KEY):
     @jax.jit
     def run(batch, key):
         found = apply({**batch, "once": ONCE}, key)
-        for name in ("views", "consistency", "binary"):
-            if name in found:
-                static[name] = found.pop(name)
+        for number in ("views", "consistency", "binary"):
+            if number in found:
+                static[number] = found.pop(number)
         found.pop("once")
         return found
 

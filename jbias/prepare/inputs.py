@@ -1,0 +1,142 @@
+"""Figures of what each batch transform makes of images: one file a method.
+
+python -m jbias.prepare inputs --out=docs/inputs
+python -m jbias.prepare inputs --data=folder --root=DIR --split=val --out=figures
+"""
+
+import argparse
+import os
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, UInt8
+
+from jbias import augment, build, console, data
+from jbias.data import spec
+from jbias.prepare import sheet
+
+# They change no pixel.
+UNSEEN = ("smooth_labels", "binary_targets", "views")
+# Beside the defaults: what a method needs, or what shows it.
+SHOWN: Mapping[str, Mapping] = {
+    "stylize": {"transfer": {"name": "small"}},
+    "random_erasing": {"p": 1.0},
+    "grayscale": {"p": 1.0},
+    "blur": {"p": 1.0},
+    "augmix": {"severity": 3},
+    "pixmix": {"severity": 3},
+}
+_BATCH, _DRAWS = 32, 3
+
+
+def add(commands) -> None:
+    """Adds the subcommand."""
+    parser = commands.add_parser(
+        "inputs",
+        help="a figure of what each batch transform does to images",
+        description="Draws a figure a method: images, and what it makes of them.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.set_defaults(command=inputs)
+    parser.add_argument(
+        "--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}"
+    )
+    parser.add_argument("--split", default="train", help="of that data set")
+    parser.add_argument("--root", help="the folder of a data set of files")
+    parser.add_argument("--out", required=True, help="the folder of the figures")
+    parser.add_argument("--methods", default="", help="a+b+c; all if empty")
+    parser.add_argument("--size", type=int, default=64, help="pixels")
+    parser.add_argument("--columns", type=int, default=8, help="images in a figure")
+    parser.add_argument("--seed", type=int, default=0, help="of all draws")
+
+
+def inputs(
+    data: str,
+    out: str,
+    *,
+    split: str,
+    root: str | None,
+    methods: str,
+    size: int,
+    columns: int,
+    seed: int,
+) -> str:
+    """Writes out/<method>.png for each method; returns what it did.
+
+    ValueError for an unknown data set, split or method, and for too few images.
+    """
+    visible = [name for name in augment.AUGMENTS if name not in UNSEEN]
+    chosen = methods.split("+") if methods else visible
+    for name in chosen:
+        if name not in visible:
+            raise ValueError(
+                f"prepare inputs: --methods must be known ones, got {name!r};"
+                f" {spec.did_you_mean(name, visible)}"
+            )
+    if not 1 <= columns <= _BATCH:
+        raise ValueError(
+            f"prepare inputs: --columns must be 1 to {_BATCH}, got {columns}"
+        )
+    batch, cite = _batch(data, split, size, {"root": root} if root else {})
+    with console.bar("drawing", len(chosen)) as progress:
+        for i, name in enumerate(chosen):
+            rows = _rows(name, batch, columns, jax.random.key(seed))
+            sheet.write(os.path.join(out, f"{name}.png"), rows, foot=cite)
+            progress(i + 1, len(chosen))
+    return f"{out}: {len(chosen)} figures of {data}"
+
+
+def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
+    """The first images of each class in turn, with all that a transform may ask for."""
+    if name == "shapes":
+        options["renders"] = True
+    source = data.load(name, split, size=size, **options)
+    labels = source.columns["label"]
+    turn = np.zeros(len(labels), int)  # Which image of its class each is.
+    for k in range(len(source.classes)):
+        here = labels == k
+        turn[here] = np.arange(here.sum())
+    index = np.lexsort((labels, turn))[:_BATCH]
+    if len(index) < _BATCH:
+        raise ValueError(
+            f"prepare inputs: {source.name} must have at least {_BATCH} images, got "
+            f"{len(index)}"
+        )
+    images = np.stack([source[int(i)]["image"] for i in index])
+    other = data.load("fractals", "train", size=size, n=_BATCH)
+    known = {**source.columns, **source.arrays}
+    batch = {key: jnp.asarray(column[index]) for key, column in known.items()}
+    label = batch.pop("label")
+    return {
+        **batch,
+        "image": _floats(images),
+        "target": jax.nn.one_hot(label, len(source.classes)),
+        "index": jnp.asarray(index),
+        "other": {"image": _floats(np.asarray(other.images))},
+    }, source.cite
+
+
+def _rows(name: str, batch: dict, columns: int, key) -> dict[str, list[np.ndarray]]:
+    options = [{"name": name, **SHOWN.get(name, {})}]
+    (transform,) = build.transforms("prepare inputs", options)
+    apply = jax.jit(lambda key: transform.apply({**batch, "once": key}, key)["image"])
+    rows = {"image": _bytes(batch["image"])[:columns]}
+    for i in range(_DRAWS):
+        found = _bytes(apply(jax.random.fold_in(key, i)))
+        views = len(found) // _BATCH
+        if views > 1:  # Consecutive rows show one image.
+            return rows | {
+                f"view {v + 1}": list(found[v::views][:columns]) for v in range(views)
+            }
+        rows[f"draw {i + 1}"] = list(found[:columns])
+    return rows
+
+
+def _floats(images: UInt8[np.ndarray, "b h w 3"]) -> Float[Array, "b h w 3"]:
+    return jnp.asarray(images, jnp.float32) / 255
+
+
+def _bytes(images: Float[Array, "b h w 3"]) -> UInt8[np.ndarray, "b h w 3"]:
+    return np.rint(np.clip(np.asarray(images), 0, 1) * 255).astype(np.uint8)

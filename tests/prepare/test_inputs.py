@@ -1,0 +1,43 @@
+"""Figures of what batch transforms do."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jbias import augment, prepare
+from jbias.prepare import inputs
+
+
+def figures(tmp_path, *options: str) -> int:
+    return prepare.main(["inputs", f"--out={tmp_path}", "--size=32", *options])
+
+
+def test_draws_a_row_of_images_and_rows_of_what_became_of_them(tmp_path, capsys):
+    assert figures(tmp_path, "--methods=flip+augmix") == 0
+    assert "2 figures of shapes" in capsys.readouterr().out
+    flip, augmix = (
+        np.asarray(Image.open(tmp_path / f"{name}.png").convert("RGB"))
+        for name in ("flip", "augmix")
+    )
+    assert flip.shape == augmix.shape, "an image and three rows, draws or views"
+    assert (flip[6:70, 90:] == augmix[6:70, 90:]).all(), "the same images above"
+    assert (flip[73:137, 90:] != augmix[73:137, 90:]).any()
+
+
+def test_shows_every_transform_that_can_be_seen():
+    assert set(inputs.UNSEEN) < set(augment.AUGMENTS)
+    assert set(inputs.SHOWN) < set(augment.AUGMENTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--methods=flop",), "got 'flop'; did you mean 'flip'"),
+        (("--methods=views",), "must be known ones, got 'views'"),
+        (("--data=shape",), "did you mean 'shapes'"),
+        (("--columns=99",), "--columns must be 1 to 32, got 99"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, capsys, options, message):
+    assert figures(tmp_path, *options) == 2
+    assert message in capsys.readouterr().err

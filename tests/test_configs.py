@@ -1,0 +1,168 @@
+"""Every config is understood: what it names exists, and one step of it can be traced."""
+
+import importlib
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jbias import build, checks, mesh, seeds, sets
+from jbias import config as jc
+from jbias.algos import base
+from jbias.data import pipeline
+
+ROOT = pathlib.Path(__file__).parents[1] / "configs"
+NAMES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in ROOT.rglob("*.py")
+    if path.stem not in ("common", "protocol", "__init__")
+)
+TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
+
+
+def config_of(name: str, arg: str) -> dict:
+    module = importlib.import_module(f"configs.{name}")
+    c = module.get_config(arg)
+    if name in TIES:  # Their images are made first, by another command.
+        c.train.also = tuple(
+            dict(data="shapes", split="valid", n=64) for _ in c.train.also
+        )
+    c.model.width, c.model.name = 4, "resnet18"
+    return jc.plain(c)
+
+
+def trace(config: dict) -> None:
+    """Builds all stages and traces a step of each seed, without compiling it."""
+    checks.whole(config)
+    parts = jc.stages(config)
+    trained = [
+        sets.train_set("config.train", part["train"], config["size"]) for part in parts
+    ]
+    images = {
+        key: pipeline.resident(source, workers=1)
+        for number, one in enumerate(trained)
+        for key, source in one.named(number).items()
+    }
+    before = None
+    for stage in build.stages(config, trained, images, mesh.make(1)):
+        index = stage.index(0, stage.first)
+        state = jax.eval_shape(stage.draw, seeds.key(0), before)
+        for static in {stage.static(stage.first + step) for step in range(8)}:
+            new, metrics = jax.eval_shape(
+                lambda state, static=static, stage=stage, index=index: stage.one(
+                    state, (seeds.key(0), index), stage.data, static
+                ),
+                state,
+            )
+            assert jax.tree.map(lambda x: (x.shape, x.dtype), new) == jax.tree.map(
+                lambda x: (x.shape, x.dtype), state
+            )
+            assert all(value.shape == () for value in metrics.values())
+        before = {"params": state.params["net"], "stats": state.stats["net"]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_of_the_embedded_recipe_can_be_traced(name):
+    trace(config_of(name, "smoke,seeds=1"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_of_the_recipe_for_imagenet_can_be_traced(name, tmp_path):
+    """Its algorithm, inputs and optimiser, on small images and batches of our own."""
+    config = config_of(name, f"data=imagenet,root={tmp_path},seeds=1")
+    config["size"] = 64
+    shapes = dict(data="shapes", split="train", n=128)
+    beside = {k: v for k, v in config["train"].items() if k in ("other", "shares")}
+    also = [dict(shapes, split="valid", n=64) for _ in config["train"].get("also", ())]
+    config["train"] = dict(shapes, batch=64, also=also, **beside)
+    for part in config["stages"]:
+        assert "train" not in part
+    trace(config)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_docstring_says_where_it_is_from_and_how_it_is_called(name):
+    text = importlib.import_module(f"configs.{name}").__doc__
+    assert f"configs/{name.replace('.', '/')}.py" in text
+    if "biasbed" not in name:
+        assert "arXiv:" in text or "Empirical" in text
+        assert "ost: " in text
+
+
+IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first drop.
+    "erm": (90, 256, 0.1, 1 / 3),
+    "augmix": (90, 256, 0.1, 1 / 3),
+    "cutmix": (300, 256, 0.1, 1 / 4),
+    "debiased": (100, 512, 0.2, 0.3),
+    "deepaugment": (30, 1024, 0.1, None),
+    "fmix": (90, 256, 0.4, 1 / 3),
+    "padain": (300, 256, 0.1, 1 / 4),
+    "pgd": (90, 512, 0.1, 1 / 3),
+    "pixmix": (90, 256, 0.01, None),
+    "stylized_erm": (60, 256, 0.1, 1 / 3),
+    "biasbed.erm": (100, 128, 1e-4, 0.3),
+    "biasbed.sagnet": (100, 128, 1e-4, 0.3),
+    "biasbed.debiased": (100, 128, 0.2, 0.3),
+    "biasbed.infodrop": (100, 128, 0.2, 0.3),
+    "biasbed.padain": (100, 128, 0.2, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", IMAGENET)
+def test_the_recipes_are_the_published_ones(name):
+    epochs, batch, rate, drop = IMAGENET[name]
+    c = config_of(name, "data=imagenet,root=x")
+    assert (c["epochs"], c["train"]["batch"]) == (epochs, batch)
+    optim = {**c["optim"], "decay": 0.0, "momentum": 0.0, "nesterov": False}
+    tx = build.optimiser(optim, base.Update("class"), 10 * epochs, 10)
+    rates = rates_of(tx, 10 * epochs)
+    assert max(rates) == pytest.approx(rate, rel=1e-5)
+    if drop:
+        first = next(i for i in range(1, len(rates)) if rates[i] < rates[i - 1])
+        assert first == round(10 * epochs * drop)
+        assert rates[first] == pytest.approx(rate / 10, rel=1e-5)
+    else:
+        assert rates[-1] < 0.01 * rate
+
+
+def rates_of(tx, steps: int) -> list[float]:
+    """The rate of each step: how far a gradient of 1 moves a weight."""
+    w, state, rates = jnp.float32(0), tx.init(jnp.float32(0)), []
+    update = jax.jit(tx.update)
+    for _ in range(steps):
+        move, state = update(jnp.float32(1), state, w)
+        rates.append(-float(move))
+    return rates
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("biasbed.")])
+def test_the_benchmarks_protocol_has_its_variants(name):
+    c = config_of(name, "data=imagenet,root=x")
+    assert c["variant"].startswith("biasbed")
+    assert c["aggregate"] == "mean_logit"
+    assert c["algo"].get("variant", "biasbed") == "biasbed"
+    assert not c["optim"]["nesterov"] and not c["stages"]
+    assert not c["algo"].get("multi_grid") and not c["algo"].get("dropout")
+    assert c["inputs"][0]["aspect"] == [0.8, 1.0]
+    short = config_of(name, "data=imagenet,root=x,epochs=2,size=64")
+    assert (short["epochs"], short["size"]) == (2, 64)
+
+
+def test_inputs_are_added_after_the_recipes():
+    config = config_of("mixup", "inputs=flip+smooth_labels,smoke")
+    assert [one["name"] for one in config["inputs"]] == [
+        "mixup",
+        "flip",
+        "smooth_labels",
+    ]
+
+
+@pytest.mark.parametrize("name", ["sagnet", "infodrop", "debiased"])
+def test_the_released_variant_is_labelled(name):
+    config = config_of(name, "variant=biasbed,smoke")
+    assert config["variant"] == config["algo"]["variant"] == "biasbed"
+    assert config["aggregate"] == "mean_logit"
+    ours = config_of(name, "smoke")
+    assert (ours["variant"], ours["algo"]["variant"]) == ("", "")
+    assert ours["aggregate"] == "mean_prob"
