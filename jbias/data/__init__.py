@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from jbias.data import (
     folder,
+    fractals,
     geirhos,
     pacs,
     shapes,
@@ -17,6 +18,13 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
     {
         "shapes": spec.Spec(
             shapes.make, shapes.SPLITS, shapes.CITE, shapes.LICENCE, shapes.ABOUT
+        ),
+        "fractals": spec.Spec(
+            fractals.make,
+            fractals.SPLITS,
+            fractals.CITE,
+            fractals.LICENCE,
+            fractals.ABOUT,
         ),
         "folder": spec.Spec(folder.make, (), folder.CITE, folder.LICENCE, folder.ABOUT),
         "pacs": spec.Spec(

@@ -34,6 +34,7 @@ accuracy in per cent, shape bias as a share:
 import functools
 import hashlib
 import zlib
+from collections.abc import Callable
 from types import MappingProxyType
 
 import numpy as np
@@ -62,10 +63,13 @@ _FLAT = MappingProxyType(  # Without texture.
     }
 )
 _UNCORRELATED = (*_FLAT, "cue_conflict", "stylized")
+_RENDERED = ("train", "valid", "test", "cue_conflict", "recoloured")
 SPLITS = ("train", "valid", "test", *_UNCORRELATED, "recoloured", "corrupted")
 
 
-def _check(split: str, size: int, n: int, correlation: float, seed: int) -> None:
+def _check(
+    split: str, size: int, n: int, correlation: float, seed: int, renders: bool
+) -> None:
     """Raises ValueError, one line, for arguments outside their range."""
     if split not in SPLITS:
         hint = spec.did_you_mean(split, SPLITS)
@@ -88,6 +92,11 @@ def _check(split: str, size: int, n: int, correlation: float, seed: int) -> None
         )
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"shapes: seed must be a whole number >= 0, got {seed}")
+    if renders and split not in _RENDERED:
+        raise ValueError(
+            f"shapes: renders must be of one of {', '.join(_RENDERED)}, whose images show"
+            f" textures of the classes, got {split!r}"
+        )
 
 
 def _generator(split: str, purpose: str, block: int, seed: int) -> np.random.Generator:
@@ -104,8 +113,7 @@ def _block(
     draw = functools.partial(_generator, split, block=block, seed=seed)
     k, rows = len(CLASSES), np.arange(count)
     turn, shape = np.divmod(block * BLOCK + rows, k)
-    new = {"hues": shape_scenes.NEW_HUES, "least": 0.5} if split == "recoloured" else {}
-    scenes = shape_scenes.draw(draw("scene"), BLOCK, **new)[rows]
+    scenes = _scenes(split, draw("scene"))[rows]
     if split in _FLAT:
         image = _FLAT[split](scenes, shape, size)
         return {"image": shape_scenes.quantise(image), "label": shape}
@@ -127,6 +135,26 @@ def _block(
     return {"image": image, "label": shape, "attribute": texture, **columns}
 
 
+def _scenes(split: str, rng: np.random.Generator) -> shape_scenes.Scenes:
+    new = {"hues": shape_scenes.NEW_HUES, "least": 0.5} if split == "recoloured" else {}
+    return shape_scenes.draw(rng, BLOCK, **new)
+
+
+def _renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
+    """Draws every scene with each texture of the classes, as `_block` draws it."""
+    k = len(CLASSES)
+    renders = np.empty((n, k, size, size, 3), np.uint8)
+    for start in range(0, n, BLOCK):
+        draw = functools.partial(_generator, split, block=start // BLOCK, seed=seed)
+        rows = np.arange(min(BLOCK, n - start))
+        scenes, shape = _scenes(split, draw("scene"))[rows], (start + rows) % k
+        for texture in range(k):
+            which, sensor = np.full(len(rows), texture), draw("sensor")
+            image = shape_scenes.textured(scenes, shape, which, size, sensor)
+            renders[start + rows, texture] = shape_scenes.quantise(image)
+    return {"renders": renders}
+
+
 def _draw(split: str, n: int, **options) -> dict[str, np.ndarray]:
     starts = range(0, n, BLOCK)
     parts = [_block(split, s // BLOCK, min(BLOCK, n - s), **options) for s in starts]
@@ -141,28 +169,35 @@ def make(
     n: int | None = None,
     correlation: float = 0.99,
     seed: int = 0,
+    renders: bool = False,
 ) -> sources.ArraySource:
     """Draws, or reads from the cache, one split of n images.
 
     n is a multiple of 16, or of 240 for cue_conflict (4096 for training, 512 for
     validation, else 480, if None); image i does not depend on n.
+    renders: also gives, as arrays["renders"] (n, 16, size, size, 3), every scene drawn
+    with each of the 16 textures; the one of its own "attribute" is the image.
     Raises ValueError, one line, for arguments outside their range.
     """
     n = _COUNTS.get(split, 480) if n is None else n
-    _check(split, size, n, correlation, seed)
+    _check(split, size, n, correlation, seed, renders)
     if split in _UNCORRELATED:
         correlation = 0.0  # Has no say in these sets: one cache entry for all values.
     options = dict(size=int(size), correlation=float(correlation), seed=int(seed))
     words = f"shapes {VERSION} {split} {int(n)} {sorted(options.items())}"
-    digest = hashlib.sha256(words.encode()).hexdigest()
-    arrays = shape_cache.load(f"shapes-{split}-{digest[:16]}", words)
-    if arrays is None:
-        arrays = _draw(split, int(n), **options)
-        shape_cache.save(f"shapes-{split}-{digest[:16]}", words, arrays)
-    conflict = split == "cue_conflict"
+    draw = functools.partial(_draw, split, int(n), **options)
+    arrays = _cached(f"shapes-{split}", words, draw)
     content = hashlib.sha256(words.encode())
     for column in sorted(arrays):
         content.update(np.ascontiguousarray(arrays[column]))
+    more = {}
+    if renders:
+        options.pop("correlation")  # Has no say, either.
+        words = f"shapes {VERSION} {split} {int(n)} renders {sorted(options.items())}"
+        draw = functools.partial(_renders, split, int(n), **options)
+        more = _cached(f"shapes-{split}-renders", words, draw)
+        content.update(words.encode())
+    conflict = split == "cue_conflict"
     return sources.ArraySource(
         images=arrays.pop("image"),
         name=f"shapes/{split}",
@@ -173,4 +208,14 @@ def make(
         preprocessing=f"drawn at {size} pixels",
         fingerprint=content.hexdigest(),
         cite=CITE,
+        arrays=more,
     )
+
+
+def _cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
+    name = f"{name}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+    arrays = shape_cache.load(name, words)
+    if arrays is None:
+        arrays = draw()
+        shape_cache.save(name, words, arrays)
+    return arrays

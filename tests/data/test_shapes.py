@@ -266,3 +266,34 @@ def test_refuses_in_one_line(split, options, message):
     with pytest.raises(ValueError, match=f"^shapes.*{message}") as caught:
         shapes.make(split, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("split", ["train", "cue_conflict", "recoloured"])
+def test_renders_are_the_scene_in_every_texture(split):
+    """The one of an image's own texture is the image, noise and all; others are not."""
+    source = shapes.make(split, n=480, correlation=0.5, renders=True)
+    renders = source.arrays["renders"]
+    assert renders.shape == (480, 16, 32, 32, 3) and renders.dtype == np.uint8
+    own = source.columns["attribute"]
+    assert np.array_equal(renders[np.arange(480), own], source.images)
+    for step in range(1, 16):
+        other = renders[np.arange(480), (own + step) % 16]
+        assert (other != source.images).any((1, 2, 3)).all()
+    plain = shapes.make(split, n=480, correlation=0.5)
+    assert same(source, plain) and not plain.arrays
+    assert source.fingerprint != plain.fingerprint
+
+
+def test_renders_do_not_know_the_correlation():
+    """Drawn once for all of them; and a smaller set is the beginning of a larger."""
+    some, all_ = (
+        shapes.make("train", n=n, correlation=c, renders=True).arrays["renders"]
+        for n, c in ((304, 0.99), (480, 0.1))
+    )
+    assert np.array_equal(some, all_[:304])
+
+
+@pytest.mark.parametrize("split", ["silhouette", "stylized", "corrupted"])
+def test_renders_are_refused_where_there_are_none(split):
+    with pytest.raises(ValueError, match="renders must be of one of train, valid"):
+        shapes.make(split, renders=True)

@@ -1,0 +1,201 @@
+"""Shape-texture debiased training: images in another's style, labelled by both.
+
+Source: Li et al., "Shape-Texture Debiased Neural Network Training", ICLR 2021,
+https://arxiv.org/abs/2010.05981.
+Reference code: https://github.com/LiYingwei/ShapeTextureDebiasedTraining at afdb8b7; of
+variant="biasbed" https://github.com/D1noFuzi/BiasBed at 499b912.
+Deviations: styles are drawn inside groups of `mix_group` images; features are computed
+once for content and style; the grid of sizes goes by the number of the step, the
+reference's by that of the batch in its epoch; auxiliary normalisation is right whatever
+the number of devices, which the reference's is in its multi-grid recipes only. BiasBed's
+16-bit arithmetic, and its skipping of batches that it overflows in, are left out.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from jbias import augment
+from jbias.algos import base, erm
+from jbias.augment import examples, options
+
+VARIANTS = ("", "biasbed")
+PICTURES = ("image", "renders")  # What a batch may hold of its images.
+
+
+def make(
+    net: nn.Module,
+    *,
+    transfer: Callable | None = None,
+    gamma: float = 0.8,
+    alpha: float = 0.5,
+    stylised: bool = True,
+    aux_bn: bool = True,
+    mix: Mapping[str, Any] | None = None,
+    multi_grid: bool = False,
+    milestones: Sequence[float] = (0.3, 0.6, 0.9),
+    min_size: int = 0,
+    variant: str = "",
+    mix_group: int = 32,
+) -> base.Algo:
+    """L = 1/2 [CE(z, y) + gamma CE(z', y) + (1 - gamma) CE(z', y')], z' of the stylised.
+
+    Each image is also shown in the style of another of its group, whose label is y'.
+
+    transfer: (batch, permute, alpha) -> image, as models.TRANSFERS make; no gradient
+      passes it, and its output is not cut to [0, 1].
+    gamma: the share of the shape's label; 1 is the shape-biased variant, 0 the
+      texture-biased. alpha: how far features move to the style.
+    stylised: without, this is ERM.
+    aux_bn: the stylised images have batch norms of their own (scale, bias, statistics),
+      which evaluation does not use. Without, they follow the clean ones through the
+      net's.
+    mix: a transform of AUGMENTS for the clean half alone, such as
+      dict(name="mixup", alpha=0.4); it gets this mix_group.
+    multi_grid: images are made smaller before they are stylised, their side divided by
+      sqrt(2) at even steps and by sqrt(2) in the first half of every phase of the
+      learning rate, but not below `min_size` pixels. Phases end at `milestones`, shares
+      of the training.
+    variant: "biasbed" gives clean images, too, the label of a stranger: all 2n have
+      (1 + gamma) / 2 of y and (1 - gamma) / 2 of y'. The transfer gets images with the
+      net's mean and deviation taken off, and the net the transfer's output without.
+    """
+    _check(transfer, gamma, alpha, stylised, variant, mix)
+    if not stylised:
+        return erm.make(net)
+    pair = functools.partial(
+        _biasbed if variant else _pair, net, transfer, gamma, alpha, mix_group
+    )
+    mixed = _mixing(mix, mix_group)
+
+    def losses(params, stats, batch, key, static=None):
+        k_clean, k_styled, k_pair, k_mix = jax.random.split(key, 4)
+        clean, styled = pair(batch, _shrunk(batch, static or 0, min_size), k_pair)
+        clean = mixed(clean, k_mix)
+        logits, seen = base.forward(
+            net, params["net"], stats["net"], clean["image"], k_clean
+        )
+        weights, noted = params["net"], seen
+        if aux_bn:
+            weights, noted = _over(params["net"], params["aux"]), stats["aux"]
+        styled_logits, noted = base.forward(
+            net, weights, noted, styled["image"], k_styled
+        )
+        new = {"net": seen, "aux": noted} if aux_bn else {"net": noted}
+        own = base.objective(logits, clean)
+        theirs = base.objective(styled_logits, styled)
+        metrics = {"loss_clean": own, "loss_stylised": theirs}
+        return {"class": (own + theirs) / 2}, base.Aux({**stats, **new}, metrics)
+
+    grid = functools.partial(_grid, milestones)
+    return base.Algo(
+        net,
+        losses,
+        parts={"aux": _init} if aux_bn else {},
+        static=grid if multi_grid else base.no_static,
+        mix_group=mix_group,
+    )
+
+
+def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
+    options.within("debiased", "gamma", gamma, 0, 1)
+    options.within("debiased", "alpha", alpha, 0, 1)
+    options.one_of("debiased", "variant", variant, VARIANTS)
+    if stylised and transfer is None:
+        raise ValueError(
+            'debiased: transfer must be set, got None; such as transfer=dict(name="small")'
+        )
+    if mix and variant:
+        raise ValueError(
+            f"debiased: mix must be None with variant={variant!r}, got {mix}; drop one"
+        )
+
+
+def _pair(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
+    """The clean batch, and the stylised one with both labels."""
+    del net
+    swap = functools.partial(
+        examples.permute, key=key, group=mix_group, views=batch.get("views", 1)
+    )
+    image = transfer(small, functools.partial(jax.tree.map, swap), alpha)
+    own = batch["target"]
+    target = gamma * own + (1 - gamma) * swap(own)
+    image = jax.lax.stop_gradient(image)
+    return batch, {**batch, "image": image, "target": target}
+
+
+def _biasbed(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
+    """The same in BiasBed: the mean of all losses meets the mean of all weights."""
+    mean, std = (
+        np.asarray(v, np.float32)[None, None, None] for v in (net.mean, net.std)
+    )
+    small = {**small, "image": (small["image"] - mean) / std}
+    share = (1 + gamma) / 2
+    clean, styled = _pair(net, transfer, share, alpha, mix_group, batch, small, key)
+    # The net's first layer takes mean and deviation off again.
+    image = styled["image"] * std + mean
+    return {**clean, "target": styled["target"]}, {**styled, "image": image}
+
+
+def _mixing(mix: Mapping[str, Any] | None, mix_group: int) -> Callable:
+    """The transform of the clean half, (batch, key) -> batch."""
+    if not mix:
+        return lambda batch, key: batch
+    rest = {key: value for key, value in mix.items() if key != "name"}
+    options.one_of("debiased", "mix", mix["name"], augment.AUGMENTS)
+    return augment.AUGMENTS[mix["name"]](**{"mix_group": mix_group, **rest})
+
+
+def _grid(milestones: Sequence[float], step: int, steps: int) -> int:
+    """How often a step divides the side of its images by sqrt(2): 0, 1 or 2."""
+    ends = [0, *(math.floor(steps * share) for share in milestones), steps]
+    phases = itertools.pairwise(ends)
+    first = any(start <= step < (start + end) / 2 for start, end in phases)
+    return int(step % 2 == 0) + int(first)
+
+
+def _shrunk(batch: base.Batch, halvings: int, least: int) -> dict[str, Any]:
+    """Makes the images of a batch smaller: pixel i is pixel floor(i old / new)."""
+    batch = dict(batch)
+    for name in PICTURES if halvings else ():
+        if name in batch:
+            for axis in (-3, -2):
+                old = batch[name].shape[axis]
+                new = min(old, max(int(old / 2 ** (halvings / 2) + 0.5), least))
+                read = np.arange(new) * old // new
+                batch[name] = jnp.take(batch[name], read, axis=axis)
+    return batch
+
+
+def _init(key, image, net_variables) -> dict[str, Any]:
+    """Copies the net's batch norms: the modules that keep statistics."""
+    del key, image
+    stats = net_variables["stats"]
+    norms = {"params": _beside(net_variables["params"], stats), "stats": stats}
+    return jax.tree.map(jnp.copy, norms)  # Donated buffers must not meet twice.
+
+
+def _beside(params: Mapping, stats: Mapping) -> dict[str, Any]:
+    """The parameters of the modules that have statistics."""
+    return {
+        name: _beside(params[name], inner)
+        if all(isinstance(value, Mapping) for value in inner.values())
+        else params[name]
+        for name, inner in stats.items()
+    }
+
+
+def _over(tree: Mapping, top: Mapping) -> dict[str, Any]:
+    """Lays one tree over another; what it lacks stays."""
+    return {
+        name: _over(value, top[name]) if isinstance(value, Mapping) else top[name]
+        for name, value in tree.items()
+        if name in top
+    } | {name: value for name, value in tree.items() if name not in top}

@@ -1,0 +1,218 @@
+"""AugMix: chains of operations, mixed, beside the image itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from PIL import Image, ImageOps
+
+from jbias import augment
+from jbias.algos import base
+from jbias.augment import augmix, examples, ops
+
+KEY = jax.random.key(5)
+B, SIZE = 6, 16
+RNG = np.random.default_rng(0)
+BYTES = RNG.integers(0, 256, (B, SIZE, SIZE, 3), np.uint8)
+BATCH = {
+    "image": jnp.asarray(BYTES, jnp.float32) / 255,
+    "target": jax.nn.one_hot(jnp.arange(B), B),
+    "index": jnp.arange(B),
+    "other": {"image": jnp.asarray(BYTES[::-1], jnp.float32) / 255},
+    "once": jax.random.key(1),
+}
+
+
+def made(batch=BATCH, key=KEY, **options):
+    static = {}
+
+    @jax.jit
+    def run(batch, key):
+        found = augment.AUGMENTS["augmix"](**options)(batch, key)
+        static.update({k: found.pop(k) for k in ("views", "consistency") if k in found})
+        return found
+
+    return {**run(batch, key), **static}
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return made()
+
+
+def test_the_first_view_is_the_image_and_counts_alone(shown):
+    np.testing.assert_array_equal(shown["image"][::3], BATCH["image"])
+    np.testing.assert_array_equal(shown["weight"], np.tile([1.0, 0, 0], B))
+    assert shown["views"] == 3 and shown["consistency"] == 12.0
+    for name in ("target", "index"):
+        np.testing.assert_array_equal(shown[name], np.repeat(BATCH[name], 3, 0))
+    other = np.repeat(BATCH["other"]["image"], 3, 0)
+    np.testing.assert_array_equal(shown["other"]["image"], other)
+    assert shown["once"] == BATCH["once"]
+
+
+def test_views_are_images_and_differ(shown):
+    image = np.asarray(shown["image"]).reshape(B, 3, -1)
+    assert 0 <= image.min() and image.max() <= 1 + 1e-6
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert (image[:, i] != image[:, j]).any(1).sum() >= B - 1
+    assert len(np.unique(image[:, 1:].reshape(2 * B, -1), axis=0)) == 2 * B
+
+
+def test_an_image_is_changed_by_its_place_alone(shown):
+    half = made({**jax.tree.map(lambda x: x[:3], {k: BATCH[k] for k in ("image",)})})
+    np.testing.assert_allclose(half["image"], shown["image"][:9], atol=1e-6)
+
+
+def test_a_share_of_nothing_gives_the_image(monkeypatch):
+    """m = 0: to the bit."""
+    draw = augmix.draw
+
+    def without(*args):
+        *chains, m = draw(*args)
+        return *chains, jnp.zeros_like(m)
+
+    monkeypatch.setattr(augmix, "draw", without)
+    image = made()["image"].reshape(B, 3, SIZE, SIZE, 3)
+    for view in range(3):
+        np.testing.assert_array_equal(image[:, view], BATCH["image"])
+
+
+def test_a_chain_is_its_operations_in_turn():
+    """The first two of three, and a chain without share, by Pillow."""
+    names = augmix.OPERATIONS
+    chain = [names.index(name) for name in ("posterize", "rotate", "equalize")]
+    kind = jnp.asarray([chain, chain[::-1]])
+    amount = jnp.asarray([[2.0, -7, 0], [0, 5, 1]])
+    found = augmix.mixture(
+        BATCH["image"][0],
+        names,
+        kind,
+        amount,
+        jnp.asarray([2, 3]),
+        jnp.asarray([0.75, 0.25]),
+    )
+    picture = Image.fromarray(BYTES[0])
+    bilinear = Image.Resampling.BILINEAR
+    one = ImageOps.posterize(picture, 2).rotate(-7, bilinear)
+    two = ImageOps.posterize(ImageOps.equalize(picture).rotate(5, bilinear), 1)
+    expected = 0.75 * np.asarray(one, float) + 0.25 * np.asarray(two, float)
+    np.testing.assert_allclose(255 * np.asarray(found), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("severity", [0.1, 1, 3])
+def test_amounts_are_those_of_their_levels(severity):
+    """Each operation as likely; amounts inside the ranges of the paper's code."""
+    names, (h, w) = augmix.ALL_OPERATIONS, (224, 96)
+    u = jax.random.uniform(KEY, (3, 26000))
+    kind, amount = (
+        np.asarray(x) for x in augmix.operations(u, names, severity, (h, w))
+    )
+    assert scipy.stats.chisquare(np.bincount(kind, minlength=13)).pvalue > 0.001
+    top = severity / 10
+    ends = {
+        "posterize": (4 - int(4 * top), 4),
+        "rotate": (-int(30 * top), int(30 * top)),
+        "solarize": (256 - int(256 * top), 254),
+        "shear_x": (-0.3 * top, 0.3 * top),
+        "shear_y": (-0.3 * top, 0.3 * top),
+        "translate_x": (-int(w / 3 * top), int(w / 3 * top)),
+        "translate_y": (-int(h / 3 * top), int(h / 3 * top)),
+        **dict.fromkeys(ops.BLENDS, (0.118, 0.1 + 1.8 * top)),
+    }
+    for i, name in enumerate(names):
+        seen = amount[kind == i]
+        low, high = ends.get(name, (0, 0))
+        slack = 0.05 * (high - low) if name in (*ops.BLENDS, "shear_x") else 1e-5
+        assert low - 1e-5 <= seen.min() <= low + max(slack, 1)
+        assert high - max(slack, 1) <= seen.max() <= high + 1e-5
+        if low == -high != 0:  # Either side with even chances: 5 deviations.
+            sides = np.sign(seen[seen != 0])
+            assert abs(sides.mean()) < 5 / np.sqrt(max(len(sides), 1))
+        if name in ("posterize", "rotate", "solarize", "translate_x", "translate_y"):
+            np.testing.assert_array_equal(seen, np.round(seen))
+
+
+def drawn(depth=-1, alpha=1.0, width=3, count=2000):
+    """Chains of many examples, without the axis of copies."""
+    keys = examples.keys(KEY, count)
+    args = 1, augmix.OPERATIONS, 1.0, width, depth, alpha, (8, 8)
+    draw = jax.jit(jax.vmap(lambda key: augmix.draw(key, *args)))
+    return [np.asarray(x)[:, 0] for x in draw(keys)]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_shares_are_of_dirichlets_and_betas_distribution(alpha):
+    _, _, depth, share, m = drawn(alpha=alpha)
+    np.testing.assert_allclose(share.sum(-1), 1, rtol=1e-5)
+    # A coordinate of Dirichlet(a, a, a) is Beta(a, 2 a).
+    for i in range(3):
+        law = scipy.stats.beta(alpha, 2 * alpha)
+        assert scipy.stats.kstest(share[:, i], law.cdf).pvalue > 0.001
+    assert scipy.stats.kstest(m, scipy.stats.beta(alpha, alpha).cdf).pvalue > 0.001
+    for chain in depth.T:
+        counts = np.bincount(chain, minlength=4)[1:]
+        assert len(counts) == 3 and scipy.stats.chisquare(counts).pvalue > 0.001
+
+
+def test_depth_and_width_may_be_fixed():
+    kind, amount, depth, share, _ = drawn(depth=2, width=5, count=10)
+    assert kind.shape == amount.shape == (10, 5, 2)
+    assert (depth == 2).all() and share.shape == (10, 5)
+
+
+def test_without_operations_nothing_is_changed():
+    found = made(depth=0, views=1, js=0)
+    assert found.keys() == BATCH.keys()
+    np.testing.assert_array_equal(found["image"], BATCH["image"])
+    same = made(depth=0)["image"].reshape(B, 3, SIZE, SIZE, 3)
+    for view in range(3):
+        np.testing.assert_array_equal(same[:, view], BATCH["image"])
+
+
+def test_a_plain_augmentation_takes_the_images_place():
+    plain = augmix.make(views=1, js=0, all_ops=True)
+    found = jax.eval_shape(plain, BATCH, KEY)
+    assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, BATCH)
+
+
+def test_without_consistency_views_weigh_nothing():
+    """Then the loss is that of the images, whatever the logits of their copies."""
+    batch = {**BATCH, "weight": jnp.arange(1.0, B + 1)}
+    found = made(batch, js=0, depth=0)
+    assert "consistency" not in found
+    logits = jax.random.normal(KEY, (3 * B, B))
+    expected = base.objective(logits[::3], batch)
+    assert base.objective(logits, found) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_the_divergence_knows_no_label():
+    found = made(depth=0)
+    logits = jax.random.normal(KEY, (3 * B, B))
+    plain = {k: v for k, v in found.items() if k != "consistency"}
+
+    def rest(target):
+        whole = base.objective(logits, {**found, "target": target})
+        return whole - base.objective(logits, {**plain, "target": target})
+
+    assert float(rest(found["target"])) > 0
+    slope = jax.grad(rest)(found["target"])
+    np.testing.assert_allclose(slope, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "message"),
+    [
+        ({"severity": 11}, {}, "severity must be in"),
+        ({"severity": 0}, {}, "severity must be in"),
+        ({"width": 0}, {}, "width must be in"),
+        ({"views": 1}, {}, "js must be 0, got 12.0; set js=0 or views=3"),
+        ({}, {"views": 2}, "must not show views, got 2"),
+    ],
+)
+def test_refuses_in_one_line(options, batch, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        augmix.make(**options)({**BATCH, **batch}, KEY)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("augmix: ")

@@ -1,0 +1,161 @@
+"""Stylised inputs: whose style, how many, and what stays."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias import augment
+from jbias.augment import stylize
+from jbias.models import adain
+
+KEY = jax.random.key(4)
+RNG = np.random.default_rng(0)
+# Each image names itself by its mean, over a ripple that every one shares.
+RIPPLE = jnp.tile(jnp.array([-0.1, 0.1]), 8).reshape(1, 4, 4, 1)
+LEVEL = jnp.linspace(0.2, 0.8, 16)
+BATCH = {
+    "image": LEVEL.reshape(-1, 1, 1, 1) + jnp.tile(RIPPLE, (1, 1, 1, 3)),
+    "target": jnp.eye(16),
+    "index": jnp.arange(16),
+    "once": jax.random.key(0),
+}
+
+
+def pixels(*args, **kw):
+    """AdaIN of the pixels themselves."""
+    return adain.transfer(lambda x: x, lambda f: f)(*args, **kw)
+
+
+def make(**options):
+    return augment.AUGMENTS["stylize"](transfer=pixels, **options)
+
+
+def styles(image):
+    """Which of the 16 images each takes its level from."""
+    means = np.asarray(image).mean((1, 2, 3))
+    return np.abs(means[:, None] - np.asarray(LEVEL)).argmin(1)
+
+
+def test_labels_and_columns_stay():
+    found = make(mix_group=8)(BATCH, KEY)
+    assert set(found) == set(BATCH)
+    for name in ("target", "index"):
+        np.testing.assert_array_equal(found[name], BATCH[name])
+
+
+def test_styles_are_exchanged_inside_groups():
+    found = styles(make(mix_group=4)(BATCH, KEY)["image"])
+    assert sorted(found) == list(range(16))
+    np.testing.assert_array_equal(found // 4, np.arange(16) // 4)
+    assert (found != np.arange(16)).any()
+
+
+def test_style_tells_nothing_of_the_content():
+    """Over many batches each image takes each style of its group as often."""
+    apply = jax.jit(jax.vmap(make(mix_group=4), (None, 0)))
+    rows = {name: x for name, x in BATCH.items() if name != "once"}
+    images = np.asarray(apply(rows, jax.random.split(KEY, 500))["image"])
+    table = np.zeros((16, 4))
+    for image in images:
+        np.add.at(table, (np.arange(16), styles(image) % 4), 1)
+    # Rows and columns have fixed sums in each group: 3 * 3 free cells of 4 groups.
+    chi2 = ((table - 125) ** 2 / 125).sum() * 3 / 4
+    assert 1e-3 < scipy.stats.chi2.sf(chi2, 36) < 1 - 1e-3
+
+
+@pytest.mark.parametrize("p", [0.25, 0.5, 1.0])
+def test_replaces_a_fixed_share_of_each_group(p):
+    """By a style that surely changes an image: which are changed is drawn anew."""
+
+    def marks(batch, permute, alpha, style=None):
+        return 0 * permute(batch["image"])
+
+    apply = jax.jit(stylize.make(transfer=marks, p=p, mix_group=8))
+    seen = collections.Counter()
+    for key in jax.random.split(KEY, 60):
+        found = apply(BATCH, key)["image"]
+        changed = np.asarray((found == 0).all((1, 2, 3)))
+        kept = np.asarray((found == BATCH["image"]).all((1, 2, 3)))
+        assert (changed ^ kept).all()
+        np.testing.assert_array_equal(changed.reshape(2, 8).sum(1), 8 * p)
+        seen.update(np.flatnonzero(changed))
+    share = np.array([seen[i] / 60 for i in range(16)])
+    # Five deviations of a binomial share.
+    assert (abs(share - p) <= 5 * (p * (1 - p) / 60) ** 0.5).all()
+
+
+def test_the_stylised_share_exchanges_its_styles():
+    found = styles(make(p=0.5, mix_group=8)(BATCH, KEY)["image"])
+    assert sorted(found) == list(range(16))
+    moved = np.flatnonzero(found != np.arange(16))
+    assert 2 <= len(moved) <= 8
+
+
+def test_only_the_share_is_paid_for():
+    seen = []
+
+    def notes(batch, permute, alpha, style=None):
+        seen.append(batch["image"].shape[0])
+        return batch["image"]
+
+    jax.eval_shape(stylize.make(transfer=notes, p=0.25, mix_group=8), BATCH, KEY)
+    assert seen == [4]
+
+
+def test_styles_of_a_second_source():
+    other = {"image": BATCH["image"][::-1]}
+    found = make(styles="other", mix_group=8)({**BATCH, "other": other}, KEY)
+    np.testing.assert_array_equal(styles(found["image"]), np.arange(16)[::-1])
+    some = make(styles="other", p=0.125, mix_group=8)({**BATCH, "other": other}, KEY)
+    taken = styles(some["image"])
+    moved = taken != np.arange(16)
+    assert moved.sum() == 2
+    np.testing.assert_array_equal(taken[moved], np.arange(16)[::-1][moved])
+    with pytest.raises(ValueError, match="must have a second source, got none"):
+        make(styles="other", mix_group=8)(BATCH, KEY)
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0])
+def test_views_of_one_image_stay_together(p):
+    """Both rows of an example take the style of the same partner."""
+    twice = jax.tree.map(
+        lambda x: jnp.repeat(x, 2, axis=0) if jnp.ndim(x) else x, BATCH
+    )
+    found = make(p=p, mix_group=8)({**twice, "views": 2}, KEY)["image"]
+    once = make(p=p, mix_group=8)(BATCH, KEY)["image"]
+    np.testing.assert_allclose(found[::2], once, atol=1e-6)
+    np.testing.assert_allclose(found[1::2], once, atol=1e-6)
+
+
+def test_alpha_is_passed_on():
+    whole = make(mix_group=8)(BATCH, KEY)["image"]
+    half = make(mix_group=8, alpha=0.5)(BATCH, KEY)["image"]
+    np.testing.assert_allclose(half, (whole + BATCH["image"]) / 2, atol=1e-5)
+
+
+def test_cuts_to_the_range_and_size_of_images():
+    def large(batch, permute, alpha, style=None):
+        return jnp.pad(4 * batch["image"] - 1, ((0, 0), (0, 4), (0, 4), (0, 0)))
+
+    found = stylize.make(transfer=large, mix_group=8)(BATCH, KEY)["image"]
+    np.testing.assert_array_equal(found, jnp.clip(4 * BATCH["image"] - 1, 0, 1))
+
+
+def test_nothing_at_zero():
+    assert make(p=0.0, mix_group=8)(BATCH, KEY) is BATCH
+
+
+@pytest.mark.parametrize("p", [0.3, 0.125, 1.5])
+def test_refuses_shares_that_groups_do_not_have(p):
+    with pytest.raises(ValueError, match="stylize: p must"):
+        make(p=p, mix_group=8)
+
+
+def test_refuses_batches_that_groups_do_not_divide():
+    for p in (0.5, 1.0):
+        with pytest.raises(ValueError, match="multiple of mix_group=6, got 16"):
+            make(p=p, mix_group=6)(BATCH, KEY)
