@@ -1,8 +1,8 @@
 r"""Shape-texture debiased training (Li et al., ICLR 2021, arXiv:2010.05981).
 
 Cost: 2.7 to 5 of ERM with the published style network. On the embedded set images are
-drawn again with the texture of another; elsewhere the small style network that comes
-with jbias is used, or the published one: --config.algo.transfer.name=vgg.
+drawn again with the texture of another; elsewhere the published style network
+is used, whose weights `python -m jbias.prepare weights --net=vgg_adain` converts.
 On ImageNet as its authors: batches of 512, rate 0.2 after 5 epochs of warm-up, 100
 epochs, a tenth after 30, 60 and 90, on a grid of three sizes.
 `variant=biasbed` is the algorithm as BiasBed released it.
@@ -27,7 +27,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         arg,
         dict(
             name="debiased",
-            transfer=dict(name="render" if drawn else "small"),
+            transfer=dict(name="render" if drawn else "vgg"),
             gamma=0.8,
             alpha=1.0 if drawn else 0.5,
             aux_bn=True,

@@ -24,6 +24,13 @@ def caches(tmp_path_factory):
         yield cache
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten():
+    """Programs of a file's tests are let go after it: in all they would fill gigabytes."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def test_data() -> pathlib.Path:
     """The folder of archives; skips where there is none."""

@@ -54,7 +54,7 @@ METHODS: Mapping[str, Method] = {
     "debiased": Method(
         _group(transfer=recoloured, alpha=1.0, gamma=0.5),
         (_group(stylised=False),),
-        config=_group(transfer={"name": "small"}, alpha=1.0, gamma=0.5),
+        config=_group(transfer={"name": "render"}, alpha=1.0, gamma=0.5),
     ),
     "dsu": Method(_group(p=1.0), (_group(p=0.0),), start=1.5),
     "efdmix": Method(_group(p=1.0, stages=(1, 2, 3)), (_group(p=0.0),)),

@@ -76,7 +76,10 @@ def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
     ("change", "message"),
     [
         ({"shares": (0.5, 0.5)}, "config.train.shares: shares must be 1 positive"),
-        ({"also": ({"data": "shapes"},)}, r"config.train.also\[0\]: 'split' is missing"),
+        (
+            {"also": ({"data": "shapes"},)},
+            r"config.train.also\[0\]: 'split' is missing",
+        ),
         ({"other": {**SHAPES, "split": "trian"}}, "config.train.other: .*'train'"),
         ({"other": {**SHAPES, "n": 16}}, "config.train.batch: for `other` must be 1"),
     ],

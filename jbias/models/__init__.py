@@ -5,12 +5,24 @@ from collections.abc import Callable, Mapping
 
 from flax import linen as nn
 
-from jbias.models import resnet
+from jbias.models import adain, render, resnet
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
     {
         "resnet18": resnet.resnet18,
         "resnet34": resnet.resnet34,
         "resnet50": resnet.resnet50,
+    }
+)
+
+# Style transfer: make(**options) -> transfer(batch, permute, alpha, style=None) -> image.
+# Each image of the batch becomes its content in the style that `permute` puts in its
+# row. permute takes a tree of arrays with a row an image, and exchanges rows: what makes
+# a style is computed once and exchanged after. `style` is a batch whose images have the
+# styles, where these are others. alpha in [0, 1] says how far to go. No gradient passes.
+TRANSFERS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
+    {
+        "render": render.make,
+        "vgg": adain.vgg,
     }
 )

@@ -21,7 +21,7 @@ from jbias.prepare import sheet
 UNSEEN = ("smooth_labels", "binary_targets", "views")
 # Beside the defaults: what a method needs, or what shows it.
 SHOWN: Mapping[str, Mapping] = {
-    "stylize": {"transfer": {"name": "small"}},
+    "stylize": {"transfer": {"name": "render"}},
     "random_erasing": {"p": 1.0},
     "grayscale": {"p": 1.0},
     "blur": {"p": 1.0},

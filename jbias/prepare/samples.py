@@ -1,68 +1,45 @@
-"""Makes data sets and shows what is in them.
+"""A figure with samples of each split of a data set.
 
-    python -m jbias.prepare samples --data=shapes --out=docs/shapes.png
-    python -m jbias.prepare samples --data=shapes --correlation=0 --size=64 --out=x.png
-    python -m jbias.prepare samples --data=pacs --root=/data/pacs --out=pacs.png
-    python -m jbias.prepare samples --help
-
-Exit codes: 0 done, 2 what is asked cannot be done, in one line on standard error.
+python -m jbias.prepare samples --data=shapes --out=docs/shapes.png
+python -m jbias.prepare samples --data=shapes --correlation=0 --size=64 --out=x.png
+python -m jbias.prepare samples --data=pacs --root=/data/pacs --out=pacs.png
 """
 
 import argparse
-import os
-import sys
-from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import UInt8
-from matplotlib import figure
 
 from jbias import data
+from jbias.prepare import sheet
 
 _CLASSES = 16  # At most so many columns.
-_DPI = 100
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand; returns the exit code."""
-    arguments = vars(_parser().parse_args(argv))
-    command = arguments.pop("command")
-    try:
-        print(command(**arguments))
-    except (ValueError, OSError) as error:
-        if os.environ.get("JBIAS_TRACEBACK"):
-            raise
-        print(f"jbias: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m jbias.prepare", description=__doc__.splitlines()[0]
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    add = commands.add_parser(
+def add(commands) -> None:
+    """Adds the subcommand."""
+    parser = commands.add_parser(
         "samples",
         help="a figure with samples of each split of a data set",
         description="Draws a figure: a row for each split, a column for each class.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         argument_default=argparse.SUPPRESS,  # Left out: the data set's own default.
     )
-    add.set_defaults(command=samples)
-    add.add_argument(
+    parser.set_defaults(command=samples)
+    parser.add_argument(
         "--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}"
     )
-    add.add_argument("--out", required=True, help="the figure: .png, .pdf or .svg")
-    add.add_argument("--splits", default="", help="a+b+c; all known ones if empty")
-    add.add_argument("--index", type=int, default=0, help="which image of each class")
-    add.add_argument("--size", type=int, default=32, help="pixels")
-    add.add_argument("--root", help="the folder of a data set of files")
-    add.add_argument(
+    parser.add_argument("--out", required=True, help="the figure: .png, .pdf or .svg")
+    parser.add_argument("--splits", default="", help="a+b+c; all known ones if empty")
+    parser.add_argument(
+        "--index", type=int, default=0, help="which image of each class"
+    )
+    parser.add_argument("--size", type=int, default=32, help="pixels")
+    parser.add_argument("--root", help="the folder of a data set of files")
+    parser.add_argument(
         "--correlation", type=float, help="of texture and class, shapes only"
     )
-    add.add_argument("--seed", type=int, help="of the drawing, shapes only")
-    return parser
+    parser.add_argument("--seed", type=int, help="of the drawing, shapes only")
 
 
 def samples(data: str, out: str, *, splits: str, index: int, **options) -> str:
@@ -73,25 +50,8 @@ def samples(data: str, out: str, *, splits: str, index: int, **options) -> str:
     """
     rows, cite = _rows(data, splits, index, options)
     classes = list(next(iter(rows.values())))
-    cell = next(iter(rows[next(iter(rows))].values())).shape[0]
-    cell *= max(1, 64 // cell)  # Whole pixels on whole pixels: nothing is resampled.
-    left, top, gap = 90, 24, 3
-    wide = left + len(classes) * (cell + gap)
-    high = top + len(rows) * (cell + gap) + 18
-    drawing = figure.Figure(figsize=(wide / _DPI, high / _DPI), dpi=_DPI)
-    for i, (split, images) in enumerate(rows.items()):
-        for j, name in enumerate(classes):
-            x, y = left + j * (cell + gap), high - top - cell - i * (cell + gap)
-            ax = drawing.add_axes((x / wide, y / high, cell / wide, cell / high))
-            ax.imshow(images[name], interpolation="nearest")
-            ax.set_axis_off()
-            if i == 0:
-                ax.set_title(name, fontsize=8, pad=4)
-        middle = (y + cell / 2) / high
-        drawing.text((left - 6) / wide, middle, split, ha="right", va="center", size=9)
-    drawing.text(1 - 4 / wide, 5 / high, cite, ha="right", size=6)
-    os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
-    drawing.savefig(out, dpi=_DPI)
+    images = {split: list(by_class.values()) for split, by_class in rows.items()}
+    sheet.write(out, images, titles=classes, foot=cite)
     return f"{out}: {len(rows)} splits, {len(classes)} classes of {data}"
 
 
@@ -128,7 +88,3 @@ def _rows(
             f" {', '.join(rows)}; name splits that agree"
         )
     return rows, source.cite
-
-
-if __name__ == "__main__":
-    sys.exit(main())

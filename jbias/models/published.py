@@ -1,0 +1,142 @@
+"""Weights that others published: which files, from where, and are these they?
+
+A file is known by its git blob id, sha1("blob <bytes>" + NUL + content), which the web
+page of a repository's file shows and `git hash-object FILE` prints.
+"""
+
+import hashlib
+import os
+import pathlib
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from jbias.models import torch_files
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Published(NamedTuple):
+    """A set of published files, and the arrays that we make of them."""
+
+    name: str
+    what: str  # In a few words.
+    files: Mapping[str, str]  # File name -> git blob id.
+    where: str  # The page to take them from.
+    without: str  # The setting that works without them.
+    convert: Callable[[Mapping[str, Arrays]], dict[str, np.ndarray]]  # By file name.
+    shapes: Mapping[str, tuple[int, ...]]  # Of what `convert` returns.
+
+
+def read(published: Published, folder: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads the published files in a folder and converts them.
+
+    Raises ValueError, one line, where a file is missing or is another.
+    """
+    states = {}
+    for file, blob in published.files.items():
+        path = pathlib.Path(folder) / file
+        if not path.is_file():
+            raise _refusal(published, f"needs {file} in {os.fspath(folder)}, got none")
+        found = blob_id(path)
+        if found != blob:
+            raise _refusal(
+                published, f"needs {path} with git blob id {blob}, got {found}"
+            )
+        states[file] = torch_files.read(path)
+    arrays = published.convert(states)
+    return _checked(published, arrays, os.fspath(folder))
+
+
+def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.ndarray]:
+    """Reads what `save` wrote, or, given a folder, the published files themselves."""
+    if path is None:
+        raise _refusal(published, "needs weights, got None")
+    path = pathlib.Path(path).expanduser()
+    if path.is_dir():
+        return read(published, path)
+    if not path.is_file():
+        raise _refusal(published, f"needs weights at {path}, got no such file")
+    return _checked(published, stored(path), os.fspath(path))
+
+
+def stored(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads an .npz file into float32; ValueError where it is damaged or none."""
+    try:
+        # Opened here: numpy leaves what it cannot read open.
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            return {name: file[name].astype(np.float32) for name in file.files}
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise ValueError(
+            f"{os.fspath(path)}: must be an .npz file of weights, got"
+            f" {' '.join(str(error).split())}; make it again"
+        ) from error
+
+
+def save(path: str | os.PathLike, arrays: Arrays) -> None:
+    """Writes arrays as .npz, in place of an old file only when whole."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f"{path.name}.", suffix=".part", delete=False
+    ) as file:
+        try:
+            np.savez(file, **arrays)
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            pathlib.Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def blob_id(path: str | os.PathLike) -> str:
+    """The id that git gives a file's content."""
+    path = pathlib.Path(path)
+    digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode())
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def check(shapes: Mapping[str, tuple[int, ...]], arrays: Arrays, where: str) -> None:
+    """Refuses weights of another network: names and shapes must be those."""
+    missing = sorted(set(shapes) ^ set(arrays))
+    if missing:
+        odd = "lacks" if missing[0] in shapes else "has unknown"
+        raise ValueError(
+            f"{where}: must hold {len(shapes)} arrays of known names, got one that"
+            f" {odd} {missing[0]!r}; make it again"
+        )
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise ValueError(
+                f"{where}: {name} must have shape {shape}, got {arrays[name].shape};"
+                " make it again"
+            )
+
+
+def _checked(published: Published, arrays: Arrays, where: str) -> dict[str, np.ndarray]:
+    check(published.shapes, arrays, where)
+    return dict(arrays)
+
+
+def _refusal(published: Published, need: str) -> ValueError:
+    files = " and ".join(published.files)
+    return ValueError(
+        f"models.{published.name}: {published.what} {need}; take {files} from"
+        f" {published.where}, then `python -m jbias.prepare weights"
+        f" --net={published.name} --src=FOLDER --out=FILE`, and set `weights` to FILE;"
+        f" without them: {published.without}"
+    )

@@ -1,0 +1,8 @@
+"""Entry point of `python -m jbias.prepare`."""
+
+import sys
+
+from jbias import prepare
+
+if __name__ == "__main__":
+    sys.exit(prepare.main())

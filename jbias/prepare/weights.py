@@ -1,0 +1,39 @@
+"""Converts published weights, after checking that they are these.
+
+python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
+"""
+
+from jbias.models import convert, published
+
+
+def add(commands) -> None:
+    """Adds the subcommand."""
+    parser = commands.add_parser(
+        "weights",
+        help="converts weights that others published",
+        description="Checks published files and writes what jbias reads (.npz).",
+    )
+    parser.set_defaults(command=weights)
+    parser.add_argument(
+        "--net", required=True, help=f"one of {', '.join(convert.CONVERTERS)}"
+    )
+    parser.add_argument(
+        "--src", required=True, help="the folder of the published files"
+    )
+    parser.add_argument("--out", required=True, help="the file to write, .npz")
+
+
+def weights(net: str, src: str, out: str) -> str:
+    """Converts the weights of one network; returns what it did.
+
+    Raises ValueError, with where they are published, if a file is missing or another.
+    """
+    if net not in convert.CONVERTERS:
+        raise ValueError(
+            f"prepare weights: --net must be one of {', '.join(convert.CONVERTERS)}, got"
+            f" {net!r}"
+        )
+    arrays = published.read(convert.CONVERTERS[net], src)
+    published.save(out, arrays)
+    count = sum(array.size for array in arrays.values())
+    return f"{out}: {count} numbers of {', '.join(convert.CONVERTERS[net].files)}"

@@ -1,0 +1,151 @@
+"""Published weights: known by their content, converted, or refused with the remedy."""
+
+import hashlib
+import os
+import pathlib
+import runpy
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from jbias import prepare
+from jbias.models import adain, convert, published
+
+ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
+MADE = runpy.run_path(str(ORACLES / "torch_made.py"))
+NAMES = {"vgg_normalised.pth": "adain_vgg.pth", "decoder.pth": "adain_decoder.pth"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Files of the published names and shapes, whose content we made."""
+    for name, made in NAMES.items():
+        shutil.copy(ORACLES / made, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def ours(folder, monkeypatch):
+    """The published entry, as if what we made were it."""
+    files = {name: published.blob_id(folder / name) for name in NAMES}
+    entry = adain.PUBLISHED._replace(files=files)
+    monkeypatch.setattr(convert, "CONVERTERS", {"vgg_adain": entry})
+    return entry
+
+
+def test_ids_are_those_of_git(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"test content\n")
+    # From Pro Git, 10.2, "Git Objects".
+    assert published.blob_id(path) == "d670460b4b4aece5915caf5c68d12f560a9fe3e4"
+
+
+def test_knows_the_published_files():
+    assert adain.PUBLISHED.files == {
+        "vgg_normalised.pth": "18a783877329319e5a640ae20f7b98c64e5f5572",
+        "decoder.pth": "ccd7832185528ee899f752d532c3a5f08627196a",
+    }
+
+
+def test_converts_to_our_layout(folder, ours):
+    """Every weight that is used, by its name, with input channels before output ones."""
+    found = published.read(ours, folder)
+    assert {name: x.shape for name, x in found.items()} == adain.PUBLISHED.shapes
+    for name, value in found.items():
+        net, number, kind = name.split("/")
+        source = f"{number}.{'weight' if kind == 'kernel' else 'bias'}"
+        shape = MADE["shapes"]("vgg" if net == "encoder" else net)[source]
+        expected = MADE["tensor"](source, shape)
+        if kind == "kernel":
+            expected = expected.transpose(2, 3, 1, 0)
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_the_command_writes_what_the_network_loads(folder, ours, capsys):
+    out = folder / "new" / "vgg_adain.npz"
+    command = ["weights", "--net=vgg_adain", f"--src={folder}", f"--out={out}"]
+    assert prepare.main(command) == 0
+    assert "vgg_normalised.pth" in capsys.readouterr().out
+    stored, direct = published.load(ours, out), published.load(ours, folder)
+    assert set(stored) == set(direct)
+    for name in stored:
+        np.testing.assert_array_equal(stored[name], direct[name])
+    again = folder / "again.npz"
+    published.save(again, stored)
+    digests = {hashlib.sha256(p.read_bytes()).hexdigest() for p in (out, again)}
+    assert len(digests) == 1
+    assert {p.name for p in out.parent.iterdir()} == {out.name}
+
+
+REMEDY = (
+    "take vgg_normalised.pth and decoder.pth from https://github.com/",
+    "python -m jbias.prepare weights --net=vgg_adain",
+    'without them: on data="shapes" transfer=dict(name="render")',
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_file_is_refused_with_the_remedy(name, folder, ours, capsys):
+    (folder / name).unlink()
+    out = folder / "out.npz"
+    command = ["weights", "--net=vgg_adain", f"--src={folder}", f"--out={out}"]
+    assert prepare.main(command) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"needs {name} in {folder}, got none" in error
+    assert all(words in error for words in REMEDY)
+    assert not out.exists()
+
+
+def test_an_altered_file_is_refused_before_it_is_read(folder, ours):
+    path = folder / "decoder.pth"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(
+        ValueError, match=rf"{path} with git blob id .*, got "
+    ) as raised:
+        published.read(ours, folder)
+    assert all(words in str(raised.value) for words in REMEDY)
+
+
+def test_weights_that_are_not_there_are_refused_with_the_remedy(tmp_path):
+    for weights in (None, str(tmp_path / "none.npz"), str(tmp_path)):
+        with pytest.raises(ValueError, match=r"models.vgg_adain: ") as raised:
+            adain.vgg(weights=weights)
+        assert all(words in str(raised.value) for words in REMEDY)
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    path = tmp_path / "other.npz"
+    shapes = adain.PUBLISHED.shapes
+    arrays = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
+    name = "decoder/28/kernel"
+    np.savez(path, **{k: v for k, v in arrays.items() if k != name})
+    with pytest.raises(ValueError, match=f"lacks {name!r}; make it again"):
+        adain.vgg(weights=str(path))
+    np.savez(path, **{**arrays, name: arrays[name][..., :1]})
+    with pytest.raises(ValueError, match=r"must have shape .*, got \(3, 3, 64, 1\)"):
+        adain.vgg(weights=str(path))
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match="must be an .npz file of weights"):
+        adain.vgg(weights=str(path))
+
+
+def test_unknown_networks_are_refused(tmp_path, capsys):
+    command = ["weights", "--net=vgg", f"--src={tmp_path}", f"--out={tmp_path}/x.npz"]
+    assert prepare.main(command) == 2
+    assert "--net must be one of" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_ids_are_what_git_prints(folder):
+    path = folder / "decoder.pth"
+    printed = subprocess.run(
+        ["git", "hash-object", os.fspath(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stdout.strip() == published.blob_id(path)

@@ -1,0 +1,108 @@
+"""Files of PyTorch: read whole, without PyTorch, and nothing in them is run."""
+
+import io
+import os
+import pathlib
+import pickle
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from jbias.models import torch_files
+
+ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
+FORMS = ("torch_zip.pth", "torch_stream.pth")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reads_what_pytorch_wrote(form):
+    """Views, transposes, empty tensors, scalars and every type of number."""
+    found = torch_files.read(ORACLES / form)
+    expected = np.load(ORACLES / "torch_files.npz")
+    assert list(found) == expected.files  # In order; "steps", no tensor, is left out.
+    for name in expected.files:
+        np.testing.assert_array_equal(found[name], expected[name])
+        assert found[name].dtype == expected[name].dtype
+        assert found[name].flags.writeable and found[name].flags.owndata
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_refuses_what_is_cut_short(form, share, tmp_path):
+    data = (ORACLES / form).read_bytes()
+    path = tmp_path / "cut.pth"
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(ValueError, match="cut.pth: must be a PyTorch state dict"):
+        torch_files.read(path)
+
+
+def test_refuses_damaged_numbers(tmp_path):
+    """The archive has check sums."""
+    data = bytearray((ORACLES / "torch_zip.pth").read_bytes())
+    numbers = np.load(ORACLES / "torch_files.npz")["float"].tobytes()
+    data[data.index(numbers) + 7] ^= 1
+    path = tmp_path / "damaged.pth"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"damaged.pth: .*CRC"):
+        torch_files.read(path)
+
+
+class Runs:
+    """Pickles as a call of os.mkdir."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def stream(*objects) -> bytes:
+    head = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+    return b"".join(pickle.dumps(x, protocol=2) for x in (*head, *objects, []))
+
+
+def archive(thing) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as members:
+        members.writestr("x/data.pkl", pickle.dumps(thing, protocol=2))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("form", [stream, archive])
+def test_runs_nothing(form, tmp_path):
+    path, made = tmp_path / "evil.pth", tmp_path / "made"
+    path.write_bytes(form({"weight": Runs(made)}))
+    with pytest.raises(ValueError, match=r"asks for posix.mkdir, which is no tensor"):
+        torch_files.read(path)
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("form", [stream, archive])
+@pytest.mark.parametrize("thing", [[1, 2], "weights", 3])
+def test_refuses_what_is_no_state_dict(form, thing, tmp_path):
+    path = tmp_path / "other.pth"
+    path.write_bytes(form(thing))
+    with pytest.raises(ValueError, match="must be a PyTorch state dict"):
+        torch_files.read(path)
+
+
+def test_refuses_the_oldest_form_by_name(tmp_path):
+    path = tmp_path / "old.pth"
+    with tarfile.open(path, "w") as members:
+        members.addfile(tarfile.TarInfo("pickle"))
+    with pytest.raises(ValueError, match=r"tar file of PyTorch before 0.1.11"):
+        torch_files.read(path)
+
+
+@pytest.mark.parametrize(
+    ("offset", "shape", "strides"),
+    [(0, (3, 3), (3, 1)), (-1, (2,), (1,)), (0, (2,), (-1,)), (8, (1,), (1,))],
+)
+def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
+    storages = {"0": np.arange(8, dtype=np.float32)}
+    tensor = torch_files._Tensor("0", offset, shape, strides)
+    with pytest.raises(ValueError, match="a tensor"):
+        torch_files._array(tensor, storages)
