@@ -118,7 +118,13 @@ def main() -> None:
     parser.add_argument("--methods", default="")
     args = parser.parse_args()
     known = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
-    without = {"__init__", "common", "erm", "deepaugment", "sin_in"}  # ERM's step, or no config.
+    without = {
+        "__init__",
+        "common",
+        "erm",
+        "deepaugment",
+        "sin_in",
+    }  # ERM's step, or no config.
     names = args.methods.split(",") if args.methods else set(known) - without
     plain = Trainer(stage_of("erm"))
     results = {}

@@ -1,0 +1,169 @@
+"""The compressive autoencoder that DeepAugment damages: an image to bits and back.
+
+Sixteen pixels become 32 bits, each drawn with the chance that the encoder's tanh gives.
+Source: Theis, Shi, Cunningham and Huszar, "Lossy Image Compression with Compressive
+Autoencoders", ICLR 2017, https://arxiv.org/abs/1703.00395; layers as in DeepAugment:
+Hendrycks et al., ICCV 2021, https://arxiv.org/abs/2006.16241.
+Reference code: https://github.com/hendrycks/imagenet-r at 3131cac.
+Deviation: `width` scales all layers but the narrow ones, which are the code and what
+feeds the last two; 128 is the published network.
+"""
+
+import math
+import os
+import types
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.models import published, torch_layers
+
+CODE = 32  # Bits for each 4x4 pixels.
+_TRANSPOSED = ("d_up_conv_1.3", "d_up_conv_2.3")
+
+
+def shapes(width: int = 128) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of all weights, in PyTorch's layout."""
+    if width < 8 or width % 8:
+        raise ValueError(f"models.cae: width must be a multiple of 8, got {width}")
+    half = width // 2
+    block = (width, width, 3, 3)
+    kernels = {
+        "e_conv_1.1": (half, 3, 5, 5),
+        "e_conv_2.1": (width, half, 5, 5),
+        **{f"e_block_{i}.{j}": block for i in (1, 2, 3) for j in (1, 4)},
+        "e_conv_3.0": (CODE, width, 5, 5),
+        "d_up_conv_1.0": (half, CODE, 3, 3),
+        "d_up_conv_1.3": (half, width, 2, 2),
+        **{f"d_block_{i}.{j}": block for i in (1, 2, 3) for j in (1, 4)},
+        "d_up_conv_2.0": (32, width, 3, 3),
+        "d_up_conv_2.3": (32, 2 * width, 2, 2),
+        "d_up_conv_3.0": (16, 2 * width, 3, 3),
+        "d_up_conv_3.3": (3, 16, 3, 3),
+    }
+    found = {}
+    for name, kernel in kernels.items():
+        found[f"{name}.weight"] = kernel
+        found[f"{name}.bias"] = (kernel[1 if name in _TRANSPOSED else 0],)
+    return found
+
+
+def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
+    """The arguments of `shapes` that these weights have."""
+    return {"width": weights["e_conv_2.1.bias"].shape[0]}
+
+
+_FILE = "model_final.state"
+PUBLISHED = published.Published(
+    name="cae",
+    what="DeepAugment's published autoencoder",
+    files=types.MappingProxyType({_FILE: "e8e15ac75ed1b406429554a14f6c8efb929990ee"}),
+    where="https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/CAE_Weights",
+    without="`python -m jbias.prepare deepaugment --net=cae` trains a small one",
+    convert=torch_layers.only_file(_FILE),
+    shapes=types.MappingProxyType(shapes()),
+)
+
+
+def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads weights of any width, or the published ones of a folder."""
+    return torch_layers.load(PUBLISHED, path, sizes_of, shapes)
+
+
+def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, Array]:
+    """Draws weights to train from: signals keep their size, and grey (0.5) is zero.
+
+    Biases are zero but for the first layer's, which takes grey off, and the last
+    one's, which puts it on; PyTorch's own, smaller weights take many times as long.
+    """
+    weights = {}
+    for number, (name, shape) in enumerate(shapes(width).items()):
+        layer, _, kind = name.rpartition(".")
+        if kind == "bias":
+            weights[name] = jnp.zeros(shape)
+            continue
+        inputs = shape[0] if layer in _TRANSPOSED else math.prod(shape[1:])
+        limit = (_gain(layer) / inputs) ** 0.5
+        own = jax.random.fold_in(key, number)
+        weights[name] = jax.random.uniform(own, shape, minval=-limit, maxval=limit)
+    weights["e_conv_1.1.bias"] = -0.5 * weights["e_conv_1.1.weight"].sum((1, 2, 3))
+    weights["d_up_conv_3.3.bias"] = jnp.full(3, math.atanh(0.5))
+    return weights
+
+
+def _gain(layer: str) -> float:
+    if "block" in layer and layer.endswith(".4"):  # What is added to a block's input.
+        return 0.3
+    return {"e_conv_3.0": 1.0, "d_up_conv_3.3": 0.09}.get(layer, 3.0)
+
+
+def apply(
+    weights: torch_layers.Weights,
+    image: Float[Array, "b h w 3"],
+    keys: PRNGKeyArray,
+    *,
+    damage: Callable | None = None,
+) -> Float[Array, "b 4*h//4 4*w//4 3"]:
+    """Sends images in [0, 1] through the code and back; the result lies in (-1, 1).
+
+    keys: (b), one for the bits of each image.
+    damage: latent -> (latent, gain), both (b h/4 w/4 32); acts before the bits are
+      drawn, and the bits, 0 or 1, are multiplied by the gain.
+    """
+    latent, gain = encode(weights, image), 1.0
+    if damage is not None:
+        latent, gain = damage(latent)
+    return decode(weights, binarise(latent, keys) * gain)
+
+
+def encode(
+    weights: torch_layers.Weights, image: Float[Array, "b h w 3"]
+) -> Float[Array, "b h//4 w//4 32"]:
+    """Maps images to what the bits are drawn from, in (-1, 1)."""
+    x = image
+    for name in ("e_conv_1.1", "e_conv_2.1"):
+        x = _leaky(torch_layers.conv(weights, name, x, stride=2, pad=(1, 2)))
+    for i in (1, 2, 3):
+        x = _block(weights, f"e_block_{i}", x)
+    return jnp.tanh(torch_layers.conv(weights, "e_conv_3.0", x))
+
+
+def binarise(
+    latent: Float[Array, "b h w c"], keys: PRNGKeyArray
+) -> Float[Array, "b h w c"]:
+    """Draws bits that are 1 with chance (1 + latent) / 2; the gradient is that chance's."""
+    chance = (1 + latent) / 2
+    drawn = jax.vmap(lambda key: jax.random.uniform(key, latent.shape[1:]))(keys)
+    bits = (drawn <= chance).astype(latent.dtype)
+    return chance + jax.lax.stop_gradient(bits - chance)
+
+
+def decode(
+    weights: torch_layers.Weights, code: Float[Array, "b h w 32"]
+) -> Float[Array, "b 4*h 4*w 3"]:
+    """Maps bits to images, by a tanh."""
+
+    def up(name, x):
+        x = _leaky(torch_layers.conv(weights, f"{name}.0", x, pad=(0, 0)))
+        x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        return torch_layers.double(weights, f"{name}.3", x)
+
+    x = up("d_up_conv_1", 2 * code - 1)
+    for i in (1, 2, 3):
+        x = _block(weights, f"d_block_{i}", x)
+    x = up("d_up_conv_2", x)
+    x = _leaky(torch_layers.conv(weights, "d_up_conv_3.0", x, pad=(0, 0)))
+    x = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)), mode="reflect")
+    return jnp.tanh(torch_layers.conv(weights, "d_up_conv_3.3", x, pad=(0, 0)))
+
+
+def _block(weights: torch_layers.Weights, name: str, x: Array) -> Array:
+    y = _leaky(torch_layers.conv(weights, f"{name}.1", x))
+    return x + torch_layers.conv(weights, f"{name}.4", y)
+
+
+def _leaky(x: Array) -> Array:
+    return jax.nn.leaky_relu(x, 0.01)

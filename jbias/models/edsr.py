@@ -1,0 +1,139 @@
+"""The super-resolution network that DeepAugment damages: an image, enlarged.
+
+Source: Lim, Son, Kim, Nah and Lee, "Enhanced Deep Residual Networks for Single Image
+Super-Resolution", CVPR workshops 2017, https://arxiv.org/abs/1707.02921, the baseline of
+16 blocks and 64 features; as used in Hendrycks et al., ICCV 2021,
+https://arxiv.org/abs/2006.16241.
+Reference code: https://github.com/hendrycks/imagenet-r at 3131cac.
+Deviation: `features`, `blocks` and `scale` may be smaller than published.
+"""
+
+import functools
+import os
+import types
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.models import published, torch_layers
+
+SCALES = (2, 4)
+_MEAN = (0.4488, 0.4371, 0.4040)
+_RANGE = 255.0  # Inside, images go up to this.
+
+
+def shapes(
+    features: int = 64, blocks: int = 16, scale: int = 4
+) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of all weights, in PyTorch's layout."""
+    if features < 1 or blocks < 4 or scale not in SCALES:
+        raise ValueError(
+            f"models.edsr: features must be positive, blocks at least 4 and scale in"
+            f" {SCALES}, got {features}, {blocks} and {scale}"
+        )
+    kernels = {
+        "sub_mean": (3, 3, 1, 1),
+        "add_mean": (3, 3, 1, 1),
+        "head.0": (features, 3, 3, 3),
+        **{
+            f"body.{i}.body.{j}": (features, features, 3, 3)
+            for i in range(blocks)
+            for j in (0, 2)
+        },
+        f"body.{blocks}": (features, features, 3, 3),
+        **{f"tail.0.{i}": (4 * features, features, 3, 3) for i in range(0, scale, 2)},
+        "tail.1": (3, features, 3, 3),
+    }
+    found = {}
+    for name, kernel in kernels.items():
+        found |= {f"{name}.weight": kernel, f"{name}.bias": kernel[:1]}
+    return found
+
+
+def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
+    """The arguments of `shapes` that these weights have."""
+    return {
+        "features": weights["head.0.bias"].shape[0],
+        "blocks": sum(name.endswith(".body.0.bias") for name in weights),
+        "scale": 2
+        ** sum(name in weights for name in ("tail.0.0.bias", "tail.0.2.bias")),
+    }
+
+
+_FILE = "edsr_baseline_x4.pt"
+PUBLISHED = published.Published(
+    name="edsr",
+    what="DeepAugment's published super-resolution network",
+    files=types.MappingProxyType({_FILE: "c69235dd5286cef22d9d7bd8c409fad7f2a1c6db"}),
+    where="https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/EDSR_Weights",
+    without="`python -m jbias.prepare deepaugment --net=edsr` trains a small one",
+    convert=torch_layers.only_file(_FILE),
+    shapes=types.MappingProxyType(shapes()),
+)
+
+
+def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads weights of any size, or the published ones of a folder."""
+    return torch_layers.load(PUBLISHED, path, sizes_of, shapes)
+
+
+def init(
+    key: PRNGKeyArray, *, features: int = 64, blocks: int = 16, scale: int = 4
+) -> dict[str, Array]:
+    """Draws weights to train from; the mean's shift is as published."""
+    weights = torch_layers.init(shapes(features, blocks, scale), key)
+    mean = _RANGE * jnp.array(_MEAN)
+    for name, bias in (("sub_mean", -mean), ("add_mean", mean)):
+        weights[f"{name}.weight"] = jnp.eye(3).reshape(3, 3, 1, 1)
+        weights[f"{name}.bias"] = bias
+    return weights
+
+
+def apply(
+    weights: torch_layers.Weights,
+    image: Float[Array, "b h w 3"],
+    *,
+    before: Callable | None = None,
+    body: Callable | None = None,
+) -> Float[Array, "b scale*h scale*w 3"]:
+    """Enlarges images in [0, 1]; the result may leave that range.
+
+    before: features -> features, both (b h w c), acts on what enters the body.
+    body: (layers, features) -> features, runs the body's layers, each a function of
+      (b h w c): the blocks and then a convolution. None runs them one after the other.
+    """
+    x = torch_layers.conv(weights, "sub_mean", _RANGE * image)
+    x = torch_layers.conv(weights, "head.0", x)
+    if before is not None:
+        x = before(x)
+    x = x + (body or _chain)(_layers(weights), x)
+    for i in range(0, sizes_of(weights)["scale"], 2):
+        x = torch_layers.shuffle(torch_layers.conv(weights, f"tail.0.{i}", x))
+    x = torch_layers.conv(weights, "tail.1", x)
+    return torch_layers.conv(weights, "add_mean", x) / _RANGE
+
+
+def trained(name: str) -> bool:
+    """Whether training moves these weights: all but the mean's shift."""
+    return not name.startswith(("sub_mean.", "add_mean."))
+
+
+def _chain(layers: Sequence[Callable], x: Array) -> Array:
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def _layers(weights: torch_layers.Weights) -> list[Callable]:
+    blocks = sizes_of(weights)["blocks"]
+    last = functools.partial(torch_layers.conv, weights, f"body.{blocks}")
+    block = functools.partial(_block, weights)
+    return [*(functools.partial(block, i) for i in range(blocks)), last]
+
+
+def _block(weights: torch_layers.Weights, i: int, x: Array) -> Array:
+    y = jax.nn.relu(torch_layers.conv(weights, f"body.{i}.body.0", x))
+    return x + torch_layers.conv(weights, f"body.{i}.body.2", y)

@@ -1,0 +1,104 @@
+"""Layers on weights kept by PyTorch's names and in its layout; images are NHWC.
+
+For networks whose stored weights are the object of study: what damages a row of a file
+can name it. {"head.0.weight": (out, in, h, w), "head.0.bias": (out), ...}; a transposed
+convolution has (in, out, h, w).
+"""
+
+import math
+import os
+import zlib
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.models import published
+
+Weights = Mapping[str, Array]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def conv(
+    weights: Weights,
+    name: str,
+    x: Float[Array, "b h w i"],
+    *,
+    stride: int = 1,
+    pad: tuple[int, int] | None = None,
+) -> Float[Array, "b h2 w2 o"]:
+    """Convolves with the layer `name`; `pad` is before and after, "same" if None."""
+    kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+    pad = pad or (kernel.shape[2] // 2,) * 2
+    x = jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (stride, stride),
+        (pad, pad),
+        dimension_numbers=("NHWC", "OIHW", "NHWC"),
+    )
+    return x + bias[None, None, None, :]
+
+
+def double(
+    weights: Weights, name: str, x: Float[Array, "b h w i"]
+) -> Float[Array, "b 2*h 2*w o"]:
+    """The transposed convolution of kernel 2 and stride 2: a 2x2 patch for each pixel.
+
+    y[2 h + d, 2 w + e, o] = sum_i x[h, w, i] kernel[i, o, d, e] + bias[o].
+    """
+    kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+    b, h, w, _ = x.shape
+    x = jnp.einsum("bhwi,iode->bhdweo", x, kernel)
+    return x.reshape(b, 2 * h, 2 * w, -1) + bias[None, None, None, :]
+
+
+def shuffle(x: Float[Array, "b h w 4*c"]) -> Float[Array, "b 2*h 2*w c"]:
+    """Spreads each four channels over a 2x2 patch of pixels, row by row."""
+    b, h, w, c = x.shape
+    x = x.reshape(b, h, w, c // 4, 2, 2).transpose(0, 1, 4, 2, 5, 3)
+    return x.reshape(b, 2 * h, 2 * w, c // 4)
+
+
+def init(shapes: Shapes, key: PRNGKeyArray) -> dict[str, Array]:
+    """Draws weights as PyTorch does: U(-r, r), r = (in * h * w)^-1/2, biases too."""
+    return {name: _drawn(name, shapes, key) for name in shapes}
+
+
+def load(
+    source: published.Published,
+    path: str | os.PathLike,
+    sizes_of: Callable[[Weights], Mapping[str, int]],
+    shapes: Callable[..., Shapes],
+) -> dict[str, np.ndarray]:
+    """Reads the weights of a network of any size, or a folder of the published files.
+
+    Raises ValueError, one line, for what is none or another network's.
+    """
+    if not os.path.isfile(os.path.expanduser(path)):
+        return published.load(source, path)
+    weights = published.stored(os.path.expanduser(path))
+    try:
+        sizes = sizes_of(weights)
+    except KeyError:  # Of another network: the check below says what is missing.
+        sizes = {}
+    published.check(
+        shapes(**sizes), weights, f"models.{source.name}: {os.fspath(path)}"
+    )
+    return weights
+
+
+def only_file(source: str) -> Callable[[Mapping[str, Mapping]], dict[str, np.ndarray]]:
+    """Converts published files of which one, `source`, holds the weights as we do."""
+    return lambda states: {
+        name: value.astype(np.float32) for name, value in states[source].items()
+    }
+
+
+def _drawn(name: str, shapes: Shapes, key: PRNGKeyArray) -> Array:
+    _, *fan_in = shapes[name.rpartition(".")[0] + ".weight"]
+    limit = math.prod(fan_in) ** -0.5
+    key = jax.random.fold_in(key, zlib.crc32(name.encode()))
+    return jax.random.uniform(key, shapes[name], minval=-limit, maxval=limit)

@@ -1,0 +1,297 @@
+"""Sends a set through damaged networks: DeepAugment's second training set.
+
+python -m jbias.prepare deepaugment --net=cae --data=shapes --out=prepared/cae
+python -m jbias.prepare deepaugment --net=edsr --data=shapes --out=prepared/edsr
+python -m jbias.prepare deepaugment --net=cae --weights=cae.npz --short=512 \
+    --format=jpeg --data=folder --space=wnid --root=/data/imagenet --out=/data/cae
+
+The first two train a small network on the set first, OUT/<net>.npz (see `prepare
+autoencoder`); the third takes the published one (see `prepare weights`) and feeds it as
+its authors did. Writes OUT/<split>/<class>/<number>.png, where the number is the image's
+place in the set, and OUT/<split>.json, what they were made by. Image i is a function of
+the set, the options and i: started again, the command makes what is missing.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from jbias import console, seeds
+from jbias.augment import deepaugment as law
+from jbias.data import sources, spec, transforms
+from jbias.models import published
+from jbias.prepare import autoencoder, image_nets, reading
+
+_TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
+_FORMATS = {"png": {}, "jpeg": {"quality": 75}}
+_FLAGS = ("true_swaps", "true_skips")  # Of edsr.
+
+
+def add(commands) -> None:
+    """Adds the subcommand."""
+    parser = commands.add_parser(
+        "deepaugment",
+        help="images through damaged networks, as a set to train on",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=deepaugment)
+    add = parser.add_argument
+    add("--net", required=True, help=f"one of {', '.join(image_nets.NETS)}")
+    add("--out", required=True, help="the folder to write into")
+    reading.add_options(parser)
+    add("--weights", default="", help="of the network, .npz; empty: trains a small one")
+    short = "short side that files are resized to, uncropped; 0: --size decides"
+    add("--short", type=int, default=0, help=short)
+    enlarge = "times that images of --size are larger in the network; cae 2, edsr 1"
+    add("--enlarge", type=int, default=None, help=enlarge)
+    add("--format", default="png", help="png, or jpeg of quality 75 as the authors")
+    add("--renewal", type=float, default=law.RENEWAL, help="chance of new weights")
+    add("--seed", type=int, default=0, help="of training and damage")
+    add("--part", default="1/1", help="makes the k-th of n parts: k/n")
+    for flag in _FLAGS:
+        name = f"--{flag.replace('_', '-')}"
+        add(name, action="store_true", help="edsr: as meant, not as released")
+
+
+class Settings(NamedTuple):
+    """What an image depends on beside its set and number."""
+
+    net: str
+    short: int
+    enlarge: int | None
+    format: str
+    renewal: float
+    seed: int
+    flags: Mapping[str, bool]
+
+
+def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
+    """Makes the images of one split; returns what it did.
+
+    Raises ValueError, one line, for an unknown option or set, damaged images, or a
+    folder that holds images of other settings.
+    """
+    split = arguments["split"].partition("[")[0]
+    source = reading.source(arguments)
+    net = autoencoder.known(arguments["net"], "prepare deepaugment")
+    settings, own_part = _settings(net, source, arguments), _part(part)
+    folder = pathlib.Path(out).expanduser()
+    stored = net.load(weights) if weights else _small(net, source, folder, settings)
+    if not settings.short:
+        sizes = net.sizes_of(stored)
+        image_nets.check_size(net, source.size, sizes, settings.enlarge)
+    _claim(folder, split, source, settings, stored)
+    paths = _paths(folder / split, source, settings)
+    made = _make(net, stored, source, paths, settings, own_part)
+    return (
+        f"{folder / split}: {made} images made, {len(source)} in all; read them with"
+        f" data='folder', root={str(folder)!r}, split={split!r}, space={source.space!r}"
+    )
+
+
+def _settings(net: image_nets.Net, source: spec.Source, arguments: dict) -> Settings:
+    """Checks the options of a call."""
+    flags = {flag: True for flag in _FLAGS if arguments.pop(flag)}
+    settings = Settings(**arguments, flags=flags)
+    wrong = None
+    if settings.format not in _FORMATS:
+        wrong = (
+            f"--format must be one of {', '.join(_FORMATS)}, got {settings.format!r}"
+        )
+    if not 0 <= settings.renewal <= 1:
+        wrong = f"--renewal must be in [0, 1], got {settings.renewal}"
+    if flags and settings.net != "edsr":
+        wrong = f"{', '.join(flags)} must be left out for {settings.net}; edsr has it"
+    if settings.short < 0 or settings.short % 16:
+        wrong = f"--short must be a multiple of 16, got {settings.short}"
+    if settings.short and not isinstance(source, sources.FileSource):
+        wrong = f"--short is for files, {source.name} is drawn; set --size"
+    if settings.short and settings.enlarge is not None:
+        wrong = "--enlarge must come without --short, got both; remove one of the two"
+    if wrong:
+        raise ValueError(f"prepare deepaugment: {wrong}")
+    if settings.enlarge is None and not settings.short:
+        return settings._replace(enlarge=net.enlarge)
+    return settings
+
+
+def _part(text: str) -> tuple[int, int]:
+    match text.split("/"):
+        case [k, n] if k.isdigit() and n.isdigit() and 1 <= int(k) <= int(n):
+            return int(k) - 1, int(n)
+    raise ValueError(f"prepare deepaugment: --part must be like 1/4, got {text!r}")
+
+
+def _small(
+    net: image_nets.Net, source: spec.Source, folder: pathlib.Path, settings: Settings
+) -> dict[str, np.ndarray]:
+    """Trains the small network, or takes that of an earlier call."""
+    path = folder / f"{settings.net}.npz"
+    if not path.exists():
+        if settings.short:
+            raise ValueError(
+                "prepare deepaugment: --short must come with --weights, got none; small"
+                " networks are trained at --size"
+            )
+        weights, _ = autoencoder.from_source(
+            net, source, net.small, seed=settings.seed, enlarge=settings.enlarge
+        )
+        published.save(path, weights)
+    return net.load(path)
+
+
+def _claim(folder, split, source, settings, weights) -> None:
+    """Notes what the images are made by; refuses a folder made by anything else."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(np.ascontiguousarray(weights[name]))
+    own = {
+        "made_by": "jbias.prepare deepaugment",
+        **settings._asdict(),
+        "weights": digest.hexdigest(),
+        "source": source.name,
+        "fingerprint": source.fingerprint,
+        "preprocessing": _words(source, settings),
+        "cite": source.cite,
+    }
+    path = folder / f"{split}.json"
+    if path.exists():
+        held = json.loads(path.read_text())
+        other = [key for key in own if held.get(key) != own[key]]
+        if other:
+            key = other[0]
+            raise ValueError(
+                f"prepare deepaugment: {folder / split} must hold images of these"
+                f" settings, got others: {key} is {held.get(key)!r} there, {own[key]!r}"
+                " here; name another --out"
+            )
+    elif (folder / split).exists():
+        raise ValueError(
+            f"prepare deepaugment: {folder / split} must be new, got a folder made by"
+            " something else; name another --out"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{split}.json.part"
+    part.write_text(json.dumps(own, indent=1) + "\n")
+    os.replace(part, path)
+
+
+def _words(source: spec.Source, settings: Settings) -> str:
+    short = settings.short
+    return f"Pillow bilinear: short side {short}" if short else source.preprocessing
+
+
+def _paths(folder, source, settings) -> list[pathlib.Path]:
+    labels = source.columns["label"]
+    for label in np.unique(labels):
+        (folder / source.classes[label]).mkdir(parents=True, exist_ok=True)
+    return [
+        folder / source.classes[label] / f"{i:06d}.{settings.format}"
+        for i, label in enumerate(labels)
+    ]
+
+
+def _make(
+    net, weights, source, paths, settings: Settings, part: tuple[int, int]
+) -> int:
+    """Makes the missing images of a part; returns how many."""
+    root = seeds.key(settings.seed)
+    order = law.order(
+        seeds.stream(root, "order"), len(source), renewal=settings.renewal
+    )
+    damages, changes = (seeds.stream(root, name) for name in ("weights", "features"))
+    run = _program(net, settings)
+    read = _reader(source, settings)
+    together = 1 if settings.short else _TOGETHER
+    blocks = list(_blocks(order, together))[part[0] :: part[1]]
+    todo = [block for block in blocks if not all(paths[i].exists() for i in block[1])]
+    made = done = 0
+    owner, damaged = None, None
+    total = sum(len(index) for _, index in todo)
+    with (
+        futures.ThreadPoolExecutor(reading.WORKERS) as pool,
+        console.bar(f"{settings.net} {source.name}", total) as progress,
+    ):
+        for (first, index), images in reading.ahead(pool, lambda b: read(b[1]), todo):
+            if first != owner:
+                key = jax.random.fold_in(damages, first)
+                owner, damaged = first, net.damage(weights, key)
+                damaged = jax.tree.map(jnp.asarray, damaged)
+            filled = np.resize(index, together)  # Again from the first where too few.
+            images = images[np.arange(together) % len(index)]
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(changes, filled)
+            found = np.asarray(run(damaged, images, keys))
+            missing = [j for j, i in enumerate(index) if not paths[i].exists()]
+            save = [(paths[index[j]], found[j], settings.format) for j in missing]
+            list(pool.map(_save, save))
+            made, done = made + len(missing), done + len(index)
+            progress(done, total)
+    return made
+
+
+def _blocks(order: law.Order, together: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Cuts the runs of one damaged network: (its name, images), the same every time."""
+    for run in order.runs:
+        for start in range(0, len(run), together):
+            yield int(run[0]), run[start : start + together]
+
+
+def _program(net: image_nets.Net, settings: Settings) -> Callable:
+    @jax.jit
+    def run(weights, images, keys):
+        images, options = images.astype(jnp.float32) / 255, settings.flags
+        if settings.short:
+            found = net.apply(weights, images, keys, damaged=True, **options)
+        else:
+            found = image_nets.same_size(
+                net,
+                weights,
+                images,
+                keys,
+                enlarge=settings.enlarge,
+                damaged=True,
+                **options,
+            )
+        # Cut off, not rounded, as the authors' images are.
+        return jnp.floor(jnp.clip(found, 0, 1) * 255).astype(jnp.uint8)
+
+    return run
+
+
+def _reader(source: spec.Source, settings: Settings) -> Callable:
+    """Makes the function from indices to images (m h w 3)."""
+    if not settings.short:
+        return lambda index: np.stack([source[int(i)]["image"] for i in index])
+
+    def short(image: Image.Image) -> Image.Image:
+        least = settings.short
+        unit = max(least // 16, 4)  # Few sizes: each is a program to compile.
+        long = round(least * max(image.size) / min(image.size) / unit) * unit
+        wide = image.width > image.height
+        size = (long, least) if wide else (least, long)
+        return image.resize(size, Image.Resampling.BILINEAR)
+
+    def read(index: np.ndarray) -> UInt8[np.ndarray, "m h w 3"]:
+        files = (os.path.join(source.root, source.files[int(i)]) for i in index)
+        return np.stack([transforms.read(file, short) for file in files])
+
+    return read
+
+
+def _save(arguments: tuple[pathlib.Path, UInt8[np.ndarray, "h w 3"], str]) -> None:
+    path, image, kind = arguments
+    part = path.with_name(f".{path.name}.part")
+    Image.fromarray(image).save(part, kind.upper(), **_FORMATS[kind])
+    os.replace(part, path)

@@ -1,0 +1,51 @@
+"""What commands that go through the images of a set have in common: options, reading."""
+
+import argparse
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from typing import Any
+
+from jbias import data
+from jbias.data import spec
+
+_OPTIONS = ("root", "space", "correlation", "n")  # Of data sets, by the same name.
+WORKERS = 4
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what names a set; those left out have the set's own defaults."""
+    add = parser.add_argument
+    add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
+    add("--split", default="train", help="such as train or train[:90%%]")
+    add("--size", type=int, default=32, help="pixels")
+    left_out = dict(default=argparse.SUPPRESS)
+    add("--root", help="the folder of a data set of files", **left_out)
+    add("--space", help="what class folders are named by, folder only", **left_out)
+    add("--n", type=int, help="how many images, shapes only", **left_out)
+    correlation = "of texture and class, shapes only"
+    add("--correlation", type=float, help=correlation, **left_out)
+    add("--data-seed", type=int, help="of the drawing, shapes only", **left_out)
+
+
+def source(arguments: dict[str, Any]) -> spec.Source:
+    """Opens the set, and takes its options out of the arguments."""
+    name, split = arguments.pop("data"), arguments.pop("split")
+    options = {key: arguments.pop(key) for key in _OPTIONS if key in arguments}
+    if "data_seed" in arguments:
+        options["seed"] = arguments.pop("data_seed")
+    return data.load(name, split, size=arguments.pop("size"), **options)
+
+
+def ahead(
+    pool: futures.Executor, function: Callable, items: Iterable, count: int = 2
+) -> Iterator[tuple[Any, Any]]:
+    """Yields (item, function(item)), with `count` calls under way beyond that."""
+    waiting = collections.deque()
+    for item in items:
+        waiting.append((item, pool.submit(function, item)))
+        if len(waiting) > count:
+            item, future = waiting.popleft()
+            yield item, future.result()
+    for item, future in waiting:
+        yield item, future.result()

@@ -1,0 +1,263 @@
+"""Damaged weights of the super-resolution network, each option by its table."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.augment import deepaugment, deepaugment_edsr
+from jbias.models import edsr
+
+KEYS = jax.random.split(jax.random.key(3), 32)
+THIRDS, SECONDS, FOURTHS, ANY = {0, 3, 6, 9}, {1, 4, 7}, {1, 5, 9}, set(range(15))
+FEATURES = 8  # Narrow, for speed; all else as published.
+
+
+def conv(block, number, kind="weight"):
+    return f"body.{block}.body.{number}.{kind}"
+
+
+@pytest.fixture(scope="module")
+def weights():
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.standard_normal(shape).astype(np.float32)
+        for name, shape in edsr.shapes(features=FEATURES).items()
+    }
+
+
+def changed(weights, new):
+    return {n for n in weights if not np.array_equal(new[n], weights[n])}
+
+
+def damaged(weights, option, blocks, *suffixes):
+    """[(block, new)] for all keys; holds which names change, all of one block."""
+    found = []
+    for key in KEYS:
+        new = deepaugment_edsr.damage(weights, key, [option])
+        names = changed(weights, new)
+        (block,) = {int(name.split(".")[1]) for name in names}
+        assert names == {f"body.{block}.body.{suffix}" for suffix in suffixes}
+        found.append((block, new))
+    assert {block for block, _ in found} == blocks
+    return found
+
+
+def test_0_reverses_the_filters_of_a_block(weights):
+    suffixes = "0.weight", "0.bias", "2.weight", "2.bias"
+    for block, new in damaged(weights, 0, THIRDS, *suffixes):
+        for suffix in suffixes:
+            name = f"body.{block}.body.{suffix}"
+            np.testing.assert_array_equal(new[name], weights[name][::-1])
+
+
+@pytest.mark.parametrize(
+    ("option", "blocks", "factor"), [(1, SECONDS, -1), (2, THIRDS, 0)]
+)
+def test_1_and_2_negate_or_zero_the_first_convolution(weights, option, blocks, factor):
+    for block, new in damaged(weights, option, blocks, "0.weight", "0.bias"):
+        for kind in ("weight", "bias"):
+            name = conv(block, 0, kind)
+            np.testing.assert_array_equal(new[name], factor * weights[name])
+
+
+def test_3_is_minus_gelu_of_both_weights(weights):
+    for block, new in damaged(weights, 3, THIRDS, "0.weight", "2.weight"):
+        for number in (0, 2):
+            name = conv(block, number)
+            np.testing.assert_array_equal(new[name], -deepaugment.gelu(weights[name]))
+
+
+@pytest.mark.parametrize(
+    ("option", "stencil"),
+    [
+        (4, [[0, 1, 0], [1, -4, 1], [0, 1, 0]]),
+        (5, [[-1, -1, -1], [-1, 8, -1], [-1, -1, -1]]),
+    ],
+)
+def test_4_and_5_multiply_by_a_laplacian(weights, option, stencil):
+    for block, new in damaged(weights, option, THIRDS, "0.weight"):
+        name = conv(block, 0)
+        np.testing.assert_array_equal(new[name], weights[name] * np.float32(stencil))
+
+
+def test_6_amplifies_the_second_convolution(weights):
+    most = []
+    for block, new in damaged(weights, 6, THIRDS, "2.weight"):
+        ratio = new[conv(block, 2)] / weights[conv(block, 2)]
+        assert ratio.min() >= 1 - 1e-5
+        most.append(ratio.max())
+    assert 4 < max(most) < 5 and min(most) < 2
+
+
+def test_7_mirrors_the_first_and_negates_the_second(weights):
+    for block, new in damaged(weights, 7, THIRDS, "0.weight", "2.weight"):
+        mirrored = weights[conv(block, 0)][..., ::-1]
+        np.testing.assert_array_equal(new[conv(block, 0)], mirrored)
+        np.testing.assert_array_equal(new[conv(block, 2)], -weights[conv(block, 2)])
+
+
+def test_8_shifts_each_input_one_way_for_all_outputs(weights):
+    lone = dict(weights)  # Only input channel 3 has weights: its shift is seen.
+    for block in FOURTHS:
+        lone[conv(block, 0)] = np.zeros_like(weights[conv(block, 0)])
+        lone[conv(block, 0)][:, 3] = weights[conv(block, 0)][:, 3]
+    signs = set()
+    for block, new in damaged(lone, 8, FOURTHS, "0.weight"):
+        before, after = lone[conv(block, 0)], new[conv(block, 0)]
+        np.testing.assert_array_equal(after, after[:, :1] * np.ones_like(after))
+        padded = np.pad(before[:, 3], ((0, 0), (1, 1), (1, 1)))
+        ways = [
+            (sign, row, column)
+            for sign in (1, -1)
+            for row in range(3)
+            for column in range(3)
+            if np.array_equal(
+                sign * padded[:, row : row + 3, column : column + 3], after[:, 0]
+            )
+        ]
+        assert len(ways) == 1
+        signs.add(ways[0])
+    assert len(signs) > 5
+
+
+def identity(weights, number):
+    """Kernels that show the bank they are convolved with, mirrored."""
+    kernel = np.zeros((FEATURES, FEATURES, 3, 3), np.float32)
+    kernel[np.arange(FEATURES), np.arange(FEATURES), 1, 1] = 1
+    return weights | {conv(block, number): kernel for block in range(16)}
+
+
+def test_9_blurs_by_a_bank_of_its_own_for_each_pair(weights):
+    low, high = [], []
+    for block, new in damaged(identity(weights, 0), 9, THIRDS, "0.weight"):
+        bank = new[conv(block, 0)]
+        assert -1 / 6 - 1e-6 <= bank.min() and bank.max() < 1 / 6
+        assert len(np.unique(bank)) > 0.99 * bank.size
+        low.append(bank.min()), high.append(bank.max())
+    assert np.ptp(low) < 0.01 < np.ptp(high)  # One factor for the whole bank.
+
+
+def test_10_smears_by_weights_that_sum_to_one(weights):
+    for block, new in damaged(identity(weights, 2), 10, FOURTHS, "2.weight"):
+        bank = new[conv(block, 2)].reshape(-1, 9)
+        assert bank.min() >= 0
+        np.testing.assert_allclose(bank.sum(1), 1, rtol=1e-5)
+        # Mean of sum p^2 of Dirichlet(0.1 x 9): (a + 1) / (9 a + 1).
+        assert abs((bank**2).sum(1).mean() - 1.1 / 1.9) < 0.15
+        assert len(np.unique(bank.argmax(1))) == 9
+
+
+def test_11_adds_noise(weights):
+    for block, new in damaged(weights, 11, ANY - _unseen(weights, 11), "2.weight"):
+        noise = new[conv(block, 2)] - weights[conv(block, 2)]
+        assert np.abs(noise).max() <= 0.5 + 1e-6
+        assert abs(noise.std() - 12**-0.5) < 0.03
+
+
+def _unseen(weights, option):
+    """Blocks of 0..14 that these keys happen not to draw; never many."""
+    drawn = set()
+    for key in KEYS:
+        names = changed(weights, deepaugment_edsr.damage(weights, key, [option]))
+        drawn |= {int(name.split(".")[1]) for name in names}
+    assert drawn <= ANY and len(drawn) >= 11
+    return ANY - drawn
+
+
+def several(weights, option, numbers):
+    """(name, before, after) of what five draws change; holds which it may be."""
+    _unseen(weights, option)
+    for key in KEYS:
+        new = deepaugment_edsr.damage(weights, key, [option])
+        names = changed(weights, new)
+        assert names <= {conv(b, number) for b in ANY for number in numbers}
+        assert len(names) <= 5
+        yield from ((name, weights[name], new[name]) for name in names)
+
+
+def test_12_rotates_kernels_or_channels(weights):
+    ways = set()
+    for _, before, after in several(weights, 12, (0, 2)):
+        assert np.array_equal(np.sort(before, None), np.sort(after, None))
+        for axes in ((2, 3), (0, 1)):
+            for k in (1, 2, 3):
+                if np.array_equal(after, np.rot90(before, k, axes)):
+                    ways.add((axes, k))
+    assert len(ways) == 6
+
+
+@pytest.mark.parametrize(("option", "low"), [(13, -1), (14, 0)])
+def test_13_and_14_mask_with_signs_or_zeros(weights, option, low):
+    shares = []
+    for _, before, after in several(weights, option, (0,)):
+        ratio = after / before
+        assert set(np.unique(ratio)) <= {low, 1}
+        shares.append((ratio == 1).mean())
+    assert abs(np.median(shares) - 0.5) < 0.02
+
+
+def test_15_negates_whole_filters(weights):
+    counts = []
+    for _, before, after in several(weights, 15, (0,)):
+        flat = (x.reshape(FEATURES, -1) for x in (before, after))
+        signs = [1 if np.array_equal(b, a) else -1 for b, a in zip(*flat)]
+        np.testing.assert_array_equal(
+            after, before * np.float32(signs)[:, None, None, None]
+        )
+        counts.append(signs.count(-1))
+    # Four draws of eight, as 32 of 64: 1 - (7/8)^4 of them.
+    assert max(counts) <= 8 and abs(np.mean(counts) - 3.3) < 0.7
+
+
+def test_16_keeps_the_largest_of_each_kernel(weights):
+    for _, before, after in several(weights, 16, (0, 2)):
+        assert ((after != 0).sum((2, 3)) <= 1).all()
+        largest, kept = before.max((2, 3)), after.sum((2, 3))
+        # A second draw finds zeros, which are larger than a negative entry.
+        assert ((kept == largest) | ((kept == 0) & (largest < 0))).all()
+
+
+def test_three_options_are_drawn_uniformly_with_replacement():
+    keys = jax.random.split(jax.random.key(0), 600)
+    drawn = [deepaugment_edsr.draw(key) for key in keys]
+    assert {len(options) for options in drawn} == {3}
+    counts = np.bincount(np.concatenate(drawn), minlength=17)
+    assert len(counts) == 17
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+    repeats = np.mean([len(set(options)) < 3 for options in drawn])
+    assert abs(repeats - (1 - 16 * 15 / 17**2)) < 0.05
+
+
+def test_options_act_one_after_the_other(weights):
+    """Zeroed, then noisy: what is left is the noise alone."""
+    for key in KEYS:
+        new = deepaugment_edsr.damage(weights, key, [2, 2, 1])
+        zeroed = {b for b in THIRDS if not new[conv(b, 0)].any()}
+        negated = {
+            b for b in SECONDS if np.array_equal(new[conv(b, 0)], -weights[conv(b, 0)])
+        }
+        assert 1 <= len(zeroed) <= 2 and len(negated) == 1
+
+
+def test_damage_is_of_the_key_and_leaves_the_weights_alone(weights):
+    before = {name: value.copy() for name, value in weights.items()}
+    differs = 0
+    for key in KEYS:
+        first, again = (deepaugment_edsr.damage(weights, key) for _ in range(2))
+        assert not changed(first, again)
+        differs += bool(changed(weights, first))
+        for name, value in first.items():
+            assert value.dtype == np.float32 and value.shape == before[name].shape
+    assert differs == len(KEYS)
+    assert not changed(before, weights)
+
+
+@pytest.mark.parametrize("option", range(17))
+def test_a_network_of_four_blocks_can_be_damaged_too(option):
+    rng = np.random.default_rng(0)
+    shapes = edsr.shapes(features=4, blocks=4, scale=2)
+    small = {k: rng.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
+    for key in KEYS[:8]:
+        names = changed(small, deepaugment_edsr.damage(small, key, [option]))
+        assert names and all(name.startswith("body.") for name in names)

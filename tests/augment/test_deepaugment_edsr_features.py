@@ -1,0 +1,159 @@
+"""Damaged activations of the super-resolution network, each option by its table."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.augment import deepaugment_edsr_features as features
+
+B = 60
+KEYS = jax.random.split(jax.random.key(4), B)
+X = jnp.asarray(np.random.default_rng(0).standard_normal((B, 6, 5, 64)), jnp.float32)
+# Layer i adds 2^i: the sum says which of them were run.
+LAYERS = [lambda x, i=i: x + 2**i for i in range(17)]
+ALL, FIRST = 2**17 - 1, 2**5 - 1
+INT = jnp.asarray(np.random.default_rng(1).integers(-9, 9, (B, 4, 3, 8)), jnp.float32)
+
+
+@functools.cache
+def before(option, **flags):
+    run = jax.jit(lambda x: features.before(x, KEYS, option, **flags))
+    return np.asarray(run(X))
+
+
+def body(option, x=INT, **flags):
+    run = jax.jit(lambda x: features.body(LAYERS, x, KEYS[: len(x)], option, **flags))
+    return np.asarray(run(x))
+
+
+def sources(found):
+    """Which channel of X each channel is, by image."""
+    same = (found[..., None, :] == np.asarray(X)[..., :, None]).all((1, 2))
+    assert (same.sum(1) == 1).all()
+    return same.argmax(1)
+
+
+def test_released_swaps_copy_the_second_channel_over_the_first():
+    order = sources(before("swap"))
+    moved = (order != np.arange(64)).sum(1)
+    assert moved.max() <= 5 and moved.mean() > 4
+    # Copies: what was overwritten is lost.
+    assert all(len(set(row)) < 64 for row, m in zip(order, moved) if m)
+
+
+def test_true_swaps_permute():
+    order = sources(before("swap", true_swaps=True))
+    assert (np.sort(order, 1) == np.arange(64)).all()
+    moved = (order != np.arange(64)).sum(1)
+    assert moved.max() <= 10 and moved.mean() > 8
+
+
+@pytest.mark.parametrize(
+    ("option", "factor", "share"), [("zero", 0, 0.05), ("negate", -1, 0.025)]
+)
+def test_elements_before_the_body(option, factor, share):
+    found = before(option)
+    hit = found != np.asarray(X)
+    np.testing.assert_array_equal(found[hit], factor * np.asarray(X)[hit])
+    assert abs(hit.mean() - share) < 4 * (share * (1 - share) / hit.size) ** 0.5
+
+
+def test_nothing_is_nothing():
+    np.testing.assert_array_equal(before("nothing"), X)
+    np.testing.assert_array_equal(body("nothing"), INT + ALL)
+
+
+def test_body_negates_after_five_blocks():
+    np.testing.assert_array_equal(body("negate"), -(INT + FIRST) + (ALL - FIRST))
+
+
+def test_body_rectifies_after_five_blocks():
+    x = INT / 4 - FIRST  # What arrives there is negative or positive.
+    relu = jax.nn.relu(x + FIRST) + (ALL - FIRST)
+    gelu = jax.nn.gelu(x + FIRST, approximate=False) + (ALL - FIRST)
+    found = body("rectify", x)
+    ways = [np.array_equal(f, r) for f, r in zip(found, relu)]
+    # The sum is large: float32 keeps two decimals of it.
+    others = [np.allclose(f, g, atol=0.02) for f, g in zip(found, gelu)]
+    assert (np.array(ways) | np.array(others)).all()
+    assert abs(np.mean(ways) - 1 / 3) < 4 * (2 / 9 / B) ** 0.5
+
+
+def test_body_flips_after_five_blocks():
+    x = np.asarray(INT)
+    rows = x[:, ::-1, :, ::-1] + ALL
+    columns = x[:, :, ::-1, ::-1] + ALL
+    found = body("flip")
+    by_rows = [np.array_equal(f, r) for f, r in zip(found, rows)]
+    by_columns = [np.array_equal(f, c) for f, c in zip(found, columns)]
+    assert (np.array(by_rows) ^ np.array(by_columns)).all()
+    assert abs(np.mean(by_rows) - 1 / 3) < 4 * (2 / 9 / B) ** 0.5
+
+
+def run(found):
+    """Which layers were run, by image, from what they added."""
+    added = (found - np.asarray(INT)).astype(int)
+    assert (added == added[:, :1, :1, :1]).all()
+    return [{i for i in range(17) if number >> i & 1} for number in added[:, 0, 0, 0]]
+
+
+def test_released_skips_apply_one_layer_to_the_body_s_input():
+    layers = run(body("skip"))
+    assert all(len(one) == 1 for one in layers)
+    numbers = [next(iter(one)) for one in layers]
+    assert set(numbers) <= {13, 14, 15, 16}
+    last = (14 / 15) ** 3  # The final convolution, unless it is skipped.
+    share = np.mean(np.array(numbers) == 16)
+    assert abs(share - last) < 4 * (last * (1 - last) / B) ** 0.5
+    assert share < 1
+
+
+def test_true_skips_leave_out_up_to_three_layers():
+    for layers in run(body("skip", true_skips=True)):
+        left_out = set(range(17)) - layers
+        assert 1 <= len(left_out) <= 3 and min(left_out) >= 2
+
+
+def test_true_skips_change_no_other_option():
+    for option in ("negate", "flip", "nothing"):
+        np.testing.assert_array_equal(body(option, true_skips=True), body(option))
+
+
+@pytest.mark.parametrize(
+    ("draw", "count"), [(features.draw_before, 4), (features.draw_inside, 5)]
+)
+def test_options_are_uniform(draw, count):
+    keys = jax.random.split(jax.random.key(9), 2000)
+    counts = np.bincount(jax.vmap(draw)(keys), minlength=count)
+    assert len(counts) == count
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("act", "options"), [(before, features.BEFORE), (body, features.INSIDE)]
+)
+def test_what_is_drawn_is_done(act, options):
+    x = {} if act is before else {"x": INT - FIRST}  # Of both signs at the cut.
+    found = act(None, **x)
+    forced = [act(option, **x) for option in options]
+    fits = np.array(
+        [[(f == g).all() for g in column] for f, *column in zip(found, *forced)]
+    )
+    assert (fits.sum(1) == 1).all()
+    assert fits.any(0).all()
+
+
+def test_an_image_is_damaged_alone():
+    np.testing.assert_array_equal(body(None, INT[:3]), body(None)[:3])
+
+
+def test_a_body_of_four_blocks_is_cut_after_the_first():
+    layers = LAYERS[:5]
+    found = features.body(layers, INT, KEYS, "negate")
+    np.testing.assert_array_equal(found, -(INT + 1) + (2**5 - 2))
+    alone = np.asarray(features.body(layers, INT, KEYS, "skip") - INT)[:, 0, 0, 0]
+    assert set(alone) <= {2.0, 4.0, 8.0, 16.0} and len(set(alone)) > 1

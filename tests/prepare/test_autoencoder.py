@@ -1,0 +1,86 @@
+"""The command that trains the small networks that are damaged later."""
+
+import jax
+import numpy as np
+import pytest
+
+from jbias import data, prepare
+from jbias.prepare import autoencoder, image_nets
+
+SHAPES = ["--data=shapes", "--split=valid", "--n=96"]
+TRAINED = {
+    "cae": ["--width=8", "--steps=400"],
+    "edsr": ["--features=8", "--blocks=4", "--steps=200"],
+}
+# Undamaged, as a share of what one colour an image leaves: the bits of a narrow
+# autoencoder keep shapes and colours, super-resolution by 2 keeps nearly all.
+LEFT = {"cae": 0.8, "edsr": 0.5}
+
+
+KEY = jax.random.key(0)
+SIZES = {"features": 8, "blocks": 4, "scale": 2}
+
+
+def train(net, out, *more):
+    return prepare.main(["autoencoder", f"--net={net}", f"--out={out}", *SHAPES, *more])
+
+
+@pytest.mark.parametrize("net", TRAINED)
+def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
+    out = tmp_path / "new" / "weights.npz"
+    assert train(net, out, *TRAINED[net]) == 0
+    said = float(capsys.readouterr().out.split("error ")[1].split()[0])
+    chosen = image_nets.NETS[net]
+    weights = chosen.load(out)
+    images = data.load("shapes", "valid", size=32, n=96).images
+    found = autoencoder.error(chosen, weights, images)
+    assert abs(found - said) < 1e-3
+    flat = np.sqrt(np.mean(((images - images.mean((1, 2), keepdims=True)) / 255) ** 2))
+    assert found < LEFT[net] * flat
+    for name in filter(lambda name: not chosen.trained(name), weights):
+        np.testing.assert_array_equal(weights[name], chosen.init(KEY, **SIZES)[name])
+
+
+def test_training_is_of_the_seed(tmp_path):
+    sizes = [f"--{name}={value}" for name, value in SIZES.items()]
+    made = []
+    for i, seed in enumerate((0, 0, 1)):
+        out = tmp_path / f"{i}.npz"
+        assert train("edsr", out, *sizes, "--steps=3", f"--seed={seed}") == 0
+        made.append(image_nets.NETS["edsr"].load(out)["head.0.weight"])
+    np.testing.assert_array_equal(made[0], made[1])
+    assert not np.array_equal(made[0], made[2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--net=vae"], "--net must be one of cae, edsr"),
+        (["--net=cae", "--blocks=4"], "--blocks is no size of cae, which has width"),
+        (["--net=cae", "--width=12"], "width must be a multiple of 8, got 12"),
+        (
+            ["--net=edsr", "--scale=4", "--size=34"],
+            "must be a multiple of 4 for edsr, got 34 times 1",
+        ),
+        (["--net=edsr", "--blocks=2"], "blocks at least 4"),
+        (["--net=cae", "--steps=0"], "--steps, --batch and --images must be at least"),
+    ],
+)
+def test_refuses_in_one_line(arguments, message, tmp_path, capsys):
+    out = tmp_path / "x.npz"
+    assert prepare.main(["autoencoder", f"--out={out}", *SHAPES, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_deepaugment_trains_one_where_there_is_none(tmp_path, monkeypatch, capsys):
+    small = image_nets.NETS["edsr"]._replace(small=SIZES, steps=3)
+    monkeypatch.setattr(image_nets, "NETS", {"edsr": small})
+    out = tmp_path / "out"
+    command = ["deepaugment", "--net=edsr", f"--out={out}", *SHAPES]
+    assert prepare.main(command) == 0
+    before = (out / "edsr.npz").read_bytes()
+    assert prepare.main(command) == 0
+    assert "0 images made, 96 in all" in capsys.readouterr().out
+    assert (out / "edsr.npz").read_bytes() == before
