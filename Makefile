@@ -18,7 +18,7 @@ demo: $(VENV)/.installed
 	for algo in $(ALGOS); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo --workdir=runs/demo/$$algo || exit $$?; done
 	$(RUN) -m jbias.report --runs='runs/demo/*' --out=report
 
-# The benchmark's eight: some half an hour on two cores.
+# The benchmark's eight, on the demo's settings.
 eight: $(VENV)/.installed
 	for net in cae edsr; do $(RUN) -m jbias.prepare deepaugment --net=$$net --data=shapes --split=train --out=prepared/$$net || exit $$?; done
 	for net in cae edsr; do $(RUN) -m jbias.main --config=configs/deepaugment.py:nets=$$net,demo --workdir=runs/eight/deepaugment_$$net || exit $$?; done
