@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from jbias import build, data, mesh, seeds
+from jbias import build, seeds
 from jbias import config as jc
 from tests import runs
 
@@ -23,17 +23,14 @@ def config() -> dict:
 
 def stage(config: dict, **options) -> build.Stage:
     """Its stage, on the embedded set."""
-    config = {**config, "algo": {**config["algo"], **options}}
-    source = data.load("shapes", "train", size=32, n=64)
-    (built,) = build.stages(config, [(source, source.images)], mesh.make(1))
-    return built
+    return runs.stage({**config, "algo": {**config["algo"], **options}})
 
 
 def train(stage: build.Stage) -> tuple:
     """One seed's state after two steps, and the metrics of both."""
     states, seen = (build.start(stage, 0),), []
     for step in range(2):
-        args = [((seeds.key(0), stage.order.index(0, step)),)]
+        args = [((seeds.key(0), stage.index(0, step)),)]
         states, [(metrics,)] = stage.advance(states, args, stage.data, None)
         seen.append(metrics)
     return states[0], seen
