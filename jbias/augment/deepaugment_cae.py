@@ -7,13 +7,13 @@ twice), and a ninth option for weights is never drawn.
 Source, reference code and deviations: jbias.augment.deepaugment.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
 
@@ -120,6 +120,18 @@ _OPTIONS = (
 )
 
 
+class _Numbers(NamedTuple):
+    """Random numbers, U(0, 1), of an image: one option acts, so all may share them."""
+
+    taps: Float[Array, "c c 3 3"]
+    element: Float[Array, "h w c"]
+
+    def below(self, place: int, limit: int, count: int) -> Int[Array, "count"]:
+        """Whole numbers below `limit`, others at each `place`."""
+        start = place * 64
+        return (self.taps.reshape(-1)[start : start + count] * limit).astype(int)
+
+
 def latent(
     x: Float[Array, "b h w c"], keys: PRNGKeyArray, option: int | None = None
 ) -> tuple[Float[Array, "b h w c"], Float[Array, "b h w c"]]:
@@ -130,14 +142,19 @@ def latent(
     Every option is computed for every image; together they cost a few per cent of the
     network, since the code is small.
     """
-    which, how, gain = jnp.moveaxis(
-        jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0
-    )
-    if option is None:
-        chosen = jax.vmap(draw_latent)(which)
-    else:
-        chosen = jnp.full(len(keys), option)
-    return jax.vmap(_code)(x, chosen, how), jax.vmap(_gain)(x, chosen, gain)
+
+    def one(x, key):
+        which, taps, element = jax.random.split(key, 3)
+        chosen = draw_latent(which) if option is None else jnp.asarray(option)
+        channels = x.shape[-1]
+        numbers = _Numbers(
+            jax.random.uniform(taps, (channels, channels, 3, 3)),
+            jax.random.uniform(element, x.shape),
+        )
+        gain = 3 + 4 * numbers.taps[0, 0, 0, 0] * numbers.element
+        return _code(x, chosen, numbers), jnp.where(chosen == 0, gain, 1)
+
+    return jax.vmap(one)(x, keys)
 
 
 def draw_latent(key: PRNGKeyArray) -> Int[Array, ""]:
@@ -145,88 +162,78 @@ def draw_latent(key: PRNGKeyArray) -> Int[Array, ""]:
     return jax.random.randint(key, (), 0, 9)
 
 
-def _gain(x: Float[Array, "h w c"], option: Int[Array, ""], key: PRNGKeyArray) -> Array:
-    scalar, each = jax.random.split(key)
-    found = 3 + 4 * jax.random.uniform(scalar) * jax.random.uniform(each, x.shape)
-    return jnp.where(option == 0, found, 1)
-
-
-def _code(x: Float[Array, "h w c"], option: Int[Array, ""], key: PRNGKeyArray) -> Array:
-    channels = x.shape[-1]
-    moved = jax.lax.switch(
-        jnp.where((1 <= option) & (option <= 5), option, 0),
-        (lambda x, key: x, _drop, _invert, _permute, _flip_some, _flip_all),
+def _code(
+    x: Float[Array, "h w c"], option: Int[Array, ""], numbers: _Numbers
+) -> Float[Array, "h w c"]:
+    place = numbers.element[..., :1]
+    all_flipped = _flipped(x, numbers)
+    moved = (
         x,
-        key,
+        jnp.where(place < 0.2, 0, x),
+        jnp.where(place < 0.1, -x, x),
+        _permuted(x, numbers),
+        jnp.where(_drawn_oddly(x.shape[-1], numbers), all_flipped, x),
+        all_flipped,
     )
-    kernels = [functools.partial(f, channels) for f in (_noisy, _doubled, _shifted)]
-    kernel = jax.lax.switch(jnp.maximum(option - 6, 0), kernels, key)
+    moved = jax.lax.select_n(jnp.where(option < 6, option, 0), *moved)
+    kernels = _noisy(numbers), _doubled(numbers), _shifted(numbers)
+    kernel = jax.lax.select_n(jnp.maximum(option - 6, 0), *kernels)
     return jnp.where(option >= 6, _filtered(x, kernel), moved)
 
 
-def _drop(x, key):
-    return jnp.where(jax.random.bernoulli(key, 0.2, (*x.shape[:2], 1)), 0, x)
-
-
-def _invert(x, key):
-    return jnp.where(jax.random.bernoulli(key, 0.1, (*x.shape[:2], 1)), -x, x)
-
-
-def _permute(x, key):
-    first = jax.random.permutation(key, _PERMUTED)
+def _permuted(x: Array, numbers: _Numbers) -> Array:
+    first = jnp.argsort(numbers.taps.reshape(-1)[:_PERMUTED])
     return x[..., jnp.concatenate([first, jnp.arange(_PERMUTED, x.shape[-1])])]
 
 
-def _flip_all(x, key):
+def _flipped(x: Array, numbers: _Numbers) -> Array:
     """Flips along two of (batch, height, width); the batch is one image, always."""
-    ways = (lambda x: x[::-1], lambda x: x[:, ::-1], lambda x: x[::-1, ::-1])
-    return jax.lax.switch(jax.random.randint(key, (), 0, 3), ways, x)
+    (way,) = numbers.below(0, 3, 1)
+    return jax.lax.select_n(way, x[::-1], x[:, ::-1], x[::-1, ::-1])
 
 
-def _flip_some(x, key):
-    way, which = jax.random.split(key)
-    drawn = jax.random.randint(which, (_FLIPPED,), 0, x.shape[-1])
-    times = jnp.zeros(x.shape[-1], jnp.int32).at[drawn].add(1)
-    return jnp.where((times % 2 == 1)[None, None, :], _flip_all(x, way), x)
+def _drawn_oddly(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
+    """Which channels are drawn once, thrice ...: flipped twice is restored."""
+    drawn = numbers.below(1, channels, _FLIPPED)
+    times = jnp.zeros(channels, int).at[drawn].add(1)
+    return (times % 2 == 1)[None, None, :]
 
 
-def _identity(channels: int) -> Float[Array, "3 3 c c"]:
-    """A kernel that changes nothing, [row, column, from, to]."""
-    return jnp.zeros((3, 3, channels, channels)).at[1, 1].set(jnp.eye(channels))
+def _identity(channels: int) -> Float[Array, "c c 3 3"]:
+    """A kernel that changes nothing, [to, from, row, column]."""
+    kernel = jnp.zeros((channels, channels, 3, 3))
+    return kernel.at[:, :, 1, 1].set(jnp.eye(channels))
 
 
-def _noisy(channels, key):
+def _noisy(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
+    return _identity(len(numbers.taps)) + 0.2 * (numbers.taps - 0.5)
+
+
+def _doubled(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
+    """Gives half of the channels a second one; a tap that is there already stays 1."""
+    channels = len(numbers.taps)
+    extra = numbers.below(0, 2, channels).astype(jnp.float32)
+    source = numbers.below(1, channels, channels)
+    row, column = (numbers.below(i, 3, channels) for i in (2, 3))
     kernel = _identity(channels)
-    return kernel + jax.random.uniform(key, kernel.shape, minval=-0.1, maxval=0.1)
+    return kernel.at[jnp.arange(channels), source, row, column].max(extra)
 
 
-def _doubled(channels, key):
-    coin, source, offset = jax.random.split(key, 3)
-    extra = jax.random.bernoulli(coin, 0.5, (channels,))
-    source = jax.random.randint(source, (channels,), 0, channels)
-    row, column = jax.random.randint(offset, (2, channels), 0, 3)
-    target = jnp.arange(channels)
-    # Not the sum: a tap that is there already stays 1.
-    return (
-        _identity(channels)
-        .at[row, column, source, target]
-        .max(extra.astype(jnp.float32))
-    )
-
-
-def _shifted(channels, key):
-    coin, offset = jax.random.split(key)
-    new = jax.random.bernoulli(coin, 0.2, (channels,))
-    drawn = jax.random.randint(offset, (channels + 1,), 0, 9)  # The last one begins.
+def _shifted(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
+    """Moves every channel; an offset holds until it is drawn anew, with chance 0.2."""
+    channels = len(numbers.taps)
     place = jnp.arange(channels)
-    latest = jax.lax.cummax(jnp.where(new, place, -1))
+    renewed = numbers.below(0, 5, channels) == 0
+    drawn = numbers.below(1, 9, channels + 1)  # The last one begins.
+    latest = jax.lax.cummax(jnp.where(renewed, place, -1))
     row, column = jnp.divmod(drawn[latest], 3)
-    return jnp.zeros((3, 3, channels, channels)).at[row, column, place, place].set(1)
+    kernel = jnp.zeros((channels, channels, 3, 3))
+    return kernel.at[place, place, row, column].set(1)
 
 
-def _filtered(x: Float[Array, "h w c"], kernel: Float[Array, "3 3 c c"]) -> Array:
+def _filtered(x: Float[Array, "h w c"], kernel: Float[Array, "c c 3 3"]) -> Array:
     """Correlates with a kernel of the image's own, as products of matrices."""
     h, w, c = x.shape
     padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))
     taps = [padded[i : i + h, j : j + w] for i in range(3) for j in range(3)]
-    return jnp.concatenate(taps, -1) @ kernel.reshape(9 * c, c)
+    return jnp.concatenate(taps, -1) @ kernel.transpose(2, 3, 1, 0).reshape(9 * c, c)

@@ -73,24 +73,22 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
     return torch_layers.load(PUBLISHED, path, sizes_of, shapes)
 
 
-def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, Array]:
+def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, np.ndarray]:
     """Draws weights to train from: signals keep their size, and grey (0.5) is zero.
 
     Biases are zero but for the first layer's, which takes grey off, and the last
     one's, which puts it on; PyTorch's own, smaller weights take many times as long.
     """
-    weights = {}
-    for number, (name, shape) in enumerate(shapes(width).items()):
+    weights = torch_layers.uniform(shapes(width), key)
+    for name, drawn in weights.items():
         layer, _, kind = name.rpartition(".")
         if kind == "bias":
-            weights[name] = jnp.zeros(shape)
-            continue
-        inputs = shape[0] if layer in _TRANSPOSED else math.prod(shape[1:])
-        limit = (_gain(layer) / inputs) ** 0.5
-        own = jax.random.fold_in(key, number)
-        weights[name] = jax.random.uniform(own, shape, minval=-limit, maxval=limit)
+            weights[name] = np.zeros_like(drawn)
+        else:
+            inputs = len(drawn) if layer in _TRANSPOSED else drawn[0].size
+            weights[name] = drawn * np.float32((_gain(layer) / inputs) ** 0.5)
     weights["e_conv_1.1.bias"] = -0.5 * weights["e_conv_1.1.weight"].sum((1, 2, 3))
-    weights["d_up_conv_3.3.bias"] = jnp.full(3, math.atanh(0.5))
+    weights["d_up_conv_3.3.bias"] += np.float32(math.atanh(0.5))
     return weights
 
 

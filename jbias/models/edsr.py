@@ -14,7 +14,6 @@ import types
 from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -82,12 +81,15 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 def init(
     key: PRNGKeyArray, *, features: int = 64, blocks: int = 16, scale: int = 4
-) -> dict[str, Array]:
+) -> dict[str, np.ndarray]:
     """Draws weights to train from; the mean's shift is as published."""
-    weights = torch_layers.init(shapes(features, blocks, scale), key)
-    mean = _RANGE * jnp.array(_MEAN)
+    weights = torch_layers.uniform(shapes(features, blocks, scale), key)
+    for name in weights:  # As PyTorch does, biases too.
+        inputs = weights[name.rpartition(".")[0] + ".weight"][0].size
+        weights[name] = weights[name] * np.float32(inputs**-0.5)
+    mean = np.float32(_RANGE * np.array(_MEAN))
     for name, bias in (("sub_mean", -mean), ("add_mean", mean)):
-        weights[f"{name}.weight"] = jnp.eye(3).reshape(3, 3, 1, 1)
+        weights[f"{name}.weight"] = np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1)
         weights[f"{name}.bias"] = bias
     return weights
 

@@ -7,7 +7,6 @@ convolution has (in, out, h, w).
 
 import math
 import os
-import zlib
 from collections.abc import Callable, Mapping
 
 import jax
@@ -62,9 +61,13 @@ def shuffle(x: Float[Array, "b h w 4*c"]) -> Float[Array, "b 2*h 2*w c"]:
     return x.reshape(b, 2 * h, 2 * w, c // 4)
 
 
-def init(shapes: Shapes, key: PRNGKeyArray) -> dict[str, Array]:
-    """Draws weights as PyTorch does: U(-r, r), r = (in * h * w)^-1/2, biases too."""
-    return {name: _drawn(name, shapes, key) for name in shapes}
+def uniform(shapes: Shapes, key: PRNGKeyArray) -> dict[str, np.ndarray]:
+    """Draws every weight from U(-1, 1), in one call."""
+    counts = [math.prod(shape) for shape in shapes.values()]
+    drawn = jax.random.uniform(key, (sum(counts),), minval=-1, maxval=1)
+    parts = np.split(np.asarray(drawn), np.cumsum(counts)[:-1])
+    named = zip(shapes.items(), parts, strict=True)
+    return {name: part.reshape(shape) for (name, shape), part in named}
 
 
 def load(
@@ -95,10 +98,3 @@ def only_file(source: str) -> Callable[[Mapping[str, Mapping]], dict[str, np.nda
     return lambda states: {
         name: value.astype(np.float32) for name, value in states[source].items()
     }
-
-
-def _drawn(name: str, shapes: Shapes, key: PRNGKeyArray) -> Array:
-    _, *fan_in = shapes[name.rpartition(".")[0] + ".weight"]
-    limit = math.prod(fan_in) ** -0.5
-    key = jax.random.fold_in(key, zlib.crc32(name.encode()))
-    return jax.random.uniform(key, shapes[name], minval=-limit, maxval=limit)

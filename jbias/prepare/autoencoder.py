@@ -153,14 +153,24 @@ def train(
 
     Of enlarged images it sees random windows of the images' own size.
     """
-    init, order, steps_key = (
+    init, order, numbers = (
         seeds.stream(key, name) for name in ("init", "order", "steps")
     )
     weights = net.init(init, **sizes)
     falling = optax.warmup_cosine_decay_schedule(0, rate, min(steps // 10, 100), steps)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(falling))
-    state = tx.init(weights)
+    state, step = tx.init(weights), _step(net, tx, enlarge)
+    chosen = np.random.default_rng(np.asarray(jax.random.key_data(order)))
+    for i in range(steps):
+        some = images[chosen.integers(len(images), size=batch)]
+        weights, state = step(weights, state, some, jax.random.fold_in(numbers, i))
+        progress(i + 1, steps)
+    return {name: np.asarray(value) for name, value in weights.items()}
 
+
+def _step(
+    net: image_nets.Net, tx: optax.GradientTransformation, enlarge: int
+) -> Callable:
     @jax.jit
     def step(weights, state, images, key):
         cut, bits = jax.random.split(key)
@@ -176,13 +186,7 @@ def train(
         updates, state = tx.update(grads, state)
         return optax.apply_updates(weights, updates), state
 
-    chosen = np.random.default_rng(np.asarray(jax.random.key_data(order)))
-    for i in range(steps):
-        batched = images[chosen.integers(len(images), size=batch)]
-        own = jax.random.fold_in(steps_key, i)
-        weights, state = step(weights, state, batched, own)
-        progress(i + 1, steps)
-    return {name: np.asarray(value) for name, value in weights.items()}
+    return step
 
 
 def _windows(

@@ -7,9 +7,11 @@ python -m jbias.prepare deepaugment --net=cae --weights=cae.npz --short=512 \
 
 The first two train a small network on the set first, OUT/<net>.npz (see `prepare
 autoencoder`); the third takes the published one (see `prepare weights`) and feeds it as
-its authors did. Writes OUT/<split>/<class>/<number>.png, where the number is the image's
-place in the set, and OUT/<split>.json, what they were made by. Image i is a function of
-the set, the options and i: started again, the command makes what is missing.
+its authors did, but for the long side, which is rounded to a sixteenth of the short one
+(512 pixels for cae, 128 for edsr), so that few programs are compiled. Writes
+OUT/<split>/<class>/<number>.png, where the number is the image's place in the set, and
+OUT/<split>.json, what they were made by. Image i is a function of the set, the options
+and i: started again, or in parts, the command makes what is missing.
 """
 
 import argparse

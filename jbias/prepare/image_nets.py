@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.augment import deepaugment_cae, deepaugment_edsr, deepaugment_edsr_features
@@ -21,7 +22,7 @@ class Net(NamedTuple):
 
     published: published.Published
     load: Callable[[str], dict[str, Any]]
-    init: Callable[..., dict[str, Array]]
+    init: Callable[..., dict[str, np.ndarray]]
     sizes_of: Callable[[Mapping], dict[str, int]]
     scale: Callable[[Mapping[str, int]], int]  # From the sizes.
     unit: int  # Sides of what enters are a multiple of it.

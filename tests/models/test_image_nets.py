@@ -78,15 +78,14 @@ def test_sizes_are_read_off_the_weights(net, size):
 def test_the_autoencoder_cuts_sides_to_multiples_of_four(height, width):
     weights = cae.init(jax.random.key(0), width=8)
     image = jnp.zeros((2, height, width, 3))
-    found = cae.apply(weights, image, KEYS)
+    found = jax.eval_shape(cae.apply, weights, image, KEYS)
     assert found.shape == (2, height // 4 * 4, width // 4 * 4, 3)
-    assert jnp.abs(found).max() < 1
 
 
 @pytest.mark.parametrize("scale", [2, 4])
 def test_the_super_resolution_network_enlarges(scale):
     weights = edsr.init(jax.random.key(0), features=4, blocks=4, scale=scale)
-    found = edsr.apply(weights, jnp.zeros((1, 5, 7, 3)))
+    found = jax.eval_shape(edsr.apply, weights, jnp.zeros((1, 5, 7, 3)))
     assert found.shape == (1, 5 * scale, 7 * scale, 3)
 
 

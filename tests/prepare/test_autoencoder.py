@@ -33,7 +33,7 @@ def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
     chosen = image_nets.NETS[net]
     weights = chosen.load(out)
     images = data.load("shapes", "valid", size=32, n=96).images
-    found = autoencoder.error(chosen, weights, images)
+    found = autoencoder.error(chosen, weights, images, chosen.enlarge)
     assert abs(found - said) < 1e-3
     flat = np.sqrt(np.mean(((images - images.mean((1, 2), keepdims=True)) / 255) ** 2))
     assert found < LEFT[net] * flat

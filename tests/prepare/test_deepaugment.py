@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import data, feed, prepare, sets
+from jbias import data, feed, prepare, seeds, sets
+from jbias.augment import deepaugment
 from jbias.data import pipeline
 from jbias.models import cae, edsr, published
+from jbias.prepare import image_nets
 
 N, SIZE = 48, 32
 SMALL = {"cae": {"width": 8}, "edsr": {"features": 4, "blocks": 4, "scale": 2}}
@@ -67,6 +69,32 @@ def test_every_image_has_one_of_its_class_and_number(net, made):
 def test_the_same_again_to_the_bit(net, made, weights, tmp_path):
     assert make(net, weights, tmp_path / "again") == 0
     assert files(tmp_path / "again") == files(made[net])
+
+
+@pytest.mark.parametrize("net", SMALL)
+def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
+    """Made again by hand: alone, with keys from these numbers."""
+    chosen, stored = image_nets.NETS[net], image_nets.NETS[net].load(weights[net])
+    clean = data.load("shapes", "valid", size=SIZE, n=N).images / np.float32(255)
+    order, damages, features = (
+        seeds.stream(seeds.key(0), name) for name in ("order", "weights", "features")
+    )
+
+    @jax.jit
+    def run(weights, image, keys):
+        return image_nets.same_size(
+            chosen, weights, image, keys, enlarge=chosen.enlarge, damaged=True
+        )
+
+    for images in deepaugment.order(order, N).runs[:3]:
+        first, i = images[0], images[-1]
+        damaged = chosen.damage(stored, jax.random.fold_in(damages, first))
+        keys = jax.random.fold_in(features, i)[None]
+        expected = np.clip(run(damaged, clean[i][None], keys)[0], 0, 1) * 255
+        (path,) = (made[net] / "valid").rglob(f"{i:06d}.png")
+        with Image.open(path) as image:
+            gap = np.abs(np.asarray(image) - (expected - 0.5))  # Cut, not rounded.
+        assert (gap < 0.51).mean() > 0.99  # A bit may tip by rounding.
 
 
 def test_another_seed_is_another_set(made, weights, tmp_path):
