@@ -1,36 +1,22 @@
-"""Turns a config into what a run works with: network, algorithm, inputs, stages."""
+"""Turns a config into the stages of a run: what is trained, on what, in which order."""
 
 import functools
-import hashlib
-import importlib.util
-import inspect
 import math
-import pathlib
-import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import linen as nn
 from jaxtyping import Int, PyTree, UInt8
 
-from jbias import algos, augment, feed, mesh, models, optim, seeds, sets
 from jbias import config as jc
+from jbias import feed, mesh, parts, seeds, sets
 from jbias import step as train_step
 from jbias.algos import base
 from jbias.data import spec
 from jbias.evals import predict
-
-
-class Input(NamedTuple):
-    """A batch transform, its random stream, and how many examples it mixes."""
-
-    stream: str
-    apply: Callable  # (batch, key) -> batch
-    mix_group: int
 
 
 class Stage(NamedTuple):
@@ -64,105 +50,13 @@ class Stage(NamedTuple):
         }
 
 
-def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable]):
-    """Looks `options.name` up; returns the callable and the options beside the name."""
-    options = dict(options)
-    name = options.pop("name")
-    if name not in known:
-        raise ValueError(f"{where}.name: unknown {name!r}; {jc.nearest(name, known)}")
-    return known[name], options
-
-
-def call(where: str, make: Callable, *args: Any, **options: Any) -> Any:
-    """Calls `make`; an option it does not take is refused by name."""
-    accepted = inspect.signature(make).parameters
-    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        kinds = (
-            inspect.Parameter.KEYWORD_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        )
-        names = [n for n, p in list(accepted.items())[len(args) :] if p.kind in kinds]
-        for option in options:
-            if option not in names:
-                raise ValueError(
-                    f"{where}: unknown option {option!r}; {jc.nearest(option, names)}"
-                )
-    return make(*args, **options)
-
-
-def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:
-    """The algorithm of ours, or the one at `path/to/file.py:function`."""
-    path, colon, function = options["name"].rpartition(":")
-    if not colon:
-        options = with_networks("config.algo", options)
-        make, options = named("config.algo", options, algos.ALGOS)
-        return call("config.algo", make, net, **options)
-    if not pathlib.Path(path).is_file():
-        raise ValueError(
-            f"config.algo.name: no file {path!r}; give path/to/file.py:make"
-        )
-    found = importlib.util.spec_from_file_location(
-        f"own_algorithm_{pathlib.Path(path).stem}", path
-    )
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # Dataclasses look their module up.
-    found.loader.exec_module(module)
-    if function not in vars(module):
-        raise ValueError(f"config.algo.name: {path} has no function {function!r}")
-    options = {key: value for key, value in options.items() if key != "name"}
-    return call("config.algo", vars(module)[function], net, **options)
-
-
-def own_code(config: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the users' own algorithm files, which no commit of ours covers."""
-    names = {part["algo"]["name"] for part in jc.stages(config)}
-    paths = sorted(name.rpartition(":")[0] for name in names if ":" in name)
-    return {
-        path: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
-        for path in paths
-    }
-
-
-def network(config: Mapping[str, Any], classes: int) -> nn.Module:
-    """The plain backbone that the config names."""
-    make, options = named("config.model", config["model"], models.MODELS)
-    return call(
-        "config.model", make, classes, dtype=mesh.dtype(config["precision"]), **options
-    )
-
-
-def with_networks(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces what names a network that an algorithm or transform calls by it."""
-    options = dict(options)
-    if isinstance(options.get("transfer"), Mapping):
-        where = f"{where}.transfer"
-        make, rest = named(where, options["transfer"], models.TRANSFERS)
-        options["transfer"] = call(where, make, **rest)
-    return options
-
-
-def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[Input]:
-    """The batch transforms, in order."""
-    made, inputs = [], list(inputs)
-    for i, options in enumerate(inputs):
-        here = f"{where}[{i}]"
-        make, rest = named(here, with_networks(here, options), augment.AUGMENTS)
-        before = sum(other["name"] == options["name"] for other in inputs[:i])
-        default = inspect.signature(make).parameters.get("mix_group")
-        group = rest.get("mix_group", default.default if default else 1)
-        made.append(
-            Input(f"{options['name']}/{before}", call(here, make, **rest), group)
-        )
-    return made
-
-
 def trainer(
     algo: base.Algo,
     txs: tuple,
-    inputs: Iterable[Input],
+    inputs: Iterable[parts.Input],
     classes: int,
     *,
-    other: Iterable[Input] = (),
+    other: Iterable[parts.Input] = (),
     average: float = 0.0,
     first: int = 0,
 ) -> seeds.One:
@@ -224,15 +118,16 @@ def _stage(
     orders = _orders(f"{at}.train", number, options, train)
     epoch = orders["train"].steps_per_epoch
     total = max(1, round(config["epochs"] * epoch))
-    algo = algorithm(config["algo"], network(config, classes))
-    inputs = transforms(f"{at}.inputs", config["inputs"])
+    algo = parts.algorithm(config["algo"], parts.network(config, classes))
+    inputs = parts.transforms(f"{at}.inputs", config["inputs"])
     beside = (options.get("other") or {}).get("inputs", ())
-    beside = transforms(f"{at}.train.other.inputs", beside)
+    beside = parts.transforms(f"{at}.train.other.inputs", beside)
     groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
     mesh.check_batch(options["batch"], math.lcm(*groups), devices)
     average = config["optim"].get("average", 0.0)
     txs = tuple(
-        optimiser(config["optim"], update, total, epoch) for update in algo.updates
+        parts.optimiser(config["optim"], update, total, epoch)
+        for update in algo.updates
     )
     draw = initialiser(algo, txs, config["size"], first, average)
     one = trainer(
@@ -295,34 +190,6 @@ def _resident(
     joined = [images[name] for name in names]
     joined = joined[0] if len(joined) == 1 else np.concatenate(joined)
     return feed.resident(joined, sets.columns(sources))
-
-
-def optimiser(
-    options: Mapping[str, Any], update: base.Update, total: int, steps_per_epoch: int
-) -> optax.GradientTransformation:
-    """One update's optimiser with its schedule over `total` steps."""
-    options = dict(options)
-    options.pop("average", None)
-    if not update.decay:
-        options["decay"] = 0.0
-    where, warmup = "config.optim.warmup", options.pop("warmup") or 0
-    if warmup:
-        steps = jc.steps(
-            warmup, steps_per_epoch=steps_per_epoch, total=total, where=where
-        )
-        if steps >= total:
-            raise ValueError(
-                f"{where}: must be shorter than the stage's {total} steps, got "
-                f"{warmup!r} = {steps} steps; shorten it or train longer"
-            )
-        warmup = steps
-    make, shape = named(
-        "config.optim.schedule", options.pop("schedule"), optim.SCHEDULES
-    )
-    rate = options.pop("rate")
-    schedule = call("config.optim.schedule", make, rate, total, warmup, **shape)
-    make, rest = named("config.optim", options, optim.OPTIMISERS)
-    return call("config.optim", make, optim.warmed(schedule, rate, warmup), **rest)
 
 
 def initialiser(

@@ -22,6 +22,7 @@ from jbias import (
     console,
     mesh,
     observe,
+    parts,
     results,
     seeds,
     sets,
@@ -65,6 +66,36 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> Job:
     """Opens every set before anything is trained, so that bad input costs nothing."""
     checks.whole(config)
     devices = mesh.make(config["run"]["devices"])
+    train_sets, train, opened = _opened(config)
+    checks.leaks(train, opened, say)
+    everything = {**train, **opened}
+    images = sets.load_images(everything, say, **config["run"]["loading"])
+    known, aggregate = train["train/0"], config["aggregate"]
+    tests = [
+        sets.test_set(name, test, known, images[name], say, aggregate=aggregate)
+        for name, test in opened.items()
+    ]
+    stages = build.stages(config, train_sets, images, devices)
+    told = {name: sets.describe(source) for name, source in everything.items()}
+    for test in tests:
+        told[test.name]["scored"] = len(test.images)
+    workdirs.record_config(workdir, config)
+    given, init = _given(config, workdir)
+    own = parts.own_code(config)
+    facts = {"config": config, "data": told, "own_code": own, "init": init}
+    differing = workdirs.record_provenance(workdir, facts)
+    if differing:
+        say(
+            "this start differs from the first, equal only within tolerance: "
+            + "; ".join(differing)
+        )
+    manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
+    eyes = watch.Watch(tuple(config["seeds"]))
+    return Job(config, workdir, say, devices, tests, stages, manager, eyes, given)
+
+
+def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict]:
+    """Each stage's training set, all sources of these, and those to evaluate on."""
     train_sets = [
         sets.train_set(
             f"config.stages[{number}].train" if number else "config.train",
@@ -82,37 +113,7 @@ def _prepare(config: dict, workdir: epath.Path, say: Callable) -> Job:
     for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
         where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
         opened[name] = sets.source(where, options, config["size"])
-    checks.leaks(train, opened, say)
-    everything = {**train, **opened}
-    images = sets.load_images(everything, say, **config["run"]["loading"])
-    tests = [
-        sets.test_set(
-            name,
-            test,
-            train["train/0"],
-            images[name],
-            say,
-            aggregate=config["aggregate"],
-        )
-        for name, test in opened.items()
-    ]
-    stages = build.stages(config, train_sets, images, devices)
-    told = {name: sets.describe(source) for name, source in everything.items()}
-    for test in tests:
-        told[test.name]["scored"] = len(test.images)
-    workdirs.record_config(workdir, config)
-    given, init = _given(config, workdir)
-    facts = {"config": config, "data": told, "own_code": build.own_code(config)}
-    facts["init"] = init
-    differing = workdirs.record_provenance(workdir, facts)
-    if differing:
-        say(
-            "this start differs from the first, equal only within tolerance: "
-            + "; ".join(differing)
-        )
-    manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
-    eyes = watch.Watch(tuple(config["seeds"]))
-    return Job(config, workdir, say, devices, tests, stages, manager, eyes, given)
+    return train_sets, train, opened
 
 
 def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:

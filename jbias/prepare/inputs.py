@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt8
 
-from jbias import augment, build, console, data
+from jbias import augment, console, data, parts
 from jbias.data import spec
 from jbias.prepare import sheet
 
@@ -120,7 +120,7 @@ def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
 
 def _rows(name: str, batch: dict, columns: int, key) -> dict[str, list[np.ndarray]]:
     options = [{"name": name, **SHOWN.get(name, {})}]
-    (transform,) = build.transforms("prepare inputs", options)
+    (transform,) = parts.transforms("prepare inputs", options)
     apply = jax.jit(lambda key: transform.apply({**batch, "once": key}, key)["image"])
     rows = {"image": _bytes(batch["image"])[:columns]}
     for i in range(_DRAWS):
