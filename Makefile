@@ -34,7 +34,7 @@ format: $(VENV)/.installed
 	$(RUN) -m ruff check --fix .
 
 test: lint
-	$(RUN) -m pytest -m 'not slow'
+	$(RUN) -m pytest -m 'not slow' -n 2 --dist loadfile
 
 test-all: lint
 	$(RUN) -m pytest
