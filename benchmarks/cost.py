@@ -1,11 +1,12 @@
 """What each method costs: its step against ERM's, beside what it should cost.
 
-    python -m benchmarks.cost [--methods=sagnet,pgd] [--steps=4] [--rounds=7]
+    python -m benchmarks.cost [--methods=sagnet,pgd] [--steps=4] [--rounds=7] [--large]
 
-Every config of configs/ at its default on the embedded set, one seed. In every round
+Every config of configs/ at its default on the embedded set, one seed; with --large as
+ResNet-50 on 224 pixels, in batches of 8. In every round
 ERM and the method take turns at the same number of steps; the ratio is the median over
 rounds. `predicted` counts passes through the network, forward one, backward two, over
-ERM's three. Writes benchmarks/results/cost-<backend>.json and .md.
+ERM's three. Writes benchmarks/results/cost-<backend>.json and .md, or cost-large-...
 """
 
 import argparse
@@ -40,10 +41,17 @@ PREDICTED = {
 SLACK = 1.25
 
 
-def stage_of(name: str) -> build.Stage:
+def stage_of(name: str, *, large: bool = False) -> build.Stage:
     """The first stage of a config on the embedded set."""
     module = importlib.import_module(f"configs.{name}")
-    config = jc.plain(module.get_config("seeds=1"))
+    c = module.get_config("seeds=1")
+    if large:
+        c.model = dict(name="resnet50", width=64, stem="imagenet")
+        c.size, c.train.batch, c.train.n = 224, 8, 64
+        with c.algo.unlocked():
+            if "mix_group" in c.algo:
+                c.algo.mix_group = 8
+    config = jc.plain(c)
     part = jc.stages(config)[0]
     train = sets.train_set("config.train", part["train"], config["size"])
     images = {
@@ -76,9 +84,9 @@ class Trainer:
         return time.perf_counter() - began
 
 
-def compare(name: str, plain: Trainer, steps: int, rounds: int) -> dict:
+def compare(name: str, plain: Trainer, steps: int, rounds: int, large: bool) -> dict:
     """The method's time over ERM's, over several rounds."""
-    method = Trainer(stage_of(name))
+    method = Trainer(stage_of(name, large=large))
     if method.stage.static(0) is not None:
         method.run(2 * steps)  # Compiles the other sizes.
     ratios = []
@@ -116,6 +124,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--methods", default="")
+    parser.add_argument("--large", action="store_true")
     args = parser.parse_args()
     known = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
     without = {
@@ -126,10 +135,10 @@ def main() -> None:
         "sin_in",
     }  # ERM's step, or no config.
     names = args.methods.split(",") if args.methods else set(known) - without
-    plain = Trainer(stage_of("erm"))
+    plain = Trainer(stage_of("erm", large=args.large))
     results = {}
     for name in sorted(names):
-        results[name] = compare(name, plain, args.steps, args.rounds)
+        results[name] = compare(name, plain, args.steps, args.rounds, args.large)
         print(f"{name}: {results[name]['ratio']:.2f}", flush=True)
     found = {
         "date": datetime.date.today().isoformat(),
@@ -137,7 +146,8 @@ def main() -> None:
         **workdirs.environment(),
         "results": results,
     }
-    path = ROOT / "benchmarks" / "results" / f"cost-{jax.default_backend()}"
+    kind = "large-" if args.large else ""
+    path = ROOT / "benchmarks" / "results" / f"cost-{kind}{jax.default_backend()}"
     path.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     path.with_suffix(".md").write_text(table(results))
     print(table(results))

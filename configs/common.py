@@ -121,6 +121,16 @@ def own(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
     return jc.parse_arg(",".join(mine), **defaults), rest
 
 
+def transfer_of(text: str) -> tuple[dict, str]:
+    """Takes `transfer` and `weights` out of the text: a style transfer, and the rest.
+
+    By itself the exact one on the embedded set, elsewhere the published network.
+    """
+    mine, rest = own(text, transfer="", weights="")
+    name = mine.transfer or ("render" if data_of(rest) == "shapes" else "vgg")
+    return dict(name=name, **({"weights": mine.weights} if mine.weights else {})), rest
+
+
 def data_of(text: str) -> str:
     """Which data the arguments name, for recipes that depend on it."""
     return _arguments(text).data

@@ -2,7 +2,8 @@ r"""Shape-texture debiased training (Li et al., ICLR 2021, arXiv:2010.05981).
 
 Cost: 2.7 to 5 of ERM with the published style network. On the embedded set images are
 drawn again with the texture of another; elsewhere the published style network
-is used, whose weights `python -m jbias.prepare weights --net=vgg_adain` converts.
+is used, whose weights `python -m jbias.prepare weights --net=vgg_adain` converts
+(`weights=FILE`), or with `transfer=small` the compact one of the package.
 On ImageNet as its authors: batches of 512, rate 0.2 after 5 epochs of warm-up, 100
 epochs, a tenth after 30, 60 and 90, on a grid of three sizes.
 `variant=biasbed` is the algorithm as BiasBed released it.
@@ -19,20 +20,21 @@ from configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
-    drawn = common.data_of(arg) == "shapes"
+    """The experiment; `transfer`, `weights` beside the arguments of configs/common.py."""
+    transfer, rest = common.transfer_of(arg)
+    drawn = transfer["name"] == "render"
     steps = dict(name="multistep", milestones=(0.3, 0.6, 0.9), gamma=0.1)
     recipe = dict(rate=0.2, warmup="5 epochs", schedule=steps)
     return common.experiment(
-        arg,
+        rest,
         dict(
             name="debiased",
-            transfer=dict(name="render" if drawn else "vgg"),
+            transfer=transfer,
             gamma=0.8,
             alpha=1.0 if drawn else 0.5,
             aux_bn=True,
-            multi_grid=common.data_of(arg) == "imagenet"
-            and not common.is_released(arg),
+            multi_grid=common.data_of(rest) == "imagenet"
+            and not common.is_released(rest),
             variant="",
             mix_group=32,
         ),

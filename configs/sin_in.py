@@ -5,9 +5,10 @@ r"""ERM on images and stylised images, then on images alone (Geirhos et al., ICL
 
 Source: arXiv:1811.12231, "SIN+IN" and its fine-tuning. `share` of each batch is stylised
 in the first stage; a half is the authors' union. Three fifths of the epochs are the
-first stage's. Styles are those of configs/stylized_erm.py. On ImageNet as the authors: 45 epochs of the union, 90 of the images, at
-0.1 (a tenth every third), then 60 at 0.01 (a tenth after 30); they start from trained
-weights (`init`). Cost: 1.0 of ERM.
+first stage's. Styles, `transfer` and `weights` are those of configs/stylized_erm.py. On
+ImageNet as the authors: 45 epochs of the union, 90 of the images, at 0.1 (a tenth every
+third), then 60 at 0.01 (a tenth after 30); they start from trained weights (`init`).
+Cost: 1.0 of ERM.
 """
 
 import ml_collections
@@ -18,12 +19,11 @@ from configs import common
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `share` beside the arguments of configs/common.py."""
     mine, rest = common.own(arg, share=0.5)
-    drawn = common.data_of(rest) == "shapes"
-    transfer = dict(name="render" if drawn else "vgg")
+    transfer, rest = common.transfer_of(rest)
     c = common.experiment(
         rest,
         dict(name="erm"),
-        train=dict(renders=True) if drawn else {},
+        train=dict(renders=True) if transfer["name"] == "render" else {},
         imagenet=dict(epochs=150.0),
     )
     plain, optim = c.inputs, c.optim.to_dict()

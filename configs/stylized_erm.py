@@ -3,8 +3,9 @@ r"""ERM on stylised images alone (Geirhos et al., ICLR 2019, arXiv:1811.12231). 
 On the embedded set each image is drawn again with the texture of another: the exact
 counterpart. Elsewhere every batch is stylised by its own images, with the published
 network (theirs: by paintings, once and for all), whose weights `python -m jbias.prepare
-weights --net=vgg_adain` converts. On ImageNet the recipe of their "SIN" model: 60 epochs,
-a tenth of the rate every 20; they start from weights trained on ImageNet (`init`). A
+weights --net=vgg_adain` converts (`weights=FILE`), or with `transfer=small` by the compact
+one of the package. On ImageNet the recipe of their "SIN" model: 60 epochs, a tenth of
+the rate every 20; they start from weights trained on ImageNet (`init`). A
 Stylized-ImageNet made before is trained on with configs/erm.py and its `root`.
 
     python -m jbias.main --config=configs/stylized_erm.py
@@ -19,15 +20,14 @@ from configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
-    """The experiment; see configs/common.py for `arg`."""
-    drawn = common.data_of(arg) == "shapes"
-    transfer = dict(name="render" if drawn else "vgg")
+    """The experiment; `transfer`, `weights` beside the arguments of configs/common.py."""
+    transfer, rest = common.transfer_of(arg)
     stylize = dict(name="stylize", transfer=transfer, mix_group=32)
     thirds = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
     return common.experiment(
-        arg,
+        rest,
         dict(name="erm"),
         inputs=(stylize,),
-        train=dict(renders=True) if drawn else {},
+        train=dict(renders=True) if transfer["name"] == "render" else {},
         imagenet=dict(epochs=60.0, optim=dict(schedule=thirds)),
     )

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jbias import build, checks, mesh, seeds, sets
+from jbias import build, checks, mesh, parts, seeds, sets
 from jbias import config as jc
 from jbias.algos import base
 from jbias.data import pipeline
@@ -33,22 +33,19 @@ def config_of(name: str, arg: str) -> dict:
     return jc.plain(c)
 
 
-def drawn_again(config: dict) -> dict:
-    """The config with drawings for a style network, whose weights are not here."""
-    text = json.dumps(config).replace('{"name": "vgg"}', '{"name": "render"}')
-    config = json.loads(text)
-    config["train"]["renders"] = True
-    if "transfer" in config["algo"]:
-        config["algo"]["alpha"] = 1.0
-    return config
+def without_download(config: dict) -> dict:
+    """The config with the style network that comes with the package."""
+    return json.loads(
+        json.dumps(config).replace('{"name": "vgg"}', '{"name": "small"}')
+    )
 
 
 def trace(config: dict) -> None:
     """Builds all stages and traces a step of each seed, without compiling it."""
     checks.whole(config)
-    parts = jc.stages(config)
     trained = [
-        sets.train_set("config.train", part["train"], config["size"]) for part in parts
+        sets.train_set("config.train", part["train"], config["size"])
+        for part in jc.stages(config)
     ]
     images = {
         key: pipeline.resident(source, workers=1)
@@ -89,7 +86,7 @@ def test_a_step_of_the_recipe_for_imagenet_can_be_traced(name, tmp_path):
     config["train"] = dict(shapes, batch=64, also=also, **beside)
     for part in config["stages"]:
         assert "train" not in part
-    trace(drawn_again(config))
+    trace(without_download(config))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -99,6 +96,23 @@ def test_a_docstring_says_where_it_is_from_and_how_it_is_called(name):
     if "biasbed" not in name:
         assert "arXiv:" in text or "Empirical" in text
         assert "ost: " in text
+
+
+@pytest.mark.parametrize("name", ["debiased", "sin_in", "stylized_erm"])
+@pytest.mark.parametrize(
+    ("arg", "transfer", "renders"),
+    [
+        ("", {"name": "render"}, True),
+        ("transfer=small", {"name": "small"}, False),
+        ("data=pacs,root=x", {"name": "vgg"}, False),
+        ("data=pacs,root=x,weights=y", {"name": "vgg", "weights": "y"}, False),
+    ],
+)
+def test_style_transfers_go_by_the_data_or_by_name(name, arg, transfer, renders):
+    config = config_of(name, arg)
+    options = config["algo"] if name == "debiased" else config["inputs"][-1]
+    assert options["transfer"] == transfer
+    assert config["train"].get("renders", False) == renders
 
 
 IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first drop.
@@ -126,7 +140,7 @@ def test_the_recipes_are_the_published_ones(name):
     c = config_of(name, "data=imagenet,root=x")
     assert (c["epochs"], c["train"]["batch"]) == (epochs, batch)
     optim = {**c["optim"], "decay": 0.0, "momentum": 0.0, "nesterov": False}
-    tx = build.optimiser(optim, base.Update("class"), 10 * epochs, 10)
+    tx = parts.optimiser(optim, base.Update("class"), 10 * epochs, 10)
     rates = rates_of(tx, 10 * epochs)
     assert max(rates) == pytest.approx(rate, rel=1e-5)
     if drop:

@@ -110,7 +110,7 @@ def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
     options.one_of("debiased", "variant", variant, VARIANTS)
     if stylised and transfer is None:
         raise ValueError(
-            'debiased: transfer must be set, got None; such as transfer=dict(name="vgg")'
+            'debiased: transfer must be set, got None; such as transfer=dict(name="small")'
         )
     if mix and variant:
         raise ValueError(

@@ -49,7 +49,7 @@ class Scenes:
         return Scenes(**{k: v[rows] for k, v in vars(self).items()})
 
 
-def _tints(
+def tints(
     rng: np.random.Generator, n: int, hues: Hues, least: float
 ) -> Float[np.ndarray, "n 3"]:
     """Draws colours of value 1: a hue in `hues`, a saturation from `least` to 0.9."""
@@ -108,8 +108,8 @@ def draw(
         turn=np.radians(rng.uniform(-12, 12, n)),
         phase=rng.uniform(0, 8, (n, 2)),
         table=rng.uniform(-1, 1, (n, 32, 32)),
-        fill=_tints(rng, n, hues, least),
-        paper=_tints(rng, n, hues, least),
+        fill=tints(rng, n, hues, least),
+        paper=tints(rng, n, hues, least),
         tones=_tones(rng, contrast, echo),
         echo=echo * rng.choice([-1, 1], n),
         slope=rng.uniform(-0.06, 0.06, (n, 2)),
@@ -118,13 +118,14 @@ def draw(
     return Scenes(**{k: v.astype(np.float32) for k, v in fields.items()})
 
 
-def _axes(n: int, size: int) -> tuple[Plane, Plane]:
+def axes(n: int, size: int) -> tuple[Plane, Plane]:
+    """Gives x and y of every pixel's centre."""
     ticks = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
     x, y = np.broadcast_arrays(ticks, -ticks[:, None])
     return np.broadcast_to(x, (n, size, size)), np.broadcast_to(y, (n, size, size))
 
 
-def _coverage(distance: Plane, size: int) -> Plane:
+def coverage(distance: Plane, size: int) -> Plane:
     """Gives the share of each pixel inside a border at a signed distance."""
     return np.clip(0.5 - distance * (size / 2), 0, 1)
 
@@ -137,7 +138,7 @@ def outlines(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Plane:
         some = scenes[rows]
         field[rows] = shape_masks.distance(
             kind,
-            *_axes(len(rows), size),
+            *axes(len(rows), size),
             scale=some.scale,
             angle=some.angle,
             shift=some.shift,
@@ -145,18 +146,18 @@ def outlines(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Plane:
     return field
 
 
-def _pattern(scenes: Scenes, texture: Int[np.ndarray, "n"], size: int) -> Plane:
+def shares(scenes: Scenes, texture: Int[np.ndarray, "n"], size: int) -> Plane:
     """Gives the share of the second tone in each pixel of the texture."""
     share = np.empty((len(texture), size, size), np.float32)
     for k in np.unique(texture):
         rows = np.flatnonzero(texture == k)
         some = scenes[rows]
-        x, y = _axes(len(rows), size)
+        x, y = axes(len(rows), size)
         period = (PERIOD * some.grain)[:, None, None]
         cos, sin = np.cos(some.turn)[:, None, None], np.sin(some.turn)[:, None, None]
         u = (cos * x + sin * y) / period + some.phase[:, :1, None]
         v = (cos * y - sin * x) / period + some.phase[:, 1:, None]
-        share[rows] = _coverage(PATTERNS[k](u, v, some.table) * period, size)
+        share[rows] = coverage(PATTERNS[k](u, v, some.table) * period, size)
     return share
 
 
@@ -168,45 +169,51 @@ def textured(
     rng: np.random.Generator,
 ) -> Image:
     """Draws each shape filled with its texture on a shaded background, with noise."""
-    inside = _coverage(outlines(scenes, shape, size), size)
-    share = _pattern(scenes, texture, size)
-    first, second, paper = (t[:, None, None] for t in scenes.tones.T)
-    x, y = _axes(len(shape), size)
-    shade = scenes.slope[:, :1, None] * x + scenes.slope[:, 1:, None] * y
-    shade = shade + (share - 0.5) * scenes.echo[:, None, None]
-    figure = (inside * (first + (second - first) * share))[..., None]
-    ground = ((1 - inside) * (paper + shade))[..., None]
-    image = figure * scenes.fill[:, None, None] + ground * scenes.paper[:, None, None]
+    image = composed(scenes, shape, shares(scenes, texture, size), size)
     grain = rng.standard_normal(image.shape, np.float32)
     return image + grain * scenes.sensor[:, None, None, None]
 
 
+def composed(
+    scenes: Scenes, shape: Int[np.ndarray, "n"], share: Plane, size: int
+) -> Image:
+    """Fills shapes and their background by shares of the second tone, without noise."""
+    inside = coverage(outlines(scenes, shape, size), size)
+    first, second, paper = (t[:, None, None] for t in scenes.tones.T)
+    x, y = axes(len(shape), size)
+    shade = scenes.slope[:, :1, None] * x + scenes.slope[:, 1:, None] * y
+    shade = shade + (share - 0.5) * scenes.echo[:, None, None]
+    figure = (inside * (first + (second - first) * share))[..., None]
+    ground = ((1 - inside) * (paper + shade))[..., None]
+    return figure * scenes.fill[:, None, None] + ground * scenes.paper[:, None, None]
+
+
 def silhouette(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Image:
     """Draws black shapes on white."""
-    ink = _coverage(outlines(scenes, shape, size), size)
+    ink = coverage(outlines(scenes, shape, size), size)
     return np.repeat(1 - ink[..., None], 3, -1)
 
 
 def edge(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Image:
     """Draws outlines, black strokes of even width on white."""
     field = outlines(scenes, shape, size)
-    return np.repeat(1 - _coverage(np.abs(field) - STROKE, size)[..., None], 3, -1)
+    return np.repeat(1 - coverage(np.abs(field) - STROKE, size)[..., None], 3, -1)
 
 
 def sketch(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Image:
     """Draws by an unsteady hand: two wobbly, broken grey strokes and some hatching."""
     field = outlines(scenes, shape, size)
-    x, y = _axes(len(shape), size)
+    x, y = axes(len(shape), size)
     ink = np.zeros_like(field)
     for stroke, strength in ((0, 0.9), (9, 0.6)):
         wobble = textures.noise(2.2 * x + stroke, 2.2 * y, scenes.table)
         pressure = textures.noise(3 * x + 17, 3 * y + stroke, scenes.table)
         width = STROKE * np.clip(1.1 + 1.3 * pressure, 0, 1.2)
-        here = _coverage(np.abs(field + 0.06 * wobble) - width, size)
+        here = coverage(np.abs(field + 0.06 * wobble) - width, size)
         ink = np.maximum(ink, strength * here * (width > 0))
     hatch = np.abs((x + y) / 0.36 - np.round((x + y) / 0.36)) * 0.25 - 0.03
     patches = textures.noise(1.3 * x + 5, 1.3 * y + 5, scenes.table) > 0.05
-    hatch = _coverage(np.maximum(hatch, field + 0.08), size) * patches * 0.45
+    hatch = coverage(np.maximum(hatch, field + 0.08), size) * patches * 0.45
     return np.repeat((0.97 - 0.9 * np.maximum(ink, hatch))[..., None], 3, -1)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from flax import linen as nn
 
-from jbias.models import adain, render, resnet
+from jbias.models import adain, render, resnet, small_adain
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
     {
@@ -23,6 +23,7 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
 TRANSFERS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
     {
         "render": render.make,
+        "small": small_adain.make,
         "vgg": adain.vgg,
     }
 )

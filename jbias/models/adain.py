@@ -154,7 +154,7 @@ PUBLISHED = published.Published(
         }
     ),
     where="https://github.com/LiYingwei/ShapeTextureDebiasedTraining/tree/afdb8b7/models",
-    without='on data="shapes" transfer=dict(name="render")',
+    without='transfer=dict(name="small"), or on data="shapes" name="render"',
     convert=_from_torch,
     shapes=types.MappingProxyType(_shapes()),
 )

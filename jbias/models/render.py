@@ -33,7 +33,7 @@ def pick(
             raise ValueError(
                 f"models.render: the batch must have {name!r}, got {sorted(found)}; train "
                 'on data="shapes" with renders=True and stylise before images are mixed, '
-                'or use transfer=dict(name="vgg")'
+                'or use transfer=dict(name="small")'
             )
     if isinstance(alpha, int | float) and alpha != 1:
         raise ValueError(

@@ -3,6 +3,7 @@
     python -m jbias.prepare samples --data=shapes --out=docs/shapes.png
     python -m jbias.prepare inputs --out=docs/inputs
     python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
+    python -m jbias.prepare style --out=small_adain.npz
     python -m jbias.prepare autoencoder --net=cae --data=shapes --out=cae.npz
     python -m jbias.prepare deepaugment --net=cae --data=shapes --out=prepared/cae
     python -m jbias.prepare samples --help
@@ -15,10 +16,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jbias.prepare import autoencoder, deepaugment, inputs, samples, weights
+from jbias.prepare import autoencoder, deepaugment, inputs, samples, style, weights
 
 # Each has a function that adds it.
-COMMANDS = (samples, inputs, weights, autoencoder, deepaugment)
+COMMANDS = (samples, inputs, weights, style, autoencoder, deepaugment)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from jbias import console, seeds
-from jbias.data import pipeline, spec
+from jbias.data import spec
 from jbias.models import published
 from jbias.prepare import image_nets, reading
 
@@ -111,7 +111,7 @@ def from_source(
             "prepare autoencoder: --steps, --batch and --images must be at least 1, got"
             f" {steps}, {batch} and {images}"
         )
-    read = _sample(source, images, seed)
+    read = reading.sample(source, images, seed)
     key = seeds.stream(seeds.key(seed), "autoencoder")
     title = f"training {net.published.name}"
     with console.bar(title, steps) as progress:
@@ -127,14 +127,6 @@ def from_source(
             progress=progress,
         )
     return weights, error(net, weights, read[:_TESTED], enlarge)
-
-
-def _sample(source: spec.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h w 3"]:
-    if len(source) <= count:
-        with console.bar(f"reading {source.name}", len(source)) as progress:
-            return pipeline.resident(source, workers=reading.WORKERS, progress=progress)
-    index = np.random.default_rng(seed).permutation(len(source))[:count]
-    return np.stack([source[int(i)]["image"] for i in index])
 
 
 def train(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt8
 
-from jbias import augment, console, data, parts
+from jbias import augment, console, data, models, parts
 from jbias.data import spec
 from jbias.prepare import sheet
 
@@ -21,7 +21,6 @@ from jbias.prepare import sheet
 UNSEEN = ("smooth_labels", "binary_targets", "views")
 # Beside the defaults: what a method needs, or what shows it.
 SHOWN: Mapping[str, Mapping] = {
-    "stylize": {"transfer": {"name": "render"}},
     "random_erasing": {"p": 1.0},
     "grayscale": {"p": 1.0},
     "blur": {"p": 1.0},
@@ -49,6 +48,12 @@ def add(commands) -> None:
     parser.add_argument("--methods", default="", help="a+b+c; all if empty")
     parser.add_argument("--size", type=int, default=64, help="pixels")
     parser.add_argument("--columns", type=int, default=8, help="images in a figure")
+    parser.add_argument(
+        "--transfer",
+        default="",
+        help=f"of stylize, {', '.join(models.TRANSFERS)}; render on shapes, else small",
+    )
+    parser.add_argument("--weights", default="", help="the file of that transfer")
     parser.add_argument("--seed", type=int, default=0, help="of all draws")
 
 
@@ -61,6 +66,8 @@ def inputs(
     methods: str,
     size: int,
     columns: int,
+    transfer: str,
+    weights: str,
     seed: int,
 ) -> str:
     """Writes out/<method>.png for each method; returns what it did.
@@ -79,13 +86,20 @@ def inputs(
         raise ValueError(
             f"prepare inputs: --columns must be 1 to {_BATCH}, got {columns}"
         )
-    batch, cite = _batch(data, split, size, {"root": root} if root else {})
+    style = {"name": transfer or ("render" if data == "shapes" else "small")}
+    shown = {**SHOWN, "stylize": {"transfer": style | _given(weights=weights)}}
+    batch, cite = _batch(data, split, size, _given(root=root))
     with console.bar("drawing", len(chosen)) as progress:
         for i, name in enumerate(chosen):
-            rows = _rows(name, batch, columns, jax.random.key(seed))
+            options = {"name": name, **shown.get(name, {})}
+            rows = _rows(options, batch, columns, jax.random.key(seed))
             sheet.write(os.path.join(out, f"{name}.png"), rows, foot=cite)
             progress(i + 1, len(chosen))
     return f"{out}: {len(chosen)} figures of {data}"
+
+
+def _given(**options: str | None) -> dict[str, str]:
+    return {key: value for key, value in options.items() if value}
 
 
 def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
@@ -118,9 +132,10 @@ def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
     }, source.cite
 
 
-def _rows(name: str, batch: dict, columns: int, key) -> dict[str, list[np.ndarray]]:
-    options = [{"name": name, **SHOWN.get(name, {})}]
-    (transform,) = parts.transforms("prepare inputs", options)
+def _rows(
+    options: Mapping, batch: dict, columns: int, key
+) -> dict[str, list[np.ndarray]]:
+    (transform,) = parts.transforms("prepare inputs", [options])
     apply = jax.jit(lambda key: transform.apply({**batch, "once": key}, key)["image"])
     rows = {"image": _bytes(batch["image"])[:columns]}
     for i in range(_DRAWS):

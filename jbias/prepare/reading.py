@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Any
 
-from jbias import data
-from jbias.data import spec
+import numpy as np
+from jaxtyping import UInt8
+
+from jbias import console, data
+from jbias.data import pipeline, spec
 
 _OPTIONS = ("root", "space", "correlation", "n")  # Of data sets, by the same name.
 WORKERS = 4
@@ -35,6 +38,15 @@ def source(arguments: dict[str, Any]) -> spec.Source:
     if "data_seed" in arguments:
         options["seed"] = arguments.pop("data_seed")
     return data.load(name, split, size=arguments.pop("size"), **options)
+
+
+def sample(source: spec.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h w 3"]:
+    """Reads all images of a set, or so many random ones of it."""
+    if len(source) <= count:
+        with console.bar(f"reading {source.name}", len(source)) as progress:
+            return pipeline.resident(source, workers=WORKERS, progress=progress)
+    index = np.random.default_rng(seed).permutation(len(source))[:count]
+    return np.stack([source[int(i)]["image"] for i in index])
 
 
 def ahead(

@@ -99,7 +99,7 @@ def test_patterns_differ_from_one_another():
     """At one pose no two of the 24 patterns agree, in either polarity."""
     scenes = shape_scenes.draw(np.random.default_rng(0), 24)
     one = scenes[np.zeros(24, int)]
-    share = shape_scenes._pattern(one, np.arange(24), 64)
+    share = shape_scenes.shares(one, np.arange(24), 64)
     for a, b in itertools.combinations(share, 2):
         assert 0.2 < np.abs(a - b).mean() < 0.8
 
@@ -116,7 +116,7 @@ def test_either_tone_and_either_ground_may_be_the_lighter():
 
 def test_patterns_have_both_tones_about_equally():
     scenes = shape_scenes.draw(np.random.default_rng(0), 24 * 16)
-    share = shape_scenes._pattern(scenes, np.arange(24 * 16) % 24, 64)
+    share = shape_scenes.shares(scenes, np.arange(24 * 16) % 24, 64)
     means = share.reshape(16, 24, -1).mean((0, 2))
     assert np.abs(means - 0.5).max() < 0.1
 

@@ -1,0 +1,104 @@
+"""The compact style transfer: its weights, its shapes, and what it does to pictures."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import models
+from jbias.data import collages
+from jbias.models import adain, published, small_adain
+
+
+@pytest.fixture(scope="module")
+def transfer():
+    return jax.jit(models.TRANSFERS["small"](), static_argnums=1)
+
+
+def kept(tree):
+    return tree
+
+
+def turned(tree):
+    return jax.tree.map(lambda x: jnp.roll(x, 1, 0), tree)
+
+
+def plain(colour, n=4):
+    return jnp.broadcast_to(jnp.array(colour), (n, 32, 32, 3))
+
+
+def test_shipped_weights_are_small():
+    assert small_adain.SHIPPED.stat().st_size < 5e6
+
+
+def test_sizes_are_multiples_of_four(transfer):
+    for side, expected in ((32, 32), (30, 32), (64, 64)):
+        image = jnp.full((2, side, side, 3), 0.5)
+        assert transfer({"image": image}, kept, 1.0).shape == (2, expected, expected, 3)
+
+
+def test_colours_follow_the_style(transfer):
+    """Squares of one colour on another, given the two colours of another picture."""
+    content, style = (
+        np.array(plain(ground)).copy() for ground in ((0.2, 0.3, 0.7), (0.8, 0.6, 0.3))
+    )
+    content[:, 8:24, 8:24] = (0.5, 0.6, 0.9)
+    style[:, :, 16:] = (0.6, 0.3, 0.1)
+    found = transfer({"image": content}, kept, 1.0, {"image": style})
+    np.testing.assert_allclose(found.mean((1, 2)), style.mean((1, 2)), atol=0.1)
+
+
+def test_patterns_follow_the_style(transfer):
+    """A grey picture takes the rows of another: it changes down, hardly across."""
+    tile = collages.tiles()[0][:32, :32]
+    rows = np.repeat((0.3 + 0.4 * tile)[None, :, :, None], 3, -1)
+    found = transfer({"image": plain((0.5,) * 3, 1)}, kept, 1.0, {"image": rows})[0]
+    down = jnp.abs(jnp.diff(found, axis=0)).mean()
+    across = jnp.abs(jnp.diff(found, axis=1)).mean()
+    assert down > 0.05 and down > 3 * across
+
+
+def test_alpha_leads_from_the_own_style_to_the_others(transfer):
+    image = jnp.asarray(collages.draw(np.random.default_rng(0), 8).image) / 255
+    batch = {"image": image}
+    own, half, other = (
+        transfer(batch, permute, alpha)
+        for permute, alpha in ((kept, 1.0), (turned, 0.5), (turned, 1.0))
+    )
+    np.testing.assert_allclose(transfer(batch, turned, 0.0), own, atol=1e-4)
+    whole = jnp.abs(other - own).mean()
+    assert 0 < jnp.abs(half - own).mean() < whole
+
+
+def test_no_gradient_passes(transfer):
+    def total(image):
+        return transfer({"image": image}, turned, 1.0).sum()
+
+    assert not jax.grad(total)(plain((0.4,) * 3)).any()
+
+
+def test_refuses_other_weights(tmp_path):
+    arrays = published.stored(small_adain.SHIPPED)
+    arrays["decoder/tiles"] = arrays["decoder/tiles"][:40]
+    published.save(tmp_path / "other.npz", arrays)
+    with pytest.raises(
+        ValueError, match=r"decoder/tiles must have shape \(48, 48, 64\)"
+    ):
+        small_adain.make(weights=tmp_path / "other.npz")
+    with pytest.raises(ValueError, match="none.npz: must be an .npz file"):
+        small_adain.make(weights=tmp_path / "none.npz")
+
+
+def test_the_decoder_sees_no_statistics_of_the_content():
+    """With the features' statistics taken out, only the style's remain."""
+    arrays = published.stored(small_adain.SHIPPED)
+    decode = small_adain.Decoder().apply
+    weights = adain.nested(arrays, "decoder")
+    f = jax.random.normal(jax.random.key(0), (2, 8, 8, 128))
+    style = tuple(x[1:] for x in adain.statistics(3 * f + 1))
+    first = adain.adain(f[:1], adain.statistics(f[:1]), style, 1.0)
+    again = 5 * f[:1] - 2
+    second = adain.adain(again, adain.statistics(again), style, 1.0)
+    np.testing.assert_allclose(
+        decode(weights, first), decode(weights, second), atol=2e-3
+    )
