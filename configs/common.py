@@ -78,8 +78,8 @@ def experiment(
     if arg.smoke:
         c.epochs, c.optim.warmup = short, ""
     changed(c.train, train)
-    if "other" in c.train:  # The same crops and flips, by its own draws.
-        c.train.other.inputs = c.inputs
+    if "other" in c.train and "inputs" not in c.train.other:
+        c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
     c.size = arg.size or c.size
     c.epochs = arg.epochs or c.epochs
     named = [dict(name=name) for name in filter(None, arg.inputs.split("+"))]
@@ -121,14 +121,18 @@ def own(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
     return jc.parse_arg(",".join(mine), **defaults), rest
 
 
-def transfer_of(text: str) -> tuple[dict, str]:
-    """Takes `transfer` and `weights` out of the text: a style transfer, and the rest.
+def transfer_of(text: str) -> tuple[dict, str, str]:
+    """Takes `transfer` and `weights` out of the text; the rest comes second.
 
-    By itself the exact one on the embedded set, elsewhere the published network.
+    By itself a style transfer is the exact one on the embedded set, elsewhere the
+    published network. The third is what labels another.
     """
     mine, rest = own(text, transfer="", weights="")
-    name = mine.transfer or ("render" if data_of(rest) == "shapes" else "vgg")
-    return dict(name=name, **({"weights": mine.weights} if mine.weights else {})), rest
+    usual = "render" if data_of(rest) == "shapes" else "vgg"
+    chosen = dict(name=mine.transfer or usual)
+    if mine.weights:
+        chosen["weights"] = mine.weights
+    return chosen, rest, "" if chosen["name"] == usual else mine.transfer
 
 
 def data_of(text: str) -> str:

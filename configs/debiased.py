@@ -21,11 +21,12 @@ from configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `transfer`, `weights` beside the arguments of configs/common.py."""
-    transfer, rest = common.transfer_of(arg)
+    transfer, rest, label = common.transfer_of(arg)
     drawn = transfer["name"] == "render"
     steps = dict(name="multistep", milestones=(0.3, 0.6, 0.9), gamma=0.1)
     recipe = dict(rate=0.2, warmup="5 epochs", schedule=steps)
-    return common.experiment(
+    large = common.data_of(rest) == "imagenet"
+    c = common.experiment(
         rest,
         dict(
             name="debiased",
@@ -33,11 +34,13 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
             gamma=0.8,
             alpha=1.0 if drawn else 0.5,
             aux_bn=True,
-            multi_grid=common.data_of(rest) == "imagenet"
-            and not common.is_released(rest),
+            multi_grid=large and not common.is_released(rest),
+            min_size=112 if large else 0,
             variant="",
             mix_group=32,
         ),
         train=dict(renders=True) if drawn else {},
         imagenet=dict(epochs=100.0, train=dict(batch=512), optim=recipe),
     )
+    common.labelled(c, label)
+    return c

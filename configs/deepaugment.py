@@ -27,9 +27,11 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         dict(name="erm"),
         imagenet=dict(epochs=30.0, train=dict(batch=1024), optim=recipe),
     )
-    space = c.train.get("space", "names")
+    split = c.train.split.partition("[")[0]
+    names = "wnid" if c.train.data == "tiny_imagenet" else "names"
+    space = c.train.get("space", names)
     c.train.also = tuple(
-        dict(data="folder", root=f"{mine.prepared}/{net}", split="train", space=space)
+        dict(data="folder", root=f"{mine.prepared}/{net}", split=split, space=space)
         for net in nets
     )
     common.labelled(c, mine.nets)

@@ -22,7 +22,6 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         dict(name="infodrop", rate=1.5, temperature=0.03, sampling="exact", variant=""),
         imagenet=dict(optim=dict(decay=5e-4)),
     )
-    if c.variant != "biasbed":
-        plain = dict(algo=dict(name="erm"), epochs=c.epochs / 5)
-        c.stages = (dict(epochs=c.epochs), plain)
+    if not common.is_released(arg):
+        c.stages = ({}, dict(algo=dict(name="erm"), epochs=c.epochs / 5))
     return c

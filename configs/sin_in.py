@@ -19,7 +19,7 @@ from configs import common
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `share` beside the arguments of configs/common.py."""
     mine, rest = common.own(arg, share=0.5)
-    transfer, rest = common.transfer_of(rest)
+    transfer, rest, label = common.transfer_of(rest)
     c = common.experiment(
         rest,
         dict(name="erm"),
@@ -29,13 +29,10 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     plain, optim = c.inputs, c.optim.to_dict()
     stylize = dict(name="stylize", transfer=transfer, p=mine.share, mix_group=32)
     c.inputs = (*plain, stylize)
-    first, second = c.epochs * 3 / 5, c.epochs * 2 / 5
+    c.epochs, second = c.epochs * 3 / 5, c.epochs * 2 / 5
     if common.data_of(rest) == "imagenet":
         half = dict(name="multistep", milestones=(0.5,), gamma=0.1)
         optim = dict(optim, rate=0.01, schedule=half)
-    common.labelled(c, "sin_in")
-    c.stages = (
-        dict(epochs=first),
-        dict(epochs=second, inputs=plain, optim=optim),
-    )
+    common.labelled(c, "sin_in", label)
+    c.stages = ({}, dict(epochs=second, inputs=plain, optim=optim))
     return c

@@ -21,13 +21,15 @@ from configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `transfer`, `weights` beside the arguments of configs/common.py."""
-    transfer, rest = common.transfer_of(arg)
+    transfer, rest, label = common.transfer_of(arg)
     stylize = dict(name="stylize", transfer=transfer, mix_group=32)
     thirds = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
-    return common.experiment(
+    c = common.experiment(
         rest,
         dict(name="erm"),
         inputs=(stylize,),
         train=dict(renders=True) if transfer["name"] == "render" else {},
         imagenet=dict(epochs=60.0, optim=dict(schedule=thirds)),
     )
+    common.labelled(c, label)
+    return c

@@ -53,12 +53,41 @@ def lamb(
     b2: float = 0.999,
     eps: float = 1e-6,
     decay: float = 0.0,
+    clip: float = 1.0,
 ) -> optax.GradientTransformation:
-    """LAMB, Adam with a trust ratio for each tensor; kernels alone decay.
+    """LAMB, Adam with a trust ratio for each kernel; kernels alone decay.
 
+    w <- w - rate * |w| / |u| * u, u = Adam's step + decay * w, or rate * u where one of
+    the norms is zero; gradients of a larger norm than `clip` are scaled to it first.
     Source: You et al., ICLR 2020, https://arxiv.org/abs/1904.00962.
+    Reference code: timm/optim/lamb.py of https://github.com/huggingface/pytorch-image-models.
     """
-    return optax.lamb(rate, b1, b2, eps, weight_decay=decay, mask=_kernels)
+    return optax.chain(
+        optax.clip_by_global_norm(clip),
+        optax.scale_by_adam(b1, b2, eps),
+        optax.add_decayed_weights(decay, _kernels),
+        optax.masked(optax.scale_by_trust_ratio(), _kernels),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+def lars(
+    rate: optax.Schedule,
+    *,
+    momentum: float = 0.9,
+    decay: float = 1e-4,
+    trust: float = 0.001,
+) -> optax.GradientTransformation:
+    """LARS: SGD whose step is, for each kernel, a share of the kernel's norm.
+
+    u = g + decay * w;  m <- momentum * m + rate * trust * |w| / |u| * u;  w <- w - m; for
+    what is no kernel u = g, without the ratio. Source: You, Gitman and Ginsburg, 2017,
+    https://arxiv.org/abs/1708.03888; momentum as in SimCLR's code,
+    https://github.com/google-research/simclr, lars_optimizer.py.
+    """
+    return optax.lars(
+        rate, decay, _kernels, trust, trust_ratio_mask=_kernels, momentum=momentum
+    )
 
 
 def _kernels(params: PyTree) -> PyTree:
@@ -94,7 +123,9 @@ def multistep(
     return optax.piecewise_constant_schedule(rate, boundaries)
 
 
-OPTIMISERS = types.MappingProxyType({"sgd": sgd, "adam": adam, "lamb": lamb})
+OPTIMISERS = types.MappingProxyType(
+    {"sgd": sgd, "adam": adam, "lamb": lamb, "lars": lars}
+)
 SCHEDULES = types.MappingProxyType(
     {"constant": constant, "cosine": cosine, "multistep": multistep}
 )

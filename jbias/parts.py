@@ -27,6 +27,8 @@ class Input(NamedTuple):
 def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable]):
     """Looks `options.name` up; returns the callable and the options beside the name."""
     options = dict(options)
+    if "name" not in options:
+        raise ValueError(f"{where}: must have a name, got {options}; add name=...")
     name = options.pop("name")
     if name not in known:
         raise ValueError(f"{where}.name: unknown {name!r}; {jc.nearest(name, known)}")
@@ -54,7 +56,7 @@ def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:
     """The algorithm of ours, or the one at `path/to/file.py:function`."""
     path, colon, function = options["name"].rpartition(":")
     if not colon:
-        options = with_networks("config.algo", options)
+        options = with_functions("config.algo", options)
         make, options = named("config.algo", options, algos.ALGOS)
         return call("config.algo", make, net, **options)
     if not pathlib.Path(path).is_file():
@@ -91,13 +93,23 @@ def network(config: Mapping[str, Any], classes: int) -> nn.Module:
     )
 
 
-def with_networks(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces what names a network that an algorithm or transform calls by it."""
+def with_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces what names a function that an algorithm or transform calls by it.
+
+    These are `transfer`, a style transfer, and `mix`, a batch transform, which gets the
+    `mix_group` that stands beside it.
+    """
     options = dict(options)
     if isinstance(options.get("transfer"), Mapping):
-        where = f"{where}.transfer"
-        make, rest = named(where, options["transfer"], models.TRANSFERS)
-        options["transfer"] = call(where, make, **rest)
+        here = f"{where}.transfer"
+        make, rest = named(here, options["transfer"], models.TRANSFERS)
+        options["transfer"] = call(here, make, **rest)
+    if isinstance(options.get("mix"), Mapping):
+        here = f"{where}.mix"
+        make, rest = named(here, options["mix"], augment.AUGMENTS)
+        if "mix_group" in inspect.signature(make).parameters:
+            rest = {"mix_group": options.get("mix_group", 32), **rest}
+        options["mix"] = call(here, make, **rest)
     return options
 
 
@@ -106,7 +118,7 @@ def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[Input]:
     made, inputs = [], list(inputs)
     for i, options in enumerate(inputs):
         here = f"{where}[{i}]"
-        make, rest = named(here, with_networks(here, options), augment.AUGMENTS)
+        make, rest = named(here, with_functions(here, options), augment.AUGMENTS)
         before = sum(other["name"] == options["name"] for other in inputs[:i])
         default = inspect.signature(make).parameters.get("mix_group")
         group = rest.get("mix_group", default.default if default else 1)

@@ -103,6 +103,7 @@ def test_a_docstring_says_where_it_is_from_and_how_it_is_called(name):
     ("arg", "transfer", "renders"),
     [
         ("", {"name": "render"}, True),
+        ("transfer=render", {"name": "render"}, True),
         ("transfer=small", {"name": "small"}, False),
         ("data=pacs,root=x", {"name": "vgg"}, False),
         ("data=pacs,root=x,weights=y", {"name": "vgg", "weights": "y"}, False),
@@ -113,6 +114,7 @@ def test_style_transfers_go_by_the_data_or_by_name(name, arg, transfer, renders)
     options = config["algo"] if name == "debiased" else config["inputs"][-1]
     assert options["transfer"] == transfer
     assert config["train"].get("renders", False) == renders
+    assert ("small" in config["variant"]) == (transfer["name"] == "small")
 
 
 IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first drop.
@@ -172,6 +174,9 @@ def test_the_benchmarks_protocol_has_its_variants(name):
     assert c["inputs"][0]["aspect"] == [0.8, 1.0]
     short = config_of(name, "data=imagenet,root=x,epochs=2,size=64")
     assert (short["epochs"], short["size"]) == (2, 64)
+    assert not config_of(name, "data=imagenet,root=x,inputs=mixup")["stages"]
+    demo = config_of(name, "demo")
+    assert (demo["epochs"], demo["train"]["batch"]) == (5, 32)
 
 
 def test_inputs_are_added_after_the_recipes():
@@ -181,6 +186,30 @@ def test_inputs_are_added_after_the_recipes():
         "flip",
         "smooth_labels",
     ]
+
+
+@pytest.mark.parametrize(
+    ("arg", "split", "space"),
+    [
+        ("", "train", "names"),
+        ("data=imagenet,root=x", "train", "wnid"),
+        ("data=tiny_imagenet,root=x", "train", "wnid"),
+        ("data=pacs,root=x,style=sketch", "sketch", "names"),
+        ("data=folder,root=x,train=mine", "mine", "names"),
+    ],
+)
+def test_deepaugments_sets_lie_where_the_command_puts_them(arg, split, space):
+    config = importlib.import_module("configs.deepaugment").get_config(arg)
+    also = [(one["root"], one["split"], one["space"]) for one in config.train.also]
+    assert also == [(f"prepared/{net}", split, space) for net in ("cae", "edsr")]
+
+
+@pytest.mark.parametrize("name", ["infodrop", "simclr", "sin_in"])
+def test_epochs_are_those_of_the_first_stage(name):
+    config = importlib.import_module(f"configs.{name}").get_config()
+    config.epochs = 2.5
+    first, second = jc.stages(jc.plain(config))
+    assert first["epochs"] == 2.5 != second["epochs"]
 
 
 @pytest.mark.parametrize("name", ["sagnet", "infodrop", "debiased"])

@@ -31,6 +31,44 @@ def test_sgd_is_torchs(nesterov):
     np.testing.assert_allclose(run(tx, grads), expected, rtol=1e-6)
 
 
+def test_lamb_is_its_formula():
+    """Two steps of a kernel and a bias: clipped, a ratio for the kernel alone."""
+    w, b = np.array([[0.6, -0.8]]), np.array([0.5])
+    tx = optim.lamb(lambda _: 0.1, decay=0.02, clip=1.0)
+    params = {"w": jnp.asarray(w), "b": jnp.asarray(b)}
+    state, m, v = tx.init(params), np.zeros(3), np.zeros(3)
+    for i, g in enumerate(([3.0, 0.0, 4.0], [0.1, -0.2, 0.3]), 1):
+        grads = {"w": jnp.array([g[:2]]), "b": jnp.array(g[2:])}
+        delta, state = tx.update(grads, state, params)
+        params = optax.apply_updates(params, delta)
+        g = np.array(g) / max(1.0, np.linalg.norm(g))
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        u = m / (1 - 0.9**i) / (np.sqrt(v / (1 - 0.999**i)) + 1e-6)
+        step = u[:2] + 0.02 * w[0]
+        w = w - 0.1 * np.linalg.norm(w) / np.linalg.norm(step) * step
+        b = b - 0.1 * u[2:]
+    np.testing.assert_allclose(params["w"], w, rtol=1e-4)
+    np.testing.assert_allclose(params["b"], b, rtol=1e-4)
+
+
+def test_lars_is_its_formula():
+    """Two steps of a kernel and a bias: a share of the kernel's norm, then momentum."""
+    w, b, mw, mb = np.array([[0.6, -0.8]]), np.array([0.5]), 0.0, 0.0
+    tx = optim.lars(lambda _: 2.0, momentum=0.9, decay=0.1, trust=0.01)
+    params = {"w": jnp.asarray(w), "b": jnp.asarray(b)}
+    state = tx.init(params)
+    for g in ([3.0, 0.0, 4.0], [0.1, -0.2, 0.3]):
+        grads = {"w": jnp.array([g[:2]]), "b": jnp.array(g[2:])}
+        delta, state = tx.update(grads, state, params)
+        params = optax.apply_updates(params, delta)
+        u = np.array(g[:2]) + 0.1 * w[0]
+        mw = 0.9 * mw + 2.0 * 0.01 * np.linalg.norm(w) / np.linalg.norm(u) * u
+        mb = 0.9 * mb + 2.0 * np.array(g[2:])
+        w, b = w - mw, b - mb
+    np.testing.assert_allclose(params["w"], w, rtol=1e-4)
+    np.testing.assert_allclose(params["b"], b, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("norm", "scale"), [(0.05, 1.0), (5.0, 0.1 / (5.0 + 1e-6))])
 def test_clip_bounds_the_norm(norm, scale):
     grads = {"a": jnp.array([0.6, 0.0]) * norm, "b": jnp.array(0.8) * norm}

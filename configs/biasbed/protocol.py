@@ -8,7 +8,9 @@ The rate is that of each algorithm's own configuration, in D1noFuzi/BiasBed at 4
 paper reports. Each algorithm is BiasBed's (`variant=biasbed`).
 Deviations: validation is a part of the training set, not the test set; all sets have one
 size, 256, where BiasBed tests out of distribution at 224; SagNet starts from scratch
-unless `init` says otherwise.
+unless `init` says otherwise; Stylized ERM is validated on clean images, there on stylised
+ones; DeepAugment's sets are what they are named after, where the release's loader
+of CAE's appends clean ImageNet.
 """
 
 import ml_collections
@@ -32,14 +34,14 @@ def follow(
 ) -> ml_collections.ConfigDict:
     """Puts a config under the protocol; `rate` is the algorithm's.
 
-    Epochs and sizes that `arg` names stay.
+    Epochs and sizes that `arg` names stay, and those of its demo and smoke.
     """
     named = common.given(arg)
     plain = dict(rate=rate, momentum=0.9, decay=1e-4, nesterov=False, warmup="")
     common.changed(c, dict(optim=dict(plain, schedule=STEPS)))
-    if not named & {"smoke", "epochs"}:
+    if not named & {"smoke", "demo", "epochs"}:
         c.epochs = 100.0
-    if "smoke" not in named:
+    if not named & {"smoke", "demo"}:
         c.train.batch = 128
     if c.inputs and c.inputs[0]["name"] == "random_resized_crop":
         c.inputs = (*CROPS, *c.inputs[2:])

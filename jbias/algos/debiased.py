@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from jbias import augment
 from jbias.algos import base, erm
 from jbias.augment import examples, options
 
@@ -38,7 +37,7 @@ def make(
     alpha: float = 0.5,
     stylised: bool = True,
     aux_bn: bool = True,
-    mix: Mapping[str, Any] | None = None,
+    mix: Callable | None = None,
     multi_grid: bool = False,
     milestones: Sequence[float] = (0.3, 0.6, 0.9),
     min_size: int = 0,
@@ -57,8 +56,8 @@ def make(
     aux_bn: the stylised images have batch norms of their own (scale, bias, statistics),
       which evaluation does not use. Without, they follow the clean ones through the
       net's.
-    mix: a transform of AUGMENTS for the clean half alone, such as
-      dict(name="mixup", alpha=0.4); it gets this mix_group.
+    mix: (batch, key) -> batch for the clean half alone, as AUGMENTS make; in a config
+      such as dict(name="mixup", alpha=0.4), which gets this mix_group.
     multi_grid: images are made smaller before they are stylised, their side divided by
       sqrt(2) at even steps and by sqrt(2) in the first half of every phase of the
       learning rate, but not below `min_size` pixels. Phases end at `milestones`, shares
@@ -73,12 +72,12 @@ def make(
     pair = functools.partial(
         _biasbed if variant else _pair, net, transfer, gamma, alpha, mix_group
     )
-    mixed = _mixing(mix, mix_group)
 
     def losses(params, stats, batch, key, static=None):
         k_clean, k_styled, k_pair, k_mix = jax.random.split(key, 4)
         clean, styled = pair(batch, _shrunk(batch, static or 0, min_size), k_pair)
-        clean = mixed(clean, k_mix)
+        if mix is not None:
+            clean = mix(clean, k_mix)
         logits, seen = base.forward(
             net, params["net"], stats["net"], clean["image"], k_clean
         )
@@ -112,9 +111,10 @@ def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
         raise ValueError(
             'debiased: transfer must be set, got None; such as transfer=dict(name="small")'
         )
-    if mix and variant:
+    if mix is not None and (variant or not stylised):
         raise ValueError(
-            f"debiased: mix must be None with variant={variant!r}, got {mix}; drop one"
+            "debiased: mix must be None with a variant or without stylised images, got"
+            f" variant={variant!r}, stylised={stylised}; drop one"
         )
 
 
@@ -142,15 +142,6 @@ def _biasbed(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple
     # The net's first layer takes mean and deviation off again.
     image = styled["image"] * std + mean
     return {**clean, "target": styled["target"]}, {**styled, "image": image}
-
-
-def _mixing(mix: Mapping[str, Any] | None, mix_group: int) -> Callable:
-    """The transform of the clean half, (batch, key) -> batch."""
-    if not mix:
-        return lambda batch, key: batch
-    rest = {key: value for key, value in mix.items() if key != "name"}
-    options.one_of("debiased", "mix", mix["name"], augment.AUGMENTS)
-    return augment.AUGMENTS[mix["name"]](**{"mix_group": mix_group, **rest})
 
 
 def _grid(milestones: Sequence[float], step: int, steps: int) -> int:

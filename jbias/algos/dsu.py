@@ -43,6 +43,10 @@ def make(
         raise ValueError(f"dsu: p must be in [0, 1], got {p}")
     if isinstance(factor, int | float) and not factor >= 0:
         raise ValueError(f"dsu: factor must be at least 0, got {factor}")
+    if not sites or not set(sites) <= set(SITES):
+        raise ValueError(
+            f"dsu: sites must be some of {', '.join(SITES)}, got {sites!r}"
+        )
     if mix_group < 2:
         raise ValueError(
             f"dsu: mix_group must be at least 2, to have a deviation, got {mix_group}"

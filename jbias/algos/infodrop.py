@@ -84,7 +84,7 @@ def make(
 
     def decide(variables, image):
         stem = net.apply(variables, image, method="features", stop=1)
-        sums = jnp.sum(jnp.round(255 * image), (1, 2, 3)).astype(jnp.uint32)
+        sums = jnp.sum(jnp.round(255 * image).astype(jnp.uint32), (1, 2, 3))
         stem = drop(stem, image, jax.random.key(0), sums)
         return net.apply(variables, stem, method="head_of", start=1)
 

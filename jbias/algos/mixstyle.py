@@ -131,8 +131,8 @@ def _check(name, p, alpha, stages, partners) -> None:
         raise ValueError(f"{name}: p must be in [0, 1], got {p}")
     if isinstance(alpha, int | float) and not alpha > 0:
         raise ValueError(f"{name}: alpha must be positive, got {alpha}")
-    if not set(stages) <= {1, 2, 3, 4}:
-        raise ValueError(f"{name}: stages must be of 1 to 4, got {tuple(stages)}")
+    if not stages or not set(stages) <= {1, 2, 3, 4}:
+        raise ValueError(f"{name}: stages must be some of 1 to 4, got {tuple(stages)}")
     if partners not in ("random", "cross_domain"):
         raise ValueError(
             f"{name}: partners must be 'random' or 'cross_domain', got {partners!r}"

@@ -104,7 +104,7 @@ def _rotate(weights, rng):
 def _negate_some(weights, rng):
     name, _ = _layer(rng)
     rows = len(weights[name])
-    rows = np.unique(rng.integers(rows, size=rows // 5))
+    rows = np.unique(rng.integers(rows, size=max(1, rows // 5)))
     weights[name] = deepaugment.with_rows(weights[name], rows, np.negative)
 
 

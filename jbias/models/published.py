@@ -7,8 +7,9 @@ page of a repository's file shows and `git hash-object FILE` prints.
 import hashlib
 import os
 import pathlib
-import tempfile
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -76,7 +77,12 @@ def stored(path: str | os.PathLike) -> dict[str, np.ndarray]:
         TypeError,
         AttributeError,
         EOFError,
+        NotImplementedError,
+        RuntimeError,
+        MemoryError,
+        tokenize.TokenError,
         zipfile.BadZipFile,
+        zlib.error,
     ) as error:
         raise ValueError(
             f"{os.fspath(path)}: must be an .npz file of weights, got"
@@ -88,16 +94,13 @@ def save(path: str | os.PathLike, arrays: Arrays) -> None:
     """Writes arrays as .npz, in place of an old file only when whole."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f"{path.name}.", suffix=".part", delete=False
-    ) as file:
-        try:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
             np.savez(file, **arrays)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            pathlib.Path(file.name).unlink(missing_ok=True)
-            raise
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def blob_id(path: str | os.PathLike) -> str:

@@ -12,6 +12,7 @@ import os
 import pickle
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
@@ -79,8 +80,12 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
         TypeError,
         AttributeError,
         EOFError,
+        NotImplementedError,
+        RuntimeError,
+        MemoryError,
         pickle.UnpicklingError,
         zipfile.BadZipFile,
+        zlib.error,
     ) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(

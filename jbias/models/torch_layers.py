@@ -85,7 +85,10 @@ def load(
     weights = published.stored(os.path.expanduser(path))
     try:
         sizes = sizes_of(weights)
-    except KeyError:  # Of another network: the check below says what is missing.
+    except (
+        KeyError,
+        IndexError,
+    ):  # Of another network: the check below says what is missing.
         sizes = {}
     published.check(
         shapes(**sizes), weights, f"models.{source.name}: {os.fspath(path)}"

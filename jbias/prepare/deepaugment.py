@@ -90,11 +90,13 @@ def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
     net = autoencoder.known(arguments["net"], "prepare deepaugment")
     settings, own_part = _settings(net, source, arguments), _part(part)
     folder = pathlib.Path(out).expanduser()
+    own = _told(source, settings)
+    _refuse_others(folder, split, own)
     stored = net.load(weights) if weights else _small(net, source, folder, settings)
     if not settings.short:
         sizes = net.sizes_of(stored)
         image_nets.check_size(net, source.size, sizes, settings.enlarge)
-    _claim(folder, split, source, settings, stored)
+    _claim(folder, split, {**own, "weights": _digest(stored)})
     paths = _paths(folder / split, source, settings)
     made = _make(net, stored, source, paths, settings, own_part)
     return (
@@ -154,20 +156,27 @@ def _small(
     return net.load(path)
 
 
-def _claim(folder, split, source, settings, weights) -> None:
-    """Notes what the images are made by; refuses a folder made by anything else."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(np.ascontiguousarray(weights[name]))
-    own = {
+def _told(source: spec.Source, settings: Settings) -> dict:
+    """What images are made by, but for the weights."""
+    return {
         "made_by": "jbias.prepare deepaugment",
         **settings._asdict(),
-        "weights": digest.hexdigest(),
         "source": source.name,
         "fingerprint": source.fingerprint,
         "preprocessing": _words(source, settings),
         "cite": source.cite,
     }
+
+
+def _digest(weights: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(np.ascontiguousarray(weights[name]))
+    return digest.hexdigest()
+
+
+def _refuse_others(folder: pathlib.Path, split: str, own: Mapping) -> None:
+    """Refuses a folder of images made by anything but these settings."""
     path = folder / f"{split}.json"
     if path.exists():
         held = json.loads(path.read_text())
@@ -184,10 +193,15 @@ def _claim(folder, split, source, settings, weights) -> None:
             f"prepare deepaugment: {folder / split} must be new, got a folder made by"
             " something else; name another --out"
         )
+
+
+def _claim(folder: pathlib.Path, split: str, own: Mapping) -> None:
+    """Notes what the images are made by, once it is sure that none are others."""
+    _refuse_others(folder, split, own)
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{split}.json.part"
     part.write_text(json.dumps(own, indent=1) + "\n")
-    os.replace(part, path)
+    os.replace(part, folder / f"{split}.json")
 
 
 def _words(source: spec.Source, settings: Settings) -> str:

@@ -9,21 +9,11 @@ import optax
 import pytest
 
 from jbias.algos import base, debiased
-from jbias.augment import examples
+from jbias.augment import examples, mixup
 from tests import methods
 
 KEY = jax.random.key(5)
 GROUP = 4
-
-
-class frozen(dict):
-    """Options that a cache can know."""
-
-    def __init__(self, **options):
-        super().__init__(options)
-
-    def __hash__(self):
-        return hash(tuple(sorted(self.items())))
 
 
 def make(net, **options):
@@ -246,7 +236,7 @@ def test_biasbed_gives_every_image_both_labels(net, run, variables, batch):
 
 def test_mixing_is_for_the_clean_half(run, batch):
     """At lam = 0 (a large alpha gives 1/2): the stylised loss is as without."""
-    plain, mixed = run()[1], run(mix=frozen(name="mixup", alpha=1e6))[1]
+    plain, mixed = run()[1], run(mix=mixup.make(alpha=1e6, mix_group=GROUP))[1]
     assert mixed["loss_stylised"] == pytest.approx(plain["loss_stylised"], rel=1e-6)
     assert abs(mixed["loss_clean"] - plain["loss_clean"]) > 1e-3
 
@@ -310,8 +300,8 @@ def test_small_stylised_images_are_trained_on(net, variables, batch):
         ({"alpha": -0.1}, "alpha must be in"),
         ({"variant": "bb"}, "variant must be one of"),
         ({"transfer": None}, "transfer must be set"),
-        ({"variant": "biasbed", "mix": {"name": "mixup"}}, "mix must be None"),
-        ({"mix": {"name": "mixap"}}, "mix must be one of"),
+        ({"variant": "biasbed", "mix": mixup.make()}, "mix must be None"),
+        ({"stylised": False, "mix": mixup.make()}, "mix must be None"),
     ],
 )
 def test_refuses(net, options, message):

@@ -158,6 +158,8 @@ def test_single_pixels_are_refused(net):
     [
         ({"p": -0.1}, r"p must be in \[0, 1\], got -0.1"),
         ({"factor": -1.0}, "factor must be at least 0, got -1.0"),
+        ({"sites": ("layer1",)}, "sites must be some of stem.conv, stem, stage1"),
+        ({"sites": ()}, "sites must be some of"),
         ({"mix_group": 1}, "mix_group must be at least 2, to have a deviation, got 1"),
     ],
 )

@@ -196,7 +196,8 @@ def test_partners_across_refuse_batches_without_domains(net, run, variables):
     [
         ({"p": 1.5}, r"p must be in \[0, 1\], got 1.5"),
         ({"alpha": 0}, "alpha must be positive, got 0"),
-        ({"stages": (0, 1)}, r"stages must be of 1 to 4, got \(0, 1\)"),
+        ({"stages": (0, 1)}, r"stages must be some of 1 to 4, got \(0, 1\)"),
+        ({"stages": ()}, r"stages must be some of 1 to 4, got \(\)"),
         ({"partners": "any"}, "'random' or 'cross_domain', got 'any'"),
     ],
 )

@@ -146,9 +146,12 @@ def test_a_folder_of_other_settings_is_refused(more, key, made, weights, capsys)
 
 
 def test_a_strange_folder_is_refused(weights, tmp_path, capsys):
+    """Before anything is trained."""
     (tmp_path / "valid").mkdir()
-    assert make("cae", weights, tmp_path) == 2
-    assert "must be new" in capsys.readouterr().err
+    for more in ([], ["--weights="]):
+        assert make("cae", weights, tmp_path, *more) == 2
+        assert "must be new" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["valid"]
 
 
 def test_the_settings_are_kept(made):

@@ -1,0 +1,46 @@
+"""What a config names is made, with its options, or refused by name."""
+
+import pytest
+
+from jbias import augment, parts
+from tests import methods
+
+DEBIASED = {"name": "debiased", "transfer": {"name": "small"}, "mix_group": 8}
+
+
+def test_functions_among_the_options_are_made():
+    made = parts.with_functions("here", {**DEBIASED, "mix": {"name": "mixup"}})
+    assert callable(made["transfer"]) and callable(made["mix"])
+    assert parts.with_functions("here", {"transfer": methods.recoloured}) == {
+        "transfer": methods.recoloured
+    }
+
+
+def test_a_mix_gets_the_groups_that_stand_beside_it(monkeypatch):
+    seen = {}
+
+    def make(*, mix_group=32, alpha=1.0):
+        seen.update(mix_group=mix_group, alpha=alpha)
+        return lambda batch, key: batch
+
+    known = {**augment.AUGMENTS, "spy": make}
+    monkeypatch.setattr(augment, "AUGMENTS", known)
+    parts.with_functions("here", {**DEBIASED, "mix": {"name": "spy", "alpha": 0.5}})
+    assert seen == {"mix_group": 8, "alpha": 0.5}
+    parts.with_functions("here", {**DEBIASED, "mix": {"name": "random_erasing"}})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mix": {"alpha": 0.4}}, "here.mix: must have a name, got {'alpha': 0.4}"),
+        ({"mix": {"name": "mixap"}}, "here.mix.name: unknown 'mixap'; did you mean"),
+        ({"mix": {"name": "mixup", "alhpa": 1}}, "here.mix: unknown option 'alhpa'"),
+        ({"transfer": {"name": "smal"}}, "did you mean 'small'"),
+        ({"transfer": {"name": "render", "a": 1}}, "here.transfer: unknown option 'a'"),
+    ],
+)
+def test_refuses_in_one_line(change, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        parts.with_functions("here", {**DEBIASED, **change})
+    assert "\n" not in str(refused.value)
