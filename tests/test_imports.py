@@ -26,7 +26,9 @@ ROOMS = {
     "step": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
-    **dict.fromkeys(("build", "checks", "job", "observe", "parts", "sets"), EVERYTHING),
+    **dict.fromkeys(
+        ("build", "checks", "job", "observe", "opening", "parts", "sets"), EVERYTHING
+    ),
     **dict.fromkeys(ENTRIES, EVERYTHING),
 }
 # Neither rooms nor entries: they know each other, and no room.

@@ -1,0 +1,84 @@
+"""Opens and checks all that a run needs, and notes in its workdir what it is."""
+
+from collections.abc import Callable
+
+from etils import epath
+
+from jbias import (
+    build,
+    checkpoint,
+    checks,
+    mesh,
+    parts,
+    results,
+    sets,
+    warmstart,
+    watch,
+)
+from jbias import config as jc
+from jbias import workdir as workdirs
+from jbias.job import Job
+
+
+def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
+    """Opens every set before anything is trained, so that bad input costs nothing."""
+    checks.whole(config)
+    devices = mesh.make(config["run"]["devices"])
+    train_sets, train, opened = _opened(config)
+    checks.leaks(train, opened, say)
+    everything = {**train, **opened}
+    images = sets.load_images(everything, say, **config["run"]["loading"])
+    known, aggregate = train["train/0"], config["aggregate"]
+    tests = [
+        sets.test_set(name, test, known, images[name], say, aggregate=aggregate)
+        for name, test in opened.items()
+    ]
+    stages = build.stages(config, train_sets, images, devices)
+    told = {name: sets.describe(source) for name, source in everything.items()}
+    for test in tests:
+        told[test.name]["scored"] = len(test.images)
+    workdirs.record_config(workdir, config)
+    given, init = _given(config, workdir)
+    own = parts.own_code(config)
+    facts = {"config": config, "data": told, "own_code": own, "init": init}
+    differing = workdirs.record_provenance(workdir, facts)
+    if differing:
+        say(
+            "this start differs from the first, equal only within tolerance: "
+            + "; ".join(differing)
+        )
+    manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
+    eyes = watch.Watch(tuple(config["seeds"]))
+    return Job(config, workdir, say, devices, tests, stages, manager, eyes, given)
+
+
+def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict]:
+    """Each stage's training set, all sources of these, and those to evaluate on."""
+    train_sets = [
+        sets.train_set(
+            f"config.stages[{number}].train" if number else "config.train",
+            part["train"],
+            config["size"],
+        )
+        for number, part in enumerate(jc.stages(config))
+    ]
+    train = {
+        name: source
+        for number, train_set in enumerate(train_sets)
+        for name, source in train_set.named(number).items()
+    }
+    opened = {}
+    for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
+        where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
+        opened[name] = sets.source(where, options, config["size"])
+    return train_sets, train, opened
+
+
+def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:
+    """The nets to start from and their digest; a run under way needs them no more."""
+    if not config["init"]:
+        return None, None
+    if any((workdir / "checkpoints").glob("[0-9]*")):
+        return None, workdirs.provenance(workdir).get("init")
+    given = warmstart.nets(config["init"], config["seeds"])
+    return given, warmstart.digest(given)
