@@ -130,6 +130,7 @@ def main() -> None:
     without = {
         "__init__",
         "common",
+        "datasets",
         "erm",
         "deepaugment",
         "sin_in",

@@ -26,19 +26,20 @@ from collections.abc import Mapping, Sequence
 
 import ml_collections
 
+from configs import datasets
 from jbias import config as jc
 
-STYLES = ("photo", "art_painting", "cartoon", "sketch")
-SHAPES_TESTS = (
-    "test",
-    "silhouette",
-    "edge",
-    "sketch",
-    "cue_conflict",
-    "stylized",
-    "recoloured",
-    "corrupted",
-)
+EVERYWHERE = {
+    "data",
+    "inputs",
+    "variant",
+    "init",
+    "seeds",
+    "model",
+    "size",
+    "epochs",
+    "smoke",
+}
 
 
 def experiment(
@@ -55,23 +56,9 @@ def experiment(
     training set's options, `imagenet` is the recipe there: entries of the config.
     """
     arg = _arguments(text)
-    c = ml_collections.ConfigDict()
+    c = _plain(arg)
     c.algo = dict(algo)
-    c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
-    c.seeds = tuple(range(arg.seeds))
-    c.model = dict(name=arg.model or "resnet18", width=64, stem="imagenet")
-    c.init = arg.init  # The workdir of a run to start from.
-    c.inputs = ()
-    c.optim = dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False)
-    c.optim.schedule = dict(name="cosine")
-    c.optim.warmup = ""
-    c.optim.average = 0.0  # Decay of a moving average of the net, which is evaluated.
-    c.precision = "auto"
-    c.stages = ()
-    c.eval_every = "1 epoch"
-    c.save_every = "1 epoch"
-    c.aggregate = "mean_prob"  # How many classes answer for one of a coarser set.
-    PRESETS[arg.data](c, arg)
+    datasets.PRESETS[arg.data](c, arg)
     short = c.epochs
     if arg.data == "imagenet":
         changed(c, imagenet)
@@ -90,6 +77,26 @@ def experiment(
         c.aggregate = "mean_logit"
         if "variant" in algo:
             c.algo.variant = "biasbed"
+    return c
+
+
+def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
+    """What holds whatever the data and the algorithm."""
+    c = ml_collections.ConfigDict()
+    c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
+    c.seeds = tuple(range(arg.seeds))
+    c.model = dict(name=arg.model or "resnet18", width=64, stem="imagenet")
+    c.init = arg.init  # The workdir of a run to start from.
+    c.inputs = ()
+    c.optim = dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False)
+    c.optim.schedule = dict(name="cosine")
+    c.optim.warmup = ""
+    c.optim.average = 0.0  # Decay of a moving average of the net, which is evaluated.
+    c.precision = "auto"
+    c.stages = ()
+    c.eval_every = "1 epoch"
+    c.save_every = "1 epoch"
+    c.aggregate = "mean_prob"  # How many classes answer for one of a coarser set.
     c.run = dict(
         strategy="auto",
         steps_per_dispatch=8,
@@ -176,9 +183,9 @@ def _arguments(text: str) -> types.SimpleNamespace:
         demo=False,
         smoke=False,
     )
-    if arg.data not in PRESETS:
+    if arg.data not in datasets.PRESETS:
         raise ValueError(
-            f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, PRESETS)}"
+            f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, datasets.PRESETS)}"
         )
     if arg.variant not in ("", "biasbed"):
         raise ValueError(
@@ -187,130 +194,10 @@ def _arguments(text: str) -> types.SimpleNamespace:
         )
     if arg.demo and arg.smoke:
         raise ValueError("config argument: take demo or smoke, not both")
-    useless = given(text) - EVERYWHERE - USED[arg.data]
+    useless = given(text) - EVERYWHERE - datasets.USED[arg.data]
     if useless:
         raise ValueError(
             f"config argument: {min(useless)!r} has no say with data={arg.data}; "
-            f"these have: {', '.join(sorted(EVERYWHERE | USED[arg.data]))}"
+            f"these have: {', '.join(sorted(EVERYWHERE | datasets.USED[arg.data]))}"
         )
     return arg
-
-
-def shapes(c: ml_collections.ConfigDict, arg) -> None:
-    """The embedded set, with the small network that learns it on a CPU."""
-    c.size, c.epochs = 32, 15.0
-    c.model.update(width=16, stem="small")
-    n, batch = 4096, 64
-    if arg.demo:
-        c.epochs, batch, c.optim.rate = 5.0, 32, 0.05
-    if arg.smoke:
-        c.epochs, n = 2.0, 128
-        c.model.width = 8
-    common = dict(data="shapes", correlation=arg.correlation)
-    few = dict(n=240) if arg.smoke else {}
-    c.train = dict(split="train", n=n, batch=batch, **common)
-    c.valid = dict(split="valid", **few, **common)
-    c.tests = {name: dict(split=name, **few, **common) for name in SHAPES_TESTS}
-
-
-def imagenet(c: ml_collections.ConfigDict, arg) -> None:
-    """ResNet-50 at 224 pixels, 90 epochs; a fiftieth of training validates."""
-    _photographs(c, arg, size=224, epochs=90.0)
-    c.model.name = arg.model or "resnet50"
-    common = dict(data="folder", root=arg.root, space="wnid")
-    c.train = dict(split="train[:98%]", batch=256, **common)
-    c.valid = dict(split="train[98%:]", **common)
-    c.tests = {"val": dict(split="val", **common)}
-    if arg.stimuli:
-        for split in ("edge", "silhouette", "cue-conflict"):
-            c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
-    c.inputs = (
-        dict(name="random_resized_crop", area=(0.08, 1.0)),
-        dict(name="flip"),
-    )
-    c.optim.update(rate=0.1, decay=1e-4)
-    c.optim.schedule = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
-
-
-def pacs(c: ml_collections.ConfigDict, arg) -> None:
-    """Trains on nine tenths of one style, validates on the rest, tests on the others."""
-    _photographs(c, arg, size=64, epochs=60.0)
-    if arg.style not in STYLES:
-        raise ValueError(
-            f"config argument: unknown style {arg.style!r}; {jc.nearest(arg.style, STYLES)}"
-        )
-    _part(c, arg, "pacs", arg.style)
-    others = [style for style in STYLES if style != arg.style]
-    c.tests = {style: dict(data="pacs", split=style, root=arg.root) for style in others}
-
-
-def tiny_imagenet(c: ml_collections.ConfigDict, arg) -> None:
-    """200 classes of photographs; tested on its own images and on Geirhos' stimuli."""
-    _photographs(c, arg, size=64, epochs=30.0)
-    _part(c, arg, "tiny_imagenet", "train")
-    c.tests = {"val": dict(data="tiny_imagenet", split="val", root=arg.root)}
-    if arg.stimuli:
-        for split in ("edge", "silhouette", "cue-conflict"):
-            c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
-
-
-def folder(c: ml_collections.ConfigDict, arg) -> None:
-    """A user's own folders: root/<split>/<class>/<image>."""
-    _photographs(c, arg, size=64, epochs=30.0)
-    if arg.valid:
-        c.train = dict(data="folder", split=arg.train, root=arg.root, batch=64)
-        c.valid = dict(data="folder", split=arg.valid, root=arg.root)
-    else:
-        _part(c, arg, "folder", arg.train)
-    c.tests = {
-        name: dict(data="folder", split=name, root=arg.root)
-        for name in filter(None, arg.tests.split("+"))
-    }
-
-
-def _part(c: ml_collections.ConfigDict, arg, data: str, split: str) -> None:
-    c.train = dict(data=data, split=f"{split}[:90%]", root=arg.root, batch=64)
-    c.valid = dict(data=data, split=f"{split}[90%:]", root=arg.root)
-
-
-def _photographs(
-    c: ml_collections.ConfigDict, arg, *, size: int, epochs: float
-) -> None:
-    """Crops and flips; below 128 pixels a narrower net that a CPU can train."""
-    if not arg.root:
-        raise ValueError(f"config argument: data={arg.data} needs root=<directory>")
-    c.size, c.epochs = size, 1.0 if arg.smoke else epochs
-    if (arg.size or size) < 128:
-        # On CPU the 7x7 stem's gradient alone takes longer than all of this net.
-        c.model.update(width=8 if arg.smoke else 16, stem="small")
-    c.inputs = (
-        dict(name="random_resized_crop", area=(0.3, 1.0)),
-        dict(name="flip"),
-    )
-
-
-EVERYWHERE = {
-    "data",
-    "inputs",
-    "variant",
-    "init",
-    "seeds",
-    "model",
-    "size",
-    "epochs",
-    "smoke",
-}
-USED = {
-    "shapes": {"correlation", "demo"},
-    "imagenet": {"root", "stimuli"},
-    "pacs": {"root", "style"},
-    "tiny_imagenet": {"root", "stimuli"},
-    "folder": {"root", "train", "valid", "tests"},
-}
-PRESETS = {
-    "shapes": shapes,
-    "imagenet": imagenet,
-    "pacs": pacs,
-    "tiny_imagenet": tiny_imagenet,
-    "folder": folder,
-}

@@ -1,0 +1,126 @@
+"""Data presets: what `data=` in a config's argument sets, and which others it reads."""
+
+import ml_collections
+
+from jbias import config as jc
+
+STYLES = ("photo", "art_painting", "cartoon", "sketch")
+SHAPES_TESTS = (
+    "test",
+    "silhouette",
+    "edge",
+    "sketch",
+    "cue_conflict",
+    "stylized",
+    "recoloured",
+    "corrupted",
+)
+
+
+def shapes(c: ml_collections.ConfigDict, arg) -> None:
+    """The embedded set, with the small network that learns it on a CPU."""
+    c.size, c.epochs = 32, 15.0
+    c.model.update(width=16, stem="small")
+    n, batch = 4096, 64
+    if arg.demo:
+        c.epochs, batch, c.optim.rate = 5.0, 32, 0.05
+    if arg.smoke:
+        c.epochs, n = 2.0, 128
+        c.model.width = 8
+    common = dict(data="shapes", correlation=arg.correlation)
+    few = dict(n=240) if arg.smoke else {}
+    c.train = dict(split="train", n=n, batch=batch, **common)
+    c.valid = dict(split="valid", **few, **common)
+    c.tests = {name: dict(split=name, **few, **common) for name in SHAPES_TESTS}
+
+
+def imagenet(c: ml_collections.ConfigDict, arg) -> None:
+    """ResNet-50 at 224 pixels, 90 epochs; a fiftieth of training validates."""
+    _photographs(c, arg, size=224, epochs=90.0)
+    c.model.name = arg.model or "resnet50"
+    common = dict(data="folder", root=arg.root, space="wnid")
+    c.train = dict(split="train[:98%]", batch=256, **common)
+    c.valid = dict(split="train[98%:]", **common)
+    c.tests = {"val": dict(split="val", **common)}
+    if arg.stimuli:
+        for split in ("edge", "silhouette", "cue-conflict"):
+            c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
+    c.inputs = (
+        dict(name="random_resized_crop", area=(0.08, 1.0)),
+        dict(name="flip"),
+    )
+    c.optim.update(rate=0.1, decay=1e-4)
+    c.optim.schedule = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
+
+
+def pacs(c: ml_collections.ConfigDict, arg) -> None:
+    """Trains on nine tenths of one style, validates on the rest, tests on the others."""
+    _photographs(c, arg, size=64, epochs=60.0)
+    if arg.style not in STYLES:
+        raise ValueError(
+            f"config argument: unknown style {arg.style!r}; {jc.nearest(arg.style, STYLES)}"
+        )
+    _part(c, arg, "pacs", arg.style)
+    others = [style for style in STYLES if style != arg.style]
+    c.tests = {style: dict(data="pacs", split=style, root=arg.root) for style in others}
+
+
+def tiny_imagenet(c: ml_collections.ConfigDict, arg) -> None:
+    """200 classes of photographs; tested on its own images and on Geirhos' stimuli."""
+    _photographs(c, arg, size=64, epochs=30.0)
+    _part(c, arg, "tiny_imagenet", "train")
+    c.tests = {"val": dict(data="tiny_imagenet", split="val", root=arg.root)}
+    if arg.stimuli:
+        for split in ("edge", "silhouette", "cue-conflict"):
+            c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
+
+
+def folder(c: ml_collections.ConfigDict, arg) -> None:
+    """A user's own folders: root/<split>/<class>/<image>."""
+    _photographs(c, arg, size=64, epochs=30.0)
+    if arg.valid:
+        c.train = dict(data="folder", split=arg.train, root=arg.root, batch=64)
+        c.valid = dict(data="folder", split=arg.valid, root=arg.root)
+    else:
+        _part(c, arg, "folder", arg.train)
+    c.tests = {
+        name: dict(data="folder", split=name, root=arg.root)
+        for name in filter(None, arg.tests.split("+"))
+    }
+
+
+def _part(c: ml_collections.ConfigDict, arg, data: str, split: str) -> None:
+    c.train = dict(data=data, split=f"{split}[:90%]", root=arg.root, batch=64)
+    c.valid = dict(data=data, split=f"{split}[90%:]", root=arg.root)
+
+
+def _photographs(
+    c: ml_collections.ConfigDict, arg, *, size: int, epochs: float
+) -> None:
+    """Crops and flips; below 128 pixels a narrower net that a CPU can train."""
+    if not arg.root:
+        raise ValueError(f"config argument: data={arg.data} needs root=<directory>")
+    c.size, c.epochs = size, 1.0 if arg.smoke else epochs
+    if (arg.size or size) < 128:
+        # On CPU the 7x7 stem's gradient alone takes longer than all of this net.
+        c.model.update(width=8 if arg.smoke else 16, stem="small")
+    c.inputs = (
+        dict(name="random_resized_crop", area=(0.3, 1.0)),
+        dict(name="flip"),
+    )
+
+
+USED = {
+    "shapes": {"correlation", "demo"},
+    "imagenet": {"root", "stimuli"},
+    "pacs": {"root", "style"},
+    "tiny_imagenet": {"root", "stimuli"},
+    "folder": {"root", "train", "valid", "tests"},
+}
+PRESETS = {
+    "shapes": shapes,
+    "imagenet": imagenet,
+    "pacs": pacs,
+    "tiny_imagenet": tiny_imagenet,
+    "folder": folder,
+}
