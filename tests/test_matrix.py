@@ -27,7 +27,7 @@ def config_of(name: str, *inputs: str, **entries):
     more = tuple({"name": one, **INPUTS.get(one, {})} for one in inputs)
     for options in (algo, *more):
         make = algos.ALGOS.get(options["name"]) or augment.AUGMENTS[options["name"]]
-        if "mix_group" in make.__kwdefaults__:
+        if "mix_group" in (make.__kwdefaults__ or {}):
             options["mix_group"] = 4
     config = runs.small(algo=algo, inputs=(*method.inputs, *more), **entries)
     with config.unlocked():

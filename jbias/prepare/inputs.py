@@ -136,10 +136,14 @@ def _rows(
     options: Mapping, batch: dict, columns: int, key
 ) -> dict[str, list[np.ndarray]]:
     (transform,) = parts.transforms("prepare inputs", [options])
-    apply = jax.jit(lambda key: transform.apply({**batch, "once": key}, key)["image"])
+
+    @jax.jit
+    def apply(batch, key):
+        return transform.apply({**batch, "once": key}, key)["image"]
+
     rows = {"image": _bytes(batch["image"])[:columns]}
     for i in range(_DRAWS):
-        found = _bytes(apply(jax.random.fold_in(key, i)))
+        found = _bytes(apply(batch, jax.random.fold_in(key, i)))
         views = len(found) // _BATCH
         if views > 1:  # Consecutive rows show one image.
             return rows | {
