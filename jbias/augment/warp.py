@@ -27,6 +27,7 @@ Amount = Float[Array, ""]
 Fraction = tuple[Array, Array, Array]  # Limbs of a number in [0, 1).
 
 MOST = 30  # Degrees.
+_SIDE = 1024
 _LIMB = 14
 _MASK = (1 << _LIMB) - 1
 _SHEAR = 20  # Shears are multiples of 2^-20.
@@ -117,7 +118,16 @@ def _halves(part: Fraction) -> tuple[Array, Array]:
     return (part[0] << 7) | (part[1] >> 7), ((part[1] & 127) << 14) | part[2]
 
 
+def _fits(h: int, w: int) -> None:
+    if max(h, w) > _SIDE:
+        raise ValueError(
+            f"augment.warp: sides must be at most {_SIDE} pixels, got {h} by {w}; use"
+            " smaller images"
+        )
+
+
 def _rotate(h: int, w: int, degrees: Amount) -> Ramps:
+    _fits(h, w)
     index = degrees.astype(jnp.int32) + MOST
     return Ramps(*(jnp.asarray(part)[index] for part in _turns(h, w)))
 
@@ -146,6 +156,7 @@ def _linear(
     shift: tuple[Amount | float, Amount | float] = (0.0, 0.0),
 ) -> Ramps:
     """X = x + shear[0] y + shift[0], Y = y + shear[1] x + shift[1]."""
+    _fits(h, w)
 
     def straight(length: int, pixels: Amount | float) -> Int[Array, "3 length"]:
         whole = jnp.asarray(pixels).astype(jnp.int32)

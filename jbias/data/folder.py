@@ -4,6 +4,8 @@ A split is a folder, or a part of every class in it: "train[:90%]" and "train[90
 are disjoint and together "train". Which file falls where depends on its name alone.
 """
 
+import dataclasses
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -39,7 +41,7 @@ def make(
     path, part = find(where, root, split)
     classes = listing.class_folders(where, path)
     _check_space(where, classes, space)
-    return build(
+    source = build(
         where,
         part,
         folder=path,
@@ -50,6 +52,22 @@ def make(
         transform=transforms.preprocess(size, resize, crop),
         cite=CITE,
     )
+    return dataclasses.replace(source, **_made(f"{path}.json"))
+
+
+def _made(path: str) -> dict[str, str]:
+    """Note and citation of images that a command of ours made and noted beside them."""
+    if not os.path.isfile(path):
+        return {}
+    with open(path) as file:
+        try:
+            held = json.load(file)
+        except ValueError:  # Some file of the user's own.
+            return {}
+    if not isinstance(held, dict) or "made_by" not in held:
+        return {}
+    note = "made by {made_by} of {source}, {preprocessing}".format_map(held)
+    return dict(note=note, cite=held["cite"])
 
 
 def find(

@@ -195,6 +195,12 @@ def test_each_image_gets_the_operation_it_draws(nearest):
     assert (found[0] == image).all()
 
 
+def test_sides_beyond_the_whole_numbers_are_refused():
+    for name in ("rotate", "shear_x", "translate_y"):
+        with pytest.raises(ValueError, match="at most 1024 pixels, got 8 by 1025"):
+            warp.BILINEAR.maps[name](8, 1025, jnp.float32(1))
+
+
 def test_what_keeps_values_in_memory_changes_none(monkeypatch):
     """Other backends than CPU have no such borders."""
     names = (*ops.TABLES, "rotate", "contrast")

@@ -154,6 +154,15 @@ def test_a_strange_folder_is_refused(weights, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["valid"]
 
 
+def test_who_reads_the_set_is_told_what_it_is(made):
+    source = data.load("folder", "valid", root=str(made["cae"]), size=SIZE)
+    assert source.note.startswith("made by jbias.prepare deepaugment of shapes/valid")
+    assert source.cite == data.load("shapes", "valid", size=SIZE, n=64).cite
+    (made["cae"] / "mine.json").write_text("[]")
+    (made["cae"] / "mine").symlink_to(made["cae"] / "valid")
+    assert not data.load("folder", "mine", root=str(made["cae"]), size=SIZE).note
+
+
 def test_the_settings_are_kept(made):
     held = json.loads((made["edsr"] / "valid.json").read_text())
     assert (
