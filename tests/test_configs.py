@@ -127,6 +127,8 @@ IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first dr
     "padain": (300, 256, 0.1, 1 / 4),
     "pgd": (90, 512, 0.1, 1 / 3),
     "pixmix": (90, 256, 0.01, None),
+    "recipe": (300, 2048, 5e-3, None),
+    "simclr": (100, 1024, 2.4, None),
     "stylized_erm": (60, 256, 0.1, 1 / 3),
     "biasbed.erm": (100, 128, 1e-4, 0.3),
     "biasbed.sagnet": (100, 128, 1e-4, 0.3),
@@ -141,10 +143,11 @@ def test_the_recipes_are_the_published_ones(name):
     epochs, batch, rate, drop = IMAGENET[name]
     c = config_of(name, "data=imagenet,root=x")
     assert (c["epochs"], c["train"]["batch"]) == (epochs, batch)
-    optim = {**c["optim"], "decay": 0.0, "momentum": 0.0, "nesterov": False}
+    plain = {"decay": 0.0, "momentum": 0.0, "nesterov": False}
+    optim = {key: plain.get(key, value) for key, value in c["optim"].items()}
     tx = parts.optimiser(optim, base.Update("class"), 10 * epochs, 10)
     rates = rates_of(tx, 10 * epochs)
-    assert max(rates) == pytest.approx(rate, rel=1e-5)
+    assert max(rates) == pytest.approx(rate, rel=1e-4)
     if drop:
         first = next(i for i in range(1, len(rates)) if rates[i] < rates[i - 1])
         assert first == round(10 * epochs * drop)
