@@ -68,8 +68,8 @@ def test_devices_change_no_number(name, devices, tmp_path):
     config.train.batch = 64
     one = test_devices.losses(config, 1, tmp_path / "one.json")
     many = test_devices.losses(config, devices, tmp_path / "many.json")
-    # A sign of an attack's gradient may turn on the order of a sum.
-    first, second = (1e-3, 2e-2) if name == "pgd" else (1e-4, 5e-3)
+    # A sign of an attack's gradient, or a place that is drawn, turns on the order of sums.
+    first, second = (1e-3, 2e-2) if name in ("pgd", "infodrop") else (1e-4, 5e-3)
     for a, b, rel in zip(one, many, (first, second), strict=True):
         assert a == pytest.approx(b, rel=rel)
 
