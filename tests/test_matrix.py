@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import algos, augment, build, seeds, step
+from jbias import algos, augment, build, mesh, seeds, step
 from jbias import config as jc
 from tests import runs, test_devices, test_resume
 from tests.methods import METHODS
@@ -100,7 +100,8 @@ def test_joins_every_transform(name, transform):
             )
         return
     stage = runs.stage(jc.plain(config_of(name, transform)))
-    state = start = build.start(stage, 0)
+    # As a run does: with the data, or the second step would have another sharding.
+    state = start = mesh.replicate(build.start(stage, 0), mesh.make(1))
     one = jax.jit(stage.one, static_argnums=3)
     for i in range(2):
         arg = seeds.key(0), stage.index(0, i)
