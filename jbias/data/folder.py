@@ -1,7 +1,8 @@
-"""A folder of images by class, as ImageNet is laid out: <root>/<split>/<class>/*.jpg.
+"""Images by class, as ImageNet is laid out, <root>/<split>/<class>/*.jpg, or in shards.
 
-A split is a folder, or a part of every class in it: "train[:90%]" and "train[90%:]"
-are disjoint and together "train". Which file falls where depends on its name alone.
+A split is a folder, or shards of tar, Parquet or ArrayRecord (see forms.py), or a part
+of every class in it: "train[:90%]" and "train[90%:]" are disjoint and together "train".
+Which image falls where depends on its name alone.
 """
 
 import dataclasses
@@ -13,11 +14,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import labels, listing, sources, spec, transforms
+from jbias.data import forms, labels, listing, sources, spec, stores, transforms
 
 CITE = "a folder of the user's own: cite its authors"
 LICENCE = "that of the images"
-ABOUT = "any images by class: <root>/<split>/<class>/*.{jpg,png,...}"
+ABOUT = (
+    "any images by class: <root>/<split>/<class>/*.{jpg,png,...}, or shards"
+    " <root>/*<split>*.{tar,parquet,array_record}"
+)
 
 
 def make(
@@ -28,31 +32,54 @@ def make(
     resize: int | None = None,
     crop: bool = True,
     space: str = "names",
+    classes: str = "",
     ignore: Sequence[str] = (),
-) -> sources.FileSource:
-    """Lists <root>/<split>/<class>/**; labels follow the sorted class names.
+) -> sources.EncodedSource:
+    """Lists <root>/<split>/<class>/**, or shards; labels follow the classes' names.
 
     `resize` and `crop` are those of transforms.preprocess. `space` says what the class
     names are: "names" of their own, WordNet ids ("wnid"), or Geirhos' 16 ("entry16").
-    `ignore` has patterns of files that are no images and may be passed over.
+    `classes` is a file with their names, a line each, for shards whose labels are
+    numbers. `ignore` has patterns of files that are no images and may be passed over.
     """
     name = f"{os.path.basename(os.path.abspath(root))}/{split}"
     where = f"data.folder {name}"
-    path, part = find(where, root, split)
-    classes = listing.class_folders(where, path)
-    _check_space(where, classes, space)
+    found, part = forms.find(where, root, split, ignore=ignore)
+    named = _named(where, found, classes)
+    _check_space(where, named, space)
     source = build(
         where,
         part,
-        folder=path,
-        files=listing.scan(where, path, {c: c for c in classes}, ignore),
+        store=found.store,
+        files=found.files,
         name=name,
-        classes=classes,
+        classes=named,
         space=space,
         transform=transforms.preprocess(size, resize, crop),
         cite=CITE,
     )
-    return dataclasses.replace(source, **_made(f"{path}.json"))
+    made = os.path.join(os.path.expanduser(root), part.base) + ".json"
+    return dataclasses.replace(source, **_made(made))
+
+
+def _named(where: str, found: forms.Listing, path: str) -> tuple[str, ...]:
+    """The names of the classes: the form's own, those of a file, or numbers."""
+    if found.form == "folder" or not path:
+        k = int(found.files.labels.max()) + 1
+        return found.classes or tuple(f"{i:0{len(str(k - 1))}d}" for i in range(k))
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            names = tuple(line.strip() for line in file if line.strip())
+    except OSError as error:
+        raise ValueError(
+            f"{where}: classes must be a file of names: {error}"
+        ) from error
+    if found.files.labels.max() >= len(names):
+        raise ValueError(
+            f"{where}: {path} must have a line for each class, got {len(names)} for"
+            f" labels up to {found.files.labels.max()}"
+        )
+    return names
 
 
 def _made(path: str) -> dict[str, str]:
@@ -85,14 +112,14 @@ def build(
     where: str,
     part: listing.Split,
     *,
-    folder: str,
+    store: stores.Store,
     files: listing.Files,
     classes: tuple[str, ...],
     extra: Mapping[str, Int[np.ndarray, "n"]] | None = None,
     published: int | None = None,
     measures: tuple[str, ...] = ("accuracy",),
     **attributes,
-) -> sources.FileSource:
+) -> sources.EncodedSource:
     """Makes a source of a part of the listed files.
 
     `extra` has further columns of all files. A whole set of another size than
@@ -105,9 +132,8 @@ def build(
     n, note = len(files.names), ""
     if published not in (None, n):
         note = f"{n:,} images on disk, the published set has {published:,}"
-    return sources.FileSource(
-        root=folder,
-        files=chosen.names,
+    return sources.EncodedSource(
+        store=store.take(index),
         classes=classes,
         columns=columns,
         measures=measures,

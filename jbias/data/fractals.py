@@ -20,7 +20,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import fractal_escape, fractal_flames, shape_cache, sources, spec
+from jbias.data import cache, fractal_escape, fractal_flames, sources, spec
 
 CITE = (
     "Embedded fractals of jbias, in the place of PixMix's mixing set: Hendrycks et al.,"
@@ -54,10 +54,10 @@ def make(
     _check(split, size, n, seed)
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
     name = f"fractals-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    arrays = shape_cache.load(name, words)
+    arrays = cache.load(name, words)
     if arrays is None:
         arrays = {"image": np.stack([_draw(i, size, seed) for i in range(n)])}
-        shape_cache.save(name, words, arrays)
+        cache.save(name, words, arrays)
     content = hashlib.sha256(words.encode())
     content.update(np.ascontiguousarray(arrays["image"]))
     return sources.ArraySource(

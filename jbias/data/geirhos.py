@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import folder, labels, listing, sources, spec, transforms
+from jbias.data import folder, labels, listing, sources, spec, stores, transforms
 
 CITE = (
     "Geirhos, Rubisch, Michaelis, Bethge, Wichmann and Brendel: ImageNet-trained CNNs"
@@ -48,7 +48,7 @@ def make(
     resize: int | None = None,
     crop: bool = True,
     ignore: Sequence[str] = (),
-) -> sources.FileSource:
+) -> sources.EncodedSource:
     """Lists one set of stimuli; images of `size` are used as they are.
 
     resize=256 with size=224 cuts the outer 12.5 % off, as BiasBed did.
@@ -63,7 +63,7 @@ def make(
     return folder.build(
         where,
         part,
-        folder=path,
+        store=stores.Files(path, files.names),
         files=files,
         name=f"geirhos/{split}",
         classes=classes,

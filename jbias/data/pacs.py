@@ -7,7 +7,7 @@ Layout: <root>/{photo,art_painting,cartoon,sketch}/<class>/*.{jpg,png}, as publi
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from jbias.data import folder, listing, sources, transforms
+from jbias.data import folder, listing, sources, stores, transforms
 
 CITE = (
     "Li, Yang, Song and Hospedales: Deeper, Broader and Artier Domain Generalization."
@@ -32,16 +32,17 @@ def make(
     resize: int | None = None,
     crop: bool = True,
     ignore: Sequence[str] = (),
-) -> sources.FileSource:
+) -> sources.EncodedSource:
     """Lists one style, or a part of it such as "photo[:90%]"."""
     where = f"data.pacs {split}"
     path, part = folder.find(where, root, split)
     listing.match_classes(where, listing.class_folders(where, path), CLASSES)
+    files = listing.scan(where, path, {name: name for name in CLASSES}, ignore)
     return folder.build(
         where,
         part,
-        folder=path,
-        files=listing.scan(where, path, {name: name for name in CLASSES}, ignore),
+        store=stores.Files(path, files.names),
+        files=files,
         name=f"pacs/{split}",
         classes=CLASSES,
         space="names",

@@ -37,9 +37,9 @@ def resident(
         tell(n, n)
         return source.images
     images = np.empty((n, source.size, source.size, 3), np.uint8)
-    damaged = []
+    damaged, order = [], source.store.order()
     with futures.ThreadPoolExecutor(workers) as pool:
-        fill = functools.partial(_fill, source, images)
+        fill = functools.partial(_fill, source, images, order)
         try:
             for start, found in zip(
                 range(0, n, _CHUNK), pool.map(fill, range(0, n, _CHUNK)), strict=True
@@ -57,12 +57,14 @@ def resident(
     return images
 
 
-def _fill(source: spec.Source, images: np.ndarray, start: int) -> list[str]:
+def _fill(
+    source: spec.Source, images: np.ndarray, order: np.ndarray, start: int
+) -> list[str]:
     """Decodes one chunk into place; returns what is wrong with the unreadable ones."""
     damaged = []
-    for i in range(start, min(start + _CHUNK, len(images))):
+    for i in order[start : start + _CHUNK]:
         try:
-            images[i] = source[i]["image"]
+            images[i] = source.image(i)
         except ValueError as error:
             damaged.append(str(error))
     return damaged

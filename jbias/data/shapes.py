@@ -39,7 +39,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from jbias.data import shape_cache, shape_masks, shape_scenes, sources, spec, textures
+from jbias.data import cache, shape_masks, shape_scenes, sources, spec, textures
 
 CITE = (
     "Embedded shapes of jbias, after Trifeature: Hermann and Lampinen, What shapes"
@@ -214,8 +214,8 @@ def make(
 
 def _cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
     name = f"{name}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    arrays = shape_cache.load(name, words)
+    arrays = cache.load(name, words)
     if arrays is None:
         arrays = draw()
-        shape_cache.save(name, words, arrays)
+        cache.save(name, words, arrays)
     return arrays

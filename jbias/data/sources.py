@@ -1,14 +1,14 @@
-"""Random-access sources: images in memory, and files decoded on demand."""
+"""Random-access sources: images in memory, and encoded ones."""
 
 import dataclasses
-import os
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias.data import spec, transforms
+from jbias.data import spec, stores, transforms
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,6 +26,7 @@ class ArraySource:
     cite: str
     note: str = ""
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    restrict: bool = False
 
     def __post_init__(self):
         shape = self.images.shape
@@ -49,11 +50,10 @@ class ArraySource:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FileSource:
-    """Image files under one folder, decoded when asked for."""
+class EncodedSource:
+    """Images that are decoded when asked for."""
 
-    root: str
-    files: tuple[str, ...]  # Relative to root, with slashes.
+    store: stores.Store
     transform: transforms.Preprocess
     name: str
     classes: tuple[str, ...]
@@ -64,6 +64,7 @@ class FileSource:
     cite: str
     note: str = ""
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    restrict: bool = False
 
     def __post_init__(self):
         _check(self)
@@ -76,15 +77,24 @@ class FileSource:
     def preprocessing(self) -> str:
         return self.transform.words
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the images, relative, with slashes."""
+        return self.store.names
+
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self.store.names)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        path = os.path.join(self.root, self.files[index])
-        return {
-            "image": transforms.read(path, self.transform),
-            **_row(self.columns, index),
-        }
+        return {"image": self.image(index), **_row(self.columns, index)}
+
+    def image(
+        self, index: int, transform: transforms.Preprocess | None = None
+    ) -> UInt8[np.ndarray, "h w 3"]:
+        """Decodes one image, by the source's own preprocessing or another."""
+        where = self.store.where(index)
+        opened = functools.partial(self.store.open, index)
+        return transforms.decode(opened, where, transform or self.transform)
 
 
 def _row(columns: Mapping[str, np.ndarray], index: int) -> dict[str, int]:
@@ -114,12 +124,13 @@ def _check(source: spec.Source) -> None:
                 f"{where}: column {name!r} must be int32 ({n},), got {column.dtype}"
                 f" {column.shape}"
             )
+        least = -1 if name.startswith("accepted_") else 0
         if (
-            name in ("label", "texture")
+            spec.holds_classes(name)
             and n
-            and not 0 <= column.min() <= column.max() < k
+            and not least <= column.min() <= column.max() < k
         ):
             raise ValueError(
-                f"{where}: column {name!r} must be class ids below {k}, got"
-                f" {column.min()} to {column.max()}"
+                f"{where}: column {name!r} must be class ids from {least} to {k - 1},"
+                f" got {column.min()} to {column.max()}"
             )

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from jbias.data import folder, listing, sources, transforms
+from jbias.data import folder, listing, sources, stores, transforms
 
 CITE = (
     "Le and Yang: Tiny ImageNet Visual Recognition Challenge. Stanford CS231N, 2015;"
@@ -32,18 +32,19 @@ def make(
     resize: int | None = None,
     crop: bool = True,
     ignore: Sequence[str] = (),
-) -> sources.FileSource:
+) -> sources.EncodedSource:
     """Lists "train", "val", or a part of one such as "train[:90%]"."""
     where = f"data.tiny_imagenet {split}"
     path, part = folder.find(where, root, split)
     wnids = _lines(where, os.path.join(os.path.expanduser(root), "wnids.txt"))
     classes = tuple(sorted(wnids))
     read = _train if part.base == "train" else _val
+    files = read(where, path, classes, ignore)
     return folder.build(
         where,
         part,
-        folder=path,
-        files=read(where, path, classes, ignore),
+        store=stores.Files(path, files.names),
+        files=files,
         name=f"tiny_imagenet/{split}",
         classes=classes,
         space="wnid",

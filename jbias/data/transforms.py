@@ -1,6 +1,8 @@
 """Decoding and resizing for evaluation, equal to Pillow's as torchvision calls it."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import UInt8
@@ -82,10 +84,17 @@ def preprocess(
 
 
 def read(path: str, transform: Preprocess) -> UInt8[np.ndarray, "size size 3"]:
-    """Decodes a file to RGB, as Image.convert does it, and preprocesses it.
+    """Decodes a file; see `decode`."""
+    return decode(lambda: path, path, transform)
+
+
+def decode(
+    opened: Callable[[], str | BinaryIO], where: str, transform: Preprocess
+) -> UInt8[np.ndarray, "size size 3"]:
+    """Decodes an image to RGB, as Image.convert does it, and preprocesses it.
 
     Alpha is dropped and an EXIF orientation ignored, as torchvision does. Raises
-    ValueError naming the file and the reason if it is damaged, cut off or missing.
+    ValueError naming the image and the reason if it is damaged, cut off or missing.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise RuntimeError(
@@ -93,13 +102,13 @@ def read(path: str, transform: Preprocess) -> UInt8[np.ndarray, "size size 3"]:
             " pass as grey images; some import turned it on, set it to False"
         )
     try:
-        with Image.open(path) as image:
+        with Image.open(opened()) as image:
             return np.asarray(transform(_rgb(image)))
     except MemoryError:
         raise
     except Exception as error:  # Decoders raise OSError, SyntaxError, struct.error ...
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"{path}: {reason}") from error
+        raise ValueError(f"{where}: {reason}") from error
 
 
 def _rgb(image: Image.Image) -> Image.Image:

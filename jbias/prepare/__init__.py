@@ -2,6 +2,7 @@
 
     python -m jbias.prepare samples --data=shapes --out=docs/shapes.png
     python -m jbias.prepare inputs --out=docs/inputs
+    python -m jbias.prepare records --src=DIR --split=train --dst=DIR
     python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
     python -m jbias.prepare style --out=small_adain.npz
     python -m jbias.prepare autoencoder --net=cae --data=shapes --out=cae.npz
@@ -16,10 +17,18 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jbias.prepare import autoencoder, deepaugment, inputs, samples, style, weights
+from jbias.prepare import (
+    autoencoder,
+    deepaugment,
+    inputs,
+    records,
+    samples,
+    style,
+    weights,
+)
 
 # Each has a function that adds it.
-COMMANDS = (samples, inputs, weights, style, autoencoder, deepaugment)
+COMMANDS = (samples, inputs, records, weights, style, autoencoder, deepaugment)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -31,7 +31,7 @@ from PIL import Image
 
 from jbias import console, seeds
 from jbias.augment import deepaugment as law
-from jbias.data import sources, spec, transforms
+from jbias.data import sources, spec
 from jbias.models import published
 from jbias.prepare import autoencoder, image_nets, reading
 
@@ -120,7 +120,7 @@ def _settings(net: image_nets.Net, source: spec.Source, arguments: dict) -> Sett
         wrong = f"{', '.join(flags)} must be left out for {settings.net}; edsr has it"
     if settings.short < 0 or settings.short % 16:
         wrong = f"--short must be a multiple of 16, got {settings.short}"
-    if settings.short and not isinstance(source, sources.FileSource):
+    if settings.short and not isinstance(source, sources.EncodedSource):
         wrong = f"--short is for files, {source.name} is drawn; set --size"
     if settings.short and settings.enlarge is not None:
         wrong = "--enlarge must come without --short, got both; remove one of the two"
@@ -300,8 +300,7 @@ def _reader(source: spec.Source, settings: Settings) -> Callable:
         return image.resize(size, Image.Resampling.BILINEAR)
 
     def read(index: np.ndarray) -> UInt8[np.ndarray, "m h w 3"]:
-        files = (os.path.join(source.root, source.files[int(i)]) for i in index)
-        return np.stack([transforms.read(file, short) for file in files])
+        return np.stack([source.image(int(i), short) for i in index])
 
     return read
 

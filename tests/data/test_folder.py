@@ -240,4 +240,4 @@ def test_accents_composed_and_decomposed_are_one_name():
 def test_home_is_expanded(tree, monkeypatch):
     monkeypatch.setenv("HOME", str(tree(COUNTS)))
     assert len(folder.make("photo", root="~")) == 65
-    assert pathlib.Path(folder.make("photo", root="~").root).is_absolute()
+    assert pathlib.Path(folder.make("photo", root="~").store.root).is_absolute()

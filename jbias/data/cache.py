@@ -1,11 +1,12 @@
-"""Keeps drawn sets on disk, under $JBIAS_CACHE or ~/.cache/jbias."""
+"""Keeps drawn sets and listings on disk, under $JBIAS_CACHE or ~/.cache/jbias."""
 
+import hashlib
 import os
 import pathlib
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +20,7 @@ def load(name: str, words: str) -> dict[str, np.ndarray] | None:
     """Reads arrays that `save` wrote for the same words, or gives None.
 
     A damaged file (each array has a CRC-32) is worth a warning, not an error: what it
-    held can be drawn again.
+    held can be made again.
     """
     path = _path(name)
     try:
@@ -31,7 +32,7 @@ def load(name: str, words: str) -> dict[str, np.ndarray] | None:
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())
-        warnings.warn(f"{path}: damaged ({reason}); drawn anew", stacklevel=3)
+        warnings.warn(f"{path}: damaged ({reason}); made anew", stacklevel=3)
         return None
     return arrays
 
@@ -54,3 +55,19 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
         if part is not None:
             pathlib.Path(part).unlink(missing_ok=True)
         warnings.warn(f"{path}: not cached ({error}); set JBIAS_CACHE", stacklevel=3)
+
+
+def made(
+    kind: str, paths: Sequence[str], make: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """What `make` finds out about files, kept until one of them changes."""
+    facts = [
+        (os.path.abspath(p), os.stat(p).st_size, os.stat(p).st_mtime_ns) for p in paths
+    ]
+    words = hashlib.sha256(repr(facts).encode()).hexdigest()
+    name = f"{kind}-{words[:16]}"
+    found = load(name, words)
+    if found is None:
+        found = make()
+        save(name, words, found)
+    return found

@@ -1,4 +1,4 @@
-"""The cache of drawn sets: what is damaged is drawn anew, what is half is not seen."""
+"""The cache of drawn sets: what is damaged is made anew, what is half is not seen."""
 
 import numpy as np
 import pytest
@@ -19,14 +19,14 @@ def same(a, b) -> bool:
 
 
 @pytest.mark.parametrize("keep", [0, 100, 5000, -1])
-def test_a_damaged_cache_is_drawn_anew(cache, keep):
+def test_a_damaged_cache_is_made_anew(cache, keep):
     first = shapes.make("silhouette", n=32)
     (file,) = cache.iterdir()
     whole = file.read_bytes()
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
     file.write_bytes(flipped if keep < 0 else whole[:keep])
-    with pytest.warns(UserWarning, match="damaged .* drawn anew") as caught:
+    with pytest.warns(UserWarning, match="damaged .* made anew") as caught:
         again = shapes.make("silhouette", n=32)
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
     assert same(first, again)

@@ -1,0 +1,168 @@
+"""Puts a set of images into ArrayRecord shards, which are read fast in any order.
+
+python -m jbias.prepare records --src=data/imagenet --split=train --dst=data/imagenet-records
+
+--src may be class folders, tar shards, Parquet or ArrayRecord of others (see the data set
+"folder"); the images are copied byte by byte, after each has been decoded once. Started
+again, the command makes the shards that are missing. Writes
+DST/<split>-<i>-of-<n>.array_record of tf.train.Example (image, label, file_name), which
+TensorFlow reads as well, and DST/<split>-index.npz with names, labels and classes.
+"""
+
+import argparse
+import functools
+import math
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+
+import numpy as np
+
+from jbias import console, data
+from jbias.data import example, form_records, forms, sources
+from jbias.prepare import reading
+
+_IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
+
+
+def add(commands) -> None:
+    """Adds the subcommand."""
+    parser = commands.add_parser(
+        "records",
+        help="images of any form into ArrayRecord shards",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=records)
+    add = parser.add_argument
+    add("--src", required=True, help="the folder in which the split lies")
+    add("--split", default="train", help="such as train or val")
+    add("--dst", required=True, help="the folder to write into")
+    add("--classes", default="", help="a file of class names, where labels are numbers")
+    add("--shards", type=int, default=0, help="how many; 0: of 2,000 images each")
+
+
+def records(src: str, split: str, dst: str, *, classes: str, shards: int) -> str:
+    """Writes all shards and the index; returns what it did.
+
+    Raises ValueError, one line, that counts damaged images and names the first, and for
+    a folder that holds another set.
+    """
+    if "[" in split or shards < 0:
+        raise ValueError(
+            "prepare records: --split must be a whole one and --shards at least 0, got"
+            f" {split!r} and {shards}"
+        )
+    source = data.load("folder", split, root=src, size=32, classes=classes)
+    count = shards or math.ceil(len(source) / _IMAGES)
+    if count > len(source):
+        raise ValueError(
+            f"prepare records: --shards must be at most {len(source)}, the number of"
+            f" images, got {count}"
+        )
+    folder = pathlib.Path(dst).expanduser()
+    paths = [
+        folder / f"{split}-{i:05d}-of-{count:05d}.array_record" for i in range(count)
+    ]
+    _refuse_others(folder, split, paths)
+    cuts = np.linspace(0, len(source), count + 1).astype(int)
+    made = _make(source, paths, cuts)
+    lengths = forms.find("prepare records", src, split)[0].files.lengths
+    _index(source, lengths, paths)
+    return (
+        f"{folder}: {len(source)} images of {len(source.classes)} classes in {count}"
+        f" shards, {made} of them new; read them with data='folder', root={dst!r},"
+        f" split={split!r}"
+    )
+
+
+def _refuse_others(
+    folder: pathlib.Path, split: str, paths: Sequence[pathlib.Path]
+) -> None:
+    there = {p.name for p in folder.glob(f"{split}-*-of-*.array_record")}
+    strange = sorted(there - {path.name for path in paths})
+    if strange:
+        raise ValueError(
+            f"prepare records: {folder} must hold no other shards of {split!r}, got"
+            f" {strange[0]}; name another --dst or the same --shards"
+        )
+
+
+def _make(
+    source: sources.EncodedSource, paths: Sequence[pathlib.Path], cuts: np.ndarray
+) -> int:
+    """Writes the shards that are missing; returns how many."""
+    made, damaged = 0, []
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    title = f"writing {source.name}"
+    with (
+        futures.ThreadPoolExecutor(reading.WORKERS) as pool,
+        console.bar(title, len(source)) as progress,
+    ):
+        for i, path in enumerate(paths):
+            if not path.exists():
+                rows = range(cuts[i], cuts[i + 1])
+                read = functools.partial(_record, source)
+                ready = reading.ahead(pool, read, rows, count=2 * reading.WORKERS)
+                damaged += _write(path, ready)
+                made += 1
+            progress(int(cuts[i + 1]), len(source))
+    if damaged:
+        raise ValueError(
+            f"prepare records: every image must decode, {len(damaged)} of"
+            f" {len(source)} do not, first {damaged[0]}; replace or remove them"
+        )
+    return made
+
+
+def _record(source: sources.EncodedSource, index: int) -> bytes | str:
+    """The record of an image, or what is wrong with it."""
+    try:
+        source.image(index)
+    except ValueError as error:
+        return str(error)
+    opened = source.store.open(index)
+    encoded = (
+        pathlib.Path(opened).read_bytes() if isinstance(opened, str) else opened.read()
+    )
+    return example.serialise(
+        {
+            form_records.IMAGE: encoded,
+            form_records.LABEL: int(source.columns["label"][index]),
+            form_records.NAME: source.files[index].encode(),
+        }
+    )
+
+
+def _write(path: pathlib.Path, ready: Iterator) -> list[str]:
+    """Writes a shard in place only when whole; returns what was damaged in it."""
+    from array_record.python import array_record_module
+
+    part, damaged = path.with_name(f".{path.name}.part"), []
+    writer = array_record_module.ArrayRecordWriter(str(part), "group_size:1")
+    for _, record in ready:
+        if isinstance(record, str):
+            damaged.append(record)
+        else:
+            writer.write(record)
+    writer.close()
+    if damaged:
+        part.unlink()
+    else:
+        os.replace(part, path)
+    return damaged
+
+
+def _index(source: sources.EncodedSource, lengths: np.ndarray, paths) -> None:
+    path = form_records.index_path([str(path) for path in paths])
+    part = f"{path}.part.npz"
+    np.savez(
+        part,
+        names=np.array(source.files),
+        labels=source.columns["label"],
+        length=lengths,
+        image=np.array(form_records.IMAGE),
+        classes=np.array(source.classes),
+    )
+    os.replace(part, path)
