@@ -5,10 +5,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from jbias.data import (
+    cifar,
     folder,
     fractals,
     geirhos,
+    imagenet_subsets,
+    mnist,
+    npz,
     pacs,
+    real,
     shapes,
     spec,
     tiny_imagenet,
@@ -27,6 +32,27 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
             fractals.ABOUT,
         ),
         "folder": spec.Spec(folder.make, (), folder.CITE, folder.LICENCE, folder.ABOUT),
+        "npz": spec.Spec(npz.make, (), npz.CITE, npz.LICENCE, npz.ABOUT),
+        "mnist": spec.Spec(
+            mnist.make, tuple(mnist.COUNTS), mnist.CITE, mnist.LICENCE, mnist.ABOUT
+        ),
+        "fashion_mnist": spec.Spec(
+            mnist.fashion,
+            tuple(mnist.COUNTS),
+            mnist.FASHION_CITE,
+            mnist.FASHION_LICENCE,
+            mnist.FASHION_ABOUT,
+        ),
+        "cifar10": spec.Spec(
+            cifar.make, tuple(cifar.COUNTS), cifar.CITE, cifar.LICENCE, cifar.ABOUT
+        ),
+        "cifar100": spec.Spec(
+            cifar.hundred,
+            tuple(cifar.COUNTS),
+            cifar.CITE,
+            cifar.LICENCE,
+            cifar.ABOUT_100,
+        ),
         "pacs": spec.Spec(
             pacs.make, tuple(pacs.COUNTS), pacs.CITE, pacs.LICENCE, pacs.ABOUT
         ),
@@ -37,6 +63,21 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
             geirhos.LICENCE,
             geirhos.ABOUT,
         ),
+        "imagenet_a": spec.Spec(
+            imagenet_subsets.make_a,
+            (),
+            imagenet_subsets.CITE_A,
+            imagenet_subsets.LICENCE_A,
+            imagenet_subsets.ABOUT_A,
+        ),
+        "imagenet_r": spec.Spec(
+            imagenet_subsets.make_r,
+            (),
+            imagenet_subsets.CITE_R,
+            imagenet_subsets.LICENCE_R,
+            imagenet_subsets.ABOUT_R,
+        ),
+        "imagenet_real": spec.Spec(real.make, (), real.CITE, real.LICENCE, real.ABOUT),
         "tiny_imagenet": spec.Spec(
             tiny_imagenet.make,
             tuple(tiny_imagenet.COUNTS),

@@ -174,6 +174,16 @@ def digest(files: Files, classes: Sequence[str]) -> str:
     return total.hexdigest()
 
 
+def digest_of(
+    images: np.ndarray, labels: Int[np.ndarray, "n"], classes: Sequence[str]
+) -> str:
+    """SHA-256 over the pixels and classes of images in memory."""
+    total = hashlib.sha256(repr((images.shape, tuple(classes))).encode())
+    total.update(np.ascontiguousarray(images))
+    total.update(np.ascontiguousarray(labels))
+    return total.hexdigest()
+
+
 def is_image(name: str) -> bool:
     """Tells by the ending, upper or lower case."""
     return name.lower().endswith(IMAGES)

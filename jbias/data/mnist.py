@@ -1,0 +1,113 @@
+"""MNIST and Fashion-MNIST, from their published IDX files, packed (.gz) or not."""
+
+import gzip
+import os
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from jaxtyping import UInt8
+
+from jbias.data import arrays, listing, sources, transforms
+
+CITE = (
+    "LeCun, Bottou, Bengio and Haffner: Gradient-Based Learning Applied to Document"
+    " Recognition. Proceedings of the IEEE 86, 1998"
+)
+FASHION_CITE = (
+    "Xiao, Rasul and Vollgraf: Fashion-MNIST: a Novel Image Dataset for Benchmarking"
+    " Machine Learning Algorithms. 2017, https://arxiv.org/abs/1708.07747"
+)
+LICENCE, FASHION_LICENCE = "CC BY-SA 3.0", "MIT"
+_ABOUT = (
+    "70,000 grey {} of 28 pixels, 10 classes, 11 MB packed:"
+    " <root>/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte[.gz]"
+)
+ABOUT, FASHION_ABOUT = _ABOUT.format("digits"), _ABOUT.format("garments")
+COUNTS: Mapping[str, int] = MappingProxyType({"train": 60_000, "test": 10_000})
+DIGITS = tuple("0123456789")
+GARMENTS = (
+    *("T-shirt", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+)
+_STEMS = {"train": "train", "test": "t10k"}
+_UBYTE = 8  # The code of bytes in an IDX header.
+
+
+def make(
+    split: str, *, root: str, size: int = 28, resize: int | None = None
+) -> sources.ArraySource:
+    """Reads the digits, "train", "test" or a part such as "train[:90%]"."""
+    return _make("mnist", split, root, size, resize, DIGITS, CITE)
+
+
+def fashion(
+    split: str, *, root: str, size: int = 28, resize: int | None = None
+) -> sources.ArraySource:
+    """Reads the garments, in files of the same names."""
+    return _make("fashion_mnist", split, root, size, resize, GARMENTS, FASHION_CITE)
+
+
+def _make(
+    name: str,
+    split: str,
+    root: str,
+    size: int,
+    resize: int | None,
+    classes: Sequence[str],
+    cite: str,
+) -> sources.ArraySource:
+    where = f"data.{name} {split}"
+    part = listing.parse_split(where, split)
+    root = listing.existing(where, os.path.expanduser(root), "root")
+    images, labels = (
+        read(_path(where, root, f"{_STEMS[part.base]}-{kind}"))
+        for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
+    )
+    return arrays.build(
+        where,
+        part,
+        images,
+        labels.astype(np.int32),
+        classes=classes,
+        transform=transforms.preprocess(size, resize, native=True),
+        published=COUNTS[part.base],
+        name=f"{name}/{split}",
+        space="names",
+        measures=("accuracy",),
+        cite=cite,
+    )
+
+
+def _path(where: str, root: str, stem: str) -> str:
+    """The file of that name, packed or not; some copies have a dot before idx."""
+    for name in (stem, stem.replace("-idx", ".idx")):
+        for path in (os.path.join(root, name), os.path.join(root, f"{name}.gz")):
+            if os.path.isfile(path):
+                return path
+    raise ValueError(
+        f"{where}: needs the file {stem} or {stem}.gz in {root!r}, got none; take the"
+        " published files as they are"
+    )
+
+
+def read(path: str) -> UInt8[np.ndarray, "n ..."]:
+    """Reads an IDX file of bytes; ValueError where it is none, or cut off."""
+    opened = gzip.open if path.endswith(".gz") else open
+    try:
+        with opened(path, "rb") as file:
+            data = file.read()
+        zero, kind, axes = struct.unpack(">HBB", data[:4])
+        shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
+    except (OSError, EOFError, zlib.error, struct.error) as error:
+        raise ValueError(f"{path}: must be a whole IDX file: {error}") from error
+    expected = int(np.prod(shape, dtype=np.int64))
+    found = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)
+    if zero or kind != _UBYTE or len(found) != expected:
+        raise ValueError(
+            f"{path}: must be an IDX file of {expected} bytes after its header, got"
+            f" {len(found)} of kind {kind}; download it again"
+        )
+    return found.reshape(shape)

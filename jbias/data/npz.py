@@ -1,0 +1,62 @@
+"""A set of the user's own as NumPy arrays: <root>/<split>.npz."""
+
+import os
+import zipfile
+
+import numpy as np
+
+from jbias.data import arrays, listing, sources, transforms
+
+CITE = "arrays of the user's own: cite their authors"
+LICENCE = "that of the images"
+ABOUT = (
+    "arrays in <root>/<split>.npz: images uint8 (n, h, w) or (n, h, w, 3), labels (n),"
+    " perhaps classes (k) and further whole numbers (n)"
+)
+
+
+def make(
+    split: str,
+    *,
+    root: str,
+    size: int = 32,
+    resize: int | None = None,
+    crop: bool = True,
+) -> sources.ArraySource:
+    """Reads "images", "labels", "classes" (names; numbers without), further columns."""
+    name = f"{os.path.basename(os.path.abspath(root))}/{split}"
+    where = f"data.npz {name}"
+    part = listing.parse_split(where, split)
+    root = listing.existing(where, os.path.expanduser(root), "root")
+    path = os.path.join(root, f"{part.base}.npz")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = {key: file[key] for key in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{where}: {path!r} must be an .npz file: {reason}") from error
+    for key in ("images", "labels"):
+        if key not in held:
+            raise ValueError(f"{where}: {path!r} must have {key!r}, got {[*held]}")
+    images, labels = held.pop("images"), held.pop("labels")
+    k = int(labels.max()) + 1 if labels.size else 0
+    classes = held.pop("classes", np.arange(k)).astype(str)
+    for key, column in held.items():
+        if column.shape != labels.shape or not np.issubdtype(column.dtype, np.integer):
+            raise ValueError(
+                f"{where}: {key!r} must be whole numbers {labels.shape}, got"
+                f" {column.dtype} {column.shape}; leave it out"
+            )
+    return arrays.build(
+        where,
+        part,
+        images,
+        labels,
+        classes=tuple(classes.tolist()),
+        transform=transforms.preprocess(size, resize, crop, native=True),
+        columns={key: column.astype(np.int32) for key, column in held.items()},
+        name=name,
+        space="names",
+        measures=("accuracy",),
+        cite=CITE,
+    )
