@@ -147,10 +147,7 @@ def _stage(
         init=_quickly_compiled(draw),
         one=one,
         advance=seeds.stepper(one, strategy),
-        decide=seeds.over(
-            predict.decider(algo.decide or _plainly(algo.net), config["aggregate"]),
-            strategy,
-        ),
+        decide=seeds.over(predict.decider(algo.decide or _plainly(algo.net)), strategy),
     )
 
 

@@ -25,6 +25,7 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
             variables,
             test.images,
             test.matrix,
+            aggregate=test.aggregate,
             batches=feed.padded(len(test.images), size),
             put=lambda batch: mesh.split(batch, job.devices),
             halt=lambda: bool(job.stop),

@@ -24,19 +24,21 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
     """Opens every set before anything is trained, so that bad input costs nothing."""
     checks.whole(config)
     devices = mesh.make(config["run"]["devices"])
-    train_sets, train, opened = _opened(config)
+    train_sets, train, opened, answers = _opened(config)
     checks.leaks(train, opened, say)
     everything = {**train, **opened}
     images = sets.load_images(everything, say, **config["run"]["loading"])
-    known, aggregate = train["train/0"], config["aggregate"]
     tests = [
-        sets.test_set(name, test, known, images[name], say, aggregate=aggregate)
+        sets.test_set(name, test, answers[name], images[name], say)
         for name, test in opened.items()
     ]
     stages = build.stages(config, train_sets, images, devices)
     told = {name: sets.describe(source) for name, source in everything.items()}
     for test in tests:
-        told[test.name]["scored"] = len(test.images)
+        rule = answers[test.name]
+        told[test.name].update(scored=len(test.images), decision=rule.words)
+        if rule.digest:
+            told[test.name]["answers"] = rule.digest
     workdirs.record_config(workdir, config)
     given, init = _given(config, workdir)
     own = parts.own_code(config)
@@ -52,8 +54,8 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
     return Job(config, workdir, say, devices, tests, stages, manager, eyes, given)
 
 
-def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict]:
-    """Each stage's training set, all sources of these, and those to evaluate on."""
+def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:
+    """Each stage's training set, all sources of these, those to evaluate on, and how."""
     train_sets = [
         sets.train_set(
             f"config.stages[{number}].train" if number else "config.train",
@@ -67,11 +69,14 @@ def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict]:
         for number, train_set in enumerate(train_sets)
         for name, source in train_set.named(number).items()
     }
-    opened = {}
+    opened, answers = {}, {}
     for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
         where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
-        opened[name] = sets.source(where, options, config["size"])
-    return train_sets, train, opened
+        opened[name] = sets.watched(where, options, config["size"])
+        answers[name] = sets.answers(
+            where, options, opened[name], train["train/0"], config["aggregate"]
+        )
+    return train_sets, train, opened, answers
 
 
 def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:

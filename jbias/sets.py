@@ -11,6 +11,8 @@ from jbias.data import labels, pipeline, spec
 
 # Of config.train, beside the data set's own options.
 _TRAINING = ("batch", "also", "shares", "other")
+# Of config.valid and config.tests, likewise: keywords of labels.match.
+_ANSWERING = ("aggregate", "mapping", "restrict")
 
 
 class TestSet(NamedTuple):
@@ -20,6 +22,7 @@ class TestSet(NamedTuple):
     images: UInt8[np.ndarray, "n h w c"]
     columns: Mapping[str, Int[np.ndarray, "n"]]
     matrix: Float[np.ndarray, "k d"] | None
+    aggregate: str
     measures: tuple[str, ...]
 
 
@@ -67,31 +70,49 @@ def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
     return TrainSet(tuple(sources), opened)
 
 
+def watched(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
+    """Opens a set to evaluate on."""
+    own = {key: value for key, value in options.items() if key not in _ANSWERING}
+    return source(where, own, size)
+
+
+def answers(
+    where: str,
+    options: Mapping[str, Any],
+    test: spec.Source,
+    train: spec.Source,
+    aggregate: str,
+) -> labels.ClassMap:
+    """How a network answers a set: by the set's own options, else by `aggregate`."""
+    chosen = {"aggregate": aggregate, "restrict": test.restrict}
+    chosen |= {key: options[key] for key in _ANSWERING if key in options}
+    if type(chosen["restrict"]) is not bool:
+        raise ValueError(
+            f"{where}.restrict: must be True or False, got {chosen['restrict']!r}"
+        )
+    try:
+        return labels.match(
+            train.classes, train.space, test.classes, test.space, **chosen
+        )
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
 def test_set(
     name: str,
     test: spec.Source,
-    train: spec.Source,
+    classes: labels.ClassMap,
     images: UInt8[np.ndarray, "n h w c"],
     say: Callable,
-    *,
-    aggregate: str = "mean_prob",
 ) -> TestSet:
     """Brings a set into the network's decision space.
 
     Images of classes that the network has no answer for are left out, and told about.
     """
-    try:
-        classes = labels.match(
-            train.classes,
-            train.space,
-            test.classes,
-            test.space,
-            aggregate=aggregate,
-        )
-    except ValueError as error:
-        raise ValueError(f"config.tests.{name}: {error}") from error
     columns = {
-        key: classes.relabel[column] if key in ("label", "texture") else column
+        key: np.where(column < 0, -1, classes.relabel[column])
+        if spec.holds_classes(key)
+        else column
         for key, column in test.columns.items()
     }
     kept = columns["label"] >= 0
@@ -106,7 +127,14 @@ def test_set(
             f"config.tests.{name}: no class in common with the training set"
         )
     columns = {key: column[kept] for key, column in columns.items()}
-    return TestSet(name, images[kept], columns, classes.matrix, test.measures)
+    return TestSet(
+        name=name,
+        images=images[kept],
+        columns=columns,
+        matrix=classes.matrix,
+        aggregate=classes.aggregate,
+        measures=test.measures,
+    )
 
 
 def load_images(

@@ -124,7 +124,7 @@ def environment() -> dict[str, Any]:
 def _contents(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What a resumed run must find as it was: the sets' contents, own algorithms."""
     sets = {
-        name: {key: of.get(key) for key in ("n", "scored", "fingerprint")}
+        name: {key: of.get(key) for key in ("n", "scored", "fingerprint", "answers")}
         for name, of in facts["data"].items()
     }
     return {

@@ -1,10 +1,15 @@
 """Training on several sources, with and without shares, and beside a second stream."""
 
+import dataclasses
+import json
+
 import cv2
 import numpy as np
 import pytest
 
 from jbias import sets, train
+from jbias.data import shapes
+from jbias.evals import decisions
 from tests import runs
 
 SHAPES = dict(data="shapes", split="train", n=32)
@@ -97,4 +102,109 @@ def test_a_set_that_is_trained_on_is_not_tested_on(tmp_path, grey):
     with config.unlocked():
         config.train.also = ({**config.tests.edge.to_dict(), "split": "edge"},)
     with pytest.raises(ValueError, match="edge is the training set"):
+        train.run(config, tmp_path / "run")
+
+
+def answered(test, train, **options):
+    """A set as a network sees it, and what is told about it."""
+    told = []
+    rule = sets.answers("config.tests.here", options, test, train, "mean_prob")
+    images = np.zeros((len(test), 32, 32, 3), np.uint8)
+    return sets.test_set("here", test, rule, images, told.append), told
+
+
+def opened(*options):
+    return [sets.source("here", one, 32) for one in options]
+
+
+def test_a_set_chooses_among_all_classes_or_its_own(grey):
+    trained, test = opened(SHAPES, grey)
+    full, _ = answered(test, trained)
+    assert full.matrix is None
+    few, _ = answered(test, trained, restrict=True)
+    assert few.matrix.shape == (16, 3)
+    assert sorted(set(few.columns["label"])) == [0, 1, 2]
+    names = np.array(trained.classes)
+    np.testing.assert_array_equal(
+        names[full.columns["label"]], np.array(test.classes)[few.columns["label"]]
+    )
+    # A set may say so by itself, and a config still has the last word.
+    own = dataclasses.replace(test, restrict=True)
+    assert answered(own, trained)[0].matrix is not None
+    assert answered(own, trained, restrict=False)[0].matrix is None
+
+
+def test_accepted_classes_come_into_the_network_s(grey):
+    trained, test = opened(SHAPES, grey)
+    accepted = np.where(test.columns["label"] > 0, 2, -1).astype(np.int32)
+    columns = {**test.columns, "accepted_0": accepted, "attribute": accepted}
+    test = dataclasses.replace(test, columns=columns)
+    seen = answered(test, trained)[0].columns
+    here = trained.classes.index(test.classes[2])
+    np.testing.assert_array_equal(
+        seen["accepted_0"], np.where(test.columns["label"] > 0, here, -1)
+    )
+    np.testing.assert_array_equal(seen["attribute"], accepted)
+
+
+def test_a_mapping_leaves_out_what_it_has_no_answer_for(grey, tmp_path):
+    trained, test = opened(SHAPES, grey)
+    path = tmp_path / "own.csv"
+    path.write_text(f"train_class,test_class\n{trained.classes[3]},star\n")
+    mapped, (told,) = answered(test, trained, mapping=str(path))
+    assert "20 of 30 images left out" in told
+    assert mapped.matrix.sum() == 1
+    assert len(mapped.images) == 10
+    path.write_text("train_class,test_class\nstar,stars\n")
+    with pytest.raises(ValueError, match="^config.tests.here: .*'stars'; did you mean"):
+        answered(test, trained, mapping=str(path))
+
+
+def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
+    """One class against all others: by the maximum it wins where it is the answer."""
+    few = {**grey, "restrict": True}
+    tests = {"full": grey, "few": few}
+    for name in shapes.CLASSES:
+        path = tmp_path / f"{name}.csv"
+        lines = [
+            f"{one},{'heart' if one == name else 'star'}" for one in shapes.CLASSES
+        ]
+        path.write_text("\n".join(["train_class,test_class", *lines]))
+        tests[name] = {**grey, "mapping": str(path), "aggregate": "max_prob"}
+    config = runs.small(seeds=(0,), tests=tests, epochs=1)
+    config.run.decisions = True
+    assert train.run(config, tmp_path / "run")
+    got = {
+        name: decisions.read(path)[0]
+        for name in tests
+        for path in (tmp_path / "run/decisions" / name).iterdir()
+    }
+    (answer,) = set(got["full"].prediction)  # The images are all alike.
+    for i, name in enumerate(shapes.CLASSES):
+        assert set(got[name].prediction) == {0 if i == answer else 2}, name
+    assert got["few"].columns["label"].tolist() == [0] * 10 + [1] * 10 + [2] * 10
+    assert got["few"].prediction.max() < 3
+    facts = json.loads((tmp_path / "run/provenance.json").read_text())["data"]
+    words = {name: told["decision"] for name, told in facts.items() if "/" not in name}
+    assert words["valid"] == words["full"] == "argmax over the network's 16 classes"
+    assert words["few"].startswith("argmax of mean_logit over 3 classes, answered by 3")
+    assert words["plus"].startswith("argmax of max_prob over 3 classes, answered by 16")
+    # Taken up again with another mapping in the same place, it is another run.
+    (tmp_path / "run/done").unlink()
+    (tmp_path / "plus.csv").write_text((tmp_path / "star.csv").read_text())
+    with pytest.raises(ValueError, match="begun with other data .*plus.answers"):
+        train.run(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"restrict": "yes"}, "config.tests.here.restrict: must be True or False"),
+        ({"aggregate": "mean"}, "config.tests.here: data.labels: aggregate must be"),
+        ({"mapping": "no.csv"}, "config.tests.here: no.csv: a mapping must be a CSV"),
+    ],
+)
+def test_a_rule_that_does_not_fit_is_refused(tmp_path, grey, change, message):
+    config = runs.small(tests={"here": {**grey, **change}})
+    with pytest.raises(ValueError, match=f"^{message}"):
         train.run(config, tmp_path / "run")

@@ -1,6 +1,7 @@
 """From what a network was trained on to what a test set asks: maps between classes."""
 
 import functools
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -10,21 +11,54 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from jbias.data import mapping as own
 from jbias.data import spec
 
-AGGREGATES = ("mean_prob", "sum_prob", "mean_logit")
+AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 
 
 class ClassMap(NamedTuple):
-    """How class probabilities become decisions, and what the right decision is.
+    """How a network's answers become decisions, and what the right decision is.
 
-    With p = softmax(logits) over the training classes, decision = argmax(p @ matrix),
-    or argmax(p) where `matrix` is None. A class with relabel -1 can never be answered.
+    matrix[i, c] > 0 where training class i is a member of decision class c. With
+    p = softmax(logits), decision = argmax_c of the members' mean, sum or maximum of p,
+    or of their mean logit, as `aggregate` says: argmax(p @ matrix), or argmax(logits @
+    matrix) for the last. Without a matrix it is argmax(logits). A class with relabel -1
+    can never be answered.
     """
 
     classes: tuple[str, ...]  # Decision id -> name.
     matrix: Float[np.ndarray, "k_train k_decision"] | None
     relabel: Int[np.ndarray, "k_test"]  # Test class id -> decision id, or -1.
+    aggregate: str = "mean_prob"
+
+    @property
+    def digest(self) -> str | None:
+        """Tells whether a mapping is still the same; None where there is none."""
+        if self.matrix is None:
+            return None
+        text = f"{self.classes} {self.relabel.tolist()} {self.aggregate}"
+        return hashlib.sha256(text.encode() + self.matrix.tobytes()).hexdigest()[:16]
+
+    @property
+    def words(self) -> str:
+        """The rule in words, for tables."""
+        if self.matrix is None:
+            return f"argmax over the network's {len(self.classes):,} classes"
+        used = np.count_nonzero(self.matrix.any(1))
+        return (
+            f"argmax of {self.aggregate} over {len(self.classes):,} classes, answered"
+            f" by {used:,} of the network's {len(self.matrix):,}"
+        )
+
+
+class _Side(NamedTuple):
+    classes: tuple[str, ...]
+    space: str
+
+    def __str__(self) -> str:
+        some = ", ".join(self.classes[:2]) + (", ..." if len(self.classes) > 2 else "")
+        return f"{len(self.classes):,} of {self.space!r} ({some})"
 
 
 def match(
@@ -34,31 +68,35 @@ def match(
     test_space: str,
     *,
     aggregate: str = "mean_prob",
+    mapping: str | None = None,
+    restrict: bool = False,
 ) -> ClassMap:
-    """Maps the classes of a trained network to those of a test set.
+    """Maps the classes of a trained network to those of a test set, by their names.
 
-    Inside one space classes are matched by name, and decisions are training classes;
-    a test class that training lacks is refused. WordNet ids answer Geirhos' 16 classes
-    c by s_c = mean of p over S_c, the members of c among the training classes; c
-    without a member gets a zero column and relabel -1. "mean_logit" is the mean of
-    logits instead, as BiasBed's release has it, which puts large classes at a
-    disadvantage: the caller multiplies the matrix by logits.
-    Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52.
+    Inside one space decisions are training classes; a test class that training lacks
+    is refused. WordNet ids answer Geirhos' 16 classes c by S_c, the members of c among
+    the training classes; c without a member gets a zero column and relabel -1.
+    `mapping`, a CSV file as data.mapping reads it, goes before both and decides among
+    the test's classes. `restrict` leaves only the test's classes to choose among: of
+    1000 logits the 200 columns of ImageNet-A or ImageNet-R, as their authors have it.
+
+    The mean of probabilities is the published rule for 16 classes. "mean_logit", as
+    BiasBed's release has it, puts large classes at a disadvantage.
+    Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52;
+    natural-adv-examples at 0777070, eval.py; imagenet-r at 3131cac, eval.py:23-70.
     """
     if aggregate not in AGGREGATES:
         raise ValueError(
             f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}, got"
             f" {aggregate!r}"
         )
-    if train_space == test_space:
-        return _by_name(tuple(train_classes), tuple(test_classes))
-    if (train_space, test_space) == ("wnid", "entry16"):
-        return _sixteen(train_classes, tuple(test_classes), aggregate)
-    raise ValueError(
-        "data.labels: label spaces must be the same, or 'wnid' for training and"
-        f" 'entry16' for the test, got {train_space!r} ({train_classes[0]}, ...) and"
-        f" {test_space!r} ({test_classes[0]}, ...); test on a set of the same classes"
-    )
+    train = _Side(tuple(train_classes), train_space)
+    test = _Side(tuple(test_classes), test_space)
+    try:
+        found = _find(train, test, aggregate, mapping)
+    except ValueError as error:
+        raise ValueError(f"{error}; training has {train}, the test {test}") from error
+    return _restricted(found, len(train.classes)) if restrict else found
 
 
 @functools.cache
@@ -69,6 +107,21 @@ def geirhos16() -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({name: tuple(wnids) for name, wnids in classes.items()})
 
 
+def _find(train: _Side, test: _Side, aggregate: str, mapping: str | None) -> ClassMap:
+    if mapping:
+        pairs = own.read(mapping, train.classes, test.classes)
+        return _grouped(pairs, train.classes, test.classes, test.classes, aggregate)
+    if train.space == test.space:
+        return _by_name(train.classes, test.classes)
+    if (train.space, test.space) == ("wnid", "entry16"):
+        return _sixteen(train.classes, test.classes, aggregate)
+    raise ValueError(
+        "data.labels: label spaces must be the same, or 'wnid' for training and"
+        f" 'entry16' for the test, got {train.space!r} and {test.space!r}; test on a set"
+        " of the same classes, or write a mapping"
+    )
+
+
 def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     ids = {name: label for label, name in enumerate(train)}
     lacking = [name for name in test if name not in ids]
@@ -76,12 +129,13 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
         raise ValueError(
             f"data.labels: training must have every class of the test, {len(lacking)}"
             f" of {len(test)} lack, first {lacking[0]!r};"
-            f" {spec.did_you_mean(lacking[0], train)}"
+            f" {spec.did_you_mean(lacking[0], train)}; or write a mapping of those in"
+            " common"
         )
     return ClassMap(train, None, np.array([ids[name] for name in test], np.int32))
 
 
-def _sixteen(train: Sequence[str], test: tuple[str, ...], aggregate: str) -> ClassMap:
+def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
     table = geirhos16()
     unknown = [name for name in test if name not in table]
     if unknown:
@@ -89,19 +143,49 @@ def _sixteen(train: Sequence[str], test: tuple[str, ...], aggregate: str) -> Cla
             f"data.labels: classes of 'entry16' must be Geirhos' 16, got {unknown[0]!r};"
             f" {spec.did_you_mean(unknown[0], table)}"
         )
-    decisions = tuple(table)
-    matrix = np.array(
-        [[wnid in table[name] for name in decisions] for wnid in train], np.float32
-    )
-    members = matrix.sum(0)
-    if not members.any():
+    entry = {wnid: name for name, wnids in table.items() for wnid in wnids}
+    pairs = {wnid: entry[wnid] for wnid in train if wnid in entry}
+    if not pairs:
         raise ValueError(
             "data.labels: some training classes must be members of Geirhos' 16, none of"
-            f" {len(train)} is ({train[0]}, ...); train on classes of ImageNet"
+            f" {len(train)} is; train on classes of ImageNet"
         )
-    if aggregate != "sum_prob":
+    return _grouped(pairs, train, tuple(table), test, aggregate)
+
+
+def _grouped(
+    pairs: Mapping[str, str],
+    train: tuple[str, ...],
+    decisions: tuple[str, ...],
+    test: tuple[str, ...],
+    aggregate: str,
+) -> ClassMap:
+    """Answers `decisions` by the training classes that `pairs` give to each."""
+    ids = {name: i for i, name in enumerate(decisions)}
+    matrix = np.zeros((len(train), len(decisions)), np.float32)
+    for i, name in enumerate(train):
+        if name in pairs:
+            matrix[i, ids[pairs[name]]] = 1
+    members = matrix.sum(0)
+    if aggregate in ("mean_prob", "mean_logit"):
         matrix /= np.maximum(members, 1)
-    relabel = [
-        decisions.index(name) if members[decisions.index(name)] else -1 for name in test
-    ]
-    return ClassMap(decisions, matrix, np.array(relabel, np.int32))
+    relabel = [ids[name] if members[ids[name]] else -1 for name in test]
+    return ClassMap(decisions, matrix, np.array(relabel, np.int32), aggregate)
+
+
+def _restricted(found: ClassMap, k_train: int) -> ClassMap:
+    """Keeps the columns of the test's classes, in the order of these.
+
+    A lone member is its own mean, sum and maximum. By its logit it is compared without
+    a rounding.
+    """
+    kept = found.relabel >= 0
+    columns = found.relabel[kept]
+    if found.matrix is None:
+        matrix, aggregate = np.zeros((k_train, len(columns)), np.float32), "mean_logit"
+        matrix[columns, np.arange(len(columns))] = 1
+    else:
+        matrix, aggregate = found.matrix[:, columns], found.aggregate
+    relabel = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
+    classes = tuple(found.classes[i] for i in columns)
+    return ClassMap(classes, matrix, relabel, aggregate)

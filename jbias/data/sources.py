@@ -131,6 +131,6 @@ def _check(source: spec.Source) -> None:
             and not least <= column.min() <= column.max() < k
         ):
             raise ValueError(
-                f"{where}: column {name!r} must be class ids from {least} to {k - 1},"
-                f" got {column.min()} to {column.max()}"
+                f"{where}: column {name!r} must be class ids below {k}, got"
+                f" {column.min()} to {column.max()}"
             )

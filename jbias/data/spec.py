@@ -30,6 +30,7 @@ class Source(Protocol):
     cite: str
     note: str  # What a reader must know, such as a count unlike the published; or "".
     arrays: Mapping[str, np.ndarray]  # (n, ...), further things for training alone.
+    restrict: bool  # By its authors' rule, only its own classes can be answered.
 
     @property
     def size(self) -> int:
@@ -49,6 +50,15 @@ class Spec:
     cite: str
     licence: str
     about: str  # One line: what, how many, which layout.
+
+
+def holds_classes(column: str) -> bool:
+    """Tells whether a column has class ids.
+
+    "accepted_0", "accepted_1", ... are all the right classes of each image, -1 where it
+    has fewer.
+    """
+    return column in ("label", "texture") or column.startswith("accepted_")
 
 
 def did_you_mean(got: str, known: Collection[str]) -> str:

@@ -1,5 +1,6 @@
 """Runs networks over a set: the decisions of many seeds, each image once."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,30 +12,41 @@ from jaxtyping import Array, Float, Int, UInt8
 One = Callable[..., Int[Array, "b"]]
 
 
-def decider(apply: Callable, aggregate: str = "mean_prob") -> One:
-    """Builds (variables, _, (image, matrix), _) -> predicted classes, of one network.
+def decider(apply: Callable) -> One:
+    """Builds (variables, _, (image, rule), _) -> predicted classes, of one network.
 
     apply: (variables, float image in [0, 1]) -> logits. image is uint8 (b h w c).
-    matrix, of (training classes, decision classes), averages probabilities into the
-    decision's classes, or logits where `aggregate` is "mean_logit"; None decides among
-    the network's own. A class without a member is never decided for.
+    rule: {aggregate: matrix}, of which data.labels.ClassMap says the meaning (the name
+    is known while compiling, the matrix is not); {} decides among the network's own
+    classes. A class without a member is never decided for.
     """
 
     def decide(variables: Any, _, shared, __) -> Int[Array, "b"]:
-        image, matrix = shared
-        logits = apply(variables, image.astype(jnp.float32) / 255)
-        logits = logits.astype(jnp.float32)
-        if matrix is not None:
-            # Classes outside the matrix only scale: without them nothing underflows.
-            member = matrix.sum(axis=1) > 0
-            if aggregate == "mean_logit":
-                shares = logits @ matrix
-            else:
-                shares = jax.nn.softmax(jnp.where(member, logits, -jnp.inf)) @ matrix
-            logits = jnp.where(matrix.sum(axis=0) > 0, shares, -jnp.inf)
-        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        image, rule = shared
+        scores = apply(variables, image.astype(jnp.float32) / 255)
+        scores = scores.astype(jnp.float32)
+        for aggregate, matrix in rule.items():
+            scores = _answers(scores, matrix, aggregate)
+        return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 
     return decide
+
+
+def _answers(
+    logits: Float[Array, "b k"], matrix: Float[Array, "k d"], aggregate: str
+) -> Float[Array, "b d"]:
+    """What the members of each decision class say together."""
+    # Accelerators round the factors of a product unless told not to.
+    product = functools.partial(jnp.matmul, precision="highest")
+    # Classes outside the matrix only scale: without them nothing underflows.
+    members = jnp.where((matrix > 0).any(axis=1), logits, -jnp.inf)
+    if aggregate == "mean_logit":
+        scores = product(logits, matrix)
+    elif aggregate == "max_prob":  # No training class is a member of two.
+        scores = matrix[jnp.argmax(members, axis=-1)]
+    else:
+        scores = product(jax.nn.softmax(members), matrix)
+    return jnp.where((matrix > 0).any(axis=0), scores, -jnp.inf)
 
 
 def predict(
@@ -43,30 +55,31 @@ def predict(
     images: UInt8[np.ndarray, "n h w c"],
     matrix: Float[np.ndarray, "k d"] | None,
     *,
+    aggregate: str = "mean_prob",
     batches: list[Int[np.ndarray, "b"]],
     put: Callable,
     halt: Callable[[], bool] = lambda: False,
 ) -> list[Int[np.ndarray, "n"]] | None:
     """Decides about every image once; one array a seed, or None where `halt` said so.
 
-    many: `decider` mapped over seeds. batches: indices of one size, the last padded.
-    put: places a batch on the devices. halt: asked before each batch.
+    many: `decider` mapped over seeds. matrix, aggregate: of data.labels.ClassMap.
+    batches: indices of one size, the last padded. put: places a batch on the devices.
+    halt: asked before each batch.
     """
+    rule = {} if matrix is None else {aggregate: matrix}
     pieces = []
-    for piece in _ahead(many, variables, images, matrix, batches, put):
+    for piece in _ahead(many, variables, images, rule, batches, put):
         if halt():
             return None
         pieces.append(piece)
     return [np.concatenate(seed)[: len(images)] for seed in zip(*pieces)]
 
 
-def _ahead(many, variables, images, matrix, batches, put) -> Iterator[list]:
+def _ahead(many, variables, images, rule, batches, put) -> Iterator[list]:
     """Keeps one batch in flight, so that the devices never wait for the host."""
     waiting = None
     for index in batches:
-        outs = many(
-            variables, (0,) * len(variables), (put(images[index]), matrix), None
-        )
+        outs = many(variables, (0,) * len(variables), (put(images[index]), rule), None)
         if waiting is not None:
             yield jax.device_get(waiting)
         waiting = outs

@@ -83,7 +83,7 @@ class Unit:
 
 def unit_of(metric: str, values: Sequence[float]) -> Unit:
     """Shows known fractions as percentages and all other scores as they are."""
-    if metric in ("accuracy", "shape_bias"):
+    if metric in ("accuracy", "real_accuracy", "shape_bias"):
         return Unit(scale=100, digits=1, name="%")
     largest = np.nanmax(np.abs(np.asarray(values, float)), initial=0)
     return Unit(scale=1, digits=3 if largest <= 2 else 1, name="")

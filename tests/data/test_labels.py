@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from jbias.data import labels
+from jbias.data import labels, wordnet
 
 SIZES = [1, 4, 2, 49, 5, 7, 3, 6, 4, 3, 109, 2, 2, 1, 1, 8]
 TABLE = labels.geirhos16()
@@ -105,20 +105,32 @@ def test_same_space_goes_by_name(space):
             (("dog", "horse"), "names", ("dog", "hoarse"), "names"),
             "1 of 2 lack, first 'hoarse'; did you mean 'horse'",
         ),
-        ((("dog",), "names", ("dog",), "entry16"), "spaces must be the same"),
+        (
+            (("dog", "cat", "cow"), "names", ("dog",), "entry16"),
+            r"be the same.*; training has 3 of 'names' \(dog, cat, ...\), the test 1 of",
+        ),
+        (
+            (wordnet.wnids(), "wnid", wordnet.wnids()[:7] + ("n0",), "wnid"),
+            r"training has 1,000 of 'wnid' \(n01440764, n01443537, ...\), the test 8",
+        ),
         ((("dog",), "entry16", (ALL[0],), "wnid"), "spaces must be the same"),
         ((("n00000001",), "wnid", ("dog",), "entry16"), "none of 1 is"),
-        (((ALL[0],), "wnid", ("dogs",), "entry16"), "got 'dogs'; did you mean 'dog'"),
+        (
+            ((ALL[0],), "wnid", ("dogs",), "entry16"),
+            "got 'dogs'; did you mean 'dog'.*; training has 1 of 'wnid' .*the test 1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(args, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as refused:
         labels.match(*args)
+    assert "\n" not in str(refused.value)
 
 
 def test_unknown_rule_is_refused():
     with pytest.raises(
-        ValueError, match="one of mean_prob, sum_prob, mean_logit, got 'max_logit'"
+        ValueError,
+        match="one of mean_prob, sum_prob, max_prob, mean_logit, got 'max_logit'",
     ):
         labels.match(ALL, "wnid", ("dog",), "entry16", aggregate="max_logit")
 
@@ -129,6 +141,80 @@ def test_means_of_logits_take_the_same_members():
         for rule in ("mean_prob", "mean_logit")
     )
     np.testing.assert_array_equal(mean, logit)
+
+
+@pytest.mark.parametrize("rule", ["sum_prob", "max_prob"])
+def test_sums_and_maxima_weigh_members_alike(rule):
+    mapped = labels.match(ALL, "wnid", tuple(TABLE), "entry16", aggregate=rule)
+    assert mapped.aggregate == rule
+    assert set(np.unique(mapped.matrix)) == {0, 1}
+    assert mapped.matrix.sum(0).tolist() == SIZES
+
+
+def test_labels_follow_names_in_whatever_order_a_folder_has_them():
+    order = np.random.default_rng(0).permutation(1000)
+    folder = tuple(np.array(wordnet.wnids())[order])
+    same = labels.match(wordnet.wnids(), "wnid", folder, "wnid")
+    np.testing.assert_array_equal(same.relabel, order)
+    straight = labels.match(wordnet.wnids(), "wnid", tuple(TABLE), "entry16")
+    shuffled = labels.match(folder, "wnid", tuple(TABLE), "entry16")
+    np.testing.assert_array_equal(shuffled.matrix, straight.matrix[order])
+
+
+@pytest.mark.parametrize("name", ["imagenet_a", "imagenet_r"])
+def test_restricted_to_200_columns_is_the_authors_rule(name):
+    """Their code: take the 200 columns in rising order, argmax, labels 0 to 199."""
+    subset = wordnet.subsets()[name]
+    both = [
+        labels.match(wordnet.wnids(), "wnid", subset, "wnid", restrict=restrict)
+        for restrict in (True, False)
+    ]
+    columns = wordnet.positions(subset)
+    z = np.random.default_rng(0).normal(size=(50, 1000)).astype(np.float32)
+    np.testing.assert_array_equal(z @ both[0].matrix, z[:, columns])
+    assert both[0].classes == subset
+    assert both[0].relabel.tolist() == list(range(200))
+    assert both[0].words == (
+        "argmax of mean_logit over 200 classes, answered by 200 of the network's 1,000"
+    )
+    # The other rule, of the same set: any of the 1000 may win.
+    assert both[1].matrix is None
+    assert both[1].words == "argmax over the network's 1,000 classes"
+    np.testing.assert_array_equal(both[1].relabel, columns)
+
+
+def test_restricted_classes_keep_the_order_of_the_test():
+    mapped = labels.match("abcd", "names", ("d", "b"), "names", restrict=True)
+    assert mapped.classes == ("d", "b")
+    assert mapped.relabel.tolist() == [0, 1]
+    assert mapped.matrix.tolist() == [[0, 0], [0, 1], [0, 0], [1, 0]]
+
+
+def test_restriction_takes_columns_of_any_map():
+    """Of Geirhos' 16 only those of the test; one that cannot be answered stays so."""
+    train = [w for name in ("bear", "cat", "dog") for w in TABLE[name][:2]]
+    test = ("truck", "dog", "bear")
+    mapped = labels.match(train, "wnid", test, "entry16", restrict=True)
+    assert mapped.classes == ("dog", "bear")
+    assert mapped.relabel.tolist() == [-1, 0, 1]
+    assert mapped.relabel.dtype == np.int32
+    assert mapped.matrix.T.tolist() == [[0, 0, 0, 0, 0.5, 0.5], [0.5, 0.5, 0, 0, 0, 0]]
+    assert mapped.aggregate == "mean_prob"
+
+
+def test_a_map_is_known_by_its_digest():
+    def digest(*test, **options):
+        return labels.match(ALL, "wnid", test, "entry16", **options).digest
+
+    assert digest("dog") == digest("dog")
+    others = {
+        digest("dog"),
+        digest("dog", "cat"),
+        digest("dog", aggregate="sum_prob"),
+        digest("dog", restrict=True),
+    }
+    assert len(others) == 4
+    assert labels.match("ab", "names", "a", "names").digest is None
 
 
 def test_table_is_strict_json():

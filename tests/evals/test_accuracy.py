@@ -12,6 +12,56 @@ def test_accuracy_is_counts():
     assert number.value == 2 / 3
 
 
+def real(prediction, *accepted):
+    columns = {f"accepted_{i}": np.array(one) for i, one in enumerate(accepted)}
+    columns["label"] = np.zeros(len(prediction), int)
+    return evals.MEASURES["real_accuracy"](
+        evals.Decisions(np.array(prediction), columns)
+    )
+
+
+def test_right_is_any_accepted_class_and_none_is_left_out():
+    # Sets {1}, {0, 2}, {0, 2}, {}, {3, 1, 0}; right: yes, yes, no, -, yes.
+    (number,) = real(
+        [1, 2, 1, 0, 0], [1, 0, 0, -1, 3], [-1, 2, 2, -1, 1], [-1] * 4 + [0]
+    )
+    assert number.metric == "real_accuracy"
+    assert (number.count, number.n) == (3, 4)
+    assert number.value == 3 / 4
+
+
+def test_one_accepted_class_each_is_accuracy():
+    rng = np.random.default_rng(0)
+    label, prediction = rng.integers(0, 4, (2, 500))
+    columns = {"label": label, "accepted_0": label}
+    decided = evals.Decisions(prediction, columns)
+    (one,), (other,) = (
+        evals.MEASURES[name](decided) for name in ("accuracy", "real_accuracy")
+    )
+    assert one[1:] == other[1:]
+
+
+def test_no_accepted_class_at_all_is_recorded_as_null():
+    (number,) = real([0, 1], [-1, -1])
+    assert (number.value, number.count, number.n) == (None, 0, 0)
+
+
+def test_a_set_without_accepted_classes_is_refused():
+    with pytest.raises(ValueError, match="columns accepted_0, .* got label; open"):
+        real([0, 1])
+
+
+def test_accepted_classes_go_through_parquet(tmp_path):
+    columns = {"label": np.array([1, 0]), "accepted_0": np.array([1, 2])}
+    columns["accepted_10"] = np.array([-1, 0])
+    decided = evals.Decisions(np.array([0, 0]), columns)
+    decisions.write(tmp_path / "10.parquet", {0: decided})
+    back = decisions.read(tmp_path / "10.parquet")[0]
+    measure = evals.MEASURES["real_accuracy"]
+    assert measure(back) == measure(decided)
+    assert measure(back)[0][1:4] == (0.5, 1, 2)
+
+
 def test_columns_of_another_length_are_refused():
     with pytest.raises(ValueError, match="column label must have 3 entries, got 2"):
         evals.Decisions(np.array([1, 2, 3]), {"label": np.array([1, 0])})

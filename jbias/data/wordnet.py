@@ -1,0 +1,53 @@
+"""The 1000 classes of ILSVRC-2012 by their WordNet ids, and sets that have 200 of them.
+
+Outputs of published networks are in this order. Labels follow the names of classes,
+whatever the order in which a folder has them.
+"""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from types import MappingProxyType
+
+import numpy as np
+from jaxtyping import Int
+
+from jbias.data import spec
+
+
+@functools.cache
+def wnids() -> tuple[str, ...]:
+    """The 1000 ids, sorted as strings."""
+    return tuple(_table("imagenet1k")["wnids"])
+
+
+@functools.cache
+def subsets() -> Mapping[str, tuple[str, ...]]:
+    """The 200 ids each of "imagenet_a" and "imagenet_r", in the same order."""
+    table = _table("imagenet_subsets")
+    named = {name: tuple(ids) for name, ids in table.items() if name != "about"}
+    return MappingProxyType(named)
+
+
+def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
+    """Where each class stands among the 1000; refuses a name that is none of them."""
+    place = {wnid: i for i, wnid in enumerate(wnids())}
+    unknown = [name for name in classes if name not in place]
+    if unknown:
+        raise ValueError(
+            "data.wordnet: classes must be among the 1000 of ILSVRC-2012,"
+            f" {len(unknown)} of {len(classes)} are not, first {unknown[0]!r};"
+            f" {spec.did_you_mean(unknown[0], wnids())}"
+        )
+    return np.array([place[name] for name in classes], np.int32)
+
+
+def in_order(classes: Sequence[str]) -> bool:
+    """Tells whether label i of `classes` is output i of a published network."""
+    return tuple(classes) == wnids()
+
+
+def _table(name: str) -> dict:
+    path = resources.files("jbias.data") / "tables" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))

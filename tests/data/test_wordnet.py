@@ -1,0 +1,110 @@
+"""The 1000 classes against the checks and lists that were extracted beside them."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from jbias.data import labels, wordnet
+
+# The table of published positions: class -> ranges, in the order of the 16 classes.
+POSITIONS = """
+airplane 404
+bear 294-297
+bicycle 444 671
+bird 8 10-16 18-20 22-24 80-83 87-96 98-100 127-133 135-145
+boat 472 554 625 814 914
+bottle 440 720 737 898-899 901 907
+car 436 511 817
+cat 281-286
+chair 423 559 765 857
+clock 409 530 892
+dog 152-191 193-203 205-226 228-241 243-250 252-257 259 261-263 265-268
+elephant 385-386
+keyboard 508 878
+knife 499
+oven 766
+truck 555 569 656 675 717 734 864 867
+"""
+
+
+def digest(values) -> str:
+    return hashlib.sha256(",".join(map(str, values)).encode()).hexdigest()
+
+
+def published() -> dict[str, list[int]]:
+    table = {}
+    for line in POSITIONS.strip().splitlines():
+        name, *ranges = line.split()
+        table[name] = []
+        for one in ranges:
+            first, _, last = one.partition("-")
+            table[name] += range(int(first), int(last or first) + 1)
+    return table
+
+
+def test_the_ids_are_the_published_ones_in_order():
+    wnids = wordnet.wnids()
+    assert len(wnids) == len(set(wnids)) == 1000
+    assert wnids == tuple(sorted(wnids))
+    assert digest(wnids) == (
+        "858fd8cc1983d57f3a05012a7aacf30415a430b1efb5bd17284bb3282160c0d5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "expected"),
+    [
+        (
+            "imagenet_a",
+            102178,
+            "973e8c3e530bf5dbd49999d046e74084ba5184ab98036b42b111d8dcdecf1015",
+        ),
+        (
+            "imagenet_r",
+            86135,
+            "a1d9a9ace3098120f5db861d97049116efe80683f4e48c65a62f9bd30fc3366a",
+        ),
+    ],
+)
+def test_subsets_are_the_published_columns(name, total, expected):
+    columns = wordnet.positions(wordnet.subsets()[name]).tolist()
+    assert len(columns) == 200
+    assert columns == sorted(columns)
+    assert sum(columns) == total
+    assert digest(columns) == expected
+
+
+def test_subsets_share_86_classes():
+    a, r = (set(wordnet.subsets()[name]) for name in ("imagenet_a", "imagenet_r"))
+    assert (len(a & r), len(a | r)) == (86, 314)
+
+
+def test_geirhos16_stands_where_it_is_published():
+    found = {
+        name: wordnet.positions(members).tolist()
+        for name, members in labels.geirhos16().items()
+    }
+    assert found == published()
+    assert (len(found["bird"]), len(found["dog"])) == (49, 109)
+    joined = [position for members in found.values() for position in members]
+    assert (len(joined), sum(joined)) == (207, 55426)
+    assert digest(joined) == (
+        "82bd704ae0077a9134f1a618c086168f96a3e2cba18e61308454e8f372437667"
+    )
+
+
+def test_a_folder_is_in_order_or_not():
+    wnids = wordnet.wnids()
+    assert wordnet.in_order(wnids)
+    assert not wordnet.in_order(wnids[::-1])
+    assert not wordnet.in_order(wnids[:200])
+    np.testing.assert_array_equal(wordnet.positions(wnids[::-1]), np.arange(1000)[::-1])
+
+
+def test_numbered_folders_are_no_classes_of_wordnet():
+    """Sorted as strings, "10" comes before "2": positions cannot be told from these."""
+    with pytest.raises(
+        ValueError, match="among the 1000 .*, 2 of 3 are not, first '0'"
+    ):
+        wordnet.positions(("0", "n01440764", "10"))
