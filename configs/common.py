@@ -7,6 +7,8 @@
 :data=pacs,root=... PACS; trains on `style`, tests on the other three
 :data=tiny_imagenet,root=...,stimuli=...
                     Tiny ImageNet; tests on Geirhos' stimuli where given
+:data=cifar10,root=..., cifar100, mnist, fashion_mnist
+                    tests on their test images
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out

@@ -75,6 +75,27 @@ def tiny_imagenet(c: ml_collections.ConfigDict, arg) -> None:
             c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
 
 
+def mnist(c: ml_collections.ConfigDict, arg) -> None:
+    """Digits of 28 pixels and a network of two convolutions, two epochs."""
+    _rooted(arg)
+    c.size, c.epochs = 28, 2.0
+    c.model = dict(name=arg.model or "cnn", width=8 if arg.smoke else 32)
+    _part(c, arg, arg.data, "train")
+    c.tests = {"test": dict(data=arg.data, split="test", root=arg.root)}
+    c.optim.update(rate=0.05)
+
+
+def cifar(c: ml_collections.ConfigDict, arg) -> None:
+    """Small photographs, shifted and flipped; a network that a CPU can train."""
+    _rooted(arg)
+    c.size, c.epochs = 32, 1.0 if arg.smoke else 30.0
+    c.model.update(width=8 if arg.smoke else 16, stem="small")
+    _part(c, arg, arg.data, "train")
+    c.train.batch = 128
+    c.tests = {"test": dict(data=arg.data, split="test", root=arg.root)}
+    c.inputs = (dict(name="pad_crop"), dict(name="flip"))
+
+
 def folder(c: ml_collections.ConfigDict, arg) -> None:
     """A user's own folders: root/<split>/<class>/<image>."""
     _photographs(c, arg, size=64, epochs=30.0)
@@ -94,12 +115,16 @@ def _part(c: ml_collections.ConfigDict, arg, data: str, split: str) -> None:
     c.valid = dict(data=data, split=f"{split}[90%:]", root=arg.root)
 
 
+def _rooted(arg) -> None:
+    if not arg.root:
+        raise ValueError(f"config argument: data={arg.data} needs root=<directory>")
+
+
 def _photographs(
     c: ml_collections.ConfigDict, arg, *, size: int, epochs: float
 ) -> None:
     """Crops and flips; below 128 pixels a narrower net that a CPU can train."""
-    if not arg.root:
-        raise ValueError(f"config argument: data={arg.data} needs root=<directory>")
+    _rooted(arg)
     c.size, c.epochs = size, 1.0 if arg.smoke else epochs
     if (arg.size or size) < 128:
         # On CPU the 7x7 stem's gradient alone takes longer than all of this net.
@@ -115,6 +140,7 @@ USED = {
     "imagenet": {"root", "stimuli"},
     "pacs": {"root", "style"},
     "tiny_imagenet": {"root", "stimuli"},
+    **dict.fromkeys(("mnist", "fashion_mnist", "cifar10", "cifar100"), {"root"}),
     "folder": {"root", "train", "valid", "tests"},
 }
 PRESETS = {
@@ -122,5 +148,9 @@ PRESETS = {
     "imagenet": imagenet,
     "pacs": pacs,
     "tiny_imagenet": tiny_imagenet,
+    "mnist": mnist,
+    "fashion_mnist": mnist,
+    "cifar10": cifar,
+    "cifar100": cifar,
     "folder": folder,
 }

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 
 from flax import linen as nn
 
-from jbias.models import adain, render, resnet, small_adain
+from jbias.models import adain, cnn, render, resnet, small_adain
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
     {
+        "cnn": cnn.CNN,
         "resnet18": resnet.resnet18,
         "resnet34": resnet.resnet34,
         "resnet50": resnet.resnet50,
