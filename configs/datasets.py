@@ -140,7 +140,7 @@ USED = {
     "imagenet": {"root", "stimuli"},
     "pacs": {"root", "style"},
     "tiny_imagenet": {"root", "stimuli"},
-    **dict.fromkeys(("mnist", "fashion_mnist", "cifar10", "cifar100"), {"root"}),
+    **{name: {"root"} for name in ("mnist", "fashion_mnist", "cifar10", "cifar100")},
     "folder": {"root", "train", "valid", "tests"},
 }
 PRESETS = {
