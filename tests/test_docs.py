@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import prepare
+from jbias import data, prepare
 from jbias.report import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -17,6 +17,7 @@ DOCS = (
     "README.md",
     "docs/algorithms.md",
     "docs/architecture.md",
+    "docs/data.md",
     "examples/README.md",
 )
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCS}
@@ -110,3 +111,11 @@ def test_flags_in_the_text_are_known(name, flag):
         main(["--config=configs/padain.py", f"{key}={value or 0}"])
     else:
         assert key in known | {"--config", "--config.<key>", "--workdir"} or "<" in key
+
+
+def test_every_data_set_has_its_line():
+    text = TEXTS["docs/data.md"].replace("\\<", "<")
+    for name, entry in data.DATASETS.items():
+        about = entry.about[0].upper() + entry.about[1:]
+        line = f"**{name}**. {about}. Licence: {entry.licence}. Cite: {entry.cite}."
+        assert line in text, name
