@@ -1,6 +1,7 @@
 """Makes data sets, shows what is in them, converts and trains weights.
 
     python -m jbias.prepare samples --data=shapes --out=docs/shapes.png
+    python -m jbias.prepare check --src=data/photos
     python -m jbias.prepare inputs --out=docs/inputs
     python -m jbias.prepare records --src=DIR --split=train --dst=DIR
     python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
@@ -9,7 +10,7 @@
     python -m jbias.prepare deepaugment --net=cae --data=shapes --out=prepared/cae
     python -m jbias.prepare samples --help
 
-Exit codes: 0 done, 2 what is asked cannot be done, in one line on standard error.
+Exit codes: 0 done, 1 `check` found damaged images, 2 what is asked cannot be done, in one line on standard error.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 
 from jbias.prepare import (
     autoencoder,
+    check,
     deepaugment,
     inputs,
     records,
@@ -28,7 +30,7 @@ from jbias.prepare import (
 )
 
 # Each has a function that adds it.
-COMMANDS = (samples, inputs, records, weights, style, autoencoder, deepaugment)
+COMMANDS = (samples, check, inputs, records, weights, style, autoencoder, deepaugment)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = arguments.pop("command")
     try:
         print(command(**arguments))
+    except check.Damaged as found:
+        print(found)
+        return 1
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise

@@ -1,0 +1,75 @@
+"""Every image of a set is looked at; what is damaged is named."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jbias import data, prepare
+
+
+@pytest.fixture
+def root(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(12):
+        for split in ("train", "val"):
+            path = tmp_path / "set" / split / f"class{i % 3}" / f"{i}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (20, 24, 3), np.uint8)).save(path)
+    return tmp_path / "set"
+
+
+def run(root, *more):
+    return prepare.main(["check", f"--src={root}", *more])
+
+
+def test_a_whole_set_is_counted(root, tmp_path, capsys):
+    (root / "train/class1/1.jpg").unlink()
+    assert run(root, f"--sheet={tmp_path / 'sheet.png'}") == 0
+    head, train, val, _ = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["split", "images", "classes"]
+    assert train.split()[:6] == ["train", "11", "3", "3", "to", "4"]
+    source = data.load("folder", "val", root=str(root), size=8)
+    assert val.split() == ["val", "12", "3", "4", "0", source.fingerprint[:12]]
+    with Image.open(tmp_path / "sheet.png") as drawn:
+        assert drawn.size[0] > 200
+
+
+def test_damaged_images_are_named(root, tmp_path, capsys):
+    bad = [root / "train/class0/3.jpg", root / "val/class2/5.jpg"]
+    bad[0].write_bytes(bad[0].read_bytes()[:300])
+    bad[1].write_bytes(b"")
+    assert run(root, f"--sheet={tmp_path / 'sheet.png'}") == 1
+    out = capsys.readouterr().out
+    assert [line.split()[4] for line in out.splitlines()[1:3]] == ["1", "1"]
+    assert all(f"damaged: {path}: " in out for path in bad)
+
+
+def test_other_sets_are_checked_by_their_own_rules(digits_root, capsys):
+    assert run(digits_root, "--data=mnist", "--splits=train") == 0
+    assert "40 images on disk, the published set has" in capsys.readouterr().out
+
+
+@pytest.fixture
+def digits_root(tmp_path):
+    for kind, array in (
+        ("images-idx3", np.zeros((40, 28, 28), np.uint8)),
+        ("labels-idx1", np.arange(40, dtype=np.uint8) % 10),
+    ):
+        header = bytes([0, 0, 8, array.ndim])
+        header += np.array(array.shape, ">u4").tobytes()
+        (tmp_path / f"train-{kind}-ubyte").write_bytes(header + array.tobytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--data=floder"], "did you mean 'folder'"),
+        (["--splits=tset"], "tset"),
+        (["--data=pacs"], "photo"),
+    ],
+)
+def test_refuses_in_one_line(root, more, message, capsys):
+    assert run(root, *more) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
