@@ -4,6 +4,7 @@
     python -m jbias.prepare check --src=data/photos
     python -m jbias.prepare inputs --out=docs/inputs
     python -m jbias.prepare records --src=DIR --split=train --dst=DIR
+    python -m jbias.prepare corrupt --data=pacs --root=DIR --split=photo --out=c
     python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
     python -m jbias.prepare style --out=small_adain.npz
     python -m jbias.prepare autoencoder --net=cae --data=shapes --out=cae.npz
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from jbias.prepare import (
     autoencoder,
     check,
+    corrupt,
     deepaugment,
     inputs,
     records,
@@ -30,7 +32,17 @@ from jbias.prepare import (
 )
 
 # Each has a function that adds it.
-COMMANDS = (samples, check, inputs, records, weights, style, autoencoder, deepaugment)
+COMMANDS = (
+    samples,
+    check,
+    inputs,
+    records,
+    corrupt,
+    weights,
+    style,
+    autoencoder,
+    deepaugment,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

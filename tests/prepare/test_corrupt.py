@@ -1,0 +1,61 @@
+"""Sets under corruptions: one a kind and severity, the same whenever they are made."""
+
+import numpy as np
+import pytest
+
+from jbias import data, prepare
+from jbias.data import corruptions
+
+SET = ["--data=shapes", "--split=valid", "--n=32"]
+
+
+def run(out, *more):
+    return prepare.main(["corrupt", f"--out={out}", *SET, *more])
+
+
+def test_images_are_those_of_the_function(tmp_path, capsys):
+    out = tmp_path / "c"
+    assert run(out, "--names=fog+contrast", "--severities=2+4") == 0
+    assert "128 images made, 128 in all" in capsys.readouterr().out
+    plain = data.load("shapes", "valid", size=32, n=32)
+    made = data.load("folder", "4", root=str(out / "contrast"), size=32)
+    assert made.classes == tuple(sorted(plain.classes)) and len(made) == 32
+    for i, name in enumerate(made.files):
+        number = int(name.split("/")[1].removesuffix(".png"))
+        assert plain.classes[plain.columns["label"][number]] == name.split("/")[0]
+        expected = corruptions.corrupt(
+            plain.images[number], "contrast", 4, np.random.default_rng(0)
+        )
+        np.testing.assert_array_equal(made[i]["image"], expected)  # Draws nothing.
+    assert (out / "sheet.png").exists()
+
+
+def test_what_is_missing_is_made_again_and_alike(tmp_path, capsys):
+    out = tmp_path / "c"
+    more = ["--names=gaussian_noise", "--severities=3"]
+    assert run(out, *more) == 0
+    held = {path: path.read_bytes() for path in out.rglob("0*.png")}
+    lost = sorted(held)[5]
+    lost.unlink()
+    assert run(out, *more) == 0
+    assert "1 images made, 32 in all" in capsys.readouterr().out
+    assert lost.read_bytes() == held[lost]
+    assert run(tmp_path / "other", *more, "--seed=1") == 0
+    other = tmp_path / "other" / lost.relative_to(out)
+    assert other.read_bytes() != held[lost]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--names=smog"], "did you mean"),
+        (["--severities=a"], "--severities must be like 1+3+5"),
+        (["--severities=6", "--names=fog"], "severity must be one of"),
+        (["--names=frost"], "frost"),
+        (["--size=48", "--names=fog"], "48"),
+    ],
+)
+def test_refuses_in_one_line(tmp_path, more, message, capsys):
+    assert run(tmp_path / "c", *more) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
