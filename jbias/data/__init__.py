@@ -16,6 +16,7 @@ from jbias.data import (
     real,
     shapes,
     spec,
+    tfds,
     tiny_imagenet,
 )
 
@@ -33,6 +34,7 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
         ),
         "folder": spec.Spec(folder.make, (), folder.CITE, folder.LICENCE, folder.ABOUT),
         "npz": spec.Spec(npz.make, (), npz.CITE, npz.LICENCE, npz.ABOUT),
+        "tfds": spec.Spec(tfds.make, (), tfds.CITE, tfds.LICENCE, tfds.ABOUT),
         "mnist": spec.Spec(
             mnist.make, tuple(mnist.COUNTS), mnist.CITE, mnist.LICENCE, mnist.ABOUT
         ),

@@ -1,15 +1,19 @@
-"""Parquet as Hugging Face writes image sets: a struct of bytes and path, and a label."""
+"""Parquet as Hugging Face writes image sets: a struct of bytes and path, and a label.
+
+Or as TFDS does: one column of tf.train.Example.
+"""
 
 import functools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jbias.data import cache, listing, stores
+from jbias.data import cache, form_records, listing, stores
 
 _IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp")
+_EXAMPLES = "data"
 _LABELS = ("label", "labels", "fine_label", "cls", "class")
 
 
@@ -17,6 +21,8 @@ def read(
     where: str, shards: Sequence[str]
 ) -> tuple[stores.Store, listing.Files, tuple[str, ...] | None]:
     """Lists all rows; the images themselves are read when asked for."""
+    if _open(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
+        return _examples(where, shards)
     image, label, classes = _schema(where, shards[0])
     found = cache.made("parquet", shards, lambda: _rows(where, shards, image, label))
     names = tuple(found["names"].tolist())
@@ -29,6 +35,47 @@ def read(
         read=functools.partial(_group, image),
     )
     return store, listing.Files(names, found["length"], found["labels"]), classes
+
+
+def _examples(where: str, shards: Sequence[str]) -> tuple:
+    groups = []
+
+    def records() -> Iterator[bytes]:
+        for i, path in enumerate(shards):
+            for group in range(_open(where, path).num_row_groups):
+                some = _group(_EXAMPLES, path, group)
+                groups.append((i, group, len(some)))
+                yield from some
+
+    def listed() -> dict[str, np.ndarray]:
+        place = os.path.dirname(shards[0])
+        found = form_records.described(where, place, records())
+        shard, group, counts = (
+            np.array(x, np.int32) for x in zip(*groups, strict=True)
+        )
+        return found | dict(
+            shard=np.repeat(shard, counts),
+            group=np.repeat(group, counts),
+            row=np.concatenate([np.arange(n) for n in counts]),
+        )
+
+    found = cache.made("examples", shards, listed)
+    names = tuple(found["names"].tolist())
+    key = str(found["image"])
+    store = stores.Rows(
+        tuple(shards),
+        names,
+        found["shard"],
+        found["group"],
+        found["row"],
+        read=functools.partial(_images, key),
+    )
+    files = listing.Files(names, found["length"], found["labels"])
+    return store, files, form_records.class_names(shards)
+
+
+def _images(key: str, path: str, group: int) -> list[bytes]:
+    return [form_records.image(key, one) for one in _group(_EXAMPLES, path, group)]
 
 
 def _schema(where: str, path: str) -> tuple[str, str, tuple[str, ...] | None]:

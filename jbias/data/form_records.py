@@ -7,7 +7,7 @@ beside its shards; for those of others all records are read once, and that is ca
 import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -32,10 +32,12 @@ def read(
         tuple(shards),
         names,
         np.arange(len(names)),
-        functools.partial(_image, key),
+        functools.partial(image, key),
     )
     files = listing.Files(names, found["length"], found["labels"])
-    classes = tuple(found["classes"].tolist()) if "classes" in found else _names(shards)
+    classes = (
+        tuple(found["classes"].tolist()) if "classes" in found else class_names(shards)
+    )
     return store, files, classes
 
 
@@ -61,7 +63,7 @@ def _beside(shards: Sequence[str]) -> dict[str, np.ndarray] | None:
     return found
 
 
-def _names(shards: Sequence[str]) -> tuple[str, ...] | None:
+def class_names(shards: Sequence[str]) -> tuple[str, ...] | None:
     """The names of labels that TFDS writes beside its shards."""
     folder = os.path.dirname(shards[0])
     for label in _LABELS:
@@ -81,16 +83,24 @@ def _listed(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
         raise ValueError(
             f"{where}: {shards[0]!r} must be an ArrayRecord file: {reason}"
         ) from error
+    place = os.path.dirname(shards[0])
+    return described(where, place, (source[i] for i in range(n)))
+
+
+def described(
+    where: str, place: str, records: Iterable[bytes]
+) -> dict[str, np.ndarray]:
+    """Names, labels and lengths of examples, and under which key the images are."""
     names, labels, lengths, key = [], [], [], ""
-    for i in range(n):
+    for i, record in enumerate(records):
         try:
-            held = example.parse(source[i])
+            held = example.parse(record)
             key = next(name for name in _IMAGES if name in held)
             labels.append(int(_first(held, _LABELS)))
         except (StopIteration, ValueError) as error:
             raise ValueError(
                 f"{where}: records must be tf.train.Example with an image and a label,"
-                f" got another at {i} of {os.path.dirname(shards[0])!r}"
+                f" got another at {i} of {place!r}"
             ) from error
         name = _first(held, _NAMES, b"%08d" % i)
         names.append(name.decode() if isinstance(name, bytes) else str(name))
@@ -116,5 +126,6 @@ def _first(held, keys: Sequence[str], default=None):
     return found[0] if found else default
 
 
-def _image(key: str, record: bytes) -> bytes:
+def image(key: str, record: bytes) -> bytes:
+    """Takes the encoded image out of an example."""
     return example.parse(record)[key][0]
