@@ -12,7 +12,8 @@
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
-:inputs=mixup+blur  batch transforms, with their default options, after the recipe's
+:inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
+                    stylize takes `render` on shapes and `small` elsewhere
 :variant=biasbed    the algorithm as BiasBed's release has it, where that differs
 :init=runs/...      starts from the nets of another run
 :seeds=3            how many seeds, all trained in one process
@@ -71,8 +72,7 @@ def experiment(
         c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
     c.size = arg.size or c.size
     c.epochs = arg.epochs or c.epochs
-    named = [dict(name=name) for name in filter(None, arg.inputs.split("+"))]
-    added = (*(dict(one) for one in inputs), *named)
+    added = (*(dict(one) for one in inputs), *_named(c, arg))
     c.inputs = (*c.inputs, *added)
     labelled(c, *(one["name"] for one in added))
     if arg.variant == "biasbed":
@@ -80,6 +80,21 @@ def experiment(
         if "variant" in algo:
             c.algo.variant = "biasbed"
     return c
+
+
+def _named(c: ml_collections.ConfigDict, arg) -> list[dict]:
+    """The transforms of `inputs=a+b`, with what they need beside their defaults."""
+    named = [dict(name=name) for name in filter(None, arg.inputs.split("+"))]
+    for one in named:
+        if one["name"] == "stylize":
+            one["transfer"] = dict(name="render" if arg.data == "shapes" else "small")
+            if arg.data == "shapes":
+                changed(c.train, dict(renders=True))
+        if one["name"] == "pixmix" and "other" not in c.train:
+            changed(
+                c.train, dict(other=dict(data="fractals", split="train", inputs=()))
+            )
+    return named
 
 
 def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
@@ -139,6 +154,11 @@ def transfer_of(text: str) -> tuple[dict, str, str]:
     mine, rest = own(text, transfer="", weights="")
     usual = "render" if data_of(rest) == "shapes" else "vgg"
     chosen = dict(name=mine.transfer or usual)
+    if mine.weights and chosen["name"] == "render":
+        raise ValueError(
+            "config argument: weights need transfer=small or transfer=vgg, got render,"
+            " which draws exactly; add one"
+        )
     if mine.weights:
         chosen["weights"] = mine.weights
     return chosen, rest, "" if chosen["name"] == usual else mine.transfer

@@ -21,6 +21,11 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `nets` and `prepared` beside the arguments of configs/common.py."""
     mine, rest = common.own(arg, nets="cae+edsr", prepared="prepared")
     nets = mine.nets.split("+")
+    for net in nets:
+        if net not in ("cae", "edsr"):
+            raise ValueError(
+                f"config argument: nets must be cae, edsr or cae+edsr, got {net!r}"
+            )
     recipe = dict(nesterov=True, schedule=dict(name="cosine"))
     c = common.experiment(
         rest,

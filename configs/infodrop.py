@@ -1,4 +1,4 @@
-r"""InfoDrop (Shi et al., ICML 2020, arXiv:2008.04254). Cost: 1.0 to 1.15 of ERM.
+r"""InfoDrop (Shi et al., ICML 2020, arXiv:2008.04254). Cost: 1.2 of ERM at 224 pixels.
 
 Two stages, as its authors: with InfoDrop, then a fifth as many epochs without it. They
 gave no recipe for ImageNet; ERM's is used there, with their decay of 5e-4.

@@ -12,6 +12,7 @@ does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved.
 
 import logging
 import os
+import re
 import sys
 
 from absl import app, flags
@@ -101,12 +102,24 @@ def _parse(argv: list[str]) -> list[str]:
         sys.exit(_fail(None, _gist(text), 2))
 
 
+def _no_config(path: str) -> str:
+    """Says which config is nearest to a file that is not there."""
+    folder = os.path.dirname(path) or "."
+    known = os.listdir(folder) if os.path.isdir(folder) else []
+    known = [name for name in known if name.endswith(".py") and name != "__init__.py"]
+    hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
+    return f"--config: no file {path!r}; {hint}"
+
+
 def _gist(text: str) -> str:
     """What was wrong, of what absl and ml_collections say about a flag or a config."""
     if "Traceback" in text or "Failed loading config file" in text:
         # They pass on the whole traceback; its last line is the error.
         text = text.strip().splitlines()[-1].strip()
-        return text.removeprefix("ValueError: ")
+        text = text.removeprefix("ValueError: ")
+    lost = re.search(r"No such file or directory: '(.*\.py)'", text)
+    if lost:
+        return _no_config(lost[1])
     return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
 
 

@@ -39,7 +39,7 @@ def check_batch(batch: int, mix_group: int, mesh: jax.sharding.Mesh) -> None:
     if batch % shards or (batch // shards) % mix_group:
         raise ValueError(
             f"config.train.batch: must be a multiple of {shards} devices x mix_group "
-            f"{mix_group} = {shards * mix_group}, got {batch}"
+            f"{mix_group} = {shards * mix_group}, got {batch}; lower mix_group with it"
         )
 
 

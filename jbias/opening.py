@@ -41,7 +41,7 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
             told[test.name]["answers"] = rule.digest
     workdirs.record_config(workdir, config)
     given, init = _given(config, workdir)
-    own = parts.own_code(config)
+    own = parts.own_files(config)
     facts = {"config": config, "data": told, "own_code": own, "init": init}
     differing = workdirs.record_provenance(workdir, facts)
     if differing:

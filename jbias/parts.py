@@ -3,9 +3,10 @@
 import hashlib
 import importlib.util
 import inspect
+import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import optax
@@ -49,6 +50,16 @@ def call(where: str, make: Callable, *args: Any, **options: Any) -> Any:
                 raise ValueError(
                     f"{where}: unknown option {option!r}; {jc.nearest(option, names)}"
                 )
+    given = {*options, *list(accepted)[: len(args)]}
+    for option, parameter in accepted.items():
+        required = parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_KEYWORD,
+            parameter.VAR_POSITIONAL,
+        )
+        if required and option not in given:
+            raise ValueError(
+                f"{where}: must have the option {option!r}; add {option}=..."
+            )
     return make(*args, **options)
 
 
@@ -75,14 +86,29 @@ def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:
     return call("config.algo", vars(module)[function], net, **options)
 
 
-def own_code(config: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the users' own algorithm files, which no commit of ours covers."""
+def own_files(config: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the users' own algorithms and weights, which no commit of ours covers."""
     names = {part["algo"]["name"] for part in jc.stages(config)}
-    paths = sorted(name.rpartition(":")[0] for name in names if ":" in name)
+    paths = {name.rpartition(":")[0] for name in names if ":" in name}
+    paths |= {os.path.expanduser(path) for path in _weights(config)}
     return {
         path: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
-        for path in paths
+        for path in sorted(paths)
+        if os.path.isfile(path)  # Else what wants it says so, or it is a folder.
     }
+
+
+def _weights(config: Any) -> Iterator[str]:
+    """All files that some option `weights` names."""
+    if isinstance(config, Mapping):
+        for key, value in config.items():
+            if key == "weights" and isinstance(value, str):
+                yield value
+            else:
+                yield from _weights(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            yield from _weights(value)
 
 
 def network(config: Mapping[str, Any], classes: int) -> nn.Module:

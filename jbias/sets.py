@@ -59,11 +59,16 @@ def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
     """Opens the sources of one stage; the first says what the classes are."""
     sources = [source(where, options, size)]
     for i, more in enumerate(options.get("also", ())):
-        sources.append(source(f"{where}.also[{i}]", more, size))
+        here = f"{where}.also[{i}]"
+        try:
+            sources.append(source(here, more, size))
+        except ValueError as error:
+            made = "`python -m jbias.prepare deepaugment --help` tells how one is made"
+            raise ValueError(f"{error}; {made}") from error
         try:
             _relabelled(sources[0], sources[-1])
         except ValueError as error:
-            raise ValueError(f"{where}.also[{i}]: {error}") from error
+            raise ValueError(f"{here}: {error}") from error
     other = dict(options.get("other") or {})
     other.pop("inputs", None)
     opened = source(f"{where}.other", other, size) if other else None

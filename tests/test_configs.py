@@ -215,6 +215,15 @@ def test_epochs_are_those_of_the_first_stage(name):
     assert first["epochs"] == 2.5 != second["epochs"]
 
 
+@pytest.mark.parametrize("data", ["", "data=pacs,root=x,"])
+def test_inputs_by_name_have_what_they_need(data):
+    config = config_of("erm", f"{data}inputs=stylize+pixmix")
+    stylize, pixmix = config["inputs"][-2:]
+    assert stylize["transfer"] == {"name": "small" if data else "render"}
+    assert bool(data) != config["train"].get("renders", False)
+    assert config["train"]["other"]["data"] == "fractals" and pixmix["name"] == "pixmix"
+
+
 @pytest.mark.parametrize("name", ["sagnet", "infodrop", "debiased"])
 def test_the_released_variant_is_labelled(name):
     config = config_of(name, "variant=biasbed,smoke")

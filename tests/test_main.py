@@ -27,7 +27,11 @@ def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=configs/erm.py:data=pacs"], "data=pacs needs root=<directory>"),
         (["--config=configs/erm.py:root=/x"], "'root' has no say with data=shapes"),
         (["--config=configs/erm.py:seeds=many"], "seeds must be a int"),
-        (["--config=configs/emr.py"], "configs/emr.py"),
+        (
+            ["--config=configs/emr.py"],
+            "no file 'configs/emr.py'; did you mean 'erm.py'",
+        ),
+        (["--config=nowhere/erm.py"], "no file 'nowhere/erm.py'; no such folder"),
         (["--config=configs/erm.py", "--config.optim.rat=1"], '"rate"'),
         (["--config=configs/erm.py", "--config.epochs=soon"], "epochs"),
         (["--config=configs/erm.py", "--wrkdir=x"], "workdir"),

@@ -44,3 +44,27 @@ def test_refuses_in_one_line(change, message):
     with pytest.raises(ValueError, match=message) as refused:
         parts.with_functions("here", {**DEBIASED, **change})
     assert "\n" not in str(refused.value)
+
+
+def test_a_missing_option_is_named():
+    with pytest.raises(
+        ValueError, match=r"inputs\[0\]: must have the option 'transfer'"
+    ):
+        parts.transforms("inputs", [{"name": "stylize"}])
+
+
+def test_weights_of_ones_own_are_told_from_others(tmp_path):
+    path = tmp_path / "mine.npz"
+    config = {
+        "algo": {"name": "erm"},
+        "inputs": [
+            {"name": "stylize", "transfer": {"name": "small", "weights": str(path)}}
+        ],
+    }
+    found = []
+    for content in (b"one", b"two"):
+        path.write_bytes(content)
+        found.append(parts.own_files(config)[str(path)])
+    assert found[0] != found[1]
+    path.unlink()
+    assert parts.own_files(config) == {}

@@ -154,7 +154,7 @@ PUBLISHED = published.Published(
         }
     ),
     where="https://github.com/LiYingwei/ShapeTextureDebiasedTraining/tree/afdb8b7/models",
-    without='transfer=dict(name="small"), or on data="shapes" name="render"',
+    without="transfer=small (in a config's argument), or render on data=shapes",
     convert=_from_torch,
     shapes=types.MappingProxyType(_shapes()),
 )

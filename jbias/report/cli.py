@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--runs",
         nargs="+",
+        action="extend",
         metavar="WORKDIR",
         help="workdirs of runs, or globs of them",
     )

@@ -16,6 +16,14 @@ def run(runs, out, *more):
     return json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
 
 
+def test_runs_may_be_named_one_after_the_other(runs, tmp_path):
+    names = sorted(path.name for path in runs.iterdir())[:2]
+    flags = [f"--runs={runs / name}" for name in names]
+    assert report.main([*flags, f"--out={tmp_path / 'out'}"]) == 0
+    tree = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert len(tree["runs"]) == 2
+
+
 def refused(capsys, runs, out, *more):
     assert report.main([f"--runs={runs}/*", f"--out={out}", *more]) == 2
     told = capsys.readouterr()
@@ -276,7 +284,8 @@ def test_conditions_are_averaged_and_that_is_said(runs, tmp_path):
 
 
 def test_one_run_alone_is_reported(runs, tmp_path):
-    tree = run(runs, tmp_path / "out", "--runs", str(runs / "erm"))
+    assert report.main([f"--runs={runs}/erm", f"--out={tmp_path / 'out'}"]) == 0
+    tree = json.loads((tmp_path / "out" / "results.json").read_text())
     assert tree["friedman"] is None
     assert "1 algorithm" in tree["basis"]
     assert len(tree["table"]) == 5
