@@ -82,7 +82,7 @@ def mnist(c: ml_collections.ConfigDict, arg) -> None:
     c.model = dict(name=arg.model or "cnn", width=8 if arg.smoke else 32)
     _part(c, arg, arg.data, "train")
     c.tests = {"test": dict(data=arg.data, split="test", root=arg.root)}
-    c.optim.update(rate=0.05)
+    c.optim.update(rate=0.02)
 
 
 def cifar(c: ml_collections.ConfigDict, arg) -> None:

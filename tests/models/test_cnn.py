@@ -1,0 +1,61 @@
+"""The network of two convolutions: sizes, cuts and taps as those of the ResNets."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import models
+
+KEY = jax.random.key(0)
+IMAGE = jax.random.uniform(jax.random.key(1), (4, 28, 28, 3))
+
+
+@pytest.fixture(scope="module")
+def net():
+    return models.MODELS["cnn"](10, width=4)
+
+
+@pytest.fixture(scope="module")
+def variables(net):
+    return net.init(KEY, IMAGE)
+
+
+def test_counts_its_parameters():
+    shapes = jax.eval_shape(models.MODELS["cnn"](10).init, KEY, IMAGE)["params"]
+    found = sum(x.size for x in jax.tree.leaves(shapes))
+    convolutions = 25 * 3 * 32 + 25 * 32 * 64
+    assert found == convolutions + 2 * (32 + 64) + 7 * 7 * 64 * 10 + 10
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])
+def test_parts_are_the_whole(net, variables, cut):
+    f = net.apply(variables, IMAGE, method="features", stop=cut)
+    assert f.shape[1] == {1: 28, 2: 14}.get(cut, 7)
+    logits = net.apply(variables, f, method="head_of", start=cut)
+    np.testing.assert_allclose(logits, net.apply(variables, IMAGE), rtol=1e-5)
+
+
+def test_is_tapped_in_training_alone(net, variables):
+    seen = []
+
+    def tap(x, site, key):
+        seen.append((site, x.shape[1]))
+        return x
+
+    tapped = net.clone(tap=tap)
+    tapped.apply(variables, IMAGE)
+    assert not seen
+    tapped.apply(variables, IMAGE, KEY, train=True, mutable=["stats"])
+    assert seen == [
+        ("stage1.conv", 28),
+        ("stage1", 14),
+        ("stage2.conv", 14),
+        ("stage2", 7),
+    ]
+
+
+def test_modules_know_their_stage(net, variables):
+    stages = {name: net.stage_of(name) for name in variables["params"]}
+    assert set(stages.values()) == {1, 2, 5}
+    assert jnp.isfinite(net.apply(variables, IMAGE)).all()
