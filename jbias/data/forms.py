@@ -57,14 +57,15 @@ def find(
     part = listing.parse_split(where, split)
     root = listing.existing(where, os.path.expanduser(root), "root")
     for name in (part.base, *spellings):
+        path = os.path.join(root, name)
+        # Archives are often left beside what was unpacked from them.
+        if os.path.isdir(path) and listing.has_folders(path):
+            return _folder(where, path, ignore), part
         for form, read in _SHARDS.items():
             shards = _shards(root, name, form)
             if shards:
                 _complete(where, shards)
                 return _sorted(where, Listing(form, *read(where, shards))), part
-        path = os.path.join(root, name)
-        if os.path.isdir(path):
-            return _folder(where, path, ignore), part
     path = listing.existing(where, os.path.join(root, part.base), f"split {split!r}")
     return _folder(where, path, ignore), part
 

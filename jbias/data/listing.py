@@ -84,6 +84,11 @@ def existing(where: str, path: str, what: str) -> str:
     )
 
 
+def has_folders(folder: str) -> bool:
+    """Tells whether there are folders in a folder."""
+    return any(entry.is_dir() for entry in _entries(folder))
+
+
 def class_folders(where: str, folder: str) -> tuple[str, ...]:
     """Names the class folders of a split, sorted; images beside them are refused."""
     entries = _entries(folder)

@@ -140,6 +140,12 @@ def test_parts_are_those_of_the_folder(form, images, tmp_path):
         assert found.files == whole.files
 
 
+def test_what_was_unpacked_goes_before_its_archive(images):
+    root, rows = images
+    as_tar_of_folders(root, rows[:4])
+    assert len(folder.make("train", root=str(root), size=8)) == 15
+
+
 def test_numbers_stand_for_classes_without_names(images, tmp_path):
     root = tmp_path / "other"
     root.mkdir()
