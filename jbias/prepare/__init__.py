@@ -5,6 +5,7 @@
     python -m jbias.prepare inputs --out=docs/inputs
     python -m jbias.prepare records --src=DIR --split=train --dst=DIR
     python -m jbias.prepare corrupt --data=pacs --root=DIR --split=photo --out=c
+    python -m jbias.prepare stylize --data=folder --root=photos --out=photos-stylized
     python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
     python -m jbias.prepare style --out=small_adain.npz
     python -m jbias.prepare autoencoder --net=cae --data=shapes --out=cae.npz
@@ -28,6 +29,7 @@ from jbias.prepare import (
     records,
     samples,
     style,
+    stylize,
     weights,
 )
 
@@ -38,6 +40,7 @@ COMMANDS = (
     inputs,
     records,
     corrupt,
+    stylize,
     weights,
     style,
     autoencoder,

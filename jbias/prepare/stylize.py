@@ -1,0 +1,211 @@
+"""Stylises a set once and for all, as Stylized-ImageNet is made.
+
+python -m jbias.prepare stylize --data=folder --root=photos --size=224 --out=photos-stylized
+python -m jbias.prepare stylize --data=folder --root=photos --size=224 --style=paintings \
+    --transfer=vgg --weights=vgg_adain.npz --out=photos-stylized
+
+--style is a folder of images, at any depth, or "self": other images of the set. Writes
+OUT/<split>/<class>/<number>.png, OUT/<split>.json, what they were made by, and
+OUT/<split>.png, some of them. Image i is a function of the set, the styles, the options and
+i: started again, the command makes what is missing. To train on it: data='folder',
+root=OUT. The style transfer `small` knows sixteen textures; `vgg` is the published one.
+"""
+
+import argparse
+import functools
+import json
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+
+from jbias import console, parts
+from jbias.data import listing, spec, transforms
+from jbias.models import published
+from jbias.prepare import reading, sheet
+
+_TOGETHER, _SHOWN = 16, 8
+SELF = "self"
+
+
+def add(commands) -> None:
+    """Adds the subcommand."""
+    parser = commands.add_parser(
+        "stylize",
+        help="a set in the style of other images, as a set to train on",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=stylize)
+    add = parser.add_argument
+    add("--out", required=True, help="the folder to write into")
+    reading.add_options(parser)
+    add("--style", default=SELF, help="a folder of images, or self")
+    add("--transfer", default="small", help="small, or vgg with --weights")
+    add("--weights", default="", help="the file of that transfer")
+    add("--alpha", type=float, default=1.0, help="how far to go, from 0 to 1")
+    add("--seed", type=int, default=0, help="of who gets which style")
+
+
+def stylize(
+    out: str,
+    *,
+    style: str,
+    transfer: str,
+    weights: str,
+    alpha: float,
+    seed: int,
+    **arguments,
+) -> str:
+    """Makes the missing images of one split; returns what it did.
+
+    Raises ValueError, one line, for an unknown set, transfer or option, damaged images,
+    and a folder that holds images of other settings.
+    """
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"prepare stylize: --alpha must be in [0, 1], got {alpha}")
+    split = arguments["split"].partition("[")[0]
+    source = reading.source(arguments)
+    options = {"name": transfer, **({"weights": weights} if weights else {})}
+    made = parts.with_functions("prepare stylize", {"transfer": options})["transfer"]
+    styles = _Styles(style, source)
+    folder = pathlib.Path(out).expanduser()
+    own = {
+        "made_by": "jbias.prepare stylize",
+        "source": source.name,
+        "fingerprint": source.fingerprint,
+        "preprocessing": source.preprocessing,
+        "cite": source.cite,
+        **dict(style=styles.digest, alpha=alpha, seed=seed, transfer=transfer),
+        "weights": published.blob_id(weights) if os.path.isfile(weights) else weights,
+    }
+    _claim(folder, split, json.loads(json.dumps(own)))
+    labels = source.columns["label"]
+    paths = [
+        folder / split / source.classes[label] / f"{i:06d}.png"
+        for i, label in enumerate(labels)
+    ]
+    todo = [i for i, path in enumerate(paths) if not path.exists()]
+    _make(made, source, styles, paths, todo, alpha, seed)
+    _show(folder / f"{split}.png", source, styles, paths, seed)
+    return (
+        f"{folder / split}: {len(todo)} images made, {len(source)} in all; read them with"
+        f" data='folder', root={str(folder)!r}, split={split!r}, space={source.space!r};"
+        f" {folder / split}.png shows some"
+    )
+
+
+class _Styles:
+    """Images to take styles from, by number."""
+
+    def __init__(self, style: str, source: spec.Source):
+        self._source, self._size = source, source.size
+        self._paths: list[str] = []
+        self.digest = source.fingerprint
+        if style != SELF:
+            root = listing.existing(
+                "prepare stylize", os.path.expanduser(style), "--style"
+            )
+            above, name = os.path.split(os.path.abspath(root))
+            files = listing.scan("prepare stylize", above, {name: name}, ignore=("*",))
+            self._paths = [os.path.join(above, file) for file in files.names]
+            self.digest = listing.digest(files, (name,))
+
+    def chosen(self, index: int, seed: int) -> int:
+        """Which style an image gets; of the set itself never its own."""
+        rng = np.random.default_rng([seed, index])
+        if self._paths:
+            return int(rng.integers(len(self._paths)))
+        n = len(self._source)
+        return int((index + rng.integers(1, max(n, 2))) % n)
+
+    def image(self, style: int) -> np.ndarray:
+        """Decodes a style."""
+        if not self._paths:
+            return self._source[style]["image"]
+        return transforms.read(self._paths[style], transforms.preprocess(self._size))
+
+
+def _claim(folder: pathlib.Path, split: str, own: dict[str, Any]) -> None:
+    """Notes what the images are made by; refuses a folder made by anything else."""
+    path = folder / f"{split}.json"
+    held = json.loads(path.read_text()) if path.exists() else None
+    if held is None and (folder / split).exists():
+        raise ValueError(
+            f"prepare stylize: {folder / split} must be new, got a folder made by"
+            " something else; name another --out"
+        )
+    for key in own if held is not None else ():
+        if held.get(key) != own[key]:
+            raise ValueError(
+                f"prepare stylize: {folder / split} must hold images of these settings,"
+                f" got others: {key} is {held.get(key)!r} there, {own[key]!r} here; name"
+                " another --out"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{split}.json.part"
+    part.write_text(json.dumps(own, indent=1) + "\n")
+    os.replace(part, path)
+
+
+def _make(
+    transfer: Callable,
+    source: spec.Source,
+    styles: _Styles,
+    paths: Sequence[pathlib.Path],
+    todo: Sequence[int],
+    alpha: float,
+    seed: int,
+) -> None:
+    @jax.jit
+    def run(content, style):
+        content, style = (x.astype(jnp.float32) / 255 for x in (content, style))
+        image = transfer({"image": content}, lambda tree: tree, alpha, {"image": style})
+        height, width = content.shape[1:3]
+        return jnp.rint(255 * jnp.clip(image[:, :height, :width], 0, 1))
+
+    def read(block: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        content = np.stack([source[i]["image"] for i in block])
+        style = np.stack([styles.image(styles.chosen(i, seed)) for i in block])
+        return content, style
+
+    blocks = [todo[i : i + _TOGETHER] for i in range(0, len(todo), _TOGETHER)]
+    with (
+        futures.ThreadPoolExecutor(reading.WORKERS) as pool,
+        console.bar("stylising", len(todo)) as progress,
+    ):
+        done = 0
+        for block, (content, style) in reading.ahead(pool, read, blocks):
+            # The last block is filled up, so that all are of one program.
+            fill = functools.partial(
+                np.resize, new_shape=(_TOGETHER, *content.shape[1:])
+            )
+            found = np.asarray(run(fill(content), fill(style))).astype(np.uint8)
+            for i, image in zip(block, found):
+                _save(paths[i], image)
+            done += len(block)
+            progress(done, len(todo))
+
+
+def _save(path: pathlib.Path, image: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    Image.fromarray(image).save(part, "PNG")
+    os.replace(part, path)
+
+
+def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None:
+    chosen = np.linspace(0, len(source) - 1, min(_SHOWN, len(source))).astype(int)
+    rows: dict[str, list] = {"image": [], "style": [], "made": []}
+    for i in chosen.tolist():
+        rows["image"].append(source[i]["image"])
+        rows["style"].append(styles.image(styles.chosen(i, seed)))
+        with Image.open(paths[i]) as made:
+            rows["made"].append(np.asarray(made))
+    sheet.write(str(path), rows, foot=source.cite)

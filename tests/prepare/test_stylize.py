@@ -1,0 +1,81 @@
+"""Sets in the style of others: who gets whose, made once, the same however it is made."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jbias import data, prepare
+from jbias.prepare import stylize
+
+SET = ["--data=shapes", "--split=valid", "--n=32"]
+
+
+def run(out, *more):
+    return prepare.main(["stylize", f"--out={out}", *SET, *more])
+
+
+def images(out):
+    return {p.relative_to(out): p.read_bytes() for p in (out / "valid").rglob("*.png")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("made") / "self"
+    assert run(out) == 0
+    return out
+
+
+def test_gives_a_set_of_the_same_classes_and_numbers(made):
+    plain = data.load("shapes", "valid", size=32, n=32)
+    source = data.load("folder", "valid", root=str(made), size=32)
+    assert len(source) == 32 and source.note.startswith("made by jbias.prepare stylize")
+    changed = []
+    for i, name in enumerate(source.files):
+        kind, number = name.removesuffix(".png").split("/")
+        assert plain.classes[plain.columns["label"][int(number)]] == kind
+        changed.append((source[i]["image"] != plain.images[int(number)]).any())
+    assert all(changed) and (made / "valid.png").exists()
+
+
+def test_nobody_gets_its_own_style():
+    source = data.load("shapes", "valid", size=32, n=32)
+    styles = stylize._Styles("self", source)
+    chosen = [styles.chosen(i, seed) for i in range(32) for seed in range(10)]
+    assert all(one != i // 10 for i, one in enumerate(chosen)) and len(set(chosen)) > 15
+
+
+def test_what_is_missing_is_made_alike(made, tmp_path, capsys):
+    held = images(made)
+    lost = sorted(held)[7]
+    (made / lost).unlink()
+    assert run(made) == 0
+    assert "1 images made, 32 in all" in capsys.readouterr().out
+    assert images(made) == held
+
+
+def test_styles_may_be_a_folder(made, tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "art" / "deep").mkdir(parents=True)
+    for i, place in enumerate(("art", "art/deep")):
+        pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / place / f"{i}.png")
+    (tmp_path / "art" / "notes.txt").write_text("no image")
+    assert run(tmp_path / "out", f"--style={tmp_path / 'art'}") == 0
+    assert images(tmp_path / "out") != images(made)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--seed=1"], "seed is 0 there, 1 here"),
+        (["--alpha=2"], "--alpha must be in [0, 1], got 2.0"),
+        (["--transfer=smal"], "did you mean 'small'"),
+        (["--transfer=vgg"], "needs weights"),
+        (["--style=/nowhere/art"], "--style must be an existing folder"),
+        (["--data=shape"], "did you mean 'shapes'"),
+    ],
+)
+def test_refuses_in_one_line(made, more, message, capsys):
+    assert run(made, *more) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
