@@ -16,7 +16,6 @@ and i: started again, or in parts, the command makes what is missing.
 
 import argparse
 import hashlib
-import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +32,7 @@ from jbias import console, seeds
 from jbias.augment import deepaugment as law
 from jbias.data import sources, spec
 from jbias.models import published
-from jbias.prepare import autoencoder, image_nets, reading
+from jbias.prepare import autoencoder, claims, image_nets, reading
 
 _TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
 _FORMATS = {"png": {}, "jpeg": {"quality": 75}}
@@ -91,12 +90,13 @@ def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
     settings, own_part = _settings(net, source, arguments), _part(part)
     folder = pathlib.Path(out).expanduser()
     own = _told(source, settings)
-    _refuse_others(folder, split, own)
+    claims.refuse_others("prepare deepaugment", folder, split, own)
     stored = net.load(weights) if weights else _small(net, source, folder, settings)
     if not settings.short:
         sizes = net.sizes_of(stored)
         image_nets.check_size(net, source.size, sizes, settings.enlarge)
-    _claim(folder, split, {**own, "weights": _digest(stored)})
+    own |= {"weights": _digest(stored)}
+    claims.claim("prepare deepaugment", folder, split, own)
     paths = _paths(folder / split, source, settings)
     made = _make(net, stored, source, paths, settings, own_part)
     return (
@@ -173,35 +173,6 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
     for name in sorted(weights):
         digest.update(np.ascontiguousarray(weights[name]))
     return digest.hexdigest()
-
-
-def _refuse_others(folder: pathlib.Path, split: str, own: Mapping) -> None:
-    """Refuses a folder of images made by anything but these settings."""
-    path = folder / f"{split}.json"
-    if path.exists():
-        held = json.loads(path.read_text())
-        other = [key for key in own if held.get(key) != own[key]]
-        if other:
-            key = other[0]
-            raise ValueError(
-                f"prepare deepaugment: {folder / split} must hold images of these"
-                f" settings, got others: {key} is {held.get(key)!r} there, {own[key]!r}"
-                " here; name another --out"
-            )
-    elif (folder / split).exists():
-        raise ValueError(
-            f"prepare deepaugment: {folder / split} must be new, got a folder made by"
-            " something else; name another --out"
-        )
-
-
-def _claim(folder: pathlib.Path, split: str, own: Mapping) -> None:
-    """Notes what the images are made by, once it is sure that none are others."""
-    _refuse_others(folder, split, own)
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".{split}.json.part"
-    part.write_text(json.dumps(own, indent=1) + "\n")
-    os.replace(part, folder / f"{split}.json")
 
 
 def _words(source: spec.Source, settings: Settings) -> str:

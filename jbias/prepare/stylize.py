@@ -13,12 +13,10 @@ root=OUT. The style transfer `small` knows sixteen textures; `vgg` is the publis
 
 import argparse
 import functools
-import json
 import os
 import pathlib
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +26,7 @@ from PIL import Image
 from jbias import console, parts
 from jbias.data import listing, spec, transforms
 from jbias.models import published
-from jbias.prepare import reading, sheet
+from jbias.prepare import claims, reading, sheet
 
 _TOGETHER, _SHOWN = 16, 8
 SELF = "self"
@@ -85,7 +83,7 @@ def stylize(
         **dict(style=styles.digest, alpha=alpha, seed=seed, transfer=transfer),
         "weights": published.blob_id(weights) if os.path.isfile(weights) else weights,
     }
-    _claim(folder, split, json.loads(json.dumps(own)))
+    claims.claim("prepare stylize", folder, split, own)
     labels = source.columns["label"]
     paths = [
         folder / split / source.classes[label] / f"{i:06d}.png"
@@ -130,28 +128,6 @@ class _Styles:
         if not self._paths:
             return self._source[style]["image"]
         return transforms.read(self._paths[style], transforms.preprocess(self._size))
-
-
-def _claim(folder: pathlib.Path, split: str, own: dict[str, Any]) -> None:
-    """Notes what the images are made by; refuses a folder made by anything else."""
-    path = folder / f"{split}.json"
-    held = json.loads(path.read_text()) if path.exists() else None
-    if held is None and (folder / split).exists():
-        raise ValueError(
-            f"prepare stylize: {folder / split} must be new, got a folder made by"
-            " something else; name another --out"
-        )
-    for key in own if held is not None else ():
-        if held.get(key) != own[key]:
-            raise ValueError(
-                f"prepare stylize: {folder / split} must hold images of these settings,"
-                f" got others: {key} is {held.get(key)!r} there, {own[key]!r} here; name"
-                " another --out"
-            )
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".{split}.json.part"
-    part.write_text(json.dumps(own, indent=1) + "\n")
-    os.replace(part, path)
 
 
 def _make(
