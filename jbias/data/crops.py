@@ -1,0 +1,241 @@
+"""Training crops, cut from the original image on the host.
+
+Evaluation has `transforms`, equal to Pillow to the bit. Here three-channel JPEG files
+take a faster way: libjpeg-turbo without Pillow's copies, no rows below the window, a
+smaller inverse DCT where the window is much larger than the crop, a vectorised resize.
+All else goes to Pillow, which also decides what is refused.
+"""
+
+import dataclasses
+import functools
+import io
+import math
+from collections.abc import Callable
+from typing import BinaryIO
+
+import numpy as np
+import simplejpeg
+from jaxtyping import UInt8
+from PIL import Image
+
+from jbias.data import transforms
+
+try:  # Has no wheels for Linux on ARM; there Pillow resizes.
+    import cykooz_resizer as resizer
+except ImportError:
+    resizer = None
+
+_TRIES = 10
+_REDUCTIONS = (8, 4, 2)  # Of the inverse DCT; others are not vectorised.
+_GAP = 2  # What a reduction must leave to the resize: at 1, errors are thrice as large.
+_PROGRESSIVE = {0xC0: False, 0xC1: False, 0xC2: True}  # By the frame's marker.
+_NO_FRAME = (0xC4, 0xC8, 0xCC)  # The other markers from 0xC0 to 0xCF start a frame.
+
+Opened = Callable[[], str | BinaryIO]
+Window = tuple[int, int, int, int]  # Left, top, width, height in pixels.
+
+
+def box(
+    generator: np.random.Generator,
+    width: int,
+    height: int,
+    *,
+    area: tuple[float, float] = (0.08, 1.0),
+    aspect: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Window:
+    """Draws left, top, width and height of a window, in pixels.
+
+    Its share of the image is uniform in `area`, its width over height log-uniform in
+    `aspect`, its place uniform. The first of ten draws that fits inside the image
+    counts; if none does, the largest central window of an allowed aspect.
+    Source: torchvision's RandomResizedCrop.get_params.
+    """
+    low, high = math.log(aspect[0]), math.log(aspect[1])
+    for _ in range(_TRIES):
+        pixels = width * height * generator.uniform(*area)
+        ratio = math.exp(generator.uniform(low, high))
+        w, h = round(math.sqrt(pixels * ratio)), round(math.sqrt(pixels / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            left = int(generator.integers(width - w + 1))
+            return left, int(generator.integers(height - h + 1)), w, h
+    w = min(width, round(height * aspect[1]))
+    h = min(height, round(width / aspect[0]))
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+def cropped(
+    opened: Opened, where: str, size: int, draw: Callable[[int, int], Window]
+) -> UInt8[np.ndarray, "size size 3"]:
+    """Decodes an image to RGB, cuts a window out and squeezes it to size x size.
+
+    `opened` gives a path or a binary file, `where` names the image to a person.
+    draw(width, height) -> (left, top, width, height), in pixels, is called once with
+    the original's size; see `box`. The window is cut first, then resized by Pillow's
+    bilinear filter. Modes, orientation and damage are treated as in
+    `transforms.decode`: raises ValueError naming the image and the reason.
+    """
+    drawn = functools.cache(lambda width, height: _inside(draw, width, height))
+    data, again = _read(opened)
+    frame = _frame(data)
+    if frame:
+        pixels = _fast(data, frame, drawn(frame.width, frame.height), size)
+        if pixels is not None:
+            return pixels
+
+    def cut(image: Image.Image) -> Image.Image:
+        left, top, width, height = drawn(*image.size)
+        image = image.crop((left, top, left + width, top + height))
+        return image.resize((size, size), Image.Resampling.BILINEAR)
+
+    return transforms.decode(again, where, cut)
+
+
+def canvas(
+    opened: Opened, where: str, size: int
+) -> tuple[UInt8[np.ndarray, "size size 3"], float]:
+    """Squeezes the whole image to size x size, for crops to be cut on the device.
+
+    Returns it with the original's width over height. Arguments and errors as of
+    `cropped`.
+    """
+    seen = []
+
+    def whole(width: int, height: int) -> Window:
+        seen.append(width / height)
+        return 0, 0, width, height
+
+    return cropped(opened, where, size, whole), seen[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frame:
+    """What a JPEG file says of its image."""
+
+    width: int
+    height: int
+    height_at: int  # Where the file says its height, in bytes from its start.
+    unit: int  # Rows of pixels that are coded together.
+    progressive: bool
+
+
+def _inside(draw: Callable[[int, int], Window], width: int, height: int) -> Window:
+    left, top, w, h = window = draw(width, height)
+    if not (0 <= left < left + w <= width and 0 <= top < top + h <= height):
+        raise ValueError(
+            f"data.crops: a window must lie inside the image of {width}x{height}, got"
+            f" left, top, width, height = {window}"
+        )
+    return window
+
+
+def _read(opened: Opened) -> tuple[bytes, Opened]:
+    """Reads the file; returns what opens it once more, too."""
+    try:
+        file = opened()
+        if hasattr(file, "read"):
+            data = file.read()
+            return data, functools.partial(io.BytesIO, data)
+        with open(file, "rb") as file:
+            return file.read(), opened
+    except (OSError, ValueError):
+        return b"", opened  # `transforms.decode` will say why.
+
+
+def _frame(data: bytes) -> _Frame | None:
+    """Reads the header of an ordinary JPEG file; None if anything is unusual.
+
+    Ordinary: whole (libjpeg would only warn of a file cut off), one Huffman-coded frame
+    of three channels of 8 bits, the last two of which may be halved, no larger than
+    what Pillow opens without a warning.
+    """
+    if not (data.startswith(b"\xff\xd8") and data.endswith(b"\xff\xd9")):
+        return None
+    at = 2
+    while at + 19 < len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAME:
+            break
+        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    else:
+        return None
+    bits, height, width = data[at + 4], data[at + 5 : at + 7], data[at + 7 : at + 9]
+    channels, sampling = data[at + 9], data[at + 11 : at + 18 : 3]
+    height, width = int.from_bytes(height), int.from_bytes(width)
+    first, *others = sampling
+    ordinary = (
+        (marker in _PROGRESSIVE and bits == 8 and channels == 3)
+        and (first in (0x11, 0x12, 0x21, 0x22) and others == [0x11, 0x11])
+        and 0 < width * height <= (Image.MAX_IMAGE_PIXELS or math.inf)
+    )
+    if not ordinary:
+        return None
+    unit = 8 * (first & 15)
+    return _Frame(width, height, at + 5, unit, _PROGRESSIVE[marker])
+
+
+def _fast(
+    data: bytes, frame: _Frame, window: Window, size: int
+) -> UInt8[np.ndarray, "size size 3"] | None:
+    """Decodes and resizes a window; None where libjpeg-turbo refuses the file."""
+    left, top, width, height = window
+    reduction = next(
+        (k for k in _REDUCTIONS if _GAP * k * size <= min(width, height)), 1
+    )
+    try:
+        pixels = _decoded(data, frame, top + height, reduction)
+    except (ValueError, RuntimeError):
+        return None
+    rows = slice(top // reduction, -(-(top + height) // reduction))
+    columns = slice(left // reduction, -(-(left + width) // reduction))
+    within = (left / reduction - columns.start, top / reduction - rows.start)
+    extent = (width / reduction, height / reduction)
+    return _resized(pixels[rows, columns], (*within, *extent), size)
+
+
+def _decoded(
+    data: bytes, frame: _Frame, bottom: int, reduction: int
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Decodes at least the rows above `bottom`, at 1 / reduction of their size.
+
+    A decoder stops at the height that the file says; the rest counts as garbage before
+    the end. One row more, which may be mixed into the last by the chroma's upsampling.
+    """
+    rows = -(-(bottom + 1) // frame.unit) * frame.unit
+    part = rows < frame.height and not frame.progressive
+    if part:
+        at = frame.height_at
+        data = b"".join((data[:at], rows.to_bytes(2), data[at + 2 :]))
+    rows = rows if part else frame.height
+    return simplejpeg.decode_jpeg(
+        data,
+        min_height=-(-rows // reduction),
+        min_width=-(-frame.width // reduction),
+        min_factor=reduction,
+        strict=not part,
+    )
+
+
+def _resized(
+    pixels: UInt8[np.ndarray, "h w 3"],
+    window: tuple[float, float, float, float],
+    size: int,
+) -> UInt8[np.ndarray, "size size 3"]:
+    """Squeezes a window (left, top, width, height) by Pillow's bilinear filter."""
+    height, width, _ = pixels.shape
+    if resizer is None:
+        left, top, w, h = window
+        image = Image.fromarray(pixels)
+        area = (left, top, left + w, top + h)
+        return np.asarray(
+            image.resize((size, size), Image.Resampling.BILINEAR, box=area)
+        )
+    kind = resizer.PixelType.U8x3
+    source = resizer.ImageData(width, height, kind, pixels.tobytes())
+    result = resizer.ImageData(size, size, kind)
+    options = resizer.ResizeOptions(
+        resizer.ResizeAlg.convolution(resizer.FilterType.bilinear),
+        crop_box=resizer.CropBox(*window),
+        use_alpha=False,
+    )
+    resizer.Resizer().resize(source, result, options)
+    return np.frombuffer(result.get_buffer(), np.uint8).reshape(size, size, 3)

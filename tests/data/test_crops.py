@@ -1,0 +1,337 @@
+"""Training crops are Pillow's on the cut window, by whatever way they are decoded."""
+
+import functools
+import io
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import simplejpeg
+from PIL import Image, JpegImagePlugin
+
+from jbias.data import crops, transforms
+
+DRAWS = 4000
+LEAST_P = 1e-3  # Of a test with a fixed seed.
+
+
+def photograph(size, seed=0):
+    """An image as smooth as a photograph: noise of 40 pixels' width, and of 1."""
+    rng = np.random.default_rng(seed)
+    width, height = size
+    small = rng.integers(0, 256, (height // 40 + 2, width // 40 + 2, 3), np.uint8)
+    smooth = np.asarray(Image.fromarray(small).resize(size, Image.BICUBIC), np.float32)
+    return Image.fromarray(
+        np.clip(smooth + rng.normal(0, 8, smooth.shape), 0, 255).astype(np.uint8)
+    )
+
+
+def by_hand(file, window, size):
+    """What torchvision does with a Pillow image."""
+    left, top, width, height = window
+    with Image.open(file) as image:
+        cut = image.convert("RGB").crop((left, top, left + width, top + height))
+        return np.asarray(cut.resize((size, size), Image.BILINEAR))
+
+
+def crop(path, window, size):
+    return crops.cropped(lambda: str(path), str(path), size, lambda w, h: window)
+
+
+def distance(a, b):
+    return np.abs(a.astype(int) - b).max()
+
+
+def psnr(a, b):
+    return 10 * math.log10(255**2 / np.square(a.astype(float) - b).mean())
+
+
+@pytest.fixture
+def no_pillow(monkeypatch):
+    """Lets no file be left to Pillow."""
+    monkeypatch.setattr(transforms, "decode", None)
+
+
+# Windows.
+
+
+def torchvision_box(rng, width, height, scale, ratio):
+    """torchvision's get_params, a line for a line."""
+    area, log_ratio = height * width, np.log(ratio)
+    for _ in range(10):
+        target_area = area * rng.uniform(scale[0], scale[1])
+        aspect_ratio = np.exp(rng.uniform(log_ratio[0], log_ratio[1]))
+        w = round(math.sqrt(target_area * aspect_ratio))
+        h = round(math.sqrt(target_area / aspect_ratio))
+        if 0 < w <= width and 0 < h <= height:
+            i = rng.integers(0, height - h + 1)
+            j = rng.integers(0, width - w + 1)
+            return j, i, w, h
+    in_ratio = width / height
+    if in_ratio < min(ratio):
+        w, h = width, round(width / min(ratio))
+    elif in_ratio > max(ratio):
+        h, w = height, round(height * max(ratio))
+    else:
+        w, h = width, height
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+@pytest.mark.parametrize("size", [(500, 375), (97, 400), (1200, 100), (3, 2), (1, 1)])
+@pytest.mark.parametrize("area", [(0.08, 1), (0.9, 1.0)])
+def test_windows_follow_torchvisions_rule(size, area):
+    ours, theirs = np.random.default_rng(0), np.random.default_rng(1)
+    ratio = (3 / 4, 4 / 3)
+    found = np.array([crops.box(ours, *size, area=area) for _ in range(DRAWS)])
+    expected = [torchvision_box(theirs, *size, area, ratio) for _ in range(DRAWS)]
+    left, top, w, h = found.T
+    assert (0 <= left).all() and (0 < w).all() and (left + w <= size[0]).all()
+    assert (0 <= top).all() and (0 < h).all() and (top + h <= size[1]).all()
+    for a, b in zip(found.T, np.array(expected).T, strict=True):
+        assert scipy.stats.ks_2samp(a, b, method="asymp").pvalue > LEAST_P
+
+
+def test_windows_that_always_fit_have_the_distributions_of_the_page():
+    """Area and place are uniform, aspect is log-uniform, to a pixel's rounding."""
+    rng, side, area = np.random.default_rng(2), 10_000, (0.08, 0.5)
+    drawn = [crops.box(rng, side, side, area=area) for _ in range(DRAWS)]
+    left, top, w, h = np.array(drawn).T
+    uniform = {
+        "area": ((w * h) / side**2 - 0.08) / 0.42,
+        "aspect": np.log(w / h) / np.log(16 / 9) + 0.5,
+        "left": left / (side - w),
+        "top": top / (side - h),
+    }
+    for name, values in uniform.items():
+        assert scipy.stats.kstest(values, "uniform").pvalue > LEAST_P, name
+
+
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        ((1000, 10), (493, 0, 13, 10)),
+        ((10, 1001), (0, 494, 10, 13)),
+        ((50, 45), (0, 0, 50, 45)),
+    ],
+)
+def test_where_nothing_fits_the_window_is_central(size, window):
+    assert crops.box(np.random.default_rng(0), *size, area=(5, 6)) == window
+
+
+# Ordinary JPEG files.
+
+KINDS = {
+    "444": dict(subsampling=0),
+    "422": dict(subsampling=1),
+    "420": dict(subsampling=2),
+    "progressive": dict(subsampling=2, progressive=True),
+    "restarts": dict(subsampling=2, restart_marker_rows=1),
+    "rgb": dict(keep_rgb=True),
+    "optimised": dict(optimize=True, quality=30),
+}
+WINDOWS = [
+    (0, 0, 333, 251),
+    (0, 0, 64, 64),
+    (0, 0, 40, 15),  # Ends one row above a unit of 16.
+    (17, 3, 40, 29),  # Ends at a unit.
+    (100, 90, 233, 161),
+    (332, 250, 1, 1),
+    (5, 200, 300, 20),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_pillow(tmp_path, kind, window, no_pillow, monkeypatch):
+    """To the bit where Pillow resizes; else to one level: both round twice."""
+    path = tmp_path / "a.JPEG"
+    photograph((333, 251)).save(path, **{"quality": 90, **KINDS[kind]})
+    expected = by_hand(path, window, 64)
+    assert distance(crop(path, window, 64), expected) <= 1
+    monkeypatch.setattr(crops, "resizer", None)
+    np.testing.assert_array_equal(crop(path, window, 64), expected)
+
+
+@pytest.mark.parametrize("resizer", [True, False])
+@pytest.mark.parametrize("reduction", [2, 4, 8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_reduced_decoding_is_near(
+    tmp_path, kind, reduction, resizer, no_pillow, monkeypatch
+):
+    """A window shifted by one of the reduced pixels would leave 35 decibels."""
+    if not resizer:
+        monkeypatch.setattr(crops, "resizer", None)
+    used, decode = [], simplejpeg.decode_jpeg
+
+    def watched(*args, **kwargs):
+        used.append(kwargs["min_factor"])
+        return decode(*args, **kwargs)
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", watched)
+    path, size = tmp_path / "a.JPEG", 24
+    photograph((501, 455)).save(path, **{"quality": 90, **KINDS[kind]})
+    side = 2 * reduction * size
+    window = (37, 29, side + 7, side)
+    assert psnr(crop(path, window, size), by_hand(path, window, size)) > 36
+    assert used == [reduction]
+    crop(path, (37, 29, side + 7, side - 1), size)
+    assert used[1] == reduction // 2
+
+
+def test_real_photographs(unpacked):
+    root = unpacked("imagenet-sample", "imagenet-sample/original")
+    rng, errors = np.random.default_rng(0), []
+    for path in sorted(root.rglob("*.JPEG"))[::4]:
+        with Image.open(path) as image:
+            window = crops.box(rng, *image.size)
+        expected = by_hand(path, window, 224)
+        if min(window[2:]) < 4 * 224:
+            assert distance(crop(path, window, 224), expected) <= 1
+        errors.append(psnr(crop(path, window, 32), by_hand(path, window, 32)))
+    assert min(errors) > 38 and np.median(errors) > 45
+
+
+def test_reads_files_in_memory_too(tmp_path):
+    path, window = tmp_path / "a.jpg", (3, 4, 30, 20)
+    photograph((50, 40)).save(path)
+    opened = functools.partial(io.BytesIO, path.read_bytes())
+    found = crops.cropped(opened, "a", 16, lambda w, h: window)
+    np.testing.assert_array_equal(found, crop(path, window, 16))
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_draws_once_with_the_size_of_the_original(tmp_path, suffix):
+    path, asked = tmp_path / f"a.{suffix}", []
+    photograph((50, 40)).save(path)
+
+    def draw(width, height):
+        asked.append((width, height))
+        return 0, 0, width, height
+
+    crops.cropped(lambda: str(path), "a", 4, draw)
+    assert asked == [(50, 40)]
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+@pytest.mark.parametrize(
+    "window", [(-1, 0, 9, 9), (0, 0, 51, 9), (0, 32, 9, 9), (0, 0, 0, 9)]
+)
+def test_windows_outside_the_image_are_refused(tmp_path, suffix, window):
+    path = tmp_path / f"a.{suffix}"
+    photograph((50, 40)).save(path)
+    with pytest.raises(ValueError, match="must lie inside the image of 50x40, got"):
+        crop(path, window, 4)
+
+
+# Canvases.
+
+
+@pytest.mark.parametrize("size", [(500, 375), (40, 90), (700, 600)])
+def test_a_canvas_is_the_whole_image_squeezed(tmp_path, size, no_pillow):
+    path = tmp_path / "a.jpg"
+    photograph(size).save(path, quality=90)
+    pixels, aspect = crops.canvas(lambda: str(path), "a", 128)
+    assert aspect == size[0] / size[1]
+    expected = by_hand(path, (0, 0, *size), 128)
+    assert pixels.shape == (128, 128, 3) and psnr(pixels, expected) > 45
+
+
+# Odd files. ImageNet has a PNG called JPEG, 22 in CMYK, and grey ones.
+
+
+def exif():
+    """Orientation: to be turned by 90 degrees."""
+    found = Image.Exif()
+    found[0x0112] = 6
+    return found
+
+
+def ycck(path, image):
+    """Adobe's YCCK, inverted: the channels of a CMYK file, whose marker says 2."""
+    image.convert("CMYK").save(path, quality=90)
+    data = path.read_bytes()
+    at = data.index(b"Adobe") + 11
+    path.write_bytes(data[:at] + b"\x02" + data[at + 1 :])
+
+
+ODD = {
+    "grey": lambda path, image: image.convert("L").save(path),
+    "cmyk": lambda path, image: image.convert("CMYK").save(path, quality=90),
+    "ycck": ycck,
+    "exif": lambda path, image: image.save(path, exif=exif(), quality=90),
+    "png": lambda path, image: image.save(path, "PNG"),
+    "alpha": lambda path, image: image.convert("RGBA").save(path, "PNG"),
+    "palette": lambda path, image: image.convert("P").save(path, "PNG"),
+    "webp": lambda path, image: image.save(path, "WEBP"),
+    "trailing": lambda path, image: (
+        image.save(path),
+        path.write_bytes(path.read_bytes() + bytes(9)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_files_decode_as_by_hand(tmp_path, kind):
+    path, window = tmp_path / "n02105855_2933.JPEG", (20, 30, 150, 100)
+    ODD[kind](path, photograph((251, 199)))
+    whole = transforms.read(path, transforms.preprocess(64, crop=False))
+    np.testing.assert_array_equal(whole, by_hand(path, (0, 0, 251, 199), 64))
+    found = crop(path, window, 64)
+    if kind == "exif":
+        assert distance(found, by_hand(path, window, 64)) <= 1
+    else:
+        np.testing.assert_array_equal(found, by_hand(path, window, 64))
+    pixels, aspect = crops.canvas(lambda: str(path), "a", 64)
+    assert aspect == 251 / 199 and distance(pixels, whole) <= 1
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.6, 0.95, 0.999])
+def test_cut_off_files_are_refused_by_name(tmp_path, truncate, suffix, keep):
+    """Even where all rows of the window are there."""
+    path = tmp_path / f"broken.{suffix}"
+    photograph((128, 128)).save(path)
+    truncate(path, keep)
+    with pytest.raises(ValueError, match=rf"broken\.{suffix}: \w+: \S"):
+        crop(path, (0, 0, 16, 16), 8)
+
+
+def test_missing_files_are_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"gone\.jpg: FileNotFoundError"):
+        crop(tmp_path / "gone.jpg", (0, 0, 8, 8), 8)
+
+
+def test_damage_is_treated_as_in_evaluation(tmp_path):
+    """Wherever a byte is wrong, both take the file or both refuse it."""
+    path = tmp_path / "a.jpg"
+    photograph((64, 64)).save(path, quality=50)
+    data, rng = path.read_bytes(), np.random.default_rng(0)
+    whole = transforms.preprocess(32, crop=False)
+    outcomes = []
+    for at in [*range(2, 700, 7), *rng.integers(700, len(data) - 2, 50)]:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+        taken = []
+        for read in (
+            lambda: transforms.read(path, whole),
+            lambda: crops.canvas(lambda: str(path), "a", 32)[0],
+        ):
+            try:
+                taken.append(read())
+            except ValueError:
+                taken.append(None)
+        assert (taken[0] is None) == (taken[1] is None), at
+        if taken[0] is not None:
+            assert distance(*taken) <= 1, at
+        outcomes.append(taken[0] is None)
+    assert 0 < sum(outcomes) < len(outcomes)
+
+
+def test_evaluation_never_reduces(tmp_path, monkeypatch):
+    path = tmp_path / "large.jpg"
+    photograph((1024, 768)).save(path)
+    expected = by_hand(path, (0, 0, 1024, 768), 32)
+    monkeypatch.setattr(JpegImagePlugin.JpegImageFile, "draft", None)
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
+    found = transforms.read(path, transforms.preprocess(32, crop=False))
+    np.testing.assert_array_equal(found, expected)
