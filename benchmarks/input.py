@@ -1,0 +1,254 @@
+"""How fast images come in: decoding and a random crop, beside other libraries.
+
+    python -m benchmarks.input --root=DIR [--size=224] [--rounds=9] [--core=0]
+
+Every JPEG file below DIR is read into memory, and one window of it drawn. Then all
+routes take turns at the same windows on one core; a rate is images over seconds of CPU
+time, the median over rounds. `of Pillow` and `of decoding` are medians of the ratios
+within a round: to what torchvision does with Pillow, and to decoding alone, whole, by
+libjpeg-turbo. Errors are against Pillow's crop, in levels of 255. TensorFlow counts
+where it is installed. Writes benchmarks/results/input-<size>.json and .md.
+"""
+
+import argparse
+import datetime
+import functools
+import importlib.metadata
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import cv2
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+from jbias import workdir as workdirs
+from jbias.data import crops
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGES = ("simplejpeg", "cykooz-resizer", "opencv-python-headless", "tensorflow-cpu")
+PILLOW, LIMIT = "Pillow, as torchvision", "libjpeg-turbo, decoding alone"
+
+Item = tuple[bytes, crops.Window]
+Route = Callable[[Sequence[Item]], list]  # Of all images, in order.
+
+
+def items(root: pathlib.Path, seed: int = 0) -> list[Item]:
+    """The files below a folder, each with its window."""
+    generator, found = np.random.default_rng(seed), []
+    for path in sorted(root.rglob("*")):
+        if path.suffix.lower() in (".jpeg", ".jpg"):
+            with Image.open(path) as image:
+                window = crops.box(generator, *image.size)
+            found.append((path.read_bytes(), window))
+    if not found:
+        raise SystemExit(f"benchmarks.input: no JPEG files below {root}")
+    return found
+
+
+def pillow(data: bytes, window: crops.Window, size: int) -> np.ndarray:
+    """Decodes, cuts, resizes with antialiasing."""
+    left, top, width, height = window
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    image = image.crop((left, top, left + width, top + height))
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def opencv(data: bytes, window: crops.Window, size: int) -> np.ndarray:
+    """Decodes, cuts, resizes without antialiasing."""
+    left, top, width, height = window
+    flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    return cv2.resize(pixels[top : top + height, left : left + width], (size, size))
+
+
+def ours(data: bytes, window: crops.Window, size: int) -> np.ndarray:
+    """jbias.data.crops.cropped."""
+    return crops.cropped(lambda: io.BytesIO(data), "", size, lambda w, h: window)
+
+
+def canvas(data: bytes, window: crops.Window, size: int) -> np.ndarray:
+    """jbias.data.crops.canvas, for the device to cut."""
+    return crops.canvas(lambda: io.BytesIO(data), "", size)[0]
+
+
+def decoded(data: bytes, window: crops.Window, size: int) -> np.ndarray:
+    """All pixels, and nothing else: what no route through them can pass."""
+    return simplejpeg.decode_jpeg(data)
+
+
+def tensorflow(found: Sequence[Item], size: int) -> Route:
+    """tf.data with decode_and_crop_jpeg, resized without antialiasing."""
+    import tensorflow as tf
+
+    def one(data, window):
+        left, top, width, height = tf.unstack(window)
+        image = tf.image.decode_and_crop_jpeg(data, [top, left, height, width], 3)
+        image = tf.image.resize(image, [size, size])
+        return tf.cast(tf.round(image), tf.uint8)
+
+    data, windows = zip(*found, strict=True)
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    pairs = tf.data.Dataset.from_tensor_slices((list(data), np.array(windows)))
+    images = pairs.map(one).prefetch(2).with_options(options)
+    return lambda _: list(images.as_numpy_iterator())
+
+
+def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
+    """Everything that is timed, by its name in the table."""
+
+    def each(one: Callable[..., np.ndarray], **options) -> Route:
+        one = functools.partial(one, **{"size": size, **options})
+        return lambda found: [one(data, window) for data, window in found]
+
+    made = {
+        PILLOW: each(pillow),
+        "OpenCV, no antialias": each(opencv),
+        "jbias.data.crops.cropped": each(ours),
+        f"jbias.data.crops.canvas, {size * 8 // 7}": each(canvas, size=size * 8 // 7),
+        LIMIT: each(decoded),
+    }
+    if importlib.util.find_spec("tensorflow"):
+        made["tf.data, no antialias"] = tensorflow(found, size)
+    return made
+
+
+def timed(made: dict[str, Route], found: Sequence[Item], rounds: int) -> dict:
+    """Seconds of CPU time for all images, by route, a round each."""
+    for route in made.values():
+        route(found)  # Imports, allocations, graphs.
+    seconds = {name: [] for name in made}
+    for i in range(rounds):
+        names = list(made)
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            began = time.process_time()
+            made[name](found)
+            seconds[name].append(time.process_time() - began)
+    return seconds
+
+
+def errors(pixels: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> dict | None:
+    """How far crops are from Pillow's; None for what makes no crops."""
+    if any(a.shape != b.shape for a, b in zip(pixels, exact, strict=True)):
+        return None
+    apart = [a.astype(float) - b for a, b in zip(pixels, exact, strict=True)]
+    squares = [np.square(d).mean() for d in apart]
+    level = lambda square: 10 * np.log10(255**2 / square) if square else None
+    return {
+        "mean": float(np.mean([np.abs(d).mean() for d in apart])),
+        "max": max(float(np.abs(d).max()) for d in apart),
+        "psnr": level(np.mean(squares)),
+        "least_psnr": level(max(squares)),
+    }
+
+
+def host(found: Sequence[Item], size: int, rounds: int) -> dict[str, dict]:
+    """Rates and errors of all routes from bytes in memory to pixels in memory."""
+    made = routes(found, size)
+    seconds = timed(made, found, rounds)
+    exact = made[PILLOW](found)
+
+    def ratio(name: str, other: str) -> float:
+        pairs = zip(seconds[other], seconds[name], strict=True)
+        return statistics.median(b / a for b, a in pairs)
+
+    return {
+        name: {
+            "images_per_second": len(found) / statistics.median(seconds[name]),
+            "of_pillow": ratio(name, PILLOW),
+            "of_decoding": ratio(name, LIMIT),
+            "seconds": seconds[name],
+            "error": errors(made[name](found), exact),
+        }
+        for name in made
+    }
+
+
+def table(results: dict[str, dict]) -> str:
+    """The results as Markdown."""
+    lines = [
+        "| route | images/s a core | of Pillow | of decoding | mean error | max | PSNR | least PSNR |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, r in results.items():
+        cells = [name, f"{r['images_per_second']:.0f}"]
+        cells += [f"{r['of_pillow']:.2f}", f"{r['of_decoding']:.2f}"]
+        e = r["error"]
+        if e is None:
+            cells += [""] * 4
+        elif e["max"] == 0:
+            cells += ["0", "0", "exact", "exact"]
+        else:
+            cells += [f"{e['mean']:.2f}", f"{e['max']:.0f}"]
+            cells += [f"{e['psnr']:.1f}", f"{e['least_psnr']:.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def processor() -> str:
+    """The model of the CPU, as Linux tells it."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    return models[0] if models else platform.processor()
+
+
+def described(found: Sequence[Item]) -> dict[str, float]:
+    """How large the images are."""
+    sizes = [Image.open(io.BytesIO(data)).size for data, _ in found]
+    return {
+        "count": len(found),
+        "mean_bytes": statistics.mean(len(data) for data, _ in found),
+        "mean_pixels": statistics.mean(w * h for w, h in sizes),
+        "mean_window_pixels": statistics.mean(w * h for _, (*_, w, h) in found),
+    }
+
+
+def main() -> None:
+    """Measures, prints and writes."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--core", type=int, default=0, help="which one, on Linux")
+    options = parser.parse_args()
+    cores = range(os.cpu_count())
+    if hasattr(os, "sched_setaffinity"):
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {options.core})
+    cv2.setNumThreads(0)
+    found = items(options.root)
+    results = host(found, options.size, options.rounds)
+    installed = {d.metadata["Name"].lower() for d in importlib.metadata.distributions()}
+    environment = workdirs.environment()
+    environment["packages"] |= {
+        name: importlib.metadata.version(name) for name in PACKAGES if name in installed
+    }
+    environment["device"] |= {"processor": processor(), "of_cores": len(cores)}
+    written = {
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["python -m benchmarks.input", *sys.argv[1:]]),
+        **environment,
+        "size": options.size,
+        "images": described(found),
+        "results": results,
+    }
+    path = ROOT / "benchmarks" / "results" / f"input-{options.size}"
+    path.with_suffix(".json").write_text(json.dumps(written, indent=1) + "\n")
+    path.with_suffix(".md").write_text(table(results))
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
