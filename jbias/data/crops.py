@@ -18,7 +18,7 @@ import simplejpeg
 from jaxtyping import UInt8
 from PIL import Image
 
-from jbias.data import transforms
+from jbias.data import transforms, turbojpeg
 
 try:  # Has no wheels for Linux on ARM; there Pillow resizes.
     import cykooz_resizer as resizer
@@ -114,7 +114,8 @@ class _Frame:
     width: int
     height: int
     height_at: int  # Where the file says its height, in bytes from its start.
-    unit: int  # Rows of pixels that are coded together.
+    unit_width: int  # Of the pixels that are coded together.
+    unit_height: int
     progressive: bool
 
 
@@ -169,8 +170,8 @@ def _frame(data: bytes) -> _Frame | None:
     )
     if not ordinary:
         return None
-    unit = 8 * (first & 15)
-    return _Frame(width, height, at + 5, unit, _PROGRESSIVE[marker])
+    unit = 8 * (first >> 4), 8 * (first & 15)
+    return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])
 
 
 def _fast(
@@ -178,64 +179,72 @@ def _fast(
 ) -> UInt8[np.ndarray, "size size 3"] | None:
     """Decodes and resizes a window; None where libjpeg-turbo refuses the file."""
     left, top, width, height = window
-    reduction = next(
-        (k for k in _REDUCTIONS if _GAP * k * size <= min(width, height)), 1
-    )
+    by = next((k for k in _REDUCTIONS if _GAP * k * size <= min(width, height)), 1)
+    rows = slice(top // by, -(-(top + height) // by))
+    columns = slice(left // by, -(-(left + width) // by))
     try:
-        pixels = _decoded(data, frame, top + height, reduction)
+        pixels = _decoded(data, frame, rows, columns, by)
     except (ValueError, RuntimeError):
         return None
-    rows = slice(top // reduction, -(-(top + height) // reduction))
-    columns = slice(left // reduction, -(-(left + width) // reduction))
-    within = (left / reduction - columns.start, top / reduction - rows.start)
-    extent = (width / reduction, height / reduction)
-    return _resized(pixels[rows, columns], (*within, *extent), size)
+    if by == 1:
+        return _resized(pixels, None, size)
+    place = (left / by - columns.start, top / by - rows.start)
+    return _resized(pixels, (*place, width / by, height / by), size)
 
 
 def _decoded(
-    data: bytes, frame: _Frame, bottom: int, reduction: int
+    data: bytes, frame: _Frame, rows: slice, columns: slice, reduction: int
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Decodes at least the rows above `bottom`, at 1 / reduction of their size.
+    """Decodes some rows and columns of an image at 1 / reduction of its size.
 
-    A decoder stops at the height that the file says; the rest counts as garbage before
-    the end. One row more, which may be mixed into the last by the chroma's upsampling.
+    By TurboJPEG 3 or, to the same pixels, by simplejpeg, which can leave nothing out. But
+    a decoder stops at the height that the file says; what follows counts as garbage
+    before the end. One row more, which the chroma's upsampling may mix into the last.
     """
-    rows = -(-(bottom + 1) // frame.unit) * frame.unit
-    part = rows < frame.height and not frame.progressive
+    if turbojpeg.library():
+        width, unit = -(-frame.width // reduction), frame.unit_width
+        return turbojpeg.decode(
+            data, rows, columns, width=width, unit=unit, reduction=reduction
+        )
+    height = -(-(rows.stop * reduction + 1) // frame.unit_height) * frame.unit_height
+    part = height < frame.height and not frame.progressive
     if part:
         at = frame.height_at
-        data = b"".join((data[:at], rows.to_bytes(2), data[at + 2 :]))
-    rows = rows if part else frame.height
-    return simplejpeg.decode_jpeg(
+        data = b"".join((data[:at], height.to_bytes(2), data[at + 2 :]))
+    pixels = simplejpeg.decode_jpeg(
         data,
-        min_height=-(-rows // reduction),
+        min_height=-(-(height if part else frame.height) // reduction),
         min_width=-(-frame.width // reduction),
         min_factor=reduction,
         strict=not part,
     )
+    return pixels[rows, columns]
 
 
 def _resized(
     pixels: UInt8[np.ndarray, "h w 3"],
-    window: tuple[float, float, float, float],
+    window: tuple[float, float, float, float] | None,
     size: int,
 ) -> UInt8[np.ndarray, "size size 3"]:
-    """Squeezes a window (left, top, width, height) by Pillow's bilinear filter."""
+    """Squeezes a window (left, top, width, height; all) by Pillow's bilinear filter."""
     height, width, _ = pixels.shape
     if resizer is None:
-        left, top, w, h = window
-        image = Image.fromarray(pixels)
-        area = (left, top, left + w, top + h)
-        return np.asarray(
-            image.resize((size, size), Image.Resampling.BILINEAR, box=area)
-        )
+        left, top, w, h = window or (0, 0, width, height)
+        image, area = Image.fromarray(pixels), (left, top, left + w, top + h)
+        image = image.resize((size, size), Image.Resampling.BILINEAR, box=area)
+        return np.asarray(image)
+    options = _bilinear()
+    if window:
+        options = options.copy()
+        options.crop_box = resizer.CropBox(*window)
     kind = resizer.PixelType.U8x3
     source = resizer.ImageData(width, height, kind, pixels.tobytes())
     result = resizer.ImageData(size, size, kind)
-    options = resizer.ResizeOptions(
-        resizer.ResizeAlg.convolution(resizer.FilterType.bilinear),
-        crop_box=resizer.CropBox(*window),
-        use_alpha=False,
-    )
     resizer.Resizer().resize(source, result, options)
     return np.frombuffer(result.get_buffer(), np.uint8).reshape(size, size, 3)
+
+
+@functools.cache
+def _bilinear() -> "resizer.ResizeOptions":
+    algorithm = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
+    return resizer.ResizeOptions(algorithm, use_alpha=False)

@@ -3,6 +3,7 @@
 import functools
 import io
 import math
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import scipy.stats
 import simplejpeg
 from PIL import Image, JpegImagePlugin
 
-from jbias.data import crops, transforms
+from jbias.data import crops, transforms, turbojpeg
 
 DRAWS = 4000
 LEAST_P = 1e-3  # Of a test with a fixed seed.
@@ -51,6 +52,15 @@ def psnr(a, b):
 def no_pillow(monkeypatch):
     """Lets no file be left to Pillow."""
     monkeypatch.setattr(transforms, "decode", None)
+
+
+@pytest.fixture(params=["turbojpeg", "simplejpeg"])
+def decoder(request, monkeypatch):
+    """Takes each of the two decoders, the first where it is installed."""
+    if request.param == "simplejpeg":
+        monkeypatch.setattr(turbojpeg, "library", lambda: None)
+    elif turbojpeg.library() is None:
+        pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
 
 
 # Windows.
@@ -143,7 +153,7 @@ WINDOWS = [
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_pillow(tmp_path, kind, window, no_pillow, monkeypatch):
+def test_equals_pillow(tmp_path, kind, window, decoder, no_pillow, monkeypatch):
     """To the bit where Pillow resizes; else to one level: both round twice."""
     path = tmp_path / "a.JPEG"
     photograph((333, 251)).save(path, **{"quality": 90, **KINDS[kind]})
@@ -157,18 +167,18 @@ def test_equals_pillow(tmp_path, kind, window, no_pillow, monkeypatch):
 @pytest.mark.parametrize("reduction", [2, 4, 8])
 @pytest.mark.parametrize("kind", KINDS)
 def test_reduced_decoding_is_near(
-    tmp_path, kind, reduction, resizer, no_pillow, monkeypatch
+    tmp_path, kind, reduction, resizer, decoder, no_pillow, monkeypatch
 ):
     """A window shifted by one of the reduced pixels would leave 35 decibels."""
     if not resizer:
         monkeypatch.setattr(crops, "resizer", None)
-    used, decode = [], simplejpeg.decode_jpeg
+    used, decode = [], crops._decoded
 
-    def watched(*args, **kwargs):
-        used.append(kwargs["min_factor"])
-        return decode(*args, **kwargs)
+    def watched(*args):
+        used.append(args[-1])
+        return decode(*args)
 
-    monkeypatch.setattr(simplejpeg, "decode_jpeg", watched)
+    monkeypatch.setattr(crops, "_decoded", watched)
     path, size = tmp_path / "a.JPEG", 24
     photograph((501, 455)).save(path, **{"quality": 90, **KINDS[kind]})
     side = 2 * reduction * size
@@ -190,6 +200,34 @@ def test_real_photographs(unpacked):
             assert distance(crop(path, window, 224), expected) <= 1
         errors.append(psnr(crop(path, window, 32), by_hand(path, window, 32)))
     assert min(errors) > 38 and np.median(errors) > 45
+
+
+def test_threads_do_not_disturb_each_other(tmp_path, decoder):
+    path = tmp_path / "a.jpg"
+    photograph((333, 251)).save(path, quality=90)
+    windows = [(i, 2 * i, 40 + 3 * i, 60 + i) for i in range(60)]
+    alone = [crop(path, window, 48) for window in windows]
+    with futures.ThreadPoolExecutor(8) as pool:
+        together = pool.map(lambda window: crop(path, window, 48), windows * 4)
+        for i, found in enumerate(together):
+            np.testing.assert_array_equal(found, alone[i % len(alone)])
+
+
+def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch):
+    """So that what a run sees does not depend on what is installed."""
+    if turbojpeg.library() is None:
+        pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
+    rng = np.random.default_rng(0)
+    for kind, options in KINDS.items():
+        path = tmp_path / f"{kind}.jpg"
+        photograph((333, 251)).save(path, **{"quality": 90, **options})
+        windows = [crops.box(rng, 333, 251) for _ in range(20)]
+        for size in (9, 32, 64):
+            found = [crop(path, window, size) for window in windows]
+            with monkeypatch.context() as patch:
+                patch.setattr(turbojpeg, "library", lambda: None)
+                other = [crop(path, window, size) for window in windows]
+            np.testing.assert_array_equal(found, other)
 
 
 def test_reads_files_in_memory_too(tmp_path):
@@ -228,7 +266,7 @@ def test_windows_outside_the_image_are_refused(tmp_path, suffix, window):
 
 
 @pytest.mark.parametrize("size", [(500, 375), (40, 90), (700, 600)])
-def test_a_canvas_is_the_whole_image_squeezed(tmp_path, size, no_pillow):
+def test_a_canvas_is_the_whole_image_squeezed(tmp_path, size, decoder, no_pillow):
     path = tmp_path / "a.jpg"
     photograph(size).save(path, quality=90)
     pixels, aspect = crops.canvas(lambda: str(path), "a", 128)
@@ -288,7 +326,7 @@ def test_odd_files_decode_as_by_hand(tmp_path, kind):
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.6, 0.95, 0.999])
-def test_cut_off_files_are_refused_by_name(tmp_path, truncate, suffix, keep):
+def test_cut_off_files_are_refused_by_name(tmp_path, truncate, suffix, keep, decoder):
     """Even where all rows of the window are there."""
     path = tmp_path / f"broken.{suffix}"
     photograph((128, 128)).save(path)
@@ -302,7 +340,7 @@ def test_missing_files_are_refused_by_name(tmp_path):
         crop(tmp_path / "gone.jpg", (0, 0, 8, 8), 8)
 
 
-def test_damage_is_treated_as_in_evaluation(tmp_path):
+def test_damage_is_treated_as_in_evaluation(tmp_path, decoder):
     """Wherever a byte is wrong, both take the file or both refuse it."""
     path = tmp_path / "a.jpg"
     photograph((64, 64)).save(path, quality=50)
@@ -333,5 +371,6 @@ def test_evaluation_never_reduces(tmp_path, monkeypatch):
     expected = by_hand(path, (0, 0, 1024, 768), 32)
     monkeypatch.setattr(JpegImagePlugin.JpegImageFile, "draft", None)
     monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
+    monkeypatch.setattr(turbojpeg, "decode", None)
     found = transforms.read(path, transforms.preprocess(32, crop=False))
     np.testing.assert_array_equal(found, expected)
