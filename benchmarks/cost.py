@@ -74,10 +74,10 @@ class Trainer:
         """Takes `steps` steps; returns the seconds they took."""
         began = time.perf_counter()
         for step in range(self.step, self.step + steps):
-            args = [((seeds.key(0), self.stage.index(0, step)),)]
+            args = [((seeds.key(0), self.stage.take(0, step)),)]
             static = self.stage.static(step)
             self.states, _ = self.stage.advance(
-                self.states, args, self.stage.data, static
+                self.states, args, self.stage.held(self.step), static
             )
         self.step += steps
         jax.block_until_ready(self.states)

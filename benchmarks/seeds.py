@@ -42,12 +42,14 @@ class Trainer:
         began = time.perf_counter()
         args = [
             tuple(
-                (key, self.stage.index(seed, self.step + i))
+                (key, self.stage.take(seed, self.step + i))
                 for key, seed in zip(self.keys, self.which, strict=True)
             )
             for i in range(steps)
         ]
-        self.states, _ = self.advance(self.states, args, self.stage.data, None)
+        self.states, _ = self.advance(
+            self.states, args, self.stage.held(self.step), None
+        )
         self.step += steps
         jax.block_until_ready(self.states)
         return time.perf_counter() - began

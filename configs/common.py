@@ -20,6 +20,9 @@
 :model=resnet18     resnet18, resnet34, resnet50; "" is the data preset's own
 :size=0             pixels; 0 is the data preset's own
 :epochs=0           0 is the recipe's own
+:crop=host          streams the training set from its files, each seed with random crops
+                    of its own (the default for imagenet); `device` decodes once for all
+                    seeds, in windows; `memory` holds the set, as for other data
 :demo               the embedded set in a few epochs, minutes on two cores
 :smoke              every part once, seconds
 """
@@ -41,6 +44,7 @@ EVERYWHERE = {
     "model",
     "size",
     "epochs",
+    "crop",
     "smoke",
 }
 
@@ -64,7 +68,10 @@ def experiment(
     datasets.PRESETS[arg.data](c, arg)
     short = c.epochs
     if arg.data == "imagenet":
+        c.train.crop = "host"
         changed(c, imagenet)
+    if arg.crop:
+        c.train.crop = True if arg.crop == "memory" else arg.crop
     if arg.smoke:
         c.epochs, c.optim.warmup = short, ""
     changed(c.train, train)
@@ -122,7 +129,7 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         decisions=False,
         keep=2,
         log_seconds=10.0,
-        loading=dict(gib=8.0, workers=8),
+        loading=dict(gib=8.0, threads=0, workers=0),  # 0 threads: one a core.
     )
     return c
 
@@ -202,6 +209,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         model="",
         size=0,
         epochs=0.0,
+        crop="",
         demo=False,
         smoke=False,
     )
@@ -213,6 +221,10 @@ def _arguments(text: str) -> types.SimpleNamespace:
         raise ValueError(
             f"config argument: variant must be biasbed or nothing, got {arg.variant!r}; "
             "a label of your own is --config.variant"
+        )
+    if arg.crop not in ("", "host", "device", "memory"):
+        raise ValueError(
+            f"config argument: crop must be host, device or memory, got {arg.crop!r}"
         )
     if arg.demo and arg.smoke:
         raise ValueError("config argument: take demo or smoke, not both")

@@ -38,7 +38,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     c = common.experiment(
         arg,
         dict(name="simclr", temperature=0.1 if large else 0.5),
-        imagenet=dict(epochs=100.0, train=dict(batch=1024)),
+        imagenet=dict(epochs=100.0, train=dict(batch=1024, crop="device")),
     )
     head = dict(
         algo=dict(name="linear_probe"),

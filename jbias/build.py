@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Int, PyTree, UInt8
+from jaxtyping import PyTree, UInt8
 
 from jbias import config as jc
-from jbias import feed, mesh, parts, seeds, sets
+from jbias import feed, mesh, parts, seeds, sets, supply
+from jbias import order as orders
 from jbias import step as train_step
 from jbias.algos import base
-from jbias.data import spec
 from jbias.evals import predict
 
 
@@ -26,8 +27,7 @@ class Stage(NamedTuple):
     first: int
     last: int
     algo: base.Algo
-    orders: dict[str, feed.Order | feed.Shares]  # "train", and "other" if there is one.
-    data: dict[str, feed.Resident]  # The same.
+    feeds: dict[str, feed.Feed]  # "train", and "other" if there is one.
     draw: Callable  # (key, net of the stage before or None) -> a seed's state,
     init: Callable  # and the same, compiled.
     one: seeds.One  # The step of one seed, its arg (key, index),
@@ -35,19 +35,32 @@ class Stage(NamedTuple):
     decide: seeds.Many
 
     @property
-    def order(self) -> feed.Order | feed.Shares:
-        return self.orders["train"]
+    def order(self) -> orders.Order:
+        return self.feeds["train"].order
 
     def static(self, step: int) -> Hashable:
         """What the compiler must know about a step of the run."""
         return self.algo.static(step - self.first, self.last - self.first)
 
-    def index(self, seed: int, step: int) -> dict[str, Int[np.ndarray, "b"]]:
-        """The examples of a seed's batch at a step of the run."""
+    def take(self, seed: int, step: int) -> dict[str, Any]:
+        """A seed's batch at a step of the run: its places in `held`, or its rows."""
         return {
-            name: order.index(seed, step - self.first)
-            for name, order in self.orders.items()
+            name: one.take(seed, step - self.first) for name, one in self.feeds.items()
         }
+
+    def held(self, step: int) -> dict[str, feed.Rows]:
+        """What all seeds draw from at a step of the run, on the devices."""
+        return {name: one.held(step - self.first) for name, one in self.feeds.items()}
+
+    def until(self, step: int) -> int:
+        """The first later step at which another thing is held."""
+        local = step - self.first
+        return self.first + min(one.until(local) for one in self.feeds.values())
+
+    def close(self) -> None:
+        """Stops what reads ahead."""
+        for one in self.feeds.values():
+            one.close()
 
 
 def trainer(
@@ -70,12 +83,12 @@ def trainer(
             batch = apply(batch, seeds.stream(now, stream))
         return batch
 
-    def one(state, arg, resident, static):
-        key, index = arg
-        batch = feed.gather(resident["train"], index["train"], classes)
+    def one(state, arg, held, static):
+        key, taken = arg
+        batch = feed.gather(held["train"], taken["train"], classes)
         stream = seeds.stream(key, "augment")
-        if "other" in resident:
-            beside = feed.gather(resident["other"], index["other"], None)
+        if "other" in taken:
+            beside = feed.gather(held["other"], taken["other"], None)
             apart = seeds.stream(key, "augment/other")
             batch["other"] = transformed(beside, apart, state.step, other)
         batch = transformed(batch, stream, state.step, inputs)
@@ -115,12 +128,12 @@ def _stage(
     at = f"config.stages[{number}]" if number else "config"
     options, strategy = config["train"], config["run"]["strategy"]
     classes = len(train.sources[0].classes)
-    orders = _orders(f"{at}.train", number, options, train)
-    epoch = orders["train"].steps_per_epoch
+    plans = supply.plans(number, config, train)
+    epoch = plans["train"].order.steps_per_epoch
     total = max(1, round(config["epochs"] * epoch))
     algo = parts.algorithm(config["algo"], parts.network(config, classes))
-    inputs = parts.transforms(f"{at}.inputs", config["inputs"])
-    beside = (options.get("other") or {}).get("inputs", ())
+    inputs = parts.transforms(f"{at}.inputs", plans["train"].inputs)
+    beside = plans["other"].inputs if train.other else ()
     beside = parts.transforms(f"{at}.train.other.inputs", beside)
     groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
     mesh.check_batch(options["batch"], math.lcm(*groups), devices)
@@ -133,16 +146,21 @@ def _stage(
     one = trainer(
         algo, txs, inputs, classes, other=beside, average=average, first=first
     )
-    data = {"train": _resident(train.sources, images, number)}
-    if train.other:
-        data["other"] = {"image": images[f"train/{number}/other"]}
+    make = functools.partial(
+        supply.make,
+        images=images,
+        devices=devices,
+        seeds=config["seeds"],
+        steps=total,
+        size=config["size"],
+        reading=reading(config["run"]["loading"]),
+    )
     return Stage(
         number=number,
         first=first,
         last=first + total,
         algo=algo,
-        orders=orders,
-        data=mesh.replicate(data, devices),
+        feeds={name: make(plan) for name, plan in plans.items()},
         draw=draw,
         init=_quickly_compiled(draw),
         one=one,
@@ -155,38 +173,11 @@ def _plainly(net: nn.Module) -> Callable:
     return functools.partial(net.apply, train=False)
 
 
-def _orders(
-    where: str, number: int, options: Mapping[str, Any], train: sets.TrainSet
-) -> dict[str, feed.Order | feed.Shares]:
-    batch, suffix = options["batch"], f"/{number}" * (number > 0)
-    counts = [len(source) for source in train.sources]
-    orders = {}
-    try:
-        shares = options.get("shares")
-        if shares:
-            orders["train"] = feed.Shares.of(counts, shares, batch, f"order{suffix}")
-        else:
-            orders["train"] = feed.Order(sum(counts), batch, f"order{suffix}")
-    except ValueError as error:
-        key = "shares" if "shares" in str(error) else "batch"
-        raise ValueError(f"{where}.{key}: {error}") from error
-    if train.other:
-        try:
-            orders["other"] = feed.Order(len(train.other), batch, f"other{suffix}")
-        except ValueError as error:
-            raise ValueError(f"{where}.batch: for `other` {error}") from error
-    return orders
-
-
-def _resident(
-    sources: Sequence[spec.Source],
-    images: Mapping[str, UInt8[np.ndarray, "n h w c"]],
-    number: int,
-) -> feed.Resident:
-    names = [name for name in sets.TrainSet(tuple(sources)).named(number)]
-    joined = [images[name] for name in names]
-    joined = joined[0] if len(joined) == 1 else np.concatenate(joined)
-    return feed.resident(joined, sets.columns(sources))
+def reading(loading: Mapping[str, Any]) -> feed.Reading:
+    """Who reads streamed sets; this process its share where several train together."""
+    threads = loading["threads"] or len(os.sched_getaffinity(0))
+    share = (jax.process_index(), jax.process_count())
+    return feed.Reading(threads, loading["workers"], *share)
 
 
 def initialiser(

@@ -18,15 +18,16 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
     began = time.monotonic()
     variables = tuple(train_step.net_of(state) for state in states)
     records = list(_train_records(job, stage, step))
+    reading = build.reading(job.config["run"]["loading"])
     for test in job.tests:
         size = job.config["run"]["eval_batch"]
         predicted = predict.predict(
             stage.decide,
             variables,
-            test.images,
+            feed.batches(test.images, size, reading),
+            len(test.images),
             test.matrix,
             aggregate=test.aggregate,
-            batches=feed.padded(len(test.images), size),
             put=lambda batch: mesh.split(batch, job.devices),
             halt=lambda: bool(job.stop),
         )

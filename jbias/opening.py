@@ -12,6 +12,7 @@ from jbias import (
     parts,
     results,
     sets,
+    supply,
     warmstart,
     watch,
 )
@@ -26,14 +27,25 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
     devices = mesh.make(config["run"]["devices"])
     train_sets, train, opened, answers = _opened(config)
     checks.leaks(train, opened, say)
-    everything = {**train, **opened}
-    images = sets.load_images(everything, say, **config["run"]["loading"])
+    reading = build.reading(config["run"]["loading"])
+    streamed = _streamed(config, train_sets)
+    images = sets.load_images(
+        {name: one for name, one in train.items() if name not in streamed},
+        opened,
+        say,
+        gib=config["run"]["loading"]["gib"],
+        threads=reading.threads,
+    )
+    for name, how in streamed.items():
+        say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
     tests = [
-        sets.test_set(name, test, answers[name], images[name], say)
+        sets.test_set(name, test, answers[name], images.get(name), say)
         for name, test in opened.items()
     ]
     stages = build.stages(config, train_sets, images, devices)
-    told = {name: sets.describe(source) for name, source in everything.items()}
+    told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
+    for name, how in streamed.items():
+        told[name]["preprocessing"] = how
     for test in tests:
         rule = answers[test.name]
         told[test.name].update(scored=len(test.images), decision=rule.words)
@@ -77,6 +89,17 @@ def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:
             where, options, opened[name], train["train/0"], config["aggregate"]
         )
     return train_sets, train, opened, answers
+
+
+def _streamed(config: dict, train_sets: list[sets.TrainSet]) -> dict[str, str]:
+    """Which training sets are read from their files while training, and how."""
+    return {
+        name: plan.stream.words
+        for number, (part, train) in enumerate(zip(jc.stages(config), train_sets))
+        for plan in supply.plans(number, part, train).values()
+        if plan.stream
+        for name in plan.opened
+    }
 
 
 def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jbias import console, data
+from jbias import console, data, feed
 from jbias.data import labels, pipeline, spec
 
 # Of config.train, beside the data set's own options.
-_TRAINING = ("batch", "also", "shares", "other")
+_TRAINING = ("batch", "also", "shares", "other", "window", "canvas")
 # Of config.valid and config.tests, likewise: keywords of labels.match.
 _ANSWERING = ("aggregate", "mapping", "restrict")
 
@@ -19,7 +19,7 @@ class TestSet(NamedTuple):
     """A set to evaluate on, in the space of the network's decisions."""
 
     name: str
-    images: UInt8[np.ndarray, "n h w c"]
+    images: UInt8[np.ndarray, "n h w c"] | feed.Kept  # In memory, or in its files.
     columns: Mapping[str, Int[np.ndarray, "n"]]
     matrix: Float[np.ndarray, "k d"] | None
     aggregate: str
@@ -45,6 +45,11 @@ class TrainSet(NamedTuple):
 def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
     """Opens one set; what belongs to training and not to the set is passed over."""
     options = {key: value for key, value in options.items() if key not in _TRAINING}
+    if type(options.get("crop")) is str:
+        raise ValueError(
+            f"{where}.crop: must be True or False, got {options['crop']!r}, which only "
+            "config.train and its `other` may have"
+        )
     for key in ("data", "split"):
         if key not in options:
             raise ValueError(f"{where}: {key!r} is missing")
@@ -57,7 +62,7 @@ def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
 
 def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
     """Opens the sources of one stage; the first says what the classes are."""
-    sources = [source(where, options, size)]
+    sources = [source(where, _uncut(options), size)]
     for i, more in enumerate(options.get("also", ())):
         here = f"{where}.also[{i}]"
         try:
@@ -69,10 +74,19 @@ def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
             _relabelled(sources[0], sources[-1])
         except ValueError as error:
             raise ValueError(f"{here}: {error}") from error
-    other = dict(options.get("other") or {})
+    other = _uncut(options.get("other") or {})
     other.pop("inputs", None)
     opened = source(f"{where}.other", other, size) if other else None
     return TrainSet(tuple(sources), opened)
+
+
+def _uncut(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Without `crop`, where that says how training crops are cut."""
+    return {
+        key: value
+        for key, value in options.items()
+        if not (key == "crop" and isinstance(value, str))
+    }
 
 
 def watched(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
@@ -107,12 +121,12 @@ def test_set(
     name: str,
     test: spec.Source,
     classes: labels.ClassMap,
-    images: UInt8[np.ndarray, "n h w c"],
+    images: UInt8[np.ndarray, "n h w c"] | None,
     say: Callable,
 ) -> TestSet:
     """Brings a set into the network's decision space.
 
-    Images of classes that the network has no answer for are left out, and told about.
+    `images` are None where they are to be read anew at each evaluation. Images of classes that the network has no answer for are left out, and told about.
     """
     columns = {
         key: np.where(column < 0, -1, classes.relabel[column])
@@ -134,7 +148,9 @@ def test_set(
     columns = {key: column[kept] for key, column in columns.items()}
     return TestSet(
         name=name,
-        images=images[kept],
+        images=feed.Kept(test, np.flatnonzero(kept))
+        if images is None
+        else images[kept],
         columns=columns,
         matrix=classes.matrix,
         aggregate=classes.aggregate,
@@ -143,24 +159,45 @@ def test_set(
 
 
 def load_images(
-    opened: Mapping[str, spec.Source], say: Callable, *, gib: float, workers: int
+    resident: Mapping[str, spec.Source],
+    tested: Mapping[str, spec.Source],
+    say: Callable,
+    *,
+    gib: float,
+    threads: int,
 ) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
-    """Decodes all sets into memory, `gib` at most; with a bar where it takes a while."""
-    needed = sum(pipeline.nbytes(source) for source in opened.values()) / 2**30
-    if needed > gib:
+    """Decodes sets into memory, `gib` at most; with a bar where it takes a while.
+
+    Those to train on must fit. Of those to test on, the ones that still fit; the
+    others will be read anew at each evaluation.
+    """
+    left = gib * 2**30 - sum(pipeline.nbytes(source) for source in resident.values())
+    if left < 0:
         raise ValueError(
-            f"data: the sets take {needed:.1f} GiB in memory, more than "
-            f"config.run.loading.gib={gib:g}; raise it or choose a smaller config.size"
+            f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory, more "
+            f"than config.run.loading.gib={gib:g}; raise it, stream them from their files "
+            "by config.train.crop='host', or choose a smaller config.size"
         )
+    chosen = dict(resident)
+    for name, source in tested.items():
+        if pipeline.nbytes(source) <= left:
+            chosen[name] = source
+            left -= pipeline.nbytes(source)
     images = {}
-    for name, source in opened.items():
+    for name, source in chosen.items():
         with console.bar(f"reading {source.name}", len(source)) as progress:
-            images[name] = pipeline.resident(source, workers=workers, progress=progress)
-        say(
-            f"{name}: {len(source)} images of {source.name}, {source.preprocessing}"
-            + (f" ({source.note})" if source.note else "")
-        )
+            images[name] = pipeline.resident(source, workers=threads, progress=progress)
+    for name, source in {**resident, **tested}.items():
+        _tell(name, source, name in images, say)
     return images
+
+
+def _tell(name: str, source: spec.Source, resident: bool, say: Callable) -> None:
+    say(
+        f"{name}: {len(source)} images of {source.name}, {source.preprocessing}"
+        + (f" ({source.note})" if source.note else "")
+        + ("" if resident else "; read from its files at each evaluation")
+    )
 
 
 def columns(sources: Sequence[spec.Source]) -> dict[str, np.ndarray]:

@@ -95,9 +95,12 @@ def _train(job: Job) -> None:
                 job.best = {}
                 states = _start(job, stage, states)
             states = _loop(job, stage, states)
+            stage.close()
             if job.watch.all_diverged:
                 break
     finally:
+        for stage in job.stages:
+            stage.close()
         checkpoint.finish(job.manager)
     if job.watch.all_diverged:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
@@ -169,7 +172,8 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
                 _settle(job)
             with progress.idle():
                 if measured and step != job.evaluated and not job.stop:
-                    observe.evaluate(job, stage, states, step)
+                    with _saved_first(job, stage, states, step):
+                        observe.evaluate(job, stage, states, step)
                 best = step == job.evaluated and _is_best(job)
                 due = local and local % save_every == 0
                 # A stop may have cut the evaluation of the step it saved off.
@@ -183,11 +187,13 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
                 return states
             several = _steps_ahead(job, stage, step, (eval_every, save_every))
             static = stage.static(step)
-            args = [_arguments(job, stage, step + i, keys) for i in range(several)]
+            with _saved_first(job, stage, states, step):
+                held = stage.held(step)
+                args = [_arguments(job, stage, step + i, keys) for i in range(several)]
             new = static not in statics
             statics.add(static)
             with _announced(job, progress) if new else contextlib.nullcontext():
-                states, seen = stage.advance(states, args, stage.data, static)
+                states, seen = stage.advance(states, args, held, static)
             for metrics in seen:
                 step += 1
                 _tell(job, job.watch.add(step, metrics))
@@ -201,7 +207,8 @@ def _steps_ahead(
     static = stage.static(step)
     local = step - stage.first
     ends = [stage.last, *(stage.first + (local // c + 1) * c for c in cadences)]
-    limit = min(*ends, step + job.config["run"]["steps_per_dispatch"])
+    ends += [stage.until(step), step + job.config["run"]["steps_per_dispatch"]]
+    limit = min(ends)
     same = itertools.takewhile(
         lambda ahead: stage.static(ahead) == static, range(step, limit)
     )
@@ -210,8 +217,19 @@ def _steps_ahead(
 
 def _arguments(job: Job, stage: build.Stage, step: int, keys: tuple) -> tuple:
     """Each seed's key and the examples of its batch."""
-    index = tuple(stage.index(seed, step) for seed in job.seeds)
-    return tuple(zip(keys, mesh.split(index, job.devices), strict=True))
+    taken = tuple(stage.take(seed, step) for seed in job.seeds)
+    return tuple(zip(keys, mesh.split(taken, job.devices), strict=True))
+
+
+@contextlib.contextmanager
+def _saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Iterator:
+    """Saves what was trained before an image that does not decode ends the run."""
+    try:
+        yield
+    except ValueError:
+        if step > max(job.saved, stage.first):
+            _save(job, stage, states, step)
+        raise
 
 
 @contextlib.contextmanager

@@ -54,12 +54,12 @@ def trace(config: dict) -> None:
     }
     before = None
     for stage in build.stages(config, trained, images, mesh.make(1)):
-        index = stage.index(0, stage.first)
+        index = stage.take(0, stage.first)
         state = jax.eval_shape(stage.draw, seeds.key(0), before)
         for static in {stage.static(stage.first + step) for step in range(8)}:
             new, metrics = jax.eval_shape(
                 lambda state, static=static, stage=stage, index=index: stage.one(
-                    state, (seeds.key(0), index), stage.data, static
+                    state, (seeds.key(0), index), stage.held(stage.first), static
                 ),
                 state,
             )

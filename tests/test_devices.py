@@ -19,8 +19,8 @@ stage = runs.stage(json.load(open(sys.argv[1])), int(sys.argv[2]))
 states = mesh.replicate((build.start(stage, 0),), devices)
 seen = []
 for step in range(2):
-    args = [((seeds.key(0), mesh.split(stage.index(0, step), devices)),)]
-    states, [(metrics,)] = stage.advance(states, args, stage.data, None)
+    args = [((seeds.key(0), mesh.split(stage.take(0, step), devices)),)]
+    states, [(metrics,)] = stage.advance(states, args, stage.held(stage.first), None)
     seen.append({k: float(v) for k, v in metrics.items()})
     assert len(states[0].params["net"]["fc"]["kernel"].sharding.device_set) == int(sys.argv[2])
 print(json.dumps(seen))

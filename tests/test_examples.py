@@ -30,8 +30,10 @@ def train(stage: build.Stage) -> tuple:
     """One seed's state after two steps, and the metrics of both."""
     states, seen = (build.start(stage, 0),), []
     for step in range(2):
-        args = [((seeds.key(0), stage.index(0, step)),)]
-        states, [(metrics,)] = stage.advance(states, args, stage.data, None)
+        args = [((seeds.key(0), stage.take(0, step)),)]
+        states, [(metrics,)] = stage.advance(
+            states, args, stage.held(stage.first), None
+        )
         seen.append(metrics)
     return states[0], seen
 

@@ -27,7 +27,8 @@ ROOMS = {
     "feed": {"data"},
     "train": EVERYTHING,
     **dict.fromkeys(
-        ("build", "checks", "job", "observe", "opening", "parts", "sets"), EVERYTHING
+        ("build", "checks", "job", "observe", "opening", "parts", "sets", "supply"),
+        EVERYTHING,
     ),
     **dict.fromkeys(ENTRIES, EVERYTHING),
 }
@@ -43,6 +44,7 @@ CORE = {
     "console",
     "workdir",
     "step",
+    "order",
     "feed",
 }
 WITHOUT_JAX = {"data", "results", "stats", "report"}

@@ -47,8 +47,8 @@ def trained(stage, which: tuple[int, ...], strategy: str, steps: int = 3) -> tup
     advance = seeds.stepper(stage.one, strategy)
     states = tuple(build.start(stage, seed) for seed in which)
     for i in range(steps):
-        args = [tuple((seeds.key(seed), stage.index(seed, i)) for seed in which)]
-        states, _ = advance(states, args, stage.data, stage.static(i))
+        args = [tuple((seeds.key(seed), stage.take(seed, i)) for seed in which)]
+        states, _ = advance(states, args, stage.held(stage.first), stage.static(i))
     return states
 
 
@@ -93,10 +93,11 @@ def test_joins_every_transform(name, transform):
         pytest.skip(f"{name} has views of its own")
     if name == "debiased" and transform in MIXING:
         stage = runs.stage(jc.plain(config_of(name, transform)))
-        arg = seeds.key(0), stage.index(0, 0)
+        arg = seeds.key(0), stage.take(0, 0)
         with pytest.raises(ValueError, match="must have 'renders'"):
             jax.eval_shape(
-                lambda s: stage.one(s, arg, stage.data, None), start_of(stage)
+                lambda s: stage.one(s, arg, stage.held(stage.first), None),
+                start_of(stage),
             )
         return
     stage = runs.stage(jc.plain(config_of(name, transform)))
@@ -104,8 +105,8 @@ def test_joins_every_transform(name, transform):
     state = start = mesh.replicate(build.start(stage, 0), mesh.make(1))
     one = jax.jit(stage.one, static_argnums=3)
     for i in range(2):
-        arg = seeds.key(0), stage.index(0, i)
-        state, metrics = one(state, arg, stage.data, stage.static(i))
+        arg = seeds.key(0), stage.take(0, i)
+        state, metrics = one(state, arg, stage.held(stage.first), stage.static(i))
     assert one._cache_size() == 1
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state.params, metrics)))
     moved = jax.tree.map(lambda a, b: bool((a != b).any()), state.params, start.params)

@@ -28,10 +28,10 @@ def train(stage, which: tuple[int, ...], strategy: str) -> tuple:
     advance = seeds.stepper(stage.one, strategy)
     states = tuple(build.start(stage, seed) for seed in which)
     args = [
-        tuple((seeds.key(s), stage.index(s, step)) for s in which)
+        tuple((seeds.key(s), stage.take(s, step)) for s in which)
         for step in range(STEPS)
     ]
-    states, seen = advance(states, args, stage.data, None)
+    states, seen = advance(states, args, stage.held(stage.first), None)
     assert len(seen) == STEPS
     assert {len(metrics) for metrics in seen} == {len(which)}
     return states
@@ -79,9 +79,9 @@ def difference(one, many, state, args, data) -> float:
 def test_vmapped_is_near_over_the_first_step(stage):
     """Other fusions of float32 sums: 1e-4 relative is some hundred roundings."""
     state = build.start(stage, 0)
-    args = (seeds.key(0), stage.index(0, 0))
+    args = (seeds.key(0), stage.take(0, 0))
     many = seeds.over(stage.one, "vmapped")
-    assert difference(stage.one, many, state, args, stage.data) < 1e-4
+    assert difference(stage.one, many, state, args, stage.held(stage.first)) < 1e-4
 
 
 def test_streams_are_apart_and_of_their_name_alone():

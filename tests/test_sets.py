@@ -48,9 +48,11 @@ def test_halves_come_from_their_own_files(grey):
     config["train"].update(also=(grey,), shares=(0.5, 0.5), batch=8)
     config["inputs"] = ()
     stage = runs.stage(config)
-    images, domains = (np.asarray(stage.data["train"][k]) for k in ("image", "domain"))
+    images, domains = (
+        np.asarray(stage.held(0)["train"][k]) for k in ("image", "domain")
+    )
     for step in range(4):
-        index = stage.index(0, step)["train"]
+        index = stage.take(0, step)["train"]
         assert domains[index].tolist() == [0, 1] * 4
         assert (images[index][1::2] == 128).all()
         assert (images[index][::2].std((1, 2, 3)) > 5).all()
@@ -62,7 +64,7 @@ def test_a_union_is_shuffled_as_one(grey):
     config["train"].update(also=(grey,), batch=79)
     stage = runs.stage(config)
     assert stage.order.steps_per_epoch == 2
-    seen = np.concatenate([stage.index(0, step)["train"] for step in (0, 1)])
+    seen = np.concatenate([stage.take(0, step)["train"] for step in (0, 1)])
     assert sorted(seen) == list(range(158))
 
 
@@ -71,10 +73,10 @@ def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
     other = dict(SHAPES, split="valid", inputs=(dict(name="flip", p=1.0),))
     config["train"].update(other=other)
     stage = runs.stage(config)
-    assert set(stage.data) == {"train", "other"}
-    first, second = (stage.index(0, step)["other"] for step in (0, 1))
+    assert set(stage.held(stage.first)) == {"train", "other"}
+    first, second = (stage.take(0, step)["other"] for step in (0, 1))
     assert first.shape == (32,) and not np.array_equal(first, second)
-    assert not np.array_equal(first, stage.index(0, 0)["train"])
+    assert not np.array_equal(first, stage.take(0, 0)["train"])
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_stages_follow_one_another(tmp_path):
         (lambda c: setattr(c, "precision", "half"), "config.precision"),
         (lambda c: c.run.update(strategy="magic"), "strategy must be one of"),
         (lambda c: c.run.update(devices=99), "run.devices must be"),
-        (lambda c: c.run.loading.update(gib=1e-6), "smaller config.size"),
+        (lambda c: c.run.loading.update(gib=1e-6), "or choose a smaller config.size"),
         (lambda c: setattr(c, "inputs", ({"name": "flop"},)), "did you mean 'flip'"),
         (lambda c: setattr(c, "seeds", ()), "config.seeds"),
         (lambda c: setattr(c, "seeds", (0, 2**32)), "config.seeds"),

@@ -24,15 +24,23 @@ def make(
     whole pixels: the first of ten draws that fits inside the image counts, and if none
     does the largest central window of an allowed aspect. The resize is Pillow's
     bilinear filter on the cut window, without its rounding to 8 bits.
+
+    Where the batch has an "aspect" (b), the original's width over height, images are
+    canvases that whole originals were squeezed to: windows have the aspects in the
+    original, and whole pixels of the canvas.
     """
 
     def apply(batch, key):
         image = batch["image"]
         _, height, width, _ = image.shape
         rows, columns = (size, size) if size else (height, width)
+        squeezed = "aspect" in batch
 
-        def one(x, k):
-            top, left, h, w = draw(k, height, width, area=area, aspect=aspect)
+        def one(x, k, wide):
+            pixel = wide * height / width if squeezed else 1
+            top, left, h, w = draw(
+                k, height, width, area=area, aspect=aspect, pixel=pixel
+            )
             down = weights(rows, height, top, h)
             across = weights(columns, width, left, w)
             # Narrower than float32 these products would show in 8-bit images.
@@ -41,7 +49,9 @@ def make(
             )
 
         keys = examples.keys(key, image.shape[0])
-        return {**batch, "image": jax.vmap(one)(image, keys)}
+        wide = batch["aspect"] if squeezed else jnp.ones(image.shape[0])
+        batch = {name: x for name, x in batch.items() if name != "aspect"}
+        return {**batch, "image": jax.vmap(one)(image, keys, wide)}
 
     return apply
 
@@ -53,8 +63,12 @@ def draw(
     *,
     area: tuple[float, float],
     aspect: tuple[float, float],
+    pixel: float | Float[Array, ""] = 1,
 ) -> tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""], Int[Array, ""]]:
-    """Draws top, left, height and width of a window, in pixels."""
+    """Draws top, left, height and width of a window, in pixels.
+
+    `pixel` is the width over height of one pixel in the image that `aspect` is of.
+    """
     k_area, k_aspect, k_top, k_left = jax.random.split(key, 4)
     pixels = (
         height
@@ -63,14 +77,15 @@ def draw(
     )
     low, high = jnp.log(aspect[0]), jnp.log(aspect[1])
     ratio = jnp.exp(jax.random.uniform(k_aspect, (_TRIES,), minval=low, maxval=high))
+    ratio = ratio / pixel
     w = jnp.round(jnp.sqrt(pixels * ratio)).astype(jnp.int32)
     h = jnp.round(jnp.sqrt(pixels / ratio)).astype(jnp.int32)
     fits = (0 < w) & (w <= width) & (0 < h) & (h <= height)
     first = jnp.argmax(fits)
-    whole_w = min(width, round(height * aspect[1]))
-    whole_h = min(height, round(width / aspect[0]))
-    w = jnp.where(fits.any(), w[first], whole_w)
-    h = jnp.where(fits.any(), h[first], whole_h)
+    whole_w = jnp.round(jnp.minimum(width, height * aspect[1] / pixel))
+    whole_h = jnp.round(jnp.minimum(height, width / aspect[0] * pixel))
+    w = jnp.where(fits.any(), w[first], whole_w.astype(jnp.int32))
+    h = jnp.where(fits.any(), h[first], whole_h.astype(jnp.int32))
     top = jax.random.randint(k_top, (), 0, height - h + 1)
     left = jax.random.randint(k_left, (), 0, width - w + 1)
     central = ~fits.any()

@@ -33,7 +33,7 @@ def resident(
         raise ValueError(f"data.pipeline: workers must be at least 1, got {workers}")
     tell = progress or (lambda done, total: None)
     n = len(source)
-    if isinstance(source, sources.ArraySource):
+    if sources.in_memory(source):
         tell(n, n)
         return source.images
     images = np.empty((n, source.size, source.size, 3), np.uint8)

@@ -2,13 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias.data import spec, stores, transforms
+from jbias.data import crops, spec, stores, transforms
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,6 +95,25 @@ class EncodedSource:
         where = self.store.where(index)
         opened = functools.partial(self.store.open, index)
         return transforms.decode(opened, where, transform or self.transform)
+
+    def cropped(
+        self, index: int, size: int, draw: Callable[[int, int], crops.Window]
+    ) -> UInt8[np.ndarray, "size size 3"]:
+        """Decodes a window of one original image; see crops.cropped."""
+        opened = functools.partial(self.store.open, index)
+        return crops.cropped(opened, self.store.where(index), size, draw)
+
+    def canvas(
+        self, index: int, size: int
+    ) -> tuple[UInt8[np.ndarray, "size size 3"], float]:
+        """Squeezes one whole original image; see crops.canvas."""
+        opened = functools.partial(self.store.open, index)
+        return crops.canvas(opened, self.store.where(index), size)
+
+
+def in_memory(source: spec.Source) -> bool:
+    """Whether images are there without reading or decoding anything."""
+    return isinstance(source, ArraySource)
 
 
 def _row(columns: Mapping[str, np.ndarray], index: int) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Runs networks over a set: the decisions of many seeds, each image once."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -52,34 +52,34 @@ def _answers(
 def predict(
     many: Callable,
     variables: tuple,
-    images: UInt8[np.ndarray, "n h w c"],
+    batches: Iterable[UInt8[np.ndarray, "b h w c"]],
+    n: int,
     matrix: Float[np.ndarray, "k d"] | None,
     *,
     aggregate: str = "mean_prob",
-    batches: list[Int[np.ndarray, "b"]],
     put: Callable,
     halt: Callable[[], bool] = lambda: False,
 ) -> list[Int[np.ndarray, "n"]] | None:
     """Decides about every image once; one array a seed, or None where `halt` said so.
 
-    many: `decider` mapped over seeds. matrix, aggregate: of data.labels.ClassMap.
-    batches: indices of one size, the last padded. put: places a batch on the devices.
-    halt: asked before each batch.
+    many: `decider` mapped over seeds. batches: n images in order, in batches of one
+    size, the last padded. matrix, aggregate: of data.labels.ClassMap. put: places a
+    batch on the devices. halt: asked before each batch.
     """
     rule = {} if matrix is None else {aggregate: matrix}
     pieces = []
-    for piece in _ahead(many, variables, images, rule, batches, put):
+    for piece in _ahead(many, variables, batches, rule, put):
         if halt():
             return None
         pieces.append(piece)
-    return [np.concatenate(seed)[: len(images)] for seed in zip(*pieces)]
+    return [np.concatenate(seed)[:n] for seed in zip(*pieces)]
 
 
-def _ahead(many, variables, images, rule, batches, put) -> Iterator[list]:
+def _ahead(many, variables, batches, rule, put) -> Iterator[list]:
     """Keeps one batch in flight, so that the devices never wait for the host."""
     waiting = None
-    for index in batches:
-        outs = many(variables, (0,) * len(variables), (put(images[index]), rule), None)
+    for images in batches:
+        outs = many(variables, (0,) * len(variables), (put(images), rule), None)
         if waiting is not None:
             yield jax.device_get(waiting)
         waiting = outs

@@ -1,5 +1,7 @@
 """Input transforms of each image alone: their laws, and what flips and crops mean."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from PIL import Image
 
 from jbias import augment
 from jbias.augment import random_resized_crop
+from jbias.data import crops
 
 KEY = jax.random.key(2)
 IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
@@ -144,6 +147,45 @@ def test_what_never_fits_falls_back_to_the_centre(size, expected):
     """An area of the whole fits in no long image: the largest window of 3:4 or 4:3."""
     for found, value in zip(draws(*size, count=50, area=(1.0, 1.0)), expected):
         np.testing.assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1600, 800), (600, 1400)])
+def test_windows_of_a_canvas_are_those_of_the_original(width, height):
+    """Cut on a canvas and drawn on the original: the same areas, aspects and places."""
+    side, rng = 1000, np.random.default_rng(0)
+    pixel = width / height
+    one = functools.partial(
+        random_resized_crop.draw, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), pixel=pixel
+    )
+    found = jax.vmap(lambda k: one(k, side, side))(jax.random.split(KEY, 3000))
+    top, left, h, w = (np.asarray(x) / side for x in found)
+    drawn = np.array([crops.box(rng, width, height) for _ in range(3000)])
+    drawn = drawn / np.array([width, height, width, height])
+    for mine, theirs in zip(
+        (left, top, w, h, w * h), (*drawn.T, drawn[:, 2] * drawn[:, 3])
+    ):
+        assert scipy.stats.ks_2samp(mine, theirs).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("width", "height"), [(2000, 500), (300, 1200), (1000, 900)])
+def test_what_never_fits_a_canvas_falls_back_as_the_original(width, height):
+    whole = dict(area=(1.0, 1.0), aspect=(3 / 4, 4 / 3))
+    top, left, h, w = random_resized_crop.draw(
+        KEY, 1000, 1000, pixel=width / height, **whole
+    )
+    expected = crops.box(np.random.default_rng(0), width, height, **whole)
+    scale = np.array([width, height, width, height]) / 1000
+    np.testing.assert_allclose(np.array([left, top, w, h]) * scale, expected, atol=2)
+
+
+def test_a_whole_canvas_is_the_image():
+    crop = augment.AUGMENTS["random_resized_crop"](
+        area=(1.0, 1.0), aspect=(2.0, 2.0), size=12
+    )
+    wide = {**BATCH, "aspect": jnp.full(8, 2.0)}
+    found = crop(wide, KEY)
+    np.testing.assert_allclose(found["image"], IMAGE, atol=1e-6)
+    assert "aspect" not in found
 
 
 def test_crops_to_another_size():

@@ -33,10 +33,10 @@ def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_pro
     return predict.predict(
         seeds.over(predict.decider(net.apply), strategy),
         variables,
-        images,
+        feed.batches(images, batch, feed.Reading(1)),
+        len(images),
         matrix,
         aggregate=aggregate,
-        batches=feed.padded(len(images), batch),
         put=jnp.asarray,
     )
 
@@ -193,9 +193,9 @@ def test_halting_gives_nothing(setting):
     decided = predict.predict(
         seeds.over(predict.decider(net.apply), "looped"),
         variables,
-        images,
+        feed.batches(images, 4, feed.Reading(1)),
+        len(images),
         None,
-        batches=feed.padded(len(images), 4),
         put=jnp.asarray,
         halt=lambda: asked.append(1) or len(asked) > 2,
     )

@@ -11,7 +11,7 @@ from jbias import data, feed, models
 @pytest.fixture(scope="module")
 def batch():
     source = data.load("shapes", "test", n=32, renders=True, correlation=0.5)
-    resident = feed.resident(source.images, {**source.columns, **source.arrays})
+    resident = {"image": source.images, **source.columns, **source.arrays}
     gather = jax.jit(lambda resident, i: feed.gather(resident, i, 16))
     return gather(resident, jnp.arange(32))
 

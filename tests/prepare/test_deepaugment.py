@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import data, feed, prepare, seeds, sets
+from jbias import data, prepare, seeds, sets
+from jbias import order as orders
 from jbias.augment import deepaugment
 from jbias.data import pipeline
 from jbias.models import cae, edsr, published
@@ -230,7 +231,7 @@ def training(made):
 def test_the_augmented_half_is_no_clean_half(made):
     """Half a batch from each source: other files, other pixels, the same labels."""
     train, images, columns = training({"cae": made["cae"]})
-    order = feed.Shares.of([len(s) for s in train.sources], (0.5, 0.5), 16, "order")
+    order = orders.Shares.of([len(s) for s in train.sources], (0.5, 0.5), 16, "order")
     for step in range(order.steps_per_epoch):
         index = order.index(0, step)
         halves = [images[index[columns["domain"][index] == d]] for d in (0, 1)]

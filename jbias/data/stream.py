@@ -1,0 +1,41 @@
+"""Pieces of a set, made in order by many threads or processes, ahead of their use."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+Piece = Mapping[str, np.ndarray]
+
+
+def pieces(
+    read: Callable[[int], Piece], first: int, stop: int, threads: int, workers: int = 0
+) -> Iterator[Piece]:
+    """Yields read(first), ..., read(stop - 1), a few of them made ahead.
+
+    What comes depends on `read` alone, however many threads or processes there are.
+    With `workers`, that many processes have `threads` threads each; `read` is pickled,
+    and a program that uses them needs the `if __name__ == "__main__"` guard. Closing
+    the iterator stops them. An error of `read` is raised where its piece would come.
+    """
+    import grain  # Slow to import, and only streams need it.
+
+    options = grain.ReadOptions(threads, prefetch_buffer_size=2 * threads)
+    data = grain.MapDataset.range(first, stop).map(read).to_iter_dataset(options)
+    if workers:
+        _parse_no_flags()
+        data = data.mp_prefetch(
+            grain.MultiprocessingOptions(workers, per_worker_buffer_size=2 * threads)
+        )
+    iterator = iter(data)
+    try:
+        yield from iterator
+    finally:
+        iterator.close()
+
+
+def _parse_no_flags() -> None:
+    """Lets worker processes read absl's flags outside of absl's app.run."""
+    from absl import flags
+
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()

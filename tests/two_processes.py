@@ -1,0 +1,38 @@
+"""One of two processes that read a stream together; writes what came to its device.
+
+    python -m tests.two_processes folder port number
+
+`folder` has the configs, <name>.json; the process writes <name>-<number>.npz: of five
+steps of seed 1, the images of its share of each batch, or of what it holds.
+"""
+
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+
+from jbias import build, mesh, sets
+
+
+def main(folder: str, port: str, number: str) -> None:
+    jax.distributed.initialize(f"localhost:{port}", 2, int(number))
+    for path in sorted(pathlib.Path(folder).glob("*.json")):
+        config = json.loads(path.read_text())
+        opened = sets.train_set("config.train", config["train"], config["size"])
+        (stage,) = build.stages(config, [opened], {}, mesh.make())
+        found = {}
+        for step in range(5):
+            held, taken = stage.held(step)["train"], stage.take(1, step)["train"]
+            rows = taken if isinstance(taken, dict) else held
+            found |= {
+                f"{step}/{name}": np.asarray(x.addressable_data(0))
+                for name, x in rows.items()
+            }
+        stage.close()
+        np.savez(path.with_name(f"{path.stem}-{number}.npz"), **found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
