@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias import feed, mesh, sets
+from jbias import feed, mesh, sets, streams
 from jbias import order as orders
 from jbias.data import crops, sources, spec
 
@@ -181,7 +181,7 @@ def make(
     if stream.crop == "host":
         read = Batch(files, order, plan.name, size, stream.window)
         place = functools.partial(mesh.assemble, mesh=devices)
-        return feed.Streamed(order, read, seeds, steps, reading, place)
+        return streams.Streamed(order, read, seeds, steps, reading, place)
     several = isinstance(order, orders.Shares)
     firsts = np.cumsum([0, *(len(source) for source in opened[:-1])])
     read = [
@@ -189,7 +189,7 @@ def make(
         for first in (firsts if several else firsts[:1])
     ]
     place = functools.partial(mesh.gather, mesh=devices)
-    return feed.Windowed(order, read, steps, reading, place)
+    return streams.Windowed(order, read, steps, reading, place)
 
 
 @dataclasses.dataclass(frozen=True)

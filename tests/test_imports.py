@@ -46,6 +46,7 @@ CORE = {
     "step",
     "order",
     "feed",
+    "streams",
 }
 WITHOUT_JAX = {"data", "results", "stats", "report"}
 LAZY = {"grain", "tensorflow_datasets"}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import build, feed, mesh, sets, supply, train
+from jbias import build, feed, mesh, sets, streams, supply, train
 from jbias.data import stream
 from tests import runs
 from tests.test_resume import assert_same_end, finish
@@ -265,7 +265,7 @@ def test_parts_of_processes_partition_batches_and_windows(photos, parts):
     order = supply.orders.make(69, 12, 2, "order")
     for window in range(3):
         pieces = [
-            feed.WindowPieces(lambda m: {"index": m}, order, part, parts)
+            streams.WindowPieces(lambda m: {"index": m}, order, part, parts)
             for part in range(parts)
         ]
         found = [
@@ -275,7 +275,7 @@ def test_parts_of_processes_partition_batches_and_windows(photos, parts):
         ]
         np.testing.assert_array_equal(np.concatenate(found), order.members(window))
     read = [
-        feed.Batches(lambda *a: {"rows": a}, (5, 6), 12, part, parts)
+        streams.Batches(lambda *a: {"rows": a}, (5, 6), 12, part, parts)
         for part in range(parts)
     ]
     rows = [
