@@ -30,8 +30,8 @@ class Streamed:
         reading: feed.Reading,
         place: Callable[[feed.Rows], feed.Rows],
     ):
-        self.order, self._steps, self._place = order, steps, place
-        self._reading = reading
+        self.order, self.read, self._steps = order, read, steps
+        self._place, self._reading = place, reading
         self._pieces = Batches(read, tuple(seeds), order.batch, *reading[2:])
         self._next, self._coming = None, None
 

@@ -146,7 +146,7 @@ def test_the_host_cuts_windows_of_the_original(photos):
 
 def test_another_row_step_or_seed_is_cut_otherwise(photos):
     built = stage(config(photos, crop="host"))
-    read = built.feeds["train"]._pieces.read
+    read = built.feeds["train"].read
     drawn = {}
     for step, seed, row in itertools.product((0, 1), (0, 1), (0, 1)):
         rng = read.generator(seed, step, row)

@@ -1,0 +1,214 @@
+"""How fast training sets reach the device, and whether a step waits for them.
+
+    python -m benchmarks.feeds --root=DIR [--split=original] [--size=224] [--seeds=3]
+
+`--root` is a folder of images by split and class. Streams: images a second that arrive
+on the device for one seed and for several, cut on the host and by windows, beside the
+rate at which the same threads only decode and cut; all take turns. A window holds a quarter of a turn's steps. In memory: the step
+of a small network with and without taking each batch from the set, in turns; where both
+take as long, nothing waits. Writes benchmarks/results/feeds-<device>.json and .md.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from typing import Any
+
+import jax
+
+from jbias import build, mesh, seeds, sets
+from jbias import workdir as workdirs
+from jbias.data import pipeline
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, Any]:
+    """A run of a small network on the folder."""
+    from configs import erm
+
+    c = erm.get_config(f"data=folder,root={options.root},seeds={count}")
+    c.size, c.epochs = options.size, 1000.0
+    c.model = dict(name="cnn", width=8)
+    with c.unlocked():
+        c.train = dict(
+            data="folder",
+            root=options.root,
+            split=options.split,
+            batch=options.batch,
+            **train,
+        )
+    return c.to_dict()
+
+
+def stage(config: Mapping[str, Any]) -> build.Stage:
+    """Its only stage, on all devices."""
+    opened = sets.train_set("config.train", config["train"], config["size"])
+    images = {}
+    if "crop" not in config["train"]:
+        reading = build.reading(config["run"]["loading"])
+        images = {
+            name: pipeline.resident(one, workers=reading.threads)
+            for name, one in opened.named(0).items()
+        }
+    (built,) = build.stages(config, [opened], images, mesh.make())
+    return built
+
+
+def arriving(built: build.Stage, which: tuple[int, ...], steps: int) -> Callable:
+    """Brings some steps' batches of all seeds onto the device; returns how many.
+
+    Begins anew each time, so that nothing is read ahead in another's turn.
+    """
+
+    def bring() -> int:
+        for step in range(steps):
+            held = built.held(step)["train"]
+            for seed in which:
+                taken = built.take(seed, step)["train"]
+                jax.block_until_ready(taken if isinstance(taken, dict) else held)
+        built.close()
+        return steps * len(which) * built.order.batch
+
+    return bring
+
+
+def decoding(built: build.Stage, steps: int, threads: int) -> Callable:
+    """Decodes and cuts as many images by bare threads, and brings them nowhere."""
+    reader = built.feeds["train"].read
+
+    def bring() -> int:
+        with futures.ThreadPoolExecutor(threads) as pool:
+            rows = [
+                (step, 0, slice(row, row + 1))
+                for step in range(steps)
+                for row in range(built.order.batch)
+            ]
+            return len(list(pool.map(lambda one: reader(*one), rows)))
+
+    return bring
+
+
+def in_turns(ways: Mapping[str, Callable], rounds: int) -> dict[str, list[float]]:
+    """Images a second of each way, in each round; the first warms up."""
+    rates = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            images = way()
+            if number:
+                rates[name].append(images / (time.perf_counter() - began))
+    return rates
+
+
+class Training:
+    """Steps of a small network on a set in memory, and the same on given batches."""
+
+    def __init__(self, built: build.Stage, *, given: bool):
+        self.built, self.step = built, 0
+        self.advance = seeds.stepper(built.one, "looped")
+        self.states, self.key = (build.start(built, 0),), seeds.key(0)
+        self.given = None
+        if given:
+            held, taken = built.held(0)["train"], built.take(0, 0)["train"]
+            rows = {name: column[taken] for name, column in held.items()}
+            self.given = {"train": {**rows, "index": jax.numpy.asarray(taken)}}
+
+    def run(self, steps: int = 8) -> int:
+        """Takes some steps; returns their images."""
+        held = {"train": {}} if self.given else self.built.held(self.step)
+        args = [
+            ((self.key, self.given or self.built.take(0, self.step + i)),)
+            for i in range(steps)
+        ]
+        self.states, _ = self.advance(self.states, args, held, None)
+        jax.block_until_ready(self.states)
+        self.step += steps
+        return steps * self.built.order.batch
+
+
+def streams(options: argparse.Namespace) -> dict[str, list[float]]:
+    """Rates of everything that streams, in turns."""
+    several, steps = tuple(range(options.seeds)), options.steps
+    window = dict(crop="device", window=steps // 4 * options.batch)
+    host, host_several, device = (
+        stage(config(options, count, **cut))
+        for count, cut in (
+            (1, dict(crop="host")),
+            (options.seeds, dict(crop="host")),
+            (options.seeds, window),
+        )
+    )
+    threads = build.reading(config(options, 1)["run"]["loading"]).threads
+    ways = {
+        f"decoding and cropping alone, {threads} threads": decoding(
+            host, steps, threads
+        ),
+        'crop="host", 1 seed': arriving(host, (0,), steps),
+        f'crop="host", {options.seeds} seeds': arriving(host_several, several, steps),
+        f'crop="device", {options.seeds} seeds': arriving(device, several, steps),
+    }
+    return in_turns(ways, options.rounds)
+
+
+def memory(options: argparse.Namespace) -> dict[str, list[float]]:
+    """Rates of steps that take their batches from memory, and that have them."""
+    from configs import erm
+
+    c = erm.get_config("seeds=1").to_dict()
+    (built,) = (stage(c),)
+    ways = {
+        "steps, from a set in memory": Training(built, given=False).run,
+        "steps, on one batch that is there": Training(built, given=True).run,
+    }
+    return in_turns(ways, 3 * options.rounds)
+
+
+def table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
+    """Rates and their ratios to the first of each part, as Markdown."""
+    lines = ["| what | images/s | of the first |", "| --- | --- | --- |"]
+    for rates in found.values():
+        first = next(iter(rates.values()))
+        for name, several in rates.items():
+            ratio = statistics.median(a / b for a, b in zip(several, first))
+            rate = statistics.median(several)
+            lines.append(f"| {name} | {rate:,.0f} | {ratio:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measures, prints and writes the results."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--root", required=True)
+    add("--split", default="original")
+    add("--size", type=int, default=224)
+    add("--batch", type=int, default=32)
+    add("--seeds", type=int, default=3)
+    add("--steps", type=int, default=16, help="batches of each seed in a turn")
+    add("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    found = {"streams": streams(options), "memory": memory(options)}
+    written = {
+        "date": datetime.date.today().isoformat(),
+        "options": {k: v for k, v in vars(options).items() if k != "root"},
+        **workdirs.environment(),
+        "cores": len(os.sched_getaffinity(0)),
+        "results": found,
+    }
+    path = RESULTS / f"feeds-{jax.default_backend()}"
+    path.with_suffix(".json").write_text(json.dumps(written, indent=1) + "\n")
+    path.with_suffix(".md").write_text(table(found))
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
