@@ -117,5 +117,9 @@ def test_every_data_set_has_its_line():
     text = TEXTS["docs/data.md"].replace("\\<", "<")
     for name, entry in data.DATASETS.items():
         about = entry.about[0].upper() + entry.about[1:]
-        line = f"**{name}**. {about}. Licence: {entry.licence}. Cite: {entry.cite}."
+        got = f" {entry.size}, from {entry.where}." if entry.size else ""
+        got = f"{got[:1]}{got[1:2].upper()}{got[2:]}"
+        line = (
+            f"**{name}**. {about}.{got} Licence: {entry.licence}. Cite: {entry.cite}."
+        )
         assert line in text, name

@@ -20,15 +20,6 @@ CITE = (
     "Krizhevsky: Learning Multiple Layers of Features from Tiny Images. 2009,"
     " https://www.cs.toronto.edu/~kriz/cifar.html"
 )
-LICENCE = "none stated; for research"
-ABOUT = (
-    "60,000 images of 32 pixels, 10 classes, 163 MB packed: <root>/cifar-10-batches-py/"
-    "{data_batch_1..5,test_batch}, or -bin, or <root>/{train,test}/<class>/*"
-)
-ABOUT_100 = (
-    "60,000 images of 32 pixels, 100 classes, 161 MB packed: <root>/cifar-100-python/"
-    "{train,test}, or -binary, or <root>/{train,test}/<class>/*"
-)
 COUNTS: Mapping[str, int] = MappingProxyType({"train": 50_000, "test": 10_000})
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 
@@ -101,7 +92,7 @@ def _make(name, split, root, size, resize, archive: _Archive, k: int) -> spec.So
                 )
             if any(map(os.path.isfile, files)):
                 lost = next(file for file in files if not os.path.isfile(file))
-                raise ValueError(
+                raise spec.Missing(
                     f"{where}: {lost} is missing; unpack the archive again"
                 )
     return _encoded(where, root, split, k, attributes)
@@ -205,3 +196,33 @@ def _unpickled(path: str) -> dict[bytes, list | Int[np.ndarray, "n 3072"]]:
         raise ValueError(
             f"{path}: must be of the published archive: {reason}"
         ) from error
+
+
+SPECS: Mapping[str, spec.Spec] = MappingProxyType(
+    {
+        "cifar10": spec.Spec(
+            make,
+            splits=tuple(COUNTS),
+            cite=CITE,
+            licence="none stated; for research",
+            about=(
+                "60,000 images of 32 pixels, 10 classes: <root>/cifar-10-batches-py/"
+                "{data_batch_1..5,test_batch}, or -bin, or <root>/{train,test}/<class>/*"
+            ),
+            size="170 MB packed",
+            where="https://www.cs.toronto.edu/~kriz/cifar.html",
+        ),
+        "cifar100": spec.Spec(
+            hundred,
+            splits=tuple(COUNTS),
+            cite=CITE,
+            licence="none stated; for research",
+            about=(
+                "60,000 images of 32 pixels, 100 classes: <root>/cifar-100-python/"
+                "{train,test}, or -binary, or <root>/{train,test}/<class>/*"
+            ),
+            size="169 MB packed",
+            where="https://www.cs.toronto.edu/~kriz/cifar.html",
+        ),
+    }
+)

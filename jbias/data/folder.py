@@ -17,11 +17,6 @@ from jaxtyping import Int
 from jbias.data import forms, labels, listing, sources, spec, stores, transforms
 
 CITE = "a folder of the user's own: cite its authors"
-LICENCE = "that of the images"
-ABOUT = (
-    "any images by class: <root>/<split>/<class>/*.{jpg,png,...}, or shards"
-    " <root>/*<split>*.{tar,parquet,array_record}"
-)
 
 
 def make(
@@ -158,3 +153,15 @@ def _check_space(where: str, classes: Sequence[str], space: str) -> None:
             f"{where}: class folders must be of space {space!r}, got {wrong[0]!r};"
             " leave out space where classes have names of their own"
         )
+
+
+SPEC = spec.Spec(
+    make,
+    splits=(),
+    cite=CITE,
+    licence="that of the images",
+    about=(
+        "any images by class: <root>/<split>/<class>/*.{jpg,png,...}, or shards"
+        " <root>/*<split>*.{tar,parquet,array_record}"
+    ),
+)

@@ -26,11 +26,6 @@ CITE = (
     "Embedded fractals of jbias, in the place of PixMix's mixing set: Hendrycks et al.,"
     " PixMix, CVPR 2022, https://arxiv.org/abs/2112.05135"
 )
-LICENCE = "MIT, as jbias: drawn by code"
-ABOUT = (
-    "pictures of flames, Julia and Mandelbrot sets, drawn at 32 to 224 pixels; 512, or"
-    " n; not PixMix's own set; no download"
-)
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SIZES = (32, 224)
 SPLITS = ("train",)
@@ -94,3 +89,15 @@ def _draw(i: int, size: int, seed: int) -> UInt8[np.ndarray, "size size 3"]:
     rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), i])
     image = KINDS[kind](rng, size)
     return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+
+
+SPEC = spec.Spec(
+    make,
+    splits=SPLITS,
+    cite=CITE,
+    licence="MIT, as jbias: drawn by code",
+    about=(
+        "pictures of flames, Julia and Mandelbrot sets, drawn at 32 to 224 pixels; 512, or"
+        " n; not PixMix's own set; no download"
+    ),
+)

@@ -22,11 +22,6 @@ CITE = (
     " are biased towards texture; increasing shape bias improves accuracy and"
     " robustness. ICLR 2019, https://arxiv.org/abs/1811.12231"
 )
-LICENCE = "CC BY 4.0 (DATASET_LICENSE of rgeirhos/texture-vs-shape)"
-ABOUT = (
-    "16 classes: edge 160, silhouette 160, cue-conflict 1,280 (80 agree):"
-    " <root>/<split>/<shape>/*.png"
-)
 COUNTS: Mapping[str, int] = MappingProxyType(
     {"edge": 160, "silhouette": 160, "cue-conflict": 1280}
 )
@@ -92,3 +87,17 @@ def textures(
             f" {spec.did_you_mean(tokens[wrong[0]], classes)}"
         )
     return np.array([ids[token] for token in tokens], np.int32)
+
+
+SPEC = spec.Spec(
+    make,
+    splits=tuple(COUNTS),
+    cite=CITE,
+    licence="CC BY 4.0 (DATASET_LICENSE of rgeirhos/texture-vs-shape)",
+    about=(
+        "16 classes: edge 160, silhouette 160, cue-conflict 1,280 (80 agree):"
+        " <root>/<split>/<shape>/*.png"
+    ),
+    size="at most 0.3 GB",
+    where="https://github.com/rgeirhos/texture-vs-shape",
+)

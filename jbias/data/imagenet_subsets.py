@@ -6,9 +6,10 @@ classes; `restrict=False` in a config's entry lets it choose among all of its ow
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from jbias.data import folder, listing, sources, wordnet
+from jbias.data import folder, listing, sources, spec, wordnet
 
 CITE_A = (
     "Hendrycks, Zhao, Basart, Steinhardt and Song: Natural Adversarial Examples."
@@ -19,10 +20,6 @@ CITE_R = (
     " Steinhardt and Gilmer: The Many Faces of Robustness: A Critical Analysis of"
     " Out-of-Distribution Generalization. ICCV 2021, https://arxiv.org/abs/2006.16241"
 )
-LICENCE_A = "MIT (hendrycks/natural-adv-examples); images belong to who took them"
-LICENCE_R = "none stated; images belong to who made them"
-ABOUT_A = "200 WordNet classes, 7,500 photos: <root>/imagenet-a/<wnid>/*.jpg"
-ABOUT_R = "200 WordNet classes, 30,000 renditions: <root>/imagenet-r/<wnid>/*.jpg"
 
 
 def make_a(
@@ -67,3 +64,27 @@ def _only(
     return dataclasses.replace(
         found, name=f"{name}/{split}", restrict=True, note=note, cite=cite
     )
+
+
+SPECS: Mapping[str, spec.Spec] = MappingProxyType(
+    {
+        "imagenet_a": spec.Spec(
+            make_a,
+            splits=(),
+            cite=CITE_A,
+            licence="MIT (hendrycks/natural-adv-examples); images belong to who took them",
+            about="200 WordNet classes, 7,500 photos: <root>/imagenet-a/<wnid>/*.jpg",
+            size="0.7 GB packed",
+            where="https://github.com/hendrycks/natural-adv-examples",
+        ),
+        "imagenet_r": spec.Spec(
+            make_r,
+            splits=(),
+            cite=CITE_R,
+            licence="none stated; images belong to who made them",
+            about="200 WordNet classes, 30,000 renditions: <root>/imagenet-r/<wnid>/*.jpg",
+            size="2.2 GB packed",
+            where="https://github.com/hendrycks/imagenet-r",
+        ),
+    }
+)

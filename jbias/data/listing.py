@@ -78,7 +78,7 @@ def existing(where: str, path: str, what: str) -> str:
         hint = f"did you mean {os.path.join(parent, inner[0], name)!r}?"
     else:
         hint = spec.did_you_mean(name, known) if known else "which has no folders"
-    raise ValueError(
+    raise spec.Missing(
         f"{where}: {what} must be an existing folder, got {path!r}; no {name!r} in"
         f" {parent!r}, {hint}"
     )
@@ -100,7 +100,7 @@ def class_folders(where: str, folder: str) -> tuple[str, ...]:
             f" {folder!r}, first {stray[0]!r}; move them into {folder!r}/<class>/"
         )
     if not classes:
-        raise ValueError(
+        raise spec.Missing(
             f"{where}: a split must have a folder for each class, got none in"
             f" {folder!r}; the layout is <root>/<split>/<class>/*.jpg"
         )

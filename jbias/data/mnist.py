@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import arrays, listing, sources, transforms
+from jbias.data import arrays, listing, sources, spec, transforms
 
 CITE = (
     "LeCun, Bottou, Bengio and Haffner: Gradient-Based Learning Applied to Document"
@@ -20,12 +20,6 @@ FASHION_CITE = (
     "Xiao, Rasul and Vollgraf: Fashion-MNIST: a Novel Image Dataset for Benchmarking"
     " Machine Learning Algorithms. 2017, https://arxiv.org/abs/1708.07747"
 )
-LICENCE, FASHION_LICENCE = "CC BY-SA 3.0", "MIT"
-_ABOUT = (
-    "70,000 grey {} of 28 pixels, 10 classes, 11 MB packed:"
-    " <root>/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte[.gz]"
-)
-ABOUT, FASHION_ABOUT = _ABOUT.format("digits"), _ABOUT.format("garments")
 COUNTS: Mapping[str, int] = MappingProxyType({"train": 60_000, "test": 10_000})
 DIGITS = tuple("0123456789")
 GARMENTS = (
@@ -87,7 +81,7 @@ def _path(where: str, root: str, stem: str) -> str:
         for path in (os.path.join(root, name), os.path.join(root, f"{name}.gz")):
             if os.path.isfile(path):
                 return path
-    raise ValueError(
+    raise spec.Missing(
         f"{where}: needs the file {stem} or {stem}.gz in {root!r}, got none; take the"
         " published files as they are"
     )
@@ -111,3 +105,31 @@ def read(path: str) -> UInt8[np.ndarray, "n ..."]:
             f" {len(found)} of kind {kind}; download it again"
         )
     return found.reshape(shape)
+
+
+_ABOUT = (
+    "70,000 grey {} of 28 pixels, 10 classes:"
+    " <root>/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte[.gz]"
+)
+SPECS: Mapping[str, spec.Spec] = MappingProxyType(
+    {
+        "mnist": spec.Spec(
+            make,
+            splits=tuple(COUNTS),
+            cite=CITE,
+            licence="CC BY-SA 3.0",
+            about=_ABOUT.format("digits"),
+            size="12 MB packed",
+            where="https://storage.googleapis.com/cvdf-datasets/mnist/",
+        ),
+        "fashion_mnist": spec.Spec(
+            fashion,
+            splits=tuple(COUNTS),
+            cite=FASHION_CITE,
+            licence="MIT",
+            about=_ABOUT.format("garments"),
+            size="31 MB packed",
+            where="https://github.com/zalandoresearch/fashion-mnist",
+        ),
+    }
+)

@@ -5,14 +5,9 @@ import zipfile
 
 import numpy as np
 
-from jbias.data import arrays, listing, sources, transforms
+from jbias.data import arrays, listing, sources, spec, transforms
 
 CITE = "arrays of the user's own: cite their authors"
-LICENCE = "that of the images"
-ABOUT = (
-    "arrays in <root>/<split>.npz: images uint8 (n, h, w) or (n, h, w, 3), labels (n),"
-    " perhaps classes (k) and further whole numbers (n)"
-)
 
 
 def make(
@@ -60,3 +55,15 @@ def make(
         measures=("accuracy",),
         cite=CITE,
     )
+
+
+SPEC = spec.Spec(
+    make,
+    splits=(),
+    cite=CITE,
+    licence="that of the images",
+    about=(
+        "arrays in <root>/<split>.npz: images uint8 (n, h, w) or (n, h, w, 3), labels (n),"
+        " perhaps classes (k) and further whole numbers (n)"
+    ),
+)

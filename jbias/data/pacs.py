@@ -7,16 +7,11 @@ Layout: <root>/{photo,art_painting,cartoon,sketch}/<class>/*.{jpg,png}, as publi
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from jbias.data import folder, listing, sources, stores, transforms
+from jbias.data import folder, listing, sources, spec, stores, transforms
 
 CITE = (
     "Li, Yang, Song and Hospedales: Deeper, Broader and Artier Domain Generalization."
     " ICCV 2017, https://arxiv.org/abs/1710.03077"
-)
-LICENCE = "none stated; for research"
-ABOUT = (
-    "7 classes in 4 styles, 9,991 images (photo 1,670, art_painting 2,048, cartoon"
-    " 2,344, sketch 3,929): <root>/<style>/<class>/*.jpg"
 )
 COUNTS: Mapping[str, int] = MappingProxyType(
     {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}
@@ -50,3 +45,17 @@ def make(
         published=COUNTS.get(part.base),
         cite=CITE,
     )
+
+
+SPEC = spec.Spec(
+    make,
+    splits=tuple(COUNTS),
+    cite=CITE,
+    licence="none stated; for research",
+    about=(
+        "7 classes in 4 styles, 9,991 images (photo 1,670, art_painting 2,048, cartoon"
+        " 2,344, sketch 3,929): <root>/<style>/<class>/*.jpg"
+    ),
+    size="about 0.2 GB",
+    where="https://domaingeneralization.github.io",
+)

@@ -14,20 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import folder, sources, wordnet
+from jbias.data import folder, sources, spec, wordnet
 
 CITE = (
     "Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet? 2020,"
     " https://arxiv.org/abs/2006.07159; images from ImageNet,"
     " https://doi.org/10.1007/s11263-015-0816-y"
-)
-LICENCE = (
-    "labels Apache 2.0 (google-research/reassessed-imagenet); images ImageNet's terms of"
-    " access: non-commercial research and education"
-)
-ABOUT = (
-    "validation images of ImageNet with all their right classes:"
-    " <root>/<split>/<wnid>/ILSVRC2012_val_*.JPEG, and real=<...>/real.json"
 )
 IMAGES = 50_000
 
@@ -127,3 +119,23 @@ def columns(
     for i, stem in enumerate(stems):
         accepted[: len(table[stem]), i] = [ids[wnid] for wnid in table[stem]]
     return {f"accepted_{j}": row for j, row in enumerate(accepted)}
+
+
+SPEC = spec.Spec(
+    make,
+    splits=(),
+    cite=CITE,
+    licence=(
+        "labels Apache 2.0 (google-research/reassessed-imagenet); images ImageNet's"
+        " terms of access: non-commercial research and education"
+    ),
+    about=(
+        "validation images of ImageNet with all their right classes:"
+        " <root>/<split>/<wnid>/ILSVRC2012_val_*.JPEG, and real=<...>/real.json"
+    ),
+    size="6.7 GB packed",
+    where=(
+        "https://image-net.org/download-images after registration, and real.json from"
+        " https://github.com/google-research/reassessed-imagenet"
+    ),
+)

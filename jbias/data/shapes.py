@@ -45,11 +45,6 @@ CITE = (
     "Embedded shapes of jbias, after Trifeature: Hermann and Lampinen, What shapes"
     " feature representations?, NeurIPS 2020, https://arxiv.org/abs/2006.12433"
 )
-LICENCE = "MIT, as jbias: drawn by code"
-ABOUT = (
-    "16 shapes with 16 textures as shortcut, drawn at 32 to 224 pixels; 4096 train,"
-    " 512 valid, 480 in each test set; no download"
-)
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SIZES = (32, 224)
 BLOCK = 240  # Scenes drawn from one generator: every pair of class and other class.
@@ -219,3 +214,15 @@ def _cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
         arrays = draw()
         cache.save(name, words, arrays)
     return arrays
+
+
+SPEC = spec.Spec(
+    make,
+    splits=SPLITS,
+    cite=CITE,
+    licence="MIT, as jbias: drawn by code",
+    about=(
+        "16 shapes with 16 textures as shortcut, drawn at 32 to 224 pixels; 4096 train,"
+        " 512 valid, 480 in each test set; no download"
+    ),
+)

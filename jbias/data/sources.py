@@ -27,6 +27,7 @@ class ArraySource:
     note: str = ""
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     restrict: bool = False
+    values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         shape = self.images.shape
@@ -65,6 +66,7 @@ class EncodedSource:
     note: str = ""
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     restrict: bool = False
+    values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         _check(self)
@@ -116,6 +118,19 @@ def in_memory(source: spec.Source) -> bool:
     return isinstance(source, ArraySource)
 
 
+def take(source: spec.Source, index: Int[np.ndarray, "m"], **changes) -> spec.Source:
+    """Selects images of a source, in the order of `index`, and changes attributes."""
+    kept = "images" if isinstance(source, ArraySource) else "store"
+    held = source.images[index] if kept == "images" else source.store.take(index)
+    return dataclasses.replace(
+        source,
+        **{kept: held},
+        columns={name: column[index] for name, column in source.columns.items()},
+        arrays={name: array[index] for name, array in source.arrays.items()},
+        **changes,
+    )
+
+
 def _row(columns: Mapping[str, np.ndarray], index: int) -> dict[str, int]:
     return {name: column[index].item() for name, column in columns.items()}
 
@@ -137,6 +152,9 @@ def _check(source: spec.Source) -> None:
                 f"{where}: array {name!r} must have {n} rows and a name of its own, got"
                 f" {array.shape}"
             )
+    for name, values in source.values.items():
+        column = source.columns[name]
+        assert not len(column) or 0 <= column.min() <= column.max() < len(values)
     for name, column in source.columns.items():
         if column.shape != (n,) or column.dtype != np.int32:
             raise ValueError(

@@ -31,6 +31,7 @@ class Source(Protocol):
     note: str  # What a reader must know, such as a count unlike the published; or "".
     arrays: Mapping[str, np.ndarray]  # (n, ...), further things for training alone.
     restrict: bool  # By its authors' rule, only its own classes can be answered.
+    values: Mapping[str, tuple[str, ...]]  # Column -> names of its values, if any.
 
     @property
     def size(self) -> int:
@@ -50,6 +51,19 @@ class Spec:
     cite: str
     licence: str
     about: str  # One line: what, how many, which layout.
+    size: str = ""  # What one has to get, such as "2.9 GB packed"; "" where nothing.
+    where: str = ""  # The address to get it from, and how; "" likewise.
+
+    @property
+    def needs(self) -> str:
+        """What is expected on disk, how large it is and where it comes from."""
+        return (
+            f"{self.about}; {self.size}, from {self.where}" if self.size else self.about
+        )
+
+
+class Missing(ValueError):
+    """A folder or file of a data set is not there."""
 
 
 def holds_classes(column: str) -> bool:
@@ -69,6 +83,6 @@ def did_you_mean(got: str, known: Collection[str]) -> str:
         near = difflib.get_close_matches(got.lower(), by_lower, n=1, cutoff=0.5)
         near = [by_lower[name] for name in near]
     hint = f"did you mean {near[0]!r}?" if near else ""
-    if 0 < len(known) <= 20:
+    if 0 < len(known) <= 40:
         hint = f"{hint} known: {', '.join(sorted(known))}".strip()
     return hint or f"none of the {len(known)} known names is near"

@@ -12,14 +12,9 @@ import json
 import os
 import re
 
-from jbias.data import folder, listing, sources
+from jbias.data import folder, listing, sources, spec
 
 CITE = "as the set's own page in https://www.tensorflow.org/datasets/catalog says"
-LICENCE = "that of the set"
-ABOUT = (
-    "sets prepared by TensorFlow Datasets in ArrayRecord or Parquet:"
-    " <root>/<name>/<version>/*-<split>.{array_record,parquet}-*, and builder=<name>"
-)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -86,3 +81,15 @@ def _citation(path: str) -> str:
             return " ".join(json.load(file).get("citation", "").split())
     except (OSError, ValueError):
         return ""
+
+
+SPEC = spec.Spec(
+    make,
+    splits=(),
+    cite=CITE,
+    licence="that of the set",
+    about=(
+        "sets prepared by TensorFlow Datasets in ArrayRecord or Parquet:"
+        " <root>/<name>/<version>/*-<split>.{array_record,parquet}-*, and builder=<name>"
+    ),
+)

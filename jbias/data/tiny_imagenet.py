@@ -10,16 +10,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from jbias.data import folder, listing, sources, stores, transforms
+from jbias.data import folder, listing, sources, spec, stores, transforms
 
 CITE = (
     "Le and Yang: Tiny ImageNet Visual Recognition Challenge. Stanford CS231N, 2015;"
     " images from ImageNet, https://doi.org/10.1007/s11263-015-0816-y"
-)
-LICENCE = "ImageNet's terms of access: non-commercial research and education"
-ABOUT = (
-    "200 WordNet classes at 64 pixels, train 100,000, val 10,000:"
-    " <root>/{wnids.txt,train/<wnid>/images,val/images,val/val_annotations.txt}"
 )
 COUNTS: Mapping[str, int] = MappingProxyType({"train": 100_000, "val": 10_000})
 
@@ -98,7 +93,21 @@ def _lines(where: str, path: str) -> list[str]:
         with open(path, encoding="utf-8") as file:
             return [line for line in file.read().splitlines() if line.strip()]
     except FileNotFoundError:
-        raise ValueError(
+        raise spec.Missing(
             f"{where}: the published layout must be whole, {path!r} is missing; unpack"
             " the archive again, or use data set 'folder' with space='wnid'"
         ) from None
+
+
+SPEC = spec.Spec(
+    make,
+    splits=tuple(COUNTS),
+    cite=CITE,
+    licence="ImageNet's terms of access: non-commercial research and education",
+    about=(
+        "200 WordNet classes at 64 pixels, train 100,000, val 10,000:"
+        " <root>/{wnids.txt,train/<wnid>/images,val/images,val/val_annotations.txt}"
+    ),
+    size="0.25 GB packed",
+    where="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+)

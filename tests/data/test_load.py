@@ -54,3 +54,29 @@ def test_unknown_names_are_refused_with_the_nearest(args, options, message):
         data.load(*args, **options)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+HAVE_TO_BE_GOT = [name for name, entry in data.DATASETS.items() if entry.size]
+
+
+@pytest.mark.parametrize("name", HAVE_TO_BE_GOT)
+def test_who_has_nothing_is_told_what_to_get(name, tmp_path):
+    entry = data.DATASETS[name]
+    split = entry.splits[0] if entry.splits else "val"
+    for options in ({}, {"root": str(tmp_path / "none")}, {"root": str(tmp_path)}):
+        if name == "imagenet_real":
+            options["real"] = "real.json"
+        with pytest.raises(spec.Missing) as error:
+            data.load(name, split, **options)
+        said = str(error.value)
+        assert said.endswith(
+            f"expected: {entry.about}; {entry.size}, from {entry.where}"
+        )
+        assert "https://" in entry.where or "http://cs231n" in entry.where
+        assert "\n" not in said
+
+
+def test_sets_that_are_drawn_need_nothing():
+    drawn = [name for name in data.DATASETS if name not in HAVE_TO_BE_GOT]
+    assert {"shapes", "fractals", "folder"} <= {*drawn}
+    assert not any(data.DATASETS[name].where for name in drawn)
