@@ -9,6 +9,8 @@ from jbias.data import (
     folder,
     fractals,
     geirhos,
+    imagenet,
+    imagenet_relatives,
     imagenet_subsets,
     mnist,
     npz,
@@ -31,8 +33,10 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
         **cifar.SPECS,
         "pacs": pacs.SPEC,
         "geirhos": geirhos.SPEC,
-        **imagenet_subsets.SPECS,
+        "imagenet": imagenet.SPEC,
         "imagenet_real": real.SPEC,
+        **imagenet_relatives.SPECS,
+        **imagenet_subsets.SPECS,
         "tiny_imagenet": tiny_imagenet.SPEC,
     }
 )

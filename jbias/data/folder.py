@@ -40,15 +40,15 @@ def make(
     name = f"{os.path.basename(os.path.abspath(root))}/{split}"
     where = f"data.folder {name}"
     found, part = forms.find(where, root, split, ignore=ignore)
-    named = _named(where, found, classes)
-    _check_space(where, named, space)
+    names = named(where, found, classes)
+    _check_space(where, names, space)
     source = build(
         where,
         part,
         store=found.store,
         files=found.files,
         name=name,
-        classes=named,
+        classes=names,
         space=space,
         transform=transforms.preprocess(size, resize, crop),
         cite=CITE,
@@ -57,8 +57,8 @@ def make(
     return dataclasses.replace(source, **_made(made))
 
 
-def _named(where: str, found: forms.Listing, path: str) -> tuple[str, ...]:
-    """The names of the classes: the form's own, those of a file, or numbers."""
+def named(where: str, found: forms.Listing, path: str) -> tuple[str, ...]:
+    """Names the classes: the form's own, those of the file `path`, or numbers."""
     if found.form == "folder" or not path:
         k = int(found.files.labels.max()) + 1
         return found.classes or tuple(f"{i:0{len(str(k - 1))}d}" for i in range(k))
