@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from jbias.data import (
     cifar,
+    cifar_relatives,
     folder,
     fractals,
     geirhos,
@@ -31,6 +32,7 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
         "tfds": tfds.SPEC,
         **mnist.SPECS,
         **cifar.SPECS,
+        **cifar_relatives.SPECS,
         "pacs": pacs.SPEC,
         "geirhos": geirhos.SPEC,
         "imagenet": imagenet.SPEC,
