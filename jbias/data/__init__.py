@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from jbias.data import (
+    attributed,
+    celeba,
     cifar,
     cifar_relatives,
     folder,
@@ -16,6 +18,7 @@ from jbias.data import (
     mnist,
     model_vs_human,
     npz,
+    office_home,
     pacs,
     real,
     shapes,
@@ -30,11 +33,14 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
         "fractals": fractals.SPEC,
         "folder": folder.SPEC,
         "npz": npz.SPEC,
+        "attributed": attributed.SPEC,
         "tfds": tfds.SPEC,
         **mnist.SPECS,
         **cifar.SPECS,
         **cifar_relatives.SPECS,
         "pacs": pacs.SPEC,
+        "office_home": office_home.SPEC,
+        "celeba": celeba.SPEC,
         "geirhos": geirhos.SPEC,
         "model_vs_human": model_vs_human.SPEC,
         "imagenet": imagenet.SPEC,

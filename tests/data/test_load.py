@@ -28,7 +28,7 @@ def test_loads_by_name(tree):
 @pytest.mark.parametrize(
     ("args", "options", "message"),
     [
-        (("pcas", "photo"), {}, "got 'pcas'; did you mean 'pacs'? known: cifar10, "),
+        (("pcas", "photo"), {}, "got 'pcas'; did you mean 'pacs'? known: attributed, "),
         (
             ("pacs", "art-painting[:90%]"),
             {"root": "x"},

@@ -1,0 +1,187 @@
+"""CelebA: faces with forty attributes, one of which is the class and one the shortcut.
+
+Layout: <root>/{img_align_celeba/*.jpg,list_attr_celeba.txt,list_eval_partition.txt},
+or these in the folders Img, Anno and Eval, as published. By itself the class is blond
+hair and the attribute gender: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
+https://arxiv.org/abs/1911.08731.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from jbias.data import folder, listing, sources, spec, stores, transforms
+
+CITE = (
+    "Liu, Luo, Wang and Tang: Deep Learning Face Attributes in the Wild. ICCV 2015,"
+    " https://arxiv.org/abs/1411.7766"
+)
+COUNTS: Mapping[str, int] = MappingProxyType(
+    {"train": 162_770, "valid": 19_867, "test": 19_962}
+)
+_IMAGES, _FLAGS, _PARTITION = (
+    "img_align_celeba",
+    "list_attr_celeba.txt",
+    "list_eval_partition.txt",
+)
+_PLACES = ("", "Img", "Anno", "Eval")
+
+
+def make(
+    split: str,
+    *,
+    root: str,
+    label: str = "Blond_Hair",
+    attribute: str = "Male",
+    size: int = 224,
+    resize: int | None = None,
+    crop: bool = True,
+) -> sources.EncodedSource:
+    """Lists one split by the partition file; classes are "not <label>" and "<label>".
+
+    The column "attribute" likewise, or, for several that exclude each other, such as
+    "Black_Hair+Blond_Hair+Brown_Hair+Gray_Hair", which of them holds: images with none
+    or more than one are left out.
+    """
+    where = f"data.celeba {split}"
+    part = listing.parse_split(where, split)
+    root = listing.existing(where, os.path.expanduser(root), "root")
+    place, table, partition = (
+        _found(where, root, name) for name in (_IMAGES, _FLAGS, _PARTITION)
+    )
+    names = _split(where, partition, part.base)
+    flags = _flags(where, table, names)
+    asked = attribute.split("+")
+    for name in (label, *asked):
+        if name not in flags or asked.count(name) + (name == label) > 1:
+            raise ValueError(
+                f"{where}: label and attribute must be different ones of the"
+                f" {len(flags)}, got {label!r} and {attribute!r};"
+                f" {spec.did_you_mean(name, flags)}"
+            )
+    values, column = _column(flags, asked)
+    (kept,) = np.nonzero(column >= 0)
+    found = flags[label].astype(np.int32)
+    kept = kept[np.argsort(found[kept], kind="stable")]
+    files = listing.Files(tuple(names), _lengths(where, place, names), found).take(kept)
+    source = folder.build(
+        where,
+        part,
+        store=stores.Files(place, files.names),
+        files=files,
+        classes=(f"not {label}", label),
+        extra={"attribute": column[kept]},
+        values={"attribute": values},
+        name=f"celeba/{split}",
+        space="names",
+        transform=transforms.preprocess(size, resize, crop, native=True),
+        cite=CITE,
+    )
+    note = _note(part.base, attribute, len(names), len(kept))
+    return dataclasses.replace(source, note=note)
+
+
+def _note(base: str, attribute: str, n: int, kept: int) -> str:
+    """Counts unlike the published, and images that have no attribute."""
+    notes = []
+    if n != COUNTS[base]:
+        notes.append(f"{n:,} images on disk, the published set has {COUNTS[base]:,}")
+    if kept != n:
+        notes.append(f"{n - kept:,} with none or several of {attribute} left out")
+    return "; ".join(notes)
+
+
+def _column(
+    flags: Mapping[str, Bool[np.ndarray, "n"]], asked: Sequence[str]
+) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
+    """Names of an attribute's values and the value of each image; -1 where none is."""
+    if len(asked) == 1:
+        return (f"not {asked[0]}", asked[0]), flags[asked[0]].astype(np.int32)
+    table = np.stack([flags[name] for name in asked])
+    column = np.where(table.sum(0) == 1, table.argmax(0), -1)
+    return tuple(asked), column.astype(np.int32)
+
+
+def _found(where: str, root: str, name: str) -> str:
+    for place in _PLACES:
+        path = os.path.join(root, place, name)
+        if os.path.exists(path):
+            return path
+    raise spec.Missing(f"{where}: needs {name!r} in {root!r}, which is not there")
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: must be the published text file: {error}") from error
+
+
+def _split(where: str, path: str, base: str) -> list[str]:
+    """The images of a split: lines of the partition file read "000001.jpg 0"."""
+    number = str([*COUNTS].index(base))
+    rows = [line.split() for line in _lines(path) if line.strip()]
+    wrong = next((i for i, row in enumerate(rows, 1) if len(row) != 2), None)
+    if wrong:
+        raise ValueError(f"{path}:{wrong}: a line must read <file> <0, 1 or 2>")
+    names = sorted(name for name, which in rows if which == number)
+    if not names:
+        raise ValueError(f"{where}: {path!r} must name images of part {number}")
+    return names
+
+
+def _flags(
+    where: str, path: str, names: Sequence[str]
+) -> dict[str, Bool[np.ndarray, "n"]]:
+    """The attributes of the named images: {attribute: whether each has it}."""
+    lines, wanted, table = _lines(path), {*names}, {}
+    header = lines[1].split() if len(lines) > 1 else []
+    for number, line in enumerate(lines[2:], start=3):
+        name, *cells = line.split() or [""]
+        if name in wanted:
+            if len(cells) != len(header) or not {*cells} <= {"1", "-1"}:
+                raise ValueError(
+                    f"{path}:{number}: a line must read <file> and {len(header)} of 1"
+                    f" and -1, got {line[:60]!r}; fetch the file again"
+                )
+            table[name] = [cell == "1" for cell in cells]
+    lost = [name for name in names if name not in table]
+    if lost:
+        raise ValueError(
+            f"{where}: every image must have a line in {path!r}, {len(lost):,} have"
+            f" none, first {lost[0]!r}; fetch the file again"
+        )
+    return dict(zip(header, np.array([table[name] for name in names]).T, strict=True))
+
+
+def _lengths(where: str, place: str, names: Sequence[str]) -> Int[np.ndarray, "n"]:
+    """Sizes of the files in bytes; refuses images that are not there."""
+    with os.scandir(place) as entries:
+        lengths = {entry.name: entry.stat().st_size for entry in entries}
+    lost = [name for name in names if name not in lengths]
+    if lost:
+        raise ValueError(
+            f"{where}: every image of the partition must be in {place!r},"
+            f" {len(lost):,} are not, first {lost[0]!r}; unpack the archive again"
+        )
+    return np.array([lengths[name] for name in names], np.int64)
+
+
+SPEC = spec.Spec(
+    make,
+    splits=tuple(COUNTS),
+    cite=CITE,
+    licence="non-commercial research (agreement of the authors' page)",
+    about=(
+        "faces of 178 x 218 pixels with 40 attributes, two classes of one and the"
+        " column `attribute` of another, train 162,770, valid 19,867, test 19,962:"
+        " <root>/{img_align_celeba/*.jpg,list_attr_celeba.txt,list_eval_partition.txt}"
+    ),
+    size="1.5 GB packed",
+    where="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+)

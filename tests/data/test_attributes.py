@@ -1,0 +1,194 @@
+"""Sets with an attribute beside the class: CelebA, and folders or lists of one's own."""
+
+import numpy as np
+import pytest
+
+from jbias import data
+from jbias.data import class_names, office_home, spec
+
+FLAGS = ("Black_Hair", "Blond_Hair", "Gray_Hair", "Male")
+# Black, blond, grey, male, part; images 1 to 6.
+ROWS = ("1-0-0-1 0", "0-1-0-0 0", "0-0-1-1 0", "0-1-0-1 0", "1-1-0-0 0", "0-0-0-1 2")
+
+
+@pytest.fixture
+def faces(tmp_path, image):
+    flags, parts = [str(len(ROWS)), " ".join(FLAGS) + " "], []
+    for i, row in enumerate(ROWS, start=1):
+        cells, part = row.split()
+        image(tmp_path / f"img_align_celeba/{i:06}.jpg", (18, 22))
+        signs = " ".join("1" if cell == "1" else "-1" for cell in cells.split("-"))
+        flags.append(f"{i:06}.jpg  {signs}")
+        parts.append(f"{i:06}.jpg {part}")
+    (tmp_path / "list_attr_celeba.txt").write_text("\n".join(flags) + "\n")
+    (tmp_path / "list_eval_partition.txt").write_text("\n".join(parts) + "\n")
+    return tmp_path
+
+
+def rows(source) -> dict[str, tuple[int, int]]:
+    """{file: (label, attribute)}."""
+    columns = source.columns["label"], source.columns["attribute"]
+    return dict(zip(source.files, zip(*(c.tolist() for c in columns)), strict=True))
+
+
+def test_a_class_and_an_attribute_of_faces(faces):
+    source = data.load("celeba", "train", root=str(faces), size=8)
+    assert source.classes == ("not Blond_Hair", "Blond_Hair")
+    assert source.values == {"attribute": ("not Male", "Male")}
+    assert rows(source) == {
+        "000001.jpg": (0, 1),
+        "000003.jpg": (0, 1),
+        "000002.jpg": (1, 0),
+        "000004.jpg": (1, 1),
+        "000005.jpg": (1, 0),
+    }
+    assert source.columns["attribute"].dtype == np.int32
+    assert source[0]["image"].shape == (8, 8, 3)
+    assert source.note == "5 images on disk, the published set has 162,770"
+    assert len(data.load("celeba", "test", root=str(faces), size=8)) == 1
+
+
+def test_one_of_several_attributes_holds(faces):
+    options = dict(root=str(faces), size=8, label="Male")
+    hair = "Black_Hair+Blond_Hair+Gray_Hair"
+    source = data.load("celeba", "train", attribute=hair, **options)
+    assert source.values == {"attribute": tuple(hair.split("+"))}
+    assert rows(source) == {
+        "000002.jpg": (0, 1),
+        "000001.jpg": (1, 0),
+        "000003.jpg": (1, 2),
+        "000004.jpg": (1, 1),
+    }
+    published = "5 images on disk, the published set has 162,770"
+    assert source.note == f"{published}; 1 with none or several of {hair} left out"
+
+
+def test_the_folders_of_the_authors_are_found(faces):
+    for place, name in (
+        ("Anno", "list_attr_celeba.txt"),
+        ("Eval", "list_eval_partition.txt"),
+        ("Img", "img_align_celeba"),
+    ):
+        (faces / place).mkdir()
+        (faces / name).rename(faces / place / name)
+    assert len(data.load("celeba", "train", root=str(faces), size=8)) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (None, {"label": "Blonde_Hair"}, "did you mean 'Blond_Hair'"),
+        (None, {"attribute": "Blond_Hair"}, "must be different ones of the 4"),
+        (None, {"attribute": "Male+Male"}, "must be different ones of the 4"),
+        (
+            lambda r: (r / "img_align_celeba/000002.jpg").unlink(),
+            {},
+            "1 are not, first",
+        ),
+        (
+            lambda r: (r / "list_attr_celeba.txt").write_text("1\na b\n000001.jpg 1\n"),
+            {},
+            "list_attr_celeba.txt:3: a line must read <file> and 2 of",
+        ),
+        (
+            lambda r: (r / "list_attr_celeba.txt").write_text("1\na b\n"),
+            {},
+            "5 have none, first '000001.jpg'",
+        ),
+        (
+            lambda r: (r / "list_eval_partition.txt").write_text("000001.jpg\n"),
+            {},
+            "list_eval_partition.txt:1: a line must read",
+        ),
+        (
+            lambda r: (r / "list_eval_partition.txt").unlink(),
+            {},
+            "needs 'list_eval_partition.txt' .*expected: faces .*1.5 GB packed",
+        ),
+    ],
+)
+def test_other_faces_are_refused(faces, change, options, message):
+    if change:
+        change(faces)
+    with pytest.raises(ValueError, match=message) as refused:
+        data.load("celeba", "train", root=str(faces), **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_attributes_are_folders_inside_classes(tree):
+    root = tree({"train/cat/snow": 2, "train/cat/grass": 3, "train/dog/beach": 2})
+    source = data.load("attributed", "train", root=str(root), size=8)
+    assert source.classes == ("cat", "dog")
+    assert source.values == {"attribute": ("beach", "grass", "snow")}
+    assert list(rows(source).values()) == [(0, 1)] * 3 + [(0, 2)] * 2 + [(1, 0)] * 2
+    half = data.load("attributed", "train[:50%]", root=str(root), size=8)
+    assert rows(half).items() <= rows(source).items()
+    assert half.values == source.values
+    assert source[0]["attribute"] == 1
+
+
+def test_a_list_gives_the_same_as_folders(tree):
+    root = tree({"train/cat/snow": 2, "train/cat/grass": 3, "train/dog/beach": 2})
+    source = data.load("attributed", "train", root=str(root), size=8)
+    lines = [
+        "file,class,attribute",
+        *(
+            f"train/{name},{source.classes[label]},{source.values['attribute'][value]}"
+            for name, (label, value) in reversed(rows(source).items())
+        ),
+    ]
+    (root / "listed.csv").write_text("\n".join(lines))
+    listed = data.load("attributed", "listed", root=str(root), size=8)
+    assert {f"train/{k}": v for k, v in rows(source).items()} == rows(listed)
+    assert [*rows(listed)] == [f"train/{name}" for name in rows(source)]
+    assert (listed.classes, listed.values) == (source.classes, source.values)
+    np.testing.assert_array_equal(listed[4]["image"], source[4]["image"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file,class\n", "header must have file, class, attribute, got file, class"),
+        ("file,class,attribute\n", "got the header alone"),
+        ("file,class,attribute\na/000.png,cat,\n", "listed.csv:2: a line must have"),
+        (
+            "file,class,attribute\na/9.png,cat,snow\n",
+            "2: files must be there and exist",
+        ),
+        (
+            "file,class,attribute\na/000.png,cat,snow\na/000.png,dog,snow\n",
+            "listed.csv:3: files must be there once: 'a/000.png'",
+        ),
+    ],
+)
+def test_other_lists_are_refused(tree, text, message):
+    root = tree({"a": 1})
+    (root / "listed.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        data.load("attributed", "listed", root=str(root))
+
+
+def test_images_without_an_attribute_are_refused(tree):
+    root = tree({"train/cat/snow": 2, "train/dog": 1})
+    with pytest.raises(
+        ValueError, match="got 1 directly in a class, first 'dog/000.png'"
+    ):
+        data.load("attributed", "train", root=str(root))
+
+
+@pytest.mark.parametrize(
+    ("split", "folder"), [("real_world", "Real World"), ("art", "Art")]
+)
+def test_office_home(tree, split, folder):
+    classes = class_names.of("office_home")
+    root = tree({f"{folder}/{name}": 1 for name in classes})
+    source = data.load("office_home", split, root=str(root), size=8)
+    assert source.classes == classes
+    published = f"{office_home.COUNTS[split]:,}"
+    assert source.note == f"65 images on disk, the published set has {published}"
+    assert sum(office_home.COUNTS.values()) == 15_588
+    (root / folder / "Mug").rename(root / folder / "Mugs")
+    with pytest.raises(ValueError, match="got 'Mugs'; did you mean 'Mug'"):
+        data.load("office_home", split, root=str(root))
+    with pytest.raises(spec.Missing, match="expected: 65 classes .*about 1.1 GB"):
+        data.load("office_home", "clipart", root=str(root))
