@@ -238,6 +238,7 @@ def describe(source: spec.Source) -> dict[str, Any]:
         "n": len(source),
         "classes": len(source.classes),
         "note": source.note,
+        "values": {name: [*names] for name, names in source.values.items()},
         "preprocessing": source.preprocessing,
         "fingerprint": source.fingerprint,
         "cite": source.cite,

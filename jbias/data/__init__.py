@@ -9,6 +9,7 @@ from jbias.data import (
     celeba,
     cifar,
     cifar_relatives,
+    damaged,
     folder,
     fractals,
     geirhos,
@@ -58,6 +59,8 @@ def load(name: str, split: str, **options) -> spec.Source:
     Raises ValueError, with the nearest known name, for an unknown data set, split or
     option, and for an option that is missing; spec.Missing, with what is expected, its
     size and where one gets it, where a set is not there.
+
+    Every set has the option `skip`, a list of damaged images to leave out.
     """
     if name not in DATASETS:
         raise ValueError(
@@ -72,7 +75,7 @@ def load(name: str, split: str, **options) -> spec.Source:
             f" {spec.did_you_mean(base, entry.splits)}"
         )
     known = dict(inspect.signature(entry.make).parameters)
-    known.pop("split")
+    known["skip"] = known.pop("split").replace(default="")
     for option in options:
         if option not in known:
             raise ValueError(
@@ -85,6 +88,17 @@ def load(name: str, split: str, **options) -> spec.Source:
                 f"data.load: {name!r} must have the option {option!r}, got"
                 f" {sorted(options)}; expected: {entry.needs}"
             )
+    skip = options.pop("skip", "")
+    source = _made(entry, split, options)
+    if not skip:
+        return source
+    wide = {key: value for key, value in options.items() if key not in entry.narrows}
+    same = (split, options) == (base, wide)
+    whole = source if same else _made(entry, base, wide)
+    return damaged.leave_out(source, base, skip, whole)
+
+
+def _made(entry: spec.Spec, split: str, options: Mapping) -> spec.Source:
     try:
         return entry.make(split, **options)
     except spec.Missing as error:

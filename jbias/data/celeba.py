@@ -184,4 +184,5 @@ SPEC = spec.Spec(
     ),
     size="1.5 GB packed",
     where="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+    narrows=("label", "attribute"),
 )

@@ -124,6 +124,9 @@ def build(
     chosen = files.take(index)
     columns = {"label": chosen.labels}
     columns |= {name: column[index] for name, column in (extra or {}).items()}
+    fingerprint = listing.digest(chosen, classes)
+    if attributes.get("values"):  # A list of one's own may change, the files may not.
+        fingerprint = listing.digest_with(fingerprint, columns, attributes["values"])
     n, note = len(files.names), ""
     if published not in (None, n):
         note = f"{n:,} images on disk, the published set has {published:,}"
@@ -132,7 +135,7 @@ def build(
         classes=classes,
         columns=columns,
         measures=measures,
-        fingerprint=listing.digest(chosen, classes),
+        fingerprint=fingerprint,
         note=note,
         **attributes,
     )

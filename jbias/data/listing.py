@@ -189,6 +189,18 @@ def digest_of(
     return total.hexdigest()
 
 
+def digest_with(
+    digest: str,
+    columns: Mapping[str, Int[np.ndarray, "n"]],
+    values: Mapping[str, Sequence[str]],
+) -> str:
+    """SHA-256 over another digest and the columns whose values have names."""
+    total = hashlib.sha256(repr((digest, sorted(values.items()))).encode())
+    for name in sorted(values):
+        total.update(np.ascontiguousarray(columns[name]))
+    return total.hexdigest()
+
+
 def is_image(name: str) -> bool:
     """Tells by the ending, upper or lower case."""
     return name.lower().endswith(IMAGES)

@@ -178,4 +178,5 @@ SPEC = spec.Spec(
     ),
     size="at most 0.2 GB a set",
     where="https://github.com/bethgelab/model-vs-human/releases/tag/v0.1",
+    narrows=("condition",),
 )

@@ -53,6 +53,7 @@ class Spec:
     about: str  # One line: what, how many, which layout.
     size: str = ""  # What one has to get, such as "2.9 GB packed"; "" where nothing.
     where: str = ""  # The address to get it from, and how; "" likewise.
+    narrows: tuple[str, ...] = ()  # Options that change what is taken of a split.
 
     @property
     def needs(self) -> str:

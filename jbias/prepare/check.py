@@ -2,22 +2,25 @@
 
 python -m jbias.prepare check --src=data/photos
 python -m jbias.prepare check --data=pacs --src=data/pacs --sheet=pacs.png
+python -m jbias.prepare check --data=imagenet --src=data/imagenet --list=damaged.json
 
 Prints a line for each split: images, classes, the smallest and the largest class, the
 published count where one is known, damaged images, and the fingerprint that runs record.
-Exit code 1 if an image is damaged: each is named, and training would refuse them.
+Exit code 1 if an image is damaged: each is named, and training would refuse them. The
+set's option skip=damaged.json in a config leaves out what such a list names.
 """
 
 import argparse
 import functools
 import os
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
 import numpy as np
 
 from jbias import console, data
-from jbias.data import listing, spec
+from jbias.data import damaged, listing, spec
 from jbias.prepare import reading, sheet
 
 _NAMED = 20  # Damaged images that are printed.
@@ -45,6 +48,8 @@ def add(commands) -> None:
     add("--sheet", default="", help="a figure with an image of some classes, .png")
     add("--space", default="", help="what class folders are named by, folder only")
     add("--classes", default="", help="a file of class names, folder only")
+    add("--options", default="", help="further options of the set: subset=True,a=b")
+    add("--list", default="", help="writes the damaged ones for the option skip, .json")
 
 
 def check(src: str, splits: str, **options) -> str:
@@ -53,53 +58,81 @@ def check(src: str, splits: str, **options) -> str:
     Raises ValueError for what is no set, and Damaged, with the table, where an image
     does not decode.
     """
-    name, path = options.pop("data"), options.pop("sheet")
+    name, path, listed = (options.pop(key) for key in ("data", "sheet", "list"))
+    options |= _further(options.pop("options"))
     options = {key: value for key, value in options.items() if value}
-    chosen = splits.split("+") if splits else _splits(name, src)
-    lines, rows, damaged = [], {}, []
-    for split in chosen:
-        source = data.load(name, split, root=src, **options)
-        bad = _decode(source)
-        damaged += bad
+    lines, rows, noted, reasons = [], {}, {}, []
+    for split, source in _opened(name, src, splits, options):
+        bad = dict(_decode(source))
+        noted[split] = damaged.entry(source, bad)
         lines.append(_line(split, source, len(bad)))
-        good = [i for i in range(len(source)) if i not in {index for index, _ in bad}]
-        rows[split] = _images(source, good)
+        reasons += bad.values()
+        rows[split] = _images(source, [i for i in range(len(source)) if i not in bad])
+    if listed:
+        damaged.write(listed, noted)
     table = _aligned([_HEAD, *lines])
     if path:
         shown = {split: images for split, images in rows.items() if images}
         sheet.write(path, shown, foot=source.cite)
         table += f"\n{path} shows some"
-    if damaged:
-        some = [f"damaged: {why}" for _, why in damaged[:_NAMED]]
-        more = len(damaged) - len(some)
+    if reasons:
+        some = [f"damaged: {why}" for why in reasons[:_NAMED]]
+        more = len(reasons) - len(some)
         raise Damaged(
             "\n".join([table, *some, *([f"and {more} more"] if more else [])])
         )
     return table
 
 
+def _opened(
+    name: str, src: str, splits: str, options: Mapping[str, Any]
+) -> Iterator[tuple[str, spec.Source]]:
+    """Opens the splits that are asked for, else those that are there, one by one."""
+    missing, found = None, False
+    for split in splits.split("+") if splits else _splits(name, src):
+        try:
+            source = data.load(name, split, root=src, **options)
+        except spec.Missing as error:
+            if splits:
+                raise
+            missing = missing or error
+        else:
+            found = True
+            yield split, source
+    if not found:
+        raise missing
+
+
 def _splits(name: str, src: str) -> list[str]:
-    """The known splits of a set that are there, or all folders of a user's own."""
+    """The known splits of a set, or all folders of a user's own."""
     root = listing.existing("prepare check", os.path.expanduser(src), "--src")
-    known = data.DATASETS[name].splits if name in data.DATASETS else ()
-    there = sorted(
-        entry.name
-        for entry in os.scandir(root)
-        if entry.is_dir() and entry.name[0] != "."
-    )
-    if name == "folder":
-        if not there:
-            raise ValueError(
-                f"prepare check: --src must have a folder for each split, got none in"
-                f" {root!r}; name shards by --splits=train+val"
-            )
-        return there
     if name not in data.DATASETS:
         raise ValueError(
             f"prepare check: --data must be a known set, got {name!r};"
             f" {spec.did_you_mean(name, data.DATASETS)}"
         )
-    return [split for split in known if split in there] or list(known)
+    there = sorted(
+        entry.name
+        for entry in os.scandir(root)
+        if entry.is_dir() and entry.name[0] != "."
+    )
+    known = data.DATASETS[name].splits or there
+    if not known:
+        raise ValueError(
+            f"prepare check: --src must have a folder for each split, got none in"
+            f" {root!r}; name shards by --splits=train+val"
+        )
+    return list(known)
+
+
+def _further(text: str) -> dict[str, Any]:
+    """Options of a set's own: "a=b,c=True"."""
+    pairs = [item.partition("=") for item in text.split(",") if item]
+    for key, sign, _ in pairs:
+        if not sign:
+            raise ValueError(f"prepare check: --options must read a=b,c=d, got {key!r}")
+    known = {"True": True, "False": False}
+    return {key: known.get(value, value) for key, _, value in pairs}
 
 
 def _decode(source: spec.Source) -> list[tuple[int, str]]:

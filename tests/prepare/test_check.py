@@ -1,10 +1,13 @@
 """Every image of a set is looked at; what is damaged is named."""
 
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from jbias import data, prepare
+from jbias.data import pipeline
 
 
 @pytest.fixture
@@ -73,3 +76,38 @@ def test_refuses_in_one_line(root, more, message, capsys):
     assert run(root, *more) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
+
+
+def test_a_list_of_damaged_images_is_what_skip_takes(root, tmp_path):
+    path = tmp_path / "damaged.json"
+    bad = root / "train/class0/3.jpg"
+    bad.write_bytes(bad.read_bytes()[:300])
+    assert run(root, f"--list={path}") == 1
+    options = dict(root=str(root), size=8)
+    whole = data.load("folder", "train", **options)
+    source = data.load("folder", "train", skip=str(path), **options)
+    assert {*whole.files} - {*source.files} == {"class0/3.jpg"}
+    assert len(pipeline.resident(source, workers=1)) == 11
+    held = json.loads(path.read_text())["splits"]["train"]
+    assert held["fingerprint"] == whole.fingerprint
+    assert [*held["damaged"]] == ["class0/3.jpg"]
+
+
+def test_splits_that_are_there_are_checked(tmp_path, capsys):
+    for i in range(1000):
+        path = tmp_path / f"imagenetv2-top-images-format-val/{i}/a.png"
+        path.parent.mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(path)
+    assert run(tmp_path, "--data=imagenet_v2") == 0
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.split()[:3] == ["top-images", "1,000", "1,000"]
+
+
+def test_options_of_a_set_are_passed_on(tmp_path, capsys):
+    path = tmp_path / "val/n01440764/a.png"
+    path.parent.mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(path)
+    assert run(tmp_path, "--data=imagenet", "--options=subset=True") == 0
+    assert run(tmp_path, "--data=imagenet") == 2
+    assert run(tmp_path, "--data=imagenet", "--options=subset") == 2
+    assert "must read a=b,c=d, got 'subset'" in capsys.readouterr().err

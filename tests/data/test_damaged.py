@@ -1,0 +1,144 @@
+"""The option `skip` leaves out what a list of damaged images names, and nothing else."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jbias import data, sets
+from jbias.data import damaged, pipeline
+
+COUNTS = {"photo/cat": 6, "photo/dog": 8}
+
+
+@pytest.fixture
+def root(tree):
+    return tree(COUNTS)
+
+
+@pytest.fixture
+def listed(root, truncate):
+    """Two damaged images, and the list of them."""
+    truncate(root / "photo/cat/002.png")
+    truncate(root / "photo/dog/005.png")
+    source = data.load("folder", "photo", root=str(root), size=8)
+    path = root / "damaged.json"
+    entry = damaged.entry(source, {2: "cut", 11: "cut"})
+    damaged.write(str(path), {"photo": entry})
+    return str(path)
+
+
+def load(root, split="photo", **options):
+    return data.load("folder", split, root=str(root), size=8, **options)
+
+
+def test_damaged_images_are_refused_unless_skipped(root, listed):
+    with pytest.raises(ValueError, match="cat/002.png"):
+        pipeline.resident(load(root), workers=1)
+    source = load(root, skip=listed)
+    assert len(pipeline.resident(source, workers=1)) == len(source) == 12
+    assert {*load(root).files} - {*source.files} == {"cat/002.png", "dog/005.png"}
+    np.testing.assert_array_equal(source.columns["label"], [0] * 5 + [1] * 7)
+    assert source[11]["label"] == 1
+
+
+def test_provenance_says_how_many_and_by_which_list(root, listed):
+    whole, source = load(root), load(root, skip=listed)
+    assert source.note.startswith(
+        "2 damaged images of 14 left out, by the list damaged.json ("
+    )
+    assert source.fingerprint != whole.fingerprint
+    assert sets.describe(source)["note"] == source.note
+    assert load(root, skip=listed).fingerprint == source.fingerprint
+
+
+def test_parts_keep_their_images(root, listed):
+    parts = [f"photo[:{50}%]", "photo[50%:]"]
+    for split in parts:
+        files = {*load(root, split).files} - {"cat/002.png", "dog/005.png"}
+        assert {*load(root, split, skip=listed).files} == files
+
+
+def test_a_config_s_entry_may_skip(root, listed):
+    entry = dict(data="folder", split="photo", root=str(root), skip=listed, batch=4)
+    assert len(sets.source("config.train", entry, 8)) == 12
+
+
+def test_a_list_without_damaged_images_changes_nothing(root):
+    path = root / "none.json"
+    damaged.write(str(path), {"photo": damaged.entry(load(root), {})})
+    source = load(root, skip=str(path))
+    assert (source.note, source.fingerprint) == ("", load(root).fingerprint)
+
+
+def test_images_in_memory_are_never_damaged(root, listed, tmp_path):
+    pixels = np.zeros((4, 8, 8, 3), np.uint8)
+    np.savez(tmp_path / "photo.npz", images=pixels, labels=np.arange(4))
+    with pytest.raises(ValueError, match="2 of 2 .*damaged.json' do not exist"):
+        data.load("npz", "photo", root=str(tmp_path), size=8, skip=listed)
+
+
+def change(held, **entries):
+    held["splits"]["photo"].update(entries)
+    return held
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lambda held: change(held, damaged={"eel/1.png": "cut"}),
+            "1 of 1 in .*damaged.json' do not exist, first 'eel/1.png'",
+        ),
+        (
+            lambda held: change(held, fingerprint="0" * 64),
+            "0{12} for .* check them again",
+        ),
+        (lambda held: held | {"made_by": "me"}, "wrote, got ValueError: made by 'me'"),
+        (
+            lambda held: held | {"splits": {"sketch": held["splits"]["photo"]}},
+            "'photo'",
+        ),
+        (lambda held: [held], "wrote, got TypeError"),
+        (lambda held: {"a": 1}, "wrote, got KeyError"),
+    ],
+)
+def test_other_lists_are_refused(root, listed, edit, message):
+    with open(listed) as file:
+        held = edit(json.load(file))
+    with open(listed, "w") as file:
+        json.dump(held, file)
+    with pytest.raises(ValueError, match=message) as refused:
+        load(root, skip=listed)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_list_that_is_not_there_is_refused(root):
+    with pytest.raises(ValueError, match="none.json: skip must be a list that"):
+        load(root, skip="none.json")
+
+
+def test_options_that_take_some_images_may_be_combined_with_a_list(tmp_path, image):
+    for i, condition in enumerate(("cr", "bw", "cr", "bw")):
+        name = f"000{i}_cl_dnn_{condition}_oven_40_x.png"
+        image(tmp_path / f"colour/dnn/session-1/{name}")
+    options = dict(root=str(tmp_path), size=8)
+    whole = data.load("model_vs_human", "colour", **options)
+    path = str(tmp_path / "damaged.json")
+    damaged.write(path, {"colour": damaged.entry(whole, {0: "cut", 1: "cut"})})
+    grey = data.load("model_vs_human", "colour", condition="bw", skip=path, **options)
+    assert [name[-10:] for name in grey.files] == ["oven_40_x.png"[-10:]]
+    assert "1 damaged images of 2 left out" in grey.note
+
+
+def test_what_is_left_out_leaves_further_columns(tree):
+    root = tree({"train/cat/snow": 2, "train/cat/grass": 2, "train/dog/snow": 2})
+    options = dict(root=str(root), size=8)
+    whole = data.load("attributed", "train", **options)
+    path = str(root / "damaged.json")
+    damaged.write(path, {"train": damaged.entry(whole, {0: "cut"})})
+    source = data.load("attributed", "train", skip=path, **options)
+    np.testing.assert_array_equal(
+        source.columns["attribute"], whole.columns["attribute"][1:]
+    )
+    assert source.values == whole.values
