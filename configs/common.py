@@ -8,7 +8,8 @@
 :data=tiny_imagenet,root=...,stimuli=...
                     Tiny ImageNet; tests on Geirhos' stimuli where given
 :data=cifar10,root=..., cifar100, mnist, fashion_mnist
-                    tests on their test images
+                    tests on their test images, and for CIFAR on CIFAR-10-C or
+                    CIFAR-100-C where `corrupted` says that it lies
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
@@ -199,6 +200,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         root="",
         style="photo",
         stimuli="",
+        corrupted="",
         train="train",
         valid="",
         tests="",

@@ -3,6 +3,8 @@
 import ml_collections
 
 from jbias import config as jc
+from jbias import data as known
+from jbias.data import corruptions
 
 STYLES = ("photo", "art_painting", "cartoon", "sketch")
 SHAPES_TESTS = (
@@ -93,7 +95,28 @@ def cifar(c: ml_collections.ConfigDict, arg) -> None:
     _part(c, arg, arg.data, "train")
     c.train.batch = 128
     c.tests = {"test": dict(data=arg.data, split="test", root=arg.root)}
+    if arg.corrupted:
+        c.tests.update(corrupted(f"{arg.data}_c", arg.corrupted))
     c.inputs = (dict(name="pad_crop"), dict(name="flip"))
+
+
+def corrupted(
+    data: str, root: str, *, extra: bool = False, part: str = ""
+) -> dict[str, dict]:
+    """Entries of config.tests, "fog-3": all corruptions of a set at all severities.
+
+    `data` is imagenet_c, cifar10_c, cifar100_c (15 corruptions, 19 with `extra`) or
+    imagenet_c_bar (10). Test images are kept in memory: `part` such as "[:2%]" takes
+    some of each.
+
+        c.tests.update(datasets.corrupted("imagenet_c", DIR, part="[:2%]"))
+    """
+    left = [name for name, one in corruptions.CORRUPTIONS.items() if one.extra]
+    return {
+        split.replace("/", "-"): dict(data=data, split=f"{split}{part}", root=root)
+        for split in known.DATASETS[data].splits
+        if extra or split.partition("/")[0] not in left
+    }
 
 
 def folder(c: ml_collections.ConfigDict, arg) -> None:
@@ -140,7 +163,8 @@ USED = {
     "imagenet": {"root", "stimuli"},
     "pacs": {"root", "style"},
     "tiny_imagenet": {"root", "stimuli"},
-    **{name: {"root"} for name in ("mnist", "fashion_mnist", "cifar10", "cifar100")},
+    **{name: {"root"} for name in ("mnist", "fashion_mnist")},
+    **{name: {"root", "corrupted"} for name in ("cifar10", "cifar100")},
     "folder": {"root", "train", "valid", "tests"},
 }
 PRESETS = {

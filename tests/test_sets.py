@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
+from configs import common, datasets
 from jbias import sets, train
 from jbias.data import shapes
 from jbias.evals import decisions
@@ -210,3 +211,31 @@ def test_a_rule_that_does_not_fit_is_refused(tmp_path, grey, change, message):
     config = runs.small(tests={"here": {**grey, **change}})
     with pytest.raises(ValueError, match=f"^{message}"):
         train.run(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("data", "extra", "n"),
+    [
+        ("imagenet_c", False, 75),
+        ("imagenet_c", True, 95),
+        ("imagenet_c_bar", False, 50),
+        ("cifar100_c", False, 75),
+    ],
+)
+def test_corruptions_are_as_many_test_sets(data, extra, n):
+    entries = datasets.corrupted(data, "DIR", extra=extra, part="[:2%]")
+    assert len(entries) == n and not any("/" in name for name in entries)
+    for name, entry in entries.items():
+        split = name.replace("-", "/") + "[:2%]"
+        assert entry == dict(data=data, split=split, root="DIR")
+
+
+def test_a_config_tests_on_corruptions(tmp_path):
+    text = f"data=cifar10,root={tmp_path},corrupted={tmp_path}"
+    c = common.experiment(text, dict(name="erm"))
+    assert len(c.tests) == 76
+    for name in ("fog", "labels"):
+        array = np.zeros((50, 32, 32, 3) if name == "fog" else 50, np.uint8)
+        np.save(tmp_path / f"{name}.npy", array)
+    opened = sets.watched("config.tests.fog-3", c.tests["fog-3"], 32)
+    assert opened.name == "cifar10_c/fog/3" and len(opened) == 10
