@@ -2,7 +2,7 @@
 
 :data=shapes        the embedded set (the default; needs no download)
 :data=imagenet,root=...
-                    ImageNet as class folders, train/ and val/; each algorithm's own
+                    ImageNet, train/ and val/ (docs/data.md); each algorithm's own
                     recipe where its authors gave one
 :data=pacs,root=... PACS; trains on `style`, tests on the other three
 :data=tiny_imagenet,root=...,stimuli=...

@@ -40,7 +40,7 @@ def imagenet(c: ml_collections.ConfigDict, arg) -> None:
     """ResNet-50 at 224 pixels, 90 epochs; a fiftieth of training validates."""
     _photographs(c, arg, size=224, epochs=90.0)
     c.model.name = arg.model or "resnet50"
-    common = dict(data="folder", root=arg.root, space="wnid")
+    common = dict(data="imagenet", root=arg.root)
     c.train = dict(split="train[:98%]", batch=256, **common)
     c.valid = dict(split="train[98%:]", **common)
     c.tests = {"val": dict(split="val", **common)}

@@ -33,7 +33,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         imagenet=dict(epochs=30.0, train=dict(batch=1024), optim=recipe),
     )
     split = c.train.split.partition("[")[0]
-    names = "wnid" if c.train.data == "tiny_imagenet" else "names"
+    names = "wnid" if c.train.data in ("imagenet", "tiny_imagenet") else "names"
     space = c.train.get("space", names)
     c.train.also = tuple(
         dict(data="folder", root=f"{mine.prepared}/{net}", split=split, space=space)
