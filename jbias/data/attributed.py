@@ -34,7 +34,7 @@ def make(
     root = listing.existing(where, os.path.expanduser(root), "root")
     table = os.path.join(root, f"{part.base}.csv")
     if os.path.isfile(table):
-        place, (files, classes, attributes) = root, _rows(where, root, table)
+        place, (files, classes, attributes) = root, _rows(root, table)
     else:
         place, _ = folder.find(where, root, split)
         files, classes, attributes = _folders(where, place, ignore)
@@ -54,7 +54,9 @@ def make(
     )
 
 
-def _folders(where: str, path: str, ignore: Sequence[str]):
+def _folders(
+    where: str, path: str, ignore: Sequence[str]
+) -> tuple[listing.Files, tuple[str, ...], list[str]]:
     """Files, classes and the attribute of each file, out of the folders."""
     classes = listing.class_folders(where, path)
     files = listing.scan(where, path, {name: name for name in classes}, ignore)
@@ -68,14 +70,38 @@ def _folders(where: str, path: str, ignore: Sequence[str]):
     return files, classes, [row[1] for row in cells]
 
 
-def _rows(where: str, root: str, table: str):
+def _rows(root: str, table: str) -> tuple[listing.Files, tuple[str, ...], list[str]]:
     """The same out of a CSV file."""
+    seen, lengths = {}, []
+    for number, (name, label, attribute) in _lines(table):
+        if not (name and label and attribute) or not listing.is_image(name):
+            raise ValueError(
+                f"{table}:{number}: a line must have an image's file, class and"
+                f" attribute, got {[name, label, attribute]}"
+            )
+        path = os.path.join(root, name)
+        if name in seen or not os.path.isfile(path):
+            why = "once" if name in seen else f"and exist below {root!r}"
+            raise ValueError(f"{table}:{number}: files must be there {why}: {name!r}")
+        seen[name] = (label, attribute)
+        lengths.append(os.path.getsize(path))
+    if not seen:
+        raise ValueError(f"{table}: must have a line an image, got the header alone")
+    names, labels = tuple(seen), [label for label, _ in seen.values()]
+    classes, found = np.unique(labels, return_inverse=True)
+    files = listing.Files(names, np.array(lengths, np.int64), found.astype(np.int32))
+    files = files.take(np.lexsort((np.array(names), found)))
+    return files, tuple(classes.tolist()), [seen[name][1] for name in files.names]
+
+
+def _lines(table: str) -> list[tuple[int, tuple[str | None, ...]]]:
+    """Line numbers and the three cells of each line."""
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
             header = tuple(reader.fieldnames or ())
             rows = [
-                (reader.line_num, *(row.get(name) for name in COLUMNS))
+                (reader.line_num, tuple(row.get(name) for name in COLUMNS))
                 for row in reader
             ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -85,28 +111,7 @@ def _rows(where: str, root: str, table: str):
             f"{table}: the header must have {', '.join(COLUMNS)}, got"
             f" {', '.join(header) or 'nothing'}"
         )
-    seen, lengths = {}, []
-    for number, name, label, attribute in rows:
-        path = os.path.join(root, name or "")
-        if not (name and label and attribute) or not listing.is_image(name):
-            raise ValueError(
-                f"{table}:{number}: a line must have an image's file, class and"
-                f" attribute, got {[name, label, attribute]}"
-            )
-        if name in seen or not os.path.isfile(path):
-            why = "once" if name in seen else f"and exist below {root!r}"
-            raise ValueError(f"{table}:{number}: files must be there {why}: {name!r}")
-        seen[name] = (label, attribute)
-        lengths.append(os.path.getsize(path))
-    if not rows:
-        raise ValueError(f"{table}: must have a line an image, got the header alone")
-    names = [*seen]
-    classes, found = np.unique([seen[name][0] for name in names], return_inverse=True)
-    order = np.lexsort((np.array(names), found))
-    files = listing.Files(
-        tuple(names), np.array(lengths, np.int64), found.astype(np.int32)
-    ).take(order)
-    return files, tuple(classes.tolist()), [seen[name][1] for name in files.names]
+    return rows
 
 
 SPEC = spec.Spec(

@@ -114,7 +114,8 @@ def _by_folder(where: str, names: Sequence[str]) -> tuple[list[int], tuple[str, 
     if any(len(part) < 2 for part in parts):
         raise ValueError(
             f"{where}: images must have a label (<key>.cls) or lie in class folders,"
-            f" got {names[0]!r}"
+            f" got {names[0]!r}; unpack the archive of a single class into a folder of"
+            " its name"
         )
     classes = tuple(sorted({part[0] for part in parts}))
     ids = {name: i for i, name in enumerate(classes)}

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +115,17 @@ def test_whole_numbers_of_shards_are_in_the_order_of_wordnet(tmp_path, pixel, na
     source = data.load("imagenet", "val", root=str(tmp_path), size=8)
     assert source.classes == WNIDS
     np.testing.assert_array_equal(source.columns["label"], np.arange(1000))
+
+
+def test_archives_of_numbered_folders(tmp_path, pixel):
+    with tarfile.open(tmp_path / "top-images.tar", "w") as archive:
+        for i in range(1000):
+            archive.add(pixel, f"imagenetv2-top-images-format-val/{i}/{i}.jpeg")
+    source = data.load("imagenet_v2", "top-images", root=str(tmp_path), size=8)
+    assert source.classes == WNIDS
+    stems = [int(name.rpartition("/")[2].partition(".")[0]) for name in source.files]
+    np.testing.assert_array_equal(source.columns["label"], stems)
+    assert source[10]["label"] == 10
 
 
 def test_labels_of_some_classes_need_their_names(tmp_path, pixel):
