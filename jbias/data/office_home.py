@@ -67,7 +67,7 @@ SPEC = spec.Spec(
     make,
     splits=tuple(COUNTS),
     cite=CITE,
-    licence="none stated; for non-commercial research and education",
+    licence="of the authors' page: non-commercial research and education",
     about=(
         "65 classes in 4 domains, 15,588 images (Art 2,427, Clipart 4,365, Product"
         " 4,439, Real World 4,357): <root>/<domain>/<class>/*.jpg"

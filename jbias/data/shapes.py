@@ -34,7 +34,7 @@ accuracy in per cent, shape bias as a share:
 import functools
 import hashlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -50,6 +50,12 @@ SIZES = (32, 224)
 BLOCK = 240  # Scenes drawn from one generator: every pair of class and other class.
 CLASSES = tuple(shape_masks.SHAPES)
 _COUNTS = {"train": 4096, "valid": 512}  # Else 480.
+_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "attribute": (*textures.TEXTURES, *textures.HELD_OUT),
+        "corruption": shape_scenes.CORRUPTIONS,
+    }
+)
 _FLAT = MappingProxyType(  # Without texture.
     {
         "silhouette": shape_scenes.silhouette,
@@ -204,6 +210,7 @@ def make(
         fingerprint=content.hexdigest(),
         cite=CITE,
         arrays=more,
+        values={name: names for name, names in _VALUES.items() if name in arrays},
     )
 
 

@@ -297,3 +297,11 @@ def test_renders_do_not_know_the_correlation():
 def test_renders_are_refused_where_there_are_none(split):
     with pytest.raises(ValueError, match="renders must be of one of train, valid"):
         shapes.make(split, renders=True)
+
+
+def test_textures_and_corruptions_have_names():
+    source = shapes.make("corrupted", n=48)
+    names = source.values["attribute"]
+    assert len(names) == len(set(names)) == 24
+    assert source.values["corruption"] == shape_scenes.CORRUPTIONS
+    assert not shapes.make("silhouette", n=48).values
