@@ -48,10 +48,10 @@ def leave_out(
     """
     where = f"data.{source.name}"
     names = _names(where, split, path, whole)
-    files = source.files if isinstance(source, sources.EncodedSource) else ()
-    (kept,) = np.nonzero([name not in names for name in files])
-    if len(kept) == len(files):
+    files = source.files if names else ()
+    if names.isdisjoint(files):
         return source
+    (kept,) = np.nonzero([name not in names for name in files])
     digest = hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
     note = (
         f"{len(files) - len(kept):,} damaged images of {len(files):,} left out, by the"
@@ -59,7 +59,10 @@ def leave_out(
     )
     total = hashlib.sha256(f"{source.fingerprint} without {digest}".encode())
     return dataclasses.replace(
-        sources.take(source, kept),
+        source,
+        store=source.store.take(kept),
+        columns={name: column[kept] for name, column in source.columns.items()},
+        arrays={name: array[kept] for name, array in source.arrays.items()},
         note="; ".join(filter(None, (source.note, note))),
         fingerprint=total.hexdigest(),
     )

@@ -118,19 +118,6 @@ def in_memory(source: spec.Source) -> bool:
     return isinstance(source, ArraySource)
 
 
-def take(source: spec.Source, index: Int[np.ndarray, "m"], **changes) -> spec.Source:
-    """Selects images of a source, in the order of `index`, and changes attributes."""
-    kept = "images" if isinstance(source, ArraySource) else "store"
-    held = source.images[index] if kept == "images" else source.store.take(index)
-    return dataclasses.replace(
-        source,
-        **{kept: held},
-        columns={name: column[index] for name, column in source.columns.items()},
-        arrays={name: array[index] for name, array in source.arrays.items()},
-        **changes,
-    )
-
-
 def _row(columns: Mapping[str, np.ndarray], index: int) -> dict[str, int]:
     return {name: column[index].item() for name, column in columns.items()}
 
