@@ -8,7 +8,7 @@ https://arxiv.org/abs/1911.08731.
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -55,15 +55,8 @@ def make(
     )
     names = _split(where, partition, part.base)
     flags = _flags(where, table, names)
-    asked = attribute.split("+")
-    for name in (label, *asked):
-        if name not in flags or asked.count(name) + (name == label) > 1:
-            raise ValueError(
-                f"{where}: label and attribute must be different ones of the"
-                f" {len(flags)}, got {label!r} and {attribute!r};"
-                f" {spec.did_you_mean(name, flags)}"
-            )
-    values, column = _column(flags, asked)
+    _check(where, label, attribute, flags)
+    values, column = _column(flags, attribute.split("+"))
     (kept,) = np.nonzero(column >= 0)
     found = flags[label].astype(np.int32)
     kept = kept[np.argsort(found[kept], kind="stable")]
@@ -83,6 +76,17 @@ def make(
     )
     note = _note(part.base, attribute, len(names), len(kept))
     return dataclasses.replace(source, note=note)
+
+
+def _check(where: str, label: str, attribute: str, known: Collection[str]) -> None:
+    asked = attribute.split("+")
+    for name in (label, *asked):
+        if name not in known or asked.count(name) + (name == label) > 1:
+            raise ValueError(
+                f"{where}: label and attribute must be different ones of the"
+                f" {len(known)}, got {label!r} and {attribute!r};"
+                f" {spec.did_you_mean(name, known)}"
+            )
 
 
 def _note(base: str, attribute: str, n: int, kept: int) -> str:

@@ -87,8 +87,8 @@ def _names(where: str, split: str, path: str, whole: spec.Source) -> frozenset[s
     if held["fingerprint"] != whole.fingerprint:
         raise ValueError(
             f"{where}: skip must be a list of the files as they are, got {path!r} with"
-            f" fingerprint {held['fingerprint'][:12]} for {whole.fingerprint[:12]}; check"
-            " them again: python -m jbias.prepare check"
+            f" fingerprint {held['fingerprint'][:12]} for {whole.fingerprint[:12]};"
+            " check them again: python -m jbias.prepare check"
         )
     return frozenset(held["damaged"])
 

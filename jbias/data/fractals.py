@@ -97,7 +97,7 @@ SPEC = spec.Spec(
     cite=CITE,
     licence="MIT, as jbias: drawn by code",
     about=(
-        "pictures of flames, Julia and Mandelbrot sets, drawn at 32 to 224 pixels; 512, or"
-        " n; not PixMix's own set; no download"
+        "pictures of flames, Julia and Mandelbrot sets, drawn at 32 to 224 pixels; 512,"
+        " or n; not PixMix's own set; no download"
     ),
 )

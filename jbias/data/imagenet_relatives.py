@@ -104,8 +104,8 @@ SPECS: Mapping[str, spec.Spec] = MappingProxyType(
             _V2,
             dict.fromkeys(_V2, 10_000),
             cite=(
-                "Recht, Roelofs, Schmidt and Shankar: Do ImageNet Classifiers Generalize to"
-                " ImageNet? ICML 2019, https://arxiv.org/abs/1902.10811"
+                "Recht, Roelofs, Schmidt and Shankar: Do ImageNet Classifiers"
+                " Generalize to ImageNet? ICML 2019, https://arxiv.org/abs/1902.10811"
             ),
             licence="code MIT (modestyachts/ImageNetV2); images as ImageNet's",
             about=(
@@ -135,15 +135,15 @@ SPECS: Mapping[str, spec.Spec] = MappingProxyType(
             _C,
             dict.fromkeys(_C, imagenet.COUNTS["val"]),
             cite=(
-                "Hendrycks and Dietterich: Benchmarking Neural Network Robustness to Common"
-                " Corruptions and Perturbations. ICLR 2019,"
+                "Hendrycks and Dietterich: Benchmarking Neural Network Robustness to"
+                " Common Corruptions and Perturbations. ICLR 2019,"
                 " https://arxiv.org/abs/1903.12261"
             ),
             licence="CC BY 4.0 (Zenodo); images as ImageNet's",
             about=(
                 "validation images of ImageNet at 224 pixels under 15 corruptions and 4"
-                " more, 5 severities each, 50,000 images in each of the 95 splits such as"
-                " fog/3: <root>/<corruption>/<severity>/<wnid>/*.JPEG"
+                " more, 5 severities each, 50,000 images in each of the 95 splits such"
+                " as fog/3: <root>/<corruption>/<severity>/<wnid>/*.JPEG"
             ),
             size="about 65 GB packed (estimated)",
             where="https://zenodo.org/record/2235448",
@@ -158,11 +158,15 @@ SPECS: Mapping[str, spec.Spec] = MappingProxyType(
                 " Corruptions in Natural Corruption Robustness. NeurIPS 2021,"
                 " https://arxiv.org/abs/2102.11273"
             ),
-            licence="code MIT (facebookresearch/augmentation-corruption); images as ImageNet's",
+            licence=(
+                "code MIT (facebookresearch/augmentation-corruption); images as"
+                " ImageNet's"
+            ),
             about=(
-                "validation images of ImageNet at 224 pixels under 10 other corruptions, 5"
-                " severities each, 50,000 images in each of the 50 splits such as"
-                " sparkles/3: <root>/<corruption>/<severity>/<wnid>/*.JPEG"
+                "validation images of ImageNet at 224 pixels under 10 other"
+                " corruptions, 5 severities each, 50,000 images in each of the 50"
+                " splits such as sparkles/3:"
+                " <root>/<corruption>/<severity>/<wnid>/*.JPEG"
             ),
             size="about 30 GB packed (estimated)",
             where="https://github.com/facebookresearch/augmentation-corruption",
@@ -174,14 +178,14 @@ SPECS: Mapping[str, spec.Spec] = MappingProxyType(
             imagenet.COUNTS,
             cite=(
                 "Geirhos, Rubisch, Michaelis, Bethge, Wichmann and Brendel:"
-                " ImageNet-trained CNNs are biased towards texture; increasing shape bias"
-                " improves accuracy and robustness. ICLR 2019,"
+                " ImageNet-trained CNNs are biased towards texture; increasing shape"
+                " bias improves accuracy and robustness. ICLR 2019,"
                 " https://arxiv.org/abs/1811.12231"
             ),
             licence="as ImageNet's; not handed out, made from it by the authors' code",
             about=(
-                "ImageNet in the styles of paintings at 224 pixels, train 1,281,167, val"
-                " 50,000: <root>/{train,val}/<wnid>/*.png"
+                "ImageNet in the styles of paintings at 224 pixels, train 1,281,167,"
+                " val 50,000: <root>/{train,val}/<wnid>/*.png"
             ),
             size="134 GB made",
             where="https://github.com/rgeirhos/Stylized-ImageNet and ImageNet itself",
@@ -192,17 +196,20 @@ SPECS: Mapping[str, spec.Spec] = MappingProxyType(
             {"cae": ("CAE",), "edsr": ("EDSR",)},
             dict.fromkeys(("cae", "edsr"), imagenet.COUNTS["train"]),
             cite=(
-                "Hendrycks, Basart, Mu, Kadavath, Wang, Dorundo, Desai, Zhu, Parajuli, Guo,"
-                " Song, Steinhardt and Gilmer: The Many Faces of Robustness: A Critical"
-                " Analysis of Out-of-Distribution Generalization. ICCV 2021,"
+                "Hendrycks, Basart, Mu, Kadavath, Wang, Dorundo, Desai, Zhu, Parajuli,"
+                " Guo, Song, Steinhardt and Gilmer: The Many Faces of Robustness: A"
+                " Critical Analysis of Out-of-Distribution Generalization. ICCV 2021,"
                 " https://arxiv.org/abs/2006.16241"
             ),
             licence="code MIT (hendrycks/imagenet-r); images as ImageNet's",
             about=(
-                "training images of ImageNet as distorted networks render them, 1,281,167"
-                " in each of cae and edsr: <root>/{CAE,EDSR}/<wnid>/*.JPEG"
+                "training images of ImageNet as distorted networks render them,"
+                " 1,281,167 in each of cae and edsr: <root>/{CAE,EDSR}/<wnid>/*.JPEG"
             ),
-            size="about as large as ImageNet's training images (the authors give no size)",
+            size=(
+                "about as large as ImageNet's training images (the authors give no"
+                " size)"
+            ),
             where="https://github.com/hendrycks/imagenet-r/tree/master/DeepAugment",
         ),
     }

@@ -72,7 +72,9 @@ SPECS: Mapping[str, spec.Spec] = MappingProxyType(
             make_a,
             splits=(),
             cite=CITE_A,
-            licence="MIT (hendrycks/natural-adv-examples); images belong to who took them",
+            licence=(
+                "MIT (hendrycks/natural-adv-examples); images belong to who took them"
+            ),
             about="200 WordNet classes, 7,500 photos: <root>/imagenet-a/<wnid>/*.jpg",
             size="0.7 GB packed",
             where="https://github.com/hendrycks/natural-adv-examples",
@@ -82,7 +84,9 @@ SPECS: Mapping[str, spec.Spec] = MappingProxyType(
             splits=(),
             cite=CITE_R,
             licence="none stated; images belong to who made them",
-            about="200 WordNet classes, 30,000 renditions: <root>/imagenet-r/<wnid>/*.jpg",
+            about=(
+                "200 WordNet classes, 30,000 renditions: <root>/imagenet-r/<wnid>/*.jpg"
+            ),
             size="2.2 GB packed",
             where="https://github.com/hendrycks/imagenet-r",
         ),

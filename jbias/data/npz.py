@@ -63,7 +63,7 @@ SPEC = spec.Spec(
     cite=CITE,
     licence="that of the images",
     about=(
-        "arrays in <root>/<split>.npz: images uint8 (n, h, w) or (n, h, w, 3), labels (n),"
-        " perhaps classes (k) and further whole numbers (n)"
+        "arrays in <root>/<split>.npz: images uint8 (n, h, w) or (n, h, w, 3), labels"
+        " (n), perhaps classes (k) and further whole numbers (n)"
     ),
 )

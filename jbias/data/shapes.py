@@ -95,8 +95,8 @@ def _check(
         raise ValueError(f"shapes: seed must be a whole number >= 0, got {seed}")
     if renders and split not in _RENDERED:
         raise ValueError(
-            f"shapes: renders must be of one of {', '.join(_RENDERED)}, whose images show"
-            f" textures of the classes, got {split!r}"
+            f"shapes: renders must be of one of {', '.join(_RENDERED)}, whose images"
+            f" show textures of the classes, got {split!r}"
         )
 
 

@@ -90,6 +90,7 @@ SPEC = spec.Spec(
     licence="that of the set",
     about=(
         "sets prepared by TensorFlow Datasets in ArrayRecord or Parquet:"
-        " <root>/<name>/<version>/*-<split>.{array_record,parquet}-*, and builder=<name>"
+        " <root>/<name>/<version>/*-<split>.{array_record,parquet}-*, and"
+        " builder=<name>"
     ),
 )

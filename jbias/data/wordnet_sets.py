@@ -85,8 +85,8 @@ def _numbers(where: str, names: Sequence[str]) -> Int[np.ndarray, "k"]:
     if len(np.unique(ids)) < len(ids) or ids.max() >= len(wordnet.wnids()):
         raise ValueError(
             f"{where}: folders with numbers must be 0 to 999, each once, got"
-            f" {len(ids):,} from {ids.min()} to {ids.max()}; number them in the order of"
-            " WordNet, from 0"
+            f" {len(ids):,} from {ids.min()} to {ids.max()}; number them in the order"
+            " of WordNet, from 0"
         )
     return ids
 

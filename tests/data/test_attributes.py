@@ -1,4 +1,4 @@
-"""Sets with an attribute beside the class: CelebA, and folders or lists of one's own."""
+"""Sets with an attribute beside the class: CelebA, folders or lists of one's own."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The option `skip` leaves out what a list of damaged images names, and nothing else."""
+"""The option `skip` leaves out what a list of damaged images names, nothing else."""
 
 import json
 

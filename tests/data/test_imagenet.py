@@ -1,4 +1,4 @@
-"""ImageNet-1k and its relatives: 1000 classes in one order, whatever they are called."""
+"""ImageNet-1k and its relatives: 1000 classes in one order, whatever their names."""
 
 import json
 import shutil
