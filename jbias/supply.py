@@ -105,9 +105,9 @@ def _order(
         return orders.make(sum(counts), batch, steps, name)
     except ValueError as error:
         key = "shares" if "shares" in str(error) else "batch"
-        if where.endswith(".other"):
-            where, error = where.removesuffix(".other"), f"for `other` {error}"
-        raise ValueError(f"{where}.{key}: {error}") from error
+        said = f"for `other` {error}" if where.endswith(".other") else error
+        where = where.removesuffix(".other")
+        raise ValueError(f"{where}.{key}: {said}") from error
 
 
 def streamed(
