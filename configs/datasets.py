@@ -106,8 +106,8 @@ def corrupted(
     """Entries of config.tests, "fog-3": all corruptions of a set at all severities.
 
     `data` is imagenet_c, cifar10_c, cifar100_c (15 corruptions, 19 with `extra`) or
-    imagenet_c_bar (10). Test images are kept in memory: `part` such as "[:2%]" takes
-    some of each.
+    imagenet_c_bar (10). `part` such as "[:2%]" takes some of each, for evaluations that
+    come after every epoch.
 
         c.tests.update(datasets.corrupted("imagenet_c", DIR, part="[:2%]"))
     """
