@@ -82,6 +82,10 @@ def experiment(
     c.epochs = arg.epochs or c.epochs
     added = (*(dict(one) for one in inputs), *_named(c, arg))
     c.inputs = (*c.inputs, *added)
+    if c.train.get("crop") == "device":
+        cut = [one for one in c.inputs if one["name"] == "random_resized_crop"]
+        canvas = dict(canvas=round(c.size * 256 / 224)) if cut else {}
+        changed(c.train, dict(window=16384, **canvas))
     labelled(c, *(one["name"] for one in added))
     if arg.variant == "biasbed":
         c.aggregate = "mean_logit"

@@ -142,6 +142,10 @@ def streamed(
         return Stream("host", None, None, window), inputs
     steps = max(1, _whole(where, options, "window", _WINDOW) // options["batch"])
     if CROP not in names:
+        if "canvas" in options:
+            raise ValueError(
+                f"{where}.canvas: needs a {CROP} among the inputs, got {names}"
+            )
         return Stream("device", steps, None, None), inputs
     first = names.index(CROP)
     inputs[first] = {"size": size, **inputs[first]}

@@ -197,6 +197,13 @@ def test_what_cannot_stream_is_refused(photos, tmp_path, entries, message):
         train.run(c, tmp_path / "run")
 
 
+def test_a_canvas_needs_a_crop(photos, tmp_path):
+    c = config(photos, crop="device", canvas=40)
+    c.inputs = (dict(name="flip"),)
+    with pytest.raises(ValueError, match="config.train.canvas: needs a random_resized"):
+        train.run(c, tmp_path / "run")
+
+
 def test_the_host_cuts_only_what_comes_first(photos, tmp_path):
     c = config(photos, crop="host")
     c.inputs = (dict(name="views"), dict(name="random_resized_crop"))
