@@ -10,6 +10,9 @@
 :data=cifar10,root=..., cifar100, mnist, fashion_mnist
                     tests on their test images, and for CIFAR on CIFAR-10-C or
                     CIFAR-100-C where `corrupted` says that it lies
+:data=colored_mnist,root=...,form=...
+                    MNIST's digits in colours that tell the class; tests on reversed
+                    ones; `grey` shows no colours
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
@@ -205,6 +208,8 @@ def _arguments(text: str) -> types.SimpleNamespace:
         style="photo",
         stimuli="",
         corrupted="",
+        form="irm",
+        grey=False,
         train="train",
         valid="",
         tests="",

@@ -4,6 +4,7 @@ import ml_collections
 
 from jbias import config as jc
 from jbias import data as known
+from jbias.data import colored_mnist as forms
 from jbias.data import corruptions
 
 STYLES = ("photo", "art_painting", "cartoon", "sketch")
@@ -87,6 +88,30 @@ def mnist(c: ml_collections.ConfigDict, arg) -> None:
     c.optim.update(rate=0.02)
 
 
+def colored_mnist(c: ml_collections.ConfigDict, arg) -> None:
+    """Digits whose colour tells the label in training, and misleads in `reversed`.
+
+    Two convolutions, two epochs. A single colour is tested on each of the four.
+    """
+    _rooted(arg)
+    if arg.form not in forms.FORMS:
+        raise ValueError(
+            f"config argument: unknown form {arg.form!r}; {jc.nearest(arg.form, forms.FORMS)}"
+        )
+    c.size, c.epochs = forms.SIZES[arg.form], 2.0
+    c.model = dict(name=arg.model or "cnn", width=8 if arg.smoke else 32)
+    _part(c, arg, arg.data, "train")
+    for part in (c.train, c.valid):
+        part.update(form=arg.form, grey=arg.grey)
+    test = dict(c.valid, split="test")
+    c.tests = dict(reversed=test, uncorrelated=dict(test, correlation=0.5))
+    if arg.form in forms.PALETTE:
+        c.tests = {colour: dict(test, form=colour) for colour in forms.PALETTE}
+    elif arg.form == "uniform":
+        c.tests = dict(test=test)
+    c.optim.update(rate=0.02)
+
+
 def cifar(c: ml_collections.ConfigDict, arg) -> None:
     """Small photographs, shifted and flipped; a network that a CPU can train."""
     _rooted(arg)
@@ -165,6 +190,7 @@ USED = {
     "tiny_imagenet": {"root", "stimuli"},
     **{name: {"root"} for name in ("mnist", "fashion_mnist")},
     **{name: {"root", "corrupted"} for name in ("cifar10", "cifar100")},
+    "colored_mnist": {"root", "form", "grey"},
     "folder": {"root", "train", "valid", "tests"},
 }
 PRESETS = {
@@ -174,6 +200,7 @@ PRESETS = {
     "tiny_imagenet": tiny_imagenet,
     "mnist": mnist,
     "fashion_mnist": mnist,
+    "colored_mnist": colored_mnist,
     "cifar10": cifar,
     "cifar100": cifar,
     "folder": folder,

@@ -54,7 +54,7 @@ _SHIFTS = (
     f" on Out-of-Distribution Data. 2021, https://arxiv.org/abs/2111.09190; digits:"
     f" {mnist.CITE}"
 )
-LICENCE = mnist.LICENCE
+LICENCE = "CC BY-SA 3.0"
 ABOUT = (
     "MNIST's digits in colours that agree with the label as often as one likes; two"
     " training environments of 25,000 images and a reversed one of 10,000, at 14 pixels,"
@@ -75,6 +75,9 @@ PAIRS: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = MappingProxyType(
     }
 )
 FORMS = (*FLIPS, *PAIRS, "uniform", *PALETTE)
+SIZES: Mapping[str, int] = MappingProxyType(  # In pixels, unless asked for others.
+    dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}
+)
 LABEL_NOISE = 0.25
 _ENVIRONMENTS = {"train": (0, 1), "train_0": (0,), "train_1": (1,), "test": (2,)}
 _HALVES = ("5-9", "0-4")
@@ -121,15 +124,14 @@ def make(
         palette, classes = [*PALETTE.values()], mnist.DIGITS
     count = _count(where, n, len(pixels))
     columns = {key: column[:count].astype(np.int32) for key, column in columns.items()}
-    native = {"irm": 14, "domainbed": 28}.get(form, 32)
-    transform = transforms.preprocess(size or native, resize, native=True)
+    size = SIZES[form] if size is None else size
     made = arrays.build(
         where,
         part,
         _painted(pixels[:count], columns["attribute"], palette, grey),
         columns.pop("label"),
         classes=classes,
-        transform=transform,
+        transform=transforms.preprocess(size, resize, native=True),
         columns=columns,
         name=f"colored_mnist/{form}/{split}",
         space="names",

@@ -54,7 +54,7 @@ def make(
         cite=CITE,
     )
     made = os.path.join(os.path.expanduser(root), part.base) + ".json"
-    return dataclasses.replace(source, **_made(made))
+    return dataclasses.replace(source, **made_by(made))
 
 
 def named(where: str, found: forms.Listing, path: str) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def named(where: str, found: forms.Listing, path: str) -> tuple[str, ...]:
     return names
 
 
-def _made(path: str) -> dict[str, str]:
+def made_by(path: str) -> dict[str, str]:
     """Note and citation of images that a command of ours made and noted beside them."""
     if not os.path.isfile(path):
         return {}

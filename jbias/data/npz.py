@@ -1,11 +1,12 @@
 """A set of the user's own as NumPy arrays: <root>/<split>.npz."""
 
+import dataclasses
 import os
 import zipfile
 
 import numpy as np
 
-from jbias.data import arrays, listing, sources, spec, transforms
+from jbias.data import arrays, folder, listing, sources, spec, transforms
 
 CITE = "arrays of the user's own: cite their authors"
 
@@ -42,7 +43,7 @@ def make(
                 f"{where}: {key!r} must be whole numbers {labels.shape}, got"
                 f" {column.dtype} {column.shape}; leave it out"
             )
-    return arrays.build(
+    source = arrays.build(
         where,
         part,
         images,
@@ -55,6 +56,8 @@ def make(
         measures=("accuracy",),
         cite=CITE,
     )
+    note = os.path.join(root, f"{part.base}.json")
+    return dataclasses.replace(source, **folder.made_by(note))
 
 
 SPEC = spec.Spec(

@@ -6,6 +6,7 @@
     python -m jbias.prepare records --src=DIR --split=train --dst=DIR
     python -m jbias.prepare corrupt --data=pacs --root=DIR --split=photo --out=c
     python -m jbias.prepare stylize --data=folder --root=photos --out=photos-stylized
+    python -m jbias.prepare colored-mnist --root=DIR --out=colored
     python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
     python -m jbias.prepare style --out=small_adain.npz
     python -m jbias.prepare autoencoder --net=cae --data=shapes --out=cae.npz
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from jbias.prepare import (
     autoencoder,
     check,
+    colored_mnist,
     corrupt,
     deepaugment,
     inputs,
@@ -41,6 +43,7 @@ COMMANDS = (
     records,
     corrupt,
     stylize,
+    colored_mnist,
     weights,
     style,
     autoencoder,

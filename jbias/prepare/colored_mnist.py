@@ -1,0 +1,123 @@
+"""Writes Colored MNIST as arrays: for each split the images, and all that is known of them.
+
+python -m jbias.prepare colored-mnist --root=DIR --out=colored
+python -m jbias.prepare colored-mnist --root=DIR --out=half --form=conditional --correlation=0.5
+
+Writes OUT/<split>.npz with images, labels, classes and a column each for "digit",
+"attribute", the colour, and, of two classes, "domain", the environment; OUT/<split>.json,
+what it was made by; and OUT/<split>.png, some of it. To train on it: data='npz', root=OUT.
+Started again, the command makes the splits that are missing.
+"""
+
+import argparse
+import os
+import pathlib
+
+import numpy as np
+
+from jbias import data
+from jbias.data import colored_mnist as forms
+from jbias.data import listing, spec
+from jbias.prepare import claims, sheet
+
+_SHOWN = 12
+
+
+def add(commands) -> None:
+    """Adds the subcommand."""
+    parser = commands.add_parser(
+        "colored-mnist",
+        help="digits in colours that tell their class, as arrays",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,  # Left out: the form's own default.
+    )
+    parser.set_defaults(command=colored_mnist)
+    add = parser.add_argument
+    add("--root", required=True, help="the folder of MNIST's published files")
+    add("--out", required=True, help="the folder to write into")
+    add("--splits", default="train+test", help=f"of {', '.join(forms.SPLITS)}")
+    add("--form", default="irm", help=f"one of {', '.join(forms.FORMS)}")
+    add("--correlation", type=float, help="how often colour agrees with the label")
+    add("--label-noise", type=float, help="how often a label of two classes is flipped")
+    add("--grey", action="store_true", help="show no colours")
+    add("--n", type=int, help="the first n images of each split")
+    add("--size", type=int, help="pixels; 14, 28 or 32 by the form")
+    add("--seed", type=int, default=0)
+
+
+def colored_mnist(out: str, *, splits: str, root: str, **options) -> str:
+    """Makes the missing splits; returns what it did.
+
+    Raises ValueError, one line, for what the data set refuses, and for a folder that
+    holds splits of other settings.
+    """
+    folder, made = pathlib.Path(out).expanduser(), []
+    found = {}
+    for split in dict.fromkeys(splits.split("+")):
+        if listing.parse_split("prepare colored-mnist", split).base != split:
+            raise ValueError(
+                f"prepare colored-mnist: --splits must be whole ones, got {split!r}"
+            )
+        source = data.load("colored_mnist", split, root=root, **options)
+        found[split] = source, _settings(source, options)
+    for split, (_, own) in found.items():
+        _refuse_others(folder, split, own)
+    for split, (source, own) in found.items():
+        claims.claim("prepare colored-mnist", folder, split, own)
+        if not (folder / f"{split}.npz").exists():
+            _write(folder / f"{split}.npz", source)
+            made.append(split)
+        foot = source.cite.partition(";")[0]
+        sheet.write(str(folder / f"{split}.png"), _rows(source), foot=foot)
+    first, size = next(iter(found)), source.size
+    return (
+        f"{folder}: {'+'.join(made) or 'nothing'} made, {'+'.join(found)} in all; read"
+        f" them with data='npz', root={str(folder)!r}, split={first!r}, size={size};"
+        f" {folder / first}.png shows some"
+    )
+
+
+def _settings(source: spec.Source, options: dict) -> dict:
+    return {
+        "made_by": "jbias.prepare colored-mnist",
+        "source": source.name,
+        "preprocessing": source.preprocessing,
+        **{key: options.get(key) for key in ("correlation", "label_noise", "grey")},
+        **{key: options.get(key) for key in ("n", "seed")},
+        "fingerprint": source.fingerprint,
+        "cite": source.cite,
+    }
+
+
+def _refuse_others(folder: pathlib.Path, split: str, own: dict) -> None:
+    where, path = "prepare colored-mnist", folder / f"{split}.npz"
+    if path.exists() and not path.with_suffix(".json").exists():
+        raise ValueError(
+            f"{where}: {path} must be new, got one made by something else; name"
+            " another --out"
+        )
+    claims.refuse_others(where, folder, split, own)
+
+
+def _write(path: pathlib.Path, source: spec.Source) -> None:
+    columns = dict(source.columns)
+    arrays = {"images": source.images, "labels": columns.pop("label"), **columns}
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        np.savez_compressed(file, classes=np.array(source.classes), **arrays)
+    os.replace(part, path)
+
+
+def _rows(source: spec.Source) -> dict[str, list[np.ndarray]]:
+    """The first images of each class, in each environment where there are several."""
+    label = source.columns["label"]
+    domain = source.columns.get("domain", np.zeros_like(label))
+    rows, several = {}, len(np.unique(domain)) > 1
+    for number in np.unique(domain):
+        for k, name in enumerate(source.classes):
+            (chosen,) = np.nonzero((label == k) & (domain == number))
+            if len(chosen):
+                title = f"env {number}: {name}" if several else name
+                rows[title] = [source.images[i] for i in chosen[:_SHOWN]]
+    return rows

@@ -1,0 +1,352 @@
+"""Colored MNIST: rates in closed form, the released rule on the same draws, refusals."""
+
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+
+from configs import erm
+from jbias import data, results, sets, train
+from jbias.data import colored_mnist, mnist
+
+ORACLE = pathlib.Path(__file__).parents[1] / "oracles/colored_mnist.npz"
+N = {"train": 6000, "t10k": 1000}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A tenth of MNIST in size: noise whose first two pixels tell which image it is."""
+    folder, rng = tmp_path_factory.mktemp("digits"), np.random.default_rng(0)
+    for stem, n in N.items():
+        images = rng.integers(1, 256, (n, 28, 28), np.uint8)
+        images[:, 0, 0], images[:, 0, 2] = np.divmod(np.arange(n), 250)
+        labels = rng.permutation(np.arange(n) % 10).astype(np.uint8)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+            (folder / f"{stem}-{kind}-ubyte").write_bytes(header + array.tobytes())
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def real(test_data):
+    """The folder of the published files."""
+    if not (test_data / "mnist").is_dir():
+        pytest.skip(f"needs real data: no mnist in JBIAS_TEST_DATA={test_data}")
+    return str(test_data / "mnist")
+
+
+def load(root, split, **options):
+    return data.load("colored_mnist", split, root=root, **options)
+
+
+def numbers_of(source):
+    """Which images of MNIST's own file these are, by the two pixels that tell."""
+    pixels = source.images.max(-1).astype(int)
+    return pixels[:, 0, 0] * 250 + pixels[:, 0, 1 if source.size == 14 else 2]
+
+
+def is_near(found, chance):
+    """Whether the share of truths is within five standard deviations."""
+    bound = 5 * np.sqrt(max(chance * (1 - chance), 1e-9) / len(found))
+    return abs(np.mean(found) - chance) <= bound
+
+
+def holds_rates(source, flips, noise=0.25):
+    columns = source.columns
+    for domain in np.unique(columns["domain"]):
+        here = columns["domain"] == domain
+        label, colour, digit = (
+            columns[key][here] for key in ("label", "attribute", "digit")
+        )
+        clean = digit < 5
+        assert is_near(label != clean, noise)
+        assert is_near(colour != label, flips[domain])
+        # The two flips are independent, and so are label noise and digit.
+        assert is_near((colour != label)[label != clean], flips[domain])
+        assert is_near((label != clean)[clean], noise)
+        # By colour alone the digit is told as often as this.
+        e = flips[domain]
+        assert is_near(colour == clean, (1 - noise) * (1 - e) + noise * e)
+
+
+@pytest.mark.parametrize("form", colored_mnist.FLIPS)
+def test_rates_are_those_of_the_environments(root, form):
+    flips = colored_mnist.FLIPS[form]
+    for split in colored_mnist.SPLITS:
+        holds_rates(load(root, split, form=form), flips)
+    chosen = dict(form=form, correlation=0.7, label_noise=0.1)
+    holds_rates(load(root, "train", **chosen), (0.3, 0.3), 0.1)
+    never = load(root, "test", form=form, correlation=1, label_noise=0).columns
+    np.testing.assert_array_equal(never["label"], never["attribute"])
+    np.testing.assert_array_equal(never["label"], never["digit"] < 5)
+
+
+def test_environments_of_the_published_digits(real):
+    train, test = load(real, "train"), load(real, "test")
+    assert (train.note, test.note) == ("", "")
+    assert train.images.shape == (50_000, 14, 14, 3) and len(test) == 10_000
+    assert np.bincount(train.columns["domain"]).tolist() == [25_000, 25_000]
+    holds_rates(train, colored_mnist.FLIPS["irm"])
+    holds_rates(test, colored_mnist.FLIPS["irm"])
+    found = [load(real, split, form="domainbed") for split in colored_mnist.SPLITS]
+    assert [len(one) for one in found] == [46_667, 23_334, 23_333, 23_333]
+    assert found[0].size == 28
+
+
+def test_the_rule_is_that_of_the_released_code(monkeypatch):
+    stored = dict(np.load(ORACLE))
+    each = stored["draws"].shape[-1]
+    draws = iter(stored["draws"].reshape(6, each))
+
+    class Stored:
+        def random(self, n):
+            return next(draws)
+
+    def parts(form, n, seed):
+        return np.split(np.arange(n), 3)
+
+    def read(root, *splits):
+        return stored["pixels"], stored["digits"], ""
+
+    monkeypatch.setattr(colored_mnist, "_generator", lambda *_: Stored())
+    monkeypatch.setattr(colored_mnist, "_parts", parts)
+    monkeypatch.setattr(colored_mnist, "_read", read)
+    for domain, split in enumerate(("train_0", "train_1", "test")):
+        source = load("", split)
+        images = stored["images"][domain].reshape(each, 2, 14, 14)
+        np.testing.assert_array_equal(source.columns["label"], stored["labels"][domain])
+        np.testing.assert_array_equal(
+            source.images[..., :2].transpose(0, 3, 1, 2), images
+        )
+        assert not source.images[..., 2].any()
+        np.testing.assert_array_equal(
+            source.columns["attribute"], images[:, 1].any((1, 2))
+        )
+
+
+def environment(pixels, digits, flip, noise):
+    """IRM's make_environment: images, labels and colours, from the draws in `noise`."""
+    labels = (digits < 5).astype(float)
+    labels = np.abs(labels - (noise[0] < 0.25))
+    colours = np.abs(labels - (noise[1] < flip))
+    images = np.stack([pixels[:, ::2, ::2]] * 2, 1)
+    images[np.arange(len(images)), (1 - colours).astype(int)] *= 0
+    return images, labels, colours
+
+
+def test_the_whole_of_irm_on_the_published_digits(real):
+    """As the released script goes: split, shuffled, every other one, coloured."""
+    whole = mnist.make("train", root=real)
+    pixels, digits = whole.images[..., 0], whole.columns["label"]
+
+    def rng(purpose):
+        return colored_mnist._generator("irm", purpose, 0)
+
+    order = rng("order").permutation(50_000)
+    cut = [order[::2], order[1::2], slice(50_000, None)]
+    for i, split in enumerate(("train_0", "train_1", "test")):
+        own = digits[cut[i]]
+        noise = [rng(f"{what}/{i}").random(len(own)) for what in ("label", "colour")]
+        images, labels, colours = environment(
+            pixels[cut[i]], own, (0.2, 0.1, 0.9)[i], noise
+        )
+        source = load(real, split)
+        np.testing.assert_array_equal(
+            source.images[..., :2], images.transpose(0, 2, 3, 1)
+        )
+        np.testing.assert_array_equal(source.columns["label"], labels)
+        np.testing.assert_array_equal(source.columns["attribute"], colours)
+        np.testing.assert_array_equal(source.columns["digit"], own)
+
+
+def test_training_is_both_environments_in_turn(root):
+    both = load(root, "train")
+    assert both.columns["domain"].tolist() == [0, 1] * 2500
+    for domain in (0, 1):
+        alone = load(root, f"train_{domain}")
+        np.testing.assert_array_equal(both.images[domain::2], alone.images)
+        for key, column in alone.columns.items():
+            np.testing.assert_array_equal(both.columns[key][domain::2], column)
+
+
+@pytest.mark.parametrize(("form", "n"), [("irm", 6000), ("domainbed", 7000)])
+def test_environments_are_disjoint_and_whole(root, form, n):
+    found = [load(root, f"train_{i}", form=form) for i in (0, 1)]
+    found.append(load(root, "test", form=form))
+    assert abs(len(found[0]) - len(found[1])) <= 1
+    number = np.concatenate([numbers_of(one) for one in found])
+    # The test images of MNIST, in `domainbed` alone, repeat the first thousand numbers.
+    expected = np.bincount(np.arange(6000)) + (np.arange(6000) < n - 6000)
+    np.testing.assert_array_equal(np.bincount(number), expected)
+    if form == "irm":
+        np.testing.assert_array_equal(numbers_of(found[2]), np.arange(5000, 6000))
+
+
+@pytest.mark.parametrize("form", ["irm", "conditional"])
+def test_images_depend_on_seed_alone_and_not_on_their_number(root, form):
+    whole, again = (load(root, "train", form=form) for _ in range(2))
+    few, other = (
+        load(root, "train", form=form, **more) for more in ({"n": 100}, {"seed": 1})
+    )
+    assert whole.fingerprint == again.fingerprint != other.fingerprint
+    assert len(few) == 100
+    np.testing.assert_array_equal(few.images, whole.images[:100])
+    for key, column in whole.columns.items():
+        np.testing.assert_array_equal(again.columns[key], column)
+        np.testing.assert_array_equal(few.columns[key], column[:100])
+
+
+def test_another_correlation_changes_colours_alone(root):
+    low, high = (load(root, "test", correlation=c).columns for c in (0.3, 0.8))
+    np.testing.assert_array_equal(low["label"], high["label"])
+    # The same draws: what agrees at the lower one agrees at the higher, too.
+    agrees = low["label"] == low["attribute"]
+    assert (high["label"] == high["attribute"])[agrees].all()
+
+
+def test_grey_shows_no_colours(root):
+    plain, grey = load(root, "train"), load(root, "train", grey=True)
+    np.testing.assert_array_equal(
+        grey.images, np.repeat(plain.images.max(-1, keepdims=True), 3, -1)
+    )
+    np.testing.assert_array_equal(plain.columns["label"], grey.columns["label"])
+
+
+def shares(source):
+    """How many of each digit have each colour, as shares: (10, 4)."""
+    counts = np.zeros((10, 4))
+    np.add.at(counts, (source.columns["label"], source.columns["attribute"]), 1)
+    return counts, counts / counts.sum(1, keepdims=True)
+
+
+HALF, NONE = [0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]
+TABLES = {
+    "marginal": ((HALF, HALF), (NONE, NONE)),
+    "conditional": ((HALF, NONE), (NONE, HALF)),
+    "joint": ((HALF, [0, 0.5, 0.5, 0]), (NONE, [0.5, 0, 0, 0.5])),
+}
+
+
+@pytest.mark.parametrize("form", colored_mnist.PAIRS)
+def test_shares_of_ten_classes_are_exact(root, form):
+    for split, groups in zip(("train", "test"), TABLES[form]):
+        source = load(root, split, form=form, size=28)
+        counts, found = shares(source)
+        assert counts.sum(1).tolist() == [len(source) / 10] * 10
+        np.testing.assert_allclose(found, np.repeat(groups, 5, 0), atol=1e-12)
+    extreme, other = (np.repeat(groups, 5, 0) for groups in TABLES[form])
+    counts, _ = shares(load(root, "train", form=form, correlation=0.95, size=28))
+    # Largest remainders: less than one image off.
+    assert np.abs(counts - 600 * (0.95 * extreme + 0.05 * other)).max() < 1
+    _, found = shares(load(root, "train", form=form, correlation=0.5, size=28))
+    np.testing.assert_array_equal(found, np.full((10, 4), 0.25))
+
+
+def test_uniform_and_single_colours(root):
+    _, found = shares(load(root, "train", form="uniform"))
+    np.testing.assert_array_equal(found, np.full((10, 4), 0.25))
+    for number, (name, channels) in enumerate(colored_mnist.PALETTE.items()):
+        source = load(root, "test", form=name)
+        assert set(source.columns["attribute"]) == {number} and source.size == 32
+        shown = source.images.reshape(-1, 3).any(0)
+        np.testing.assert_array_equal(shown, np.array(channels, bool))
+
+
+def test_largest_remainders():
+    for total in (0, 1, 3, 601, 602, 603):
+        for chosen in ([0.25] * 4, [0.475, 0.475, 0.025, 0.025], [0.5, 0.5, 0, 0]):
+            counts = colored_mnist._rounded(total, np.array(chosen))
+            assert counts.sum() == total
+            assert np.abs(counts - total * np.array(chosen)).max() < 1
+            assert not counts[np.array(chosen) == 0].any()
+
+
+def test_parts_and_unpublished_files(root):
+    parts = [load(root, f"train[{p}]") for p in (":90%", "90%:")]
+    assert [len(one) for one in parts] == [4500, 500]
+    assert not set(numbers_of(parts[0])) & set(numbers_of(parts[1]))
+    note = "6,000 images on disk, the published set has 60,000"
+    assert parts[0].note == f"MNIST: {note}"
+
+
+def test_columns_reach_the_batch(root):
+    entry = dict(data="colored_mnist", split="train_0", root=root)
+    one = sets.train_set("config.train", entry, 14)
+    joined = sets.columns(one.sources)
+    assert set(joined) == {"label", "attribute", "digit", "domain"}
+    two = sets.train_set(
+        "config.train", dict(entry, also=[dict(entry, split="train_1")]), 14
+    )
+    assert np.bincount(sets.columns(two.sources)["domain"]).tolist() == [2500, 2500]
+
+
+@pytest.mark.parametrize(
+    ("split", "options", "message"),
+    [
+        ("train", {"form": "imr"}, "form must be a known one, got 'imr'; did you mean"),
+        ("valid", {}, "the split of 'colored_mnist' must be a known one, got 'valid'"),
+        ("train_0", {"form": "joint"}, "split of form 'joint' must be a known one"),
+        ("train", {"correlation": 1.5}, "correlation must be a number in [0, 1]"),
+        ("train", {"correlation": float("nan")}, "correlation must be a number"),
+        ("train", {"correlation": True}, "correlation must be a number"),
+        ("train", {"correlation": "0.5"}, "correlation must be a number"),
+        ("train", {"correlation": 0.5, "form": "red"}, "left out of form 'red'"),
+        ("train", {"label_noise": -0.1}, "label_noise must be a number in [0, 1]"),
+        ("train", {"label_noise": 0.1, "form": "joint"}, "it has a say in irm, dom"),
+        ("train", {"grey": 1}, "grey must be True or False, got 1"),
+        ("train", {"n": 0}, "n must be a whole number from 1 to 5000, got 0"),
+        ("test", {"n": 1001}, "n must be a whole number from 1 to 1000, got 1001"),
+        ("train", {"n": 10.0}, "n must be a whole number"),
+        ("train", {"seed": -1}, "seed must be a whole number >= 0, got -1"),
+        ("train", {"seed": 0.5}, "seed must be a whole number >= 0"),
+        ("train", {"size": 0}, "size must be a positive integer, got 0"),
+        ("train", {"colour": "red"}, "options of 'colored_mnist' must be known ones"),
+        ("train", {"root": "/nowhere"}, "root must be an existing folder"),
+    ],
+)
+def test_refuses_in_one_line(root, split, options, message):
+    with pytest.raises(ValueError) as error:
+        data.load("colored_mnist", split, **{"root": root, **options})
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_preset_trains_on_one_correlation_and_tests_on_others(root):
+    c = erm.get_config(f"data=colored_mnist,root={root}")
+    assert (c.model.name, c.size, c.train.split) == ("cnn", 14, "train[:90%]")
+
+    def agreement(entry):
+        columns = sets.watched("config", entry.to_dict(), c.size).columns
+        return columns["label"] == columns["attribute"]
+
+    assert is_near(agreement(c.valid), 0.85)
+    assert is_near(agreement(c.tests.reversed), 0.1)
+    assert is_near(agreement(c.tests.uncorrelated), 0.5)
+    grey = erm.get_config(f"data=colored_mnist,root={root},form=joint,grey")
+    assert grey.size == 32
+    for entry in (grey.train, grey.valid, *grey.tests.values()):
+        assert entry.grey and entry.form == "joint"
+    single = erm.get_config(f"data=colored_mnist,root={root},form=blue").tests
+    assert {key: one.form for key, one in single.items()} == {
+        key: key for key in ("red", "yellow", "green", "blue")
+    }
+    with pytest.raises(ValueError, match="data=colored_mnist needs root"):
+        erm.get_config("data=colored_mnist")
+    with pytest.raises(ValueError, match="unknown form 'blu'; did you mean 'blue'"):
+        erm.get_config("data=colored_mnist,root=x,form=blu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arg", "valid", "other"), [("", 0.825, 0.1), (",grey", 0.715, 0.74)]
+)
+def test_plain_training_learns_the_colour(real, tmp_path, arg, valid, other):
+    """And digits where there is none. Colour alone: 85 and 10 %; shape alone: 75 %."""
+    config = erm.get_config(f"data=colored_mnist,root={real},seeds=1{arg}")
+    assert train.run(config, tmp_path / "run")
+    table = results.last_n(results.read([tmp_path / "run"]), 1)
+    table = table[table["metric"] == "accuracy"]
+    found = dict(zip(table["dataset"], table["value"]))
+    assert valid <= found["valid"] <= 0.86, found
+    assert abs(found["reversed"] - other) <= 0.05, found
+    assert abs(found["uncorrelated"] - (0.74 if arg else 0.5)) <= 0.05, found
