@@ -56,9 +56,8 @@ _SHIFTS = (
 )
 LICENCE = "CC BY-SA 3.0"
 ABOUT = (
-    "MNIST's digits in colours that agree with the label as often as one likes; two"
-    " training environments of 25,000 images and a reversed one of 10,000, at 14 pixels,"
-    " or other forms; root is MNIST's"
+    "digits whose colour tells the class in two training environments of 25,000 images"
+    " and misleads in a test of 10,000, at 14 pixels; nine other forms: <root> as mnist"
 )
 SPLITS = ("train", "train_0", "train_1", "test")
 PALETTE: Mapping[str, tuple[int, int, int]] = MappingProxyType(
