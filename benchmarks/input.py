@@ -11,6 +11,7 @@ where it is installed. Writes benchmarks/results/input-<size>.json and .md.
 """
 
 import argparse
+import collections
 import datetime
 import functools
 import importlib.metadata
@@ -23,7 +24,8 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from unittest import mock
 
 import cv2
 import numpy as np
@@ -31,14 +33,14 @@ import simplejpeg
 from PIL import Image
 
 from jbias import workdir as workdirs
-from jbias.data import crops
+from jbias.data import crops, turbojpeg
 
 ROOT = pathlib.Path(__file__).parents[1]
-PACKAGES = ("simplejpeg", "cykooz-resizer", "opencv-python-headless", "tensorflow-cpu")
+PACKAGES = ("simplejpeg", "turbojpeg", "cykooz-resizer", "opencv-python-headless")
 PILLOW, LIMIT = "Pillow, as torchvision", "libjpeg-turbo, decoding alone"
 
 Item = tuple[bytes, crops.Window]
-Route = Callable[[Sequence[Item]], list]  # Of all images, in order.
+Route = Callable[[Sequence[Item]], Iterator[np.ndarray]]  # Of all images, in order.
 
 
 def items(root: pathlib.Path, seed: int = 0) -> list[Item]:
@@ -75,6 +77,16 @@ def ours(data: bytes, window: crops.Window, size: int) -> np.ndarray:
     return crops.cropped(lambda: io.BytesIO(data), "", size, lambda w, h: window)
 
 
+def without_turbojpeg(route: Route) -> Route:
+    """The same where TurboJPEG 3 is not installed."""
+
+    def run(found: Sequence[Item]) -> Iterator[np.ndarray]:
+        with mock.patch.object(turbojpeg, "library", lambda: None):
+            yield from route(found)
+
+    return run
+
+
 def canvas(data: bytes, window: crops.Window, size: int) -> np.ndarray:
     """jbias.data.crops.canvas, for the device to cut."""
     return crops.canvas(lambda: io.BytesIO(data), "", size)[0]
@@ -100,7 +112,7 @@ def tensorflow(found: Sequence[Item], size: int) -> Route:
     options.threading.private_threadpool_size = 1
     pairs = tf.data.Dataset.from_tensor_slices((list(data), np.array(windows)))
     images = pairs.map(one).prefetch(2).with_options(options)
-    return lambda _: list(images.as_numpy_iterator())
+    return lambda _: images.as_numpy_iterator()
 
 
 def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
@@ -108,12 +120,15 @@ def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
 
     def each(one: Callable[..., np.ndarray], **options) -> Route:
         one = functools.partial(one, **{"size": size, **options})
-        return lambda found: [one(data, window) for data, window in found]
+        return lambda found: (one(data, window) for data, window in found)
 
+    if turbojpeg.library() is None:
+        raise SystemExit("benchmarks.input: needs TurboJPEG 3, `pip install turbojpeg`")
     made = {
         PILLOW: each(pillow),
         "OpenCV, no antialias": each(opencv),
-        "jbias.data.crops.cropped": each(ours),
+        "jbias.data.crops.cropped, TurboJPEG 3": each(ours),
+        "jbias.data.crops.cropped, simplejpeg": without_turbojpeg(each(ours)),
         f"jbias.data.crops.canvas, {size * 8 // 7}": each(canvas, size=size * 8 // 7),
         LIMIT: each(decoded),
     }
@@ -125,13 +140,13 @@ def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
 def timed(made: dict[str, Route], found: Sequence[Item], rounds: int) -> dict:
     """Seconds of CPU time for all images, by route, a round each."""
     for route in made.values():
-        route(found)  # Imports, allocations, graphs.
+        collections.deque(route(found), maxlen=0)  # Imports, allocations, graphs.
     seconds = {name: [] for name in made}
     for i in range(rounds):
         names = list(made)
         for name in names[i % len(names) :] + names[: i % len(names)]:
             began = time.process_time()
-            made[name](found)
+            collections.deque(made[name](found), maxlen=0)  # Keeps none.
             seconds[name].append(time.process_time() - began)
     return seconds
 
@@ -155,7 +170,7 @@ def host(found: Sequence[Item], size: int, rounds: int) -> dict[str, dict]:
     """Rates and errors of all routes from bytes in memory to pixels in memory."""
     made = routes(found, size)
     seconds = timed(made, found, rounds)
-    exact = made[PILLOW](found)
+    exact = list(made[PILLOW](found))
 
     def ratio(name: str, other: str) -> float:
         pairs = zip(seconds[other], seconds[name], strict=True)
@@ -167,7 +182,7 @@ def host(found: Sequence[Item], size: int, rounds: int) -> dict[str, dict]:
             "of_pillow": ratio(name, PILLOW),
             "of_decoding": ratio(name, LIMIT),
             "seconds": seconds[name],
-            "error": errors(made[name](found), exact),
+            "error": errors(list(made[name](found)), exact),
         }
         for name in made
     }
@@ -233,7 +248,9 @@ def main() -> None:
     installed = {d.metadata["Name"].lower() for d in importlib.metadata.distributions()}
     environment = workdirs.environment()
     environment["packages"] |= {
-        name: importlib.metadata.version(name) for name in PACKAGES if name in installed
+        name: importlib.metadata.version(name)
+        for name in (*PACKAGES, "tensorflow-cpu")
+        if name in installed
     }
     environment["device"] |= {"processor": processor(), "of_cores": len(cores)}
     written = {

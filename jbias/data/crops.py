@@ -1,6 +1,6 @@
 """Training crops, cut from the original image on the host.
 
-Evaluation has `transforms`, equal to Pillow to the bit. Here three-channel JPEG files
+Evaluation has `transforms`, equal to Pillow to the bit. Here grey and coloured JPEG files
 take a faster way: libjpeg-turbo without Pillow's copies, no rows below the window, a
 smaller inverse DCT where the window is much larger than the crop, a vectorised resize.
 All else goes to Pillow, which also decides what is refused.
@@ -29,6 +29,7 @@ _TRIES = 10
 _REDUCTIONS = (8, 4, 2)  # Of the inverse DCT; others are not vectorised.
 _GAP = 2  # What a reduction must leave to the resize: at 1, errors are thrice as large.
 _PROGRESSIVE = {0xC0: False, 0xC1: False, 0xC2: True}  # By the frame's marker.
+_SAMPLINGS = (b"\x11", *(bytes((x, 0x11, 0x11)) for x in (0x11, 0x12, 0x21, 0x22)))
 _NO_FRAME = (0xC4, 0xC8, 0xCC)  # The other markers from 0xC0 to 0xCF start a frame.
 
 Opened = Callable[[], str | BinaryIO]
@@ -146,8 +147,8 @@ def _frame(data: bytes) -> _Frame | None:
     """Reads the header of an ordinary JPEG file; None if anything is unusual.
 
     Ordinary: whole (libjpeg would only warn of a file cut off), one Huffman-coded frame
-    of three channels of 8 bits, the last two of which may be halved, no larger than
-    what Pillow opens without a warning.
+    of grey or of three channels, the last two of which may be halved, of 8 bits, no
+    larger than what Pillow opens without a warning.
     """
     if not (data.startswith(b"\xff\xd8") and data.endswith(b"\xff\xd9")):
         return None
@@ -160,17 +161,14 @@ def _frame(data: bytes) -> _Frame | None:
     else:
         return None
     bits, height, width = data[at + 4], data[at + 5 : at + 7], data[at + 7 : at + 9]
-    channels, sampling = data[at + 9], data[at + 11 : at + 18 : 3]
-    height, width = int.from_bytes(height), int.from_bytes(width)
-    first, *others = sampling
+    width, height = int.from_bytes(width), int.from_bytes(height)
+    sampling = data[at + 11 : at + 11 + 3 * data[at + 9] : 3]
     ordinary = (
-        (marker in _PROGRESSIVE and bits == 8 and channels == 3)
-        and (first in (0x11, 0x12, 0x21, 0x22) and others == [0x11, 0x11])
-        and 0 < width * height <= (Image.MAX_IMAGE_PIXELS or math.inf)
-    )
+        marker in _PROGRESSIVE and bits == 8 and sampling in _SAMPLINGS
+    ) and 0 < width * height <= (Image.MAX_IMAGE_PIXELS or math.inf)
     if not ordinary:
         return None
-    unit = 8 * (first >> 4), 8 * (first & 15)
+    unit = 8 * (sampling[0] >> 4), 8 * (sampling[0] & 15)
     return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])
 
 
