@@ -163,10 +163,9 @@ def _frame(data: bytes) -> _Frame | None:
     bits, height, width = data[at + 4], data[at + 5 : at + 7], data[at + 7 : at + 9]
     width, height = int.from_bytes(width), int.from_bytes(height)
     sampling = data[at + 11 : at + 11 + 3 * data[at + 9] : 3]
-    ordinary = (
-        marker in _PROGRESSIVE and bits == 8 and sampling in _SAMPLINGS
-    ) and 0 < width * height <= (Image.MAX_IMAGE_PIXELS or math.inf)
-    if not ordinary:
+    if marker not in _PROGRESSIVE or bits != 8 or sampling not in _SAMPLINGS:
+        return None
+    if not 0 < width * height <= (Image.MAX_IMAGE_PIXELS or math.inf):
         return None
     unit = 8 * (sampling[0] >> 4), 8 * (sampling[0] & 15)
     return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])
