@@ -12,6 +12,7 @@ where it is installed. Writes benchmarks/results/input-<size>.json and .md.
 
 import argparse
 import collections
+import contextlib
 import datetime
 import functools
 import importlib.metadata
@@ -188,13 +189,13 @@ def host(found: Sequence[Item], size: int, rounds: int) -> dict[str, dict]:
     }
 
 
-def table(results: dict[str, dict]) -> str:
-    """The results as Markdown."""
+def table(written: dict) -> str:
+    """What was written, as Markdown."""
     lines = [
         "| route | images/s a core | of Pillow | of decoding | mean error | max | PSNR | least PSNR |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, r in results.items():
+    for name, r in written["results"].items():
         cells = [name, f"{r['images_per_second']:.0f}"]
         cells += [f"{r['of_pillow']:.2f}", f"{r['of_decoding']:.2f}"]
         e = r["error"]
@@ -206,7 +207,27 @@ def table(results: dict[str, dict]) -> str:
             cells += [f"{e['mean']:.2f}", f"{e['max']:.0f}"]
             cells += [f"{e['psnr']:.1f}", f"{e['least_psnr']:.1f}"]
         lines.append("| " + " | ".join(cells) + " |")
+    images, device = written["images"], written["device"]
+    packages = ", ".join(f"{k} {v}" for k, v in written["packages"].items())
+    lines += [
+        "",
+        (
+            f"{images['count']} images of {images['mean_bytes'] / 1000:.0f} kB and"
+            f" {images['mean_pixels'] / 1000:.0f} thousand pixels, cropped to"
+            f" {written['size']}; {device['processor']}, one of {device['of_cores']} cores;"
+            f" {written['date']}; Python {written['python']}, {packages}."
+        ),
+    ]
     return "\n".join(lines) + "\n"
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def processor() -> str:
@@ -245,13 +266,8 @@ def main() -> None:
     cv2.setNumThreads(0)
     found = items(options.root)
     results = host(found, options.size, options.rounds)
-    installed = {d.metadata["Name"].lower() for d in importlib.metadata.distributions()}
     environment = workdirs.environment()
-    environment["packages"] |= {
-        name: importlib.metadata.version(name)
-        for name in (*PACKAGES, "tensorflow-cpu")
-        if name in installed
-    }
+    environment["packages"] |= versions(*PACKAGES, "tensorflow-cpu")
     environment["device"] |= {"processor": processor(), "of_cores": len(cores)}
     written = {
         "date": datetime.date.today().isoformat(),
@@ -263,8 +279,8 @@ def main() -> None:
     }
     path = ROOT / "benchmarks" / "results" / f"input-{options.size}"
     path.with_suffix(".json").write_text(json.dumps(written, indent=1) + "\n")
-    path.with_suffix(".md").write_text(table(results))
-    print(table(results))
+    path.with_suffix(".md").write_text(table(written))
+    print(table(written))
 
 
 if __name__ == "__main__":
