@@ -1,0 +1,37 @@
+"""The benchmark of the input times every route, and knows which crops are exact."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks import input as benchmark
+
+
+@pytest.fixture
+def found(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        small = rng.integers(0, 256, (6, 8, 3), np.uint8)
+        image = Image.fromarray(small).resize((80, 60), Image.Resampling.BICUBIC)
+        image.save(tmp_path / f"{i}.JPEG")
+    return benchmark.items(tmp_path)
+
+
+def test_times_all_routes_and_compares_them_to_pillow(found, monkeypatch):
+    monkeypatch.setattr(benchmark.importlib.util, "find_spec", lambda name: None)
+    results = benchmark.host(found, 32, rounds=2)
+    for name, result in results.items():
+        assert result["images_per_second"] > 0 and len(result["seconds"]) == 2, name
+    assert results[benchmark.PILLOW]["of_pillow"] == 1
+    assert results[benchmark.PILLOW]["error"]["max"] == 0
+    assert results["jbias.data.crops.cropped, simplejpeg"]["error"]["max"] <= 1
+    assert results[benchmark.LIMIT]["error"] is None
+
+
+def test_windows_are_the_same_in_every_run(tmp_path, found):
+    assert benchmark.items(tmp_path) == found
+
+
+def test_a_folder_without_images_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match="no JPEG files below"):
+        benchmark.items(tmp_path)
