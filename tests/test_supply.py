@@ -95,9 +95,8 @@ def test_every_batch_is_a_function_of_seed_and_step(photos, cut):
     assert_equal(whole, found)
 
 
-@cuts
-def test_worker_processes_give_the_same_batches(photos, cut):
-    c = config(photos, **cut)
+def test_worker_processes_give_the_same_windows(photos):
+    c = config(photos, **CUTS[1])
     alone = batches(stage(c), 0, 2, 5)
     c.run.loading.workers = 2
     assert_equal(alone, batches(stage(c), 0, 2, 5))
@@ -232,7 +231,11 @@ def test_sets_read_anew_are_measured_alike(photos, tmp_path):
     assert "streamed: " in str(told["data"]["train/0"]["preprocessing"])
 
 
-@cuts
+@pytest.mark.parametrize(
+    "cut",
+    [CUTS[0], pytest.param(CUTS[1], marks=pytest.mark.slow)],
+    ids=["host", "device"],
+)
 def test_killed_and_resumed_with_other_workers_ends_the_same(photos, tmp_path, cut):
     c = config(photos, **cut)
     c.update(save_every="3 steps", eval_every="1 epoch")
