@@ -52,7 +52,7 @@ def stage(config: Mapping[str, Any]) -> build.Stage:
     opened = sets.train_set("config.train", config["train"], config["size"])
     images = {}
     if "crop" not in config["train"]:
-        reading = build.reading(config["run"]["loading"])
+        reading = build.reading(config["run"]["loading"], mesh.make())
         images = {
             name: pipeline.resident(one, workers=reading.threads)
             for name, one in opened.named(0).items()
@@ -145,7 +145,7 @@ def streams(options: argparse.Namespace) -> dict[str, list[float]]:
             (options.seeds, window),
         )
     )
-    threads = build.reading(config(options, 1)["run"]["loading"]).threads
+    threads = build.reading(config(options, 1)["run"]["loading"], mesh.make()).threads
     ways = {
         f"decoding and cropping alone, {threads} threads": decoding(
             host, steps, threads

@@ -48,6 +48,11 @@ class Stage(NamedTuple):
             name: one.take(seed, step - self.first) for name, one in self.feeds.items()
         }
 
+    def ready(self, step: int, halt: Callable[[], bool]) -> bool:
+        """Waits for what is held at a step; False where `halt` said so before."""
+        local = step - self.first
+        return all(one.ready(local, halt) for one in self.feeds.values())
+
     def held(self, step: int) -> dict[str, feed.Rows]:
         """What all seeds draw from at a step of the run, on the devices."""
         return {name: one.held(step - self.first) for name, one in self.feeds.items()}
@@ -152,8 +157,7 @@ def _stage(
         devices=devices,
         seeds=config["seeds"],
         steps=total,
-        size=config["size"],
-        reading=reading(config["run"]["loading"]),
+        reading=reading(config["run"]["loading"], devices),
     )
     return Stage(
         number=number,
@@ -173,11 +177,15 @@ def _plainly(net: nn.Module) -> Callable:
     return functools.partial(net.apply, train=False)
 
 
-def reading(loading: Mapping[str, Any]) -> feed.Reading:
-    """Who reads streamed sets; this process its share where several train together."""
-    threads = loading["threads"] or len(os.sched_getaffinity(0))
-    share = (jax.process_index(), jax.process_count())
-    return feed.Reading(threads, loading["workers"], *share)
+def reading(loading: Mapping[str, Any], devices: jax.sharding.Mesh) -> feed.Reading:
+    """Who reads streamed sets; this process its share where several train together.
+
+    Without a number of threads there is one a core, over all worker processes.
+    """
+    workers = loading["workers"]
+    cores = len(os.sched_getaffinity(0))
+    threads = loading["threads"] or max(1, cores // max(1, workers))
+    return feed.Reading(threads, workers, *mesh.part(devices))
 
 
 def initialiser(

@@ -27,6 +27,9 @@ class Feed(Protocol):
     def take(self, seed: int, step: int) -> Int[np.ndarray, "b"] | Rows:
         """One seed's batch: places in what is held, or the rows themselves."""
 
+    def ready(self, step: int, halt: Callable[[], bool]) -> bool:
+        """Waits for what is held at a step; False where `halt` said so before."""
+
     def held(self, step: int) -> Rows:
         """What all seeds draw from at this step, on the device."""
 
@@ -46,6 +49,10 @@ class Resident(NamedTuple):
     def take(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         return self.order.index(seed, step)
 
+    def ready(self, step: int, halt: Callable[[], bool]) -> bool:
+        del step, halt
+        return True
+
     def held(self, step: int) -> Rows:
         del step
         return self.rows
@@ -62,13 +69,14 @@ class Reading(NamedTuple):
     """Who reads a streamed set: threads, of this process or of `workers` others.
 
     Where several processes train together, each reads its own share of every batch and
-    of every window: the `part`-th of `parts`.
+    of every window, the `part`-th of `parts`, for so many devices of its own.
     """
 
     threads: int
     workers: int = 0
     part: int = 0
     parts: int = 1
+    devices: int = 1
 
     def pieces(self, read: Callable[[int], Rows], first: int, stop: int) -> Iterator:
         return stream.pieces(read, first, stop, self.threads, self.workers)
@@ -124,14 +132,19 @@ class _KeptPieces(NamedTuple):
 def batches(
     images: UInt8[np.ndarray, "n h w c"] | Kept, batch: int, reading: Reading
 ) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
-    """Cuts a set into batches of one size, in order; the last one is padded."""
+    """Cuts a set into batches of one size, in order; the last one is padded.
+
+    Every process has all of them.
+    """
     if not isinstance(images, Kept):
         for start in range(0, len(images), batch):
             yield _padded(images[start : start + batch], batch)
         return
     pieces = _KeptPieces(images, batch)
     stop = -(-len(images) // batch) * pieces.a_batch
-    with contextlib.closing(reading.pieces(pieces, 0, stop)) as coming:
+    # By threads alone: processes would be started anew for every set.
+    coming = stream.pieces(pieces, 0, stop, reading.threads * max(1, reading.workers))
+    with contextlib.closing(coming):
         while several := [*itertools.islice(coming, pieces.a_batch)]:
             filled = [one["image"] for one in several if one]
             yield _padded(np.concatenate(filled), batch)

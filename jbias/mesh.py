@@ -1,5 +1,8 @@
 """The devices of a run: one mesh, who holds what, and the precision of the compute."""
 
+import functools
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -45,8 +48,30 @@ def gather(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     """Puts the parts that each process has together, whole, on every device."""
     if jax.process_count() == 1:
         return replicate(tree, mesh)
+    return _everywhere(mesh)(assemble(tree, mesh))
+
+
+@functools.cache
+def _everywhere(mesh: jax.sharding.Mesh) -> Callable[[PyTree], PyTree]:
     place = NamedSharding(mesh, PartitionSpec())
-    return jax.jit(lambda x: x, out_shardings=place)(assemble(tree, mesh))
+    return jax.jit(lambda tree: tree, out_shardings=place)
+
+
+def part(mesh: jax.sharding.Mesh) -> tuple[int, int, int]:
+    """Which part of the examples is this process's: its number, of how many, devices.
+
+    ValueError where the devices of a process are not neighbours in the mesh: its part
+    of a batch would not be one stretch of it.
+    """
+    owners = [device.process_index for device in mesh.devices.flat]
+    parts = list(dict.fromkeys(owners))
+    each = len(owners) // len(parts)
+    if owners != [owner for owner in parts for _ in range(each)]:
+        raise ValueError(
+            "mesh: each process must have as many devices as any other, side by side, "
+            f"got devices of the processes {owners}"
+        )
+    return parts.index(jax.process_index()), len(parts), each
 
 
 def check_batch(batch: int, mix_group: int, mesh: jax.sharding.Mesh) -> None:

@@ -18,7 +18,7 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
     began = time.monotonic()
     variables = tuple(train_step.net_of(state) for state in states)
     records = list(_train_records(job, stage, step))
-    reading = build.reading(job.config["run"]["loading"])
+    reading = build.reading(job.config["run"]["loading"], job.devices)
     for test in job.tests:
         size = job.config["run"]["eval_batch"]
         predicted = predict.predict(

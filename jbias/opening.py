@@ -27,7 +27,7 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
     devices = mesh.make(config["run"]["devices"])
     train_sets, train, opened, answers = _opened(config)
     checks.leaks(train, opened, say)
-    reading = build.reading(config["run"]["loading"])
+    reading = build.reading(config["run"]["loading"], devices)
     streamed = _streamed(config, train_sets)
     images = sets.load_images(
         {name: one for name, one in train.items() if name not in streamed},
@@ -94,7 +94,7 @@ def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:
 def _streamed(config: dict, train_sets: list[sets.TrainSet]) -> dict[str, str]:
     """Which training sets are read from their files while training, and how."""
     return {
-        name: plan.stream.words
+        name: plan.words
         for number, (part, train) in enumerate(zip(jc.stages(config), train_sets))
         for plan in supply.plans(number, part, train).values()
         if plan.stream

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import jax
@@ -223,11 +224,26 @@ def make(examples: int, batch: int, steps: int | None, stream: str) -> Order:
     return Windows(examples, batch, even, stream)
 
 
-# Large enough for every seed's current epoch; an entry is four bytes an example.
-@functools.lru_cache(maxsize=64)
 def _permutation(seed: int, stream: str, epoch: int, n: int) -> Int[np.ndarray, "n"]:
-    key = jax.random.fold_in(seeds.stream(seeds.key(seed), stream), epoch)
-    return np.asarray(_shuffled(key, n))
+    return _permutations(seed, stream, n)(epoch)
+
+
+@functools.cache
+def _permutations(
+    seed: int, stream: str, n: int
+) -> Callable[[int], Int[np.ndarray, "n"]]:
+    """Permutations by epoch, of which two are kept: four bytes an example each."""
+    root, lock = seeds.stream(seeds.key(seed), stream), threading.Lock()
+
+    @functools.lru_cache(maxsize=2)
+    def drawn(epoch):
+        return np.asarray(_shuffled(jax.random.fold_in(root, epoch), n))
+
+    def of(epoch):
+        with lock:  # Threads that read ahead all ask for it at once.
+            return drawn(epoch)
+
+    return of
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int, UInt8
 from jbias import console, data, feed
 from jbias.data import labels, pipeline, spec
 
-# Of config.train, beside the data set's own options.
-_TRAINING = ("batch", "also", "shares", "other", "window", "canvas")
+# Of config.train, and some of its `other`, beside the data set's own options.
+_TRAINING = ("batch", "also", "shares", "other", "inputs", "window", "canvas")
 # Of config.valid and config.tests, likewise: keywords of labels.match.
 _ANSWERING = ("aggregate", "mapping", "restrict")
 
@@ -43,8 +43,8 @@ class TrainSet(NamedTuple):
 
 
 def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
-    """Opens one set; what belongs to training and not to the set is passed over."""
-    options = {key: value for key, value in options.items() if key not in _TRAINING}
+    """Opens one set."""
+    options = dict(options)
     if type(options.get("crop")) is str:
         raise ValueError(
             f"{where}.crop: must be True or False, got {options['crop']!r}, which only "
@@ -62,7 +62,7 @@ def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
 
 def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
     """Opens the sources of one stage; the first says what the classes are."""
-    sources = [source(where, _uncut(options), size)]
+    sources = [source(where, _own(options), size)]
     for i, more in enumerate(options.get("also", ())):
         here = f"{where}.also[{i}]"
         try:
@@ -74,18 +74,17 @@ def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
             _relabelled(sources[0], sources[-1])
         except ValueError as error:
             raise ValueError(f"{here}: {error}") from error
-    other = _uncut(options.get("other") or {})
-    other.pop("inputs", None)
+    other = _own(options.get("other") or {})
     opened = source(f"{where}.other", other, size) if other else None
     return TrainSet(tuple(sources), opened)
 
 
-def _uncut(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Without `crop`, where that says how training crops are cut."""
+def _own(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a training set without those that say how it is fed."""
     return {
         key: value
         for key, value in options.items()
-        if not (key == "crop" and isinstance(value, str))
+        if key not in _TRAINING and not (key == "crop" and isinstance(value, str))
     }
 
 

@@ -16,7 +16,7 @@ from jbias import order as orders
 
 
 class Streamed:
-    """feed.Rows for each seed, read from the set's files in the seed's own order.
+    """Rows for each seed, read from the set's files in the seed's own order.
 
     read(step, seed, rows) -> feed.Rows gives rows of one batch, wherever it runs.
     """
@@ -32,7 +32,9 @@ class Streamed:
     ):
         self.order, self.read, self._steps = order, read, steps
         self._place, self._reading = place, reading
-        self._pieces = Batches(read, tuple(seeds), order.batch, *reading[2:])
+        self._pieces = Batches(
+            read, tuple(seeds), order.batch, part=reading.part, parts=reading.parts
+        )
         self._next, self._coming = None, None
 
     def take(self, seed: int, step: int) -> feed.Rows:
@@ -44,6 +46,10 @@ class Streamed:
         several = [next(self._coming) for _ in range(self._pieces.a_batch)]
         self._next = number + self._pieces.a_batch
         return self._place(_joined(several))
+
+    def ready(self, step: int, halt: Callable[[], bool]) -> bool:
+        del step, halt
+        return True
 
     def held(self, step: int) -> feed.Rows:
         del step
@@ -92,8 +98,9 @@ class Batches(NamedTuple):
 class Windowed:
     """A window of a set on the device, which all seeds share, and the next under way.
 
-    Each set of the order has its own windows; read[i](members) -> feed.Rows gives rows of
-    set i. Two windows at most are on the device, and two in the host's memory.
+    Each set of the order has its own windows; read[i](members) -> feed.Rows gives rows
+    of set i. Two windows at most are on the device and two in the host's memory; three
+    where there are several sets and processes.
     """
 
     def __init__(
@@ -104,11 +111,15 @@ class Windowed:
         reading: feed.Reading,
         place: Callable[[feed.Rows], feed.Rows],
     ):
-        self.order, self._place = order, place
+        self.order, self._place, self._alone = order, place, reading.parts == 1
         parts = order.orders if isinstance(order, orders.Shares) else (order,)
         last = order.held(steps - 1)
         self._parts = [
-            _Windows(WindowPieces(*pair, *reading[2:]), number + 1, reading)
+            _Windows(
+                WindowPieces(*pair, reading.part, reading.parts, reading.devices),
+                number + 1,
+                reading,
+            )
             for *pair, number in zip(read, parts, last, strict=True)
         ]
         self._numbers, self._held = None, None
@@ -116,15 +127,25 @@ class Windowed:
     def take(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         return self.order.index(seed, step)
 
+    def ready(self, step: int, halt: Callable[[], bool]) -> bool:
+        numbers = self.order.held(step)
+        return numbers == self._numbers or all(
+            part.ready(number, halt) for part, number in zip(self._parts, numbers)
+        )
+
     def held(self, step: int) -> feed.Rows:
         numbers = self.order.held(step)
         if numbers != self._numbers:
             self._held = None  # Its memory is free once the steps under way are done.
-            placed = []
-            for part, number in zip(self._parts, numbers):
-                rows = self._place(part.rows(number))
-                placed.append({k: x[: part.span] for k, x in rows.items()})
-            self._held = _joined(placed, jnp.concatenate)
+            rows = [part.rows(number) for part, number in zip(self._parts, numbers)]
+            if self._alone:
+                self._held = self._place(_joined(rows))
+            else:
+                placed = [
+                    {k: x[: part.span] for k, x in self._place(one).items()}
+                    for part, one in zip(self._parts, rows)
+                ]
+                self._held = _joined(placed, jnp.concatenate)
             self._numbers = numbers
         return self._held
 
@@ -144,11 +165,14 @@ class WindowPieces(NamedTuple):
     order: orders.Whole | orders.Windows
     part: int = 0
     parts: int = 1
+    devices: int = 1
 
     @property
     def share(self) -> int:
-        """feed.Rows of a window that this part reads."""
-        return -(-self.order.span // self.parts)
+        """Rows of a window that this part reads; its devices divide them."""
+        if self.parts == 1:
+            return self.order.span
+        return -(-self.order.span // (self.parts * self.devices)) * self.devices
 
     @property
     def a_window(self) -> int:
@@ -168,27 +192,37 @@ class _Windows:
         self._pieces, self._stop, self._reading = pieces, stop, reading
         self._pool = futures.ThreadPoolExecutor(1, "window")
         self._number, self._rows = None, None
-        self._coming, self._future, self._closed = None, None, threading.Event()
+        self._coming, self._future, self._next = None, None, None
+        self._closed = threading.Event()
 
     @property
     def span(self) -> int:
-        """feed.Rows of a window, all parts together."""
+        """Rows of a window, all parts together."""
         return self._pieces.order.span
 
     def rows(self, number: int) -> feed.Rows:
         """The rows of a window, with as many rows as any other."""
         if number != self._number:
-            if self._number is None or number != self._number + 1:
-                self._begin(number)
+            self.ready(number, lambda: False)
             self._rows, self._number = self._future.result(), number
             self._future = self._pool.submit(next, self._coming, None)
+            self._next = number + 1
         return self._rows
 
-    def _begin(self, number: int) -> None:
-        self.close()
-        self._closed.clear()
-        self._coming = self._read(number)
-        self._future = self._pool.submit(next, self._coming)
+    def ready(self, number: int, halt: Callable[[], bool]) -> bool:
+        """Waits for a window; False where `halt` said so before it was read."""
+        if number == self._number:
+            return True
+        if number != self._next:
+            self.close()
+            self._closed.clear()
+            self._coming, self._next = self._read(number), number
+            self._future = self._pool.submit(next, self._coming)
+        while not self._future.done():
+            if halt():
+                return False
+            futures.wait([self._future], timeout=0.1)
+        return True
 
     def _read(self, first: int) -> Iterator[feed.Rows]:
         a_window, share = self._pieces.a_window, self._pieces.share
@@ -209,7 +243,8 @@ class _Windows:
         if self._future is not None:
             futures.wait([self._future])
             self._coming.close()
-        self._number = self._rows = self._coming = self._future = None
+        self._number = self._rows = None
+        self._coming = self._future = self._next = None
 
 
 def _fill(rows: dict[str, np.ndarray], piece: feed.Rows, done: int, share: int) -> int:

@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias import feed, mesh, sets, streams
+from jbias import feed, mesh, parts, sets, streams
 from jbias import order as orders
 from jbias.data import crops, sources, spec
 
@@ -23,20 +23,10 @@ class Stream(NamedTuple):
     """How a set is streamed: the options crop, window and canvas of config.train."""
 
     crop: str  # "host", or "device".
-    steps: int | None  # Batches in a window; None without windows.
-    canvas: int | None  # Pixels; None where the evaluation's preprocessing is taken.
-    window: Mapping[str, Any] | None  # Of random_resized_crop, where the host cuts.
-
-    @property
-    def words(self) -> str:
-        """Says what is done, for logs and tables."""
-        if self.crop == "host":
-            cut = "random crops of the original, each seed its own"
-            whole = "as for evaluation, decoded for each seed"
-            return f"streamed: {whole if self.window is None else cut}"
-        side = self.canvas
-        shown = f"squeezed to {side}x{side}" if side else "as for evaluation"
-        return f"streamed: {shown}, in windows of {self.steps} batches for all seeds"
+    size: int  # Pixels of what is cut on the host.
+    steps: int | None = None  # Batches in a window; None without windows.
+    canvas: int | None = None  # Pixels; None where evaluation's preprocessing is taken.
+    window: Mapping[str, Any] | None = None  # What the host cuts at random, likewise.
 
 
 class Plan(NamedTuple):
@@ -49,41 +39,53 @@ class Plan(NamedTuple):
     order: orders.Order
     name: str  # Of its random streams.
 
+    @property
+    def words(self) -> str:
+        """Says how it streams, for logs and tables."""
+        stream, order, by = self.stream, self.order, crops.decoder()
+        if stream.crop == "host":
+            cut = f"random crops of the original to {stream.size} pixels ({by})"
+            words = "as for evaluation" if stream.window is None else cut
+            return f"streamed: {words}, for each seed its own"
+        side = stream.canvas
+        words = f"squeezed to {side}x{side} ({by})" if side else "as for evaluation"
+        return f"streamed: {words}, {order.span} examples at a time for all seeds"
+
 
 def plans(
     number: int, config: Mapping[str, Any], train: sets.TrainSet
 ) -> dict[str, Plan]:
     """Plans how stage `number` is fed: "train", and "other" if there is one."""
-    at = f"config.stages[{number}].train" if number else "config.train"
+    at = f"config.stages[{number}]" if number else "config"
     options, suffix = config["train"], f"/{number}" * (number > 0)
     named, beside = train.named(number), f"train/{number}/other"
-    found = {
-        "train": _plan(
-            at,
-            options,
-            config["inputs"],
-            {name: one for name, one in named.items() if name != beside},
-            sets.columns(train.sources),
-            f"order{suffix}",
-            config["size"],
-        )
-    }
+    opened = {name: one for name, one in named.items() if name != beside}
+    places = (f"{at}.train", f"{at}.inputs")
+    columns = sets.columns(train.sources)
+    inputs, name = config["inputs"], f"order{suffix}"
+    found = {"train": _plan(places, options, inputs, opened, columns, name)}
     if train.other:
-        other = {**options["other"], "batch": options["batch"]}
-        inputs, opened = other.get("inputs", ()), {beside: train.other}
-        found["other"] = _plan(
-            f"{at}.other", other, inputs, opened, {}, f"other{suffix}", config["size"]
-        )
+        places = (f"{at}.train.other", f"{at}.train.other.inputs")
+        options = {**options["other"], "batch": options["batch"]}
+        inputs, opened = options.get("inputs", ()), {beside: train.other}
+        found["other"] = _plan(places, options, inputs, opened, {}, f"other{suffix}")
     return found
 
 
-def _plan(where, options, inputs, opened, columns, name, size) -> Plan:
-    stream, left = streamed(where, options, inputs, size)
-    for source in opened.values() if stream else ():
+def _plan(places, options, inputs, opened, columns, name) -> Plan:
+    where = places[0]
+    sizes = {source.size for source in opened.values()}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{where}.size: all sets must have images of one size, got {sorted(sizes)}"
+        )
+    stream, left = streamed(*places, options, inputs, *sizes)
+    for i, source in enumerate(opened.values() if stream else ()):
         if sources.in_memory(source):
+            also = f"{where}.also[{i - 1}]: must be a set of files" if i else ""
+            said = also or f"{where}.crop: must be left out"
             raise ValueError(
-                f"{where}.crop: must be left out for {source.name}, whose images are "
-                "in memory as they are"
+                f"{said}, got {source.name}, whose images are in memory as they are"
             )
     counts = [len(source) for source in opened.values()]
     order = _order(where, options, stream, counts, name)
@@ -111,14 +113,18 @@ def _order(
 
 
 def streamed(
-    where: str, options: Mapping[str, Any], inputs: Sequence[Mapping], size: int
+    where: str,
+    listed: str,
+    options: Mapping[str, Any],
+    inputs: Sequence[Mapping],
+    size: int,
 ) -> tuple[Stream | None, list[Mapping]]:
     """Reads the options; returns how to stream, and the inputs left to the device.
 
-    None where the set lives on the device as a whole.
+    None where the set lives on the device as a whole. `where` and `listed` are the
+    places of the options and of the inputs.
     """
     crop, inputs = options.get("crop"), list(inputs)
-    names = [one.get("name") for one in inputs]
     for key in _DEVICE_KEYS:
         if key in options and crop != "device":
             raise ValueError(
@@ -130,33 +136,51 @@ def streamed(
         raise ValueError(
             f"{where}.crop: must be host, device, True or False, got {crop!r}"
         )
+    parts.transforms(listed, inputs)  # Refuses unknown options of what is cut here.
     if crop == "host":
-        if CROP in names[1:]:
-            raise ValueError(
-                f"{where}.crop: 'host' cuts the {CROP} that inputs begin with, got it "
-                f"after {names[0]}; take crop='device'"
-            )
-        window = None
-        if names[:1] == [CROP]:
-            window = {k: v for k, v in inputs.pop(0).items() if k != "name"}
-        return Stream("host", None, None, window), inputs
-    steps = max(1, _whole(where, options, "window", _WINDOW) // options["batch"])
+        return _on_host(where, inputs, size)
+    return _on_device(where, options, inputs, size)
+
+
+def _on_host(where: str, inputs: list, size: int) -> tuple[Stream, list[Mapping]]:
+    names = [one["name"] for one in inputs]
+    if CROP in names[1:]:
+        raise ValueError(
+            f"{where}.crop: 'host' cuts the {CROP} that inputs begin with, got it "
+            f"after {names[0]}; take crop='device'"
+        )
+    if names[:1] != [CROP]:
+        return Stream("host", size), inputs
+    first, *left = inputs
+    window = {key: first[key] for key in ("area", "aspect") if key in first}
+    return Stream("host", first.get("size") or size, window=window), left
+
+
+def _on_device(
+    where: str, options: Mapping[str, Any], inputs: list, size: int
+) -> tuple[Stream, list[Mapping]]:
+    names, batch = [one["name"] for one in inputs], options["batch"]
+    window = _at_least(where, options, "window", batch, max(batch, _WINDOW))
     if CROP not in names:
         if "canvas" in options:
             raise ValueError(
                 f"{where}.canvas: needs a {CROP} among the inputs, got {names}"
             )
-        return Stream("device", steps, None, None), inputs
+        return Stream("device", size, steps=window // batch), inputs
     first = names.index(CROP)
+    canvas = _at_least(where, options, "canvas", size, round(size * 256 / 224))
     inputs[first] = {"size": size, **inputs[first]}
-    canvas = _whole(where, options, "canvas", round(size * 256 / 224))
-    return Stream("device", steps, canvas, None), inputs
+    return Stream("device", size, steps=window // batch, canvas=canvas), inputs
 
 
-def _whole(where: str, options: Mapping[str, Any], key: str, default: int) -> int:
+def _at_least(
+    where: str, options: Mapping[str, Any], key: str, least: int, default: int
+) -> int:
     value = options.get(key, default)
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{where}.{key}: must be a whole number, got {value!r}")
+    if type(value) is not int or value < least:
+        raise ValueError(
+            f"{where}.{key}: must be a whole number of at least {least}, got {value!r}"
+        )
     return value
 
 
@@ -167,23 +191,22 @@ def make(
     *,
     seeds: Sequence[int],
     steps: int,
-    size: int,
     reading: feed.Reading,
 ) -> feed.Feed:
-    """Makes what feeds `steps` steps of these seeds with images of `size` pixels.
+    """Makes what feeds `steps` steps of these seeds.
 
     `images` are those of the sets that do not stream, by name.
     """
     stream, order = plan.stream, plan.order
     if stream is None:
-        parts = [images[name] for name in plan.opened]
-        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        several = [images[name] for name in plan.opened]
+        joined = several[0] if len(several) == 1 else np.concatenate(several)
         rows = mesh.replicate({"image": joined, **plan.columns}, devices)
         return feed.Resident(order, rows)
     opened = tuple(plan.opened.values())
     files = Files(opened, plan.columns)
     if stream.crop == "host":
-        read = Batch(files, order, plan.name, size, stream.window)
+        read = Batch(files, order, plan.name, stream.size, stream.window)
         place = functools.partial(mesh.assemble, mesh=devices)
         return streams.Streamed(order, read, seeds, steps, reading, place)
     several = isinstance(order, orders.Shares)
@@ -203,16 +226,23 @@ class Files:
     opened: tuple[spec.Source, ...]
     columns: Mapping[str, np.ndarray]
 
-    def at(self, index: int) -> tuple[spec.Source, int]:
-        """The set of an example, and its number there."""
-        for source in self.opened:
-            if index < len(source):
-                return source, int(index)
-            index -= len(source)
-        raise IndexError(index)
+    def each(self, index: Int[np.ndarray, "m"]) -> Iterator[tuple[spec.Source, int]]:
+        """The set of each example, and its number there."""
+        ends = np.cumsum([len(source) for source in self.opened])
+        for example, which in zip(index, np.searchsorted(ends, index, "right")):
+            source = self.opened[which]
+            yield source, int(example - ends[which] + len(source))
 
-    def rows(self, index: Int[np.ndarray, "m"], image: UInt8[np.ndarray, "m h w 3"]):
-        """Images with their columns."""
+    def rows(
+        self,
+        index: Int[np.ndarray, "m"],
+        image: UInt8[np.ndarray, "m h w 3"] | None = None,
+    ) -> feed.Rows:
+        """Images with their columns; without `image` they are as for evaluation."""
+        if image is None:
+            image = _empty(len(index), self.opened[0].size)
+            for i, (source, number) in enumerate(self.each(index)):
+                image[i] = source.image(number)
         known = {name: column[index] for name, column in self.columns.items()}
         return {"image": image, "index": index.astype(np.int32), **known}
 
@@ -229,14 +259,12 @@ class Batch:
 
     def __call__(self, step: int, seed: int, rows: slice) -> feed.Rows:
         index = self.order.index(seed, step)[rows]
-        image = np.empty((len(index), self.size, self.size, 3), np.uint8)
-        for i, (row, example) in enumerate(zip(range(rows.start, rows.stop), index)):
-            source, number = self.files.at(example)
-            if self.window is None:
-                image[i] = source.image(number)
-                continue
+        if self.window is None:
+            return self.files.rows(index)
+        first, image = rows.start, _empty(len(index), self.size)
+        for i, (source, number) in enumerate(self.files.each(index)):
             draw = functools.partial(
-                crops.box, self.generator(seed, step, row), **self.window
+                crops.box, self.generator(seed, step, first + i), **self.window
             )
             image[i] = source.cropped(number, self.size, draw)
         return self.files.rows(index, image)
@@ -257,15 +285,14 @@ class Members:
 
     def __call__(self, members: Int[np.ndarray, "m"]) -> feed.Rows:
         index = members + self.first
-        source = self.files.opened[0]
-        side = self.canvas or source.size
-        image = np.empty((len(index), side, side, 3), np.uint8)
+        if self.canvas is None:
+            return self.files.rows(index)
+        image = _empty(len(index), self.canvas)
         aspect = np.ones(len(index), np.float32)
-        for i, example in enumerate(index):
-            source, number = self.files.at(example)
-            if self.canvas:
-                image[i], aspect[i] = source.canvas(number, side)
-            else:
-                image[i] = source.image(number)
-        rows = self.files.rows(index, image)
-        return rows | ({"aspect": aspect} if self.canvas else {})
+        for i, (source, number) in enumerate(self.files.each(index)):
+            image[i], aspect[i] = source.canvas(number, self.canvas)
+        return {**self.files.rows(index, image), "aspect": aspect}
+
+
+def _empty(count: int, side: int) -> UInt8[np.ndarray, "count side side 3"]:
+    return np.empty((count, side, side, 3), np.uint8)

@@ -188,16 +188,30 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
             several = _steps_ahead(job, stage, step, (eval_every, save_every))
             static = stage.static(step)
             with _saved_first(job, stage, states, step):
+                if not _ready(job, stage, step, progress):
+                    continue
                 held = stage.held(step)
                 args = [_arguments(job, stage, step + i, keys) for i in range(several)]
             new = static not in statics
             statics.add(static)
             with _announced(job, progress) if new else contextlib.nullcontext():
                 states, seen = stage.advance(states, args, held, static)
+            del held  # Else the window is still there when the next is placed.
             for metrics in seen:
                 step += 1
                 _tell(job, job.watch.add(step, metrics))
             progress.update(step, _note(job), counted=not new)
+
+
+def _ready(job: Job, stage: build.Stage, step: int, progress: console.Progress) -> bool:
+    """Waits until the data of a step are there; False where a stop came before."""
+    if stage.ready(step, lambda: True):
+        return True
+    first = step == stage.first or job.saved == step
+    if first:
+        job.say("reading the first window of the training set ...")
+    with progress.idle() if first else contextlib.nullcontext():
+        return stage.ready(step, lambda: bool(job.stop))
 
 
 def _steps_ahead(

@@ -18,7 +18,10 @@ from etils import epath
 import jbias
 from jbias import config as jc
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow")
+PACKAGES = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow"),
+    *("grain", "array-record", "simplejpeg", "cykooz-resizer"),
+)
 
 
 def write_text(path: epath.Path, text: str) -> None:
@@ -110,7 +113,7 @@ def environment() -> dict[str, Any]:
     device = jax.devices()[0]
     return {
         "code": {"version": jbias.__version__, "commit": _commit()},
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "device": {
             "platform": device.platform,
@@ -119,6 +122,13 @@ def environment() -> dict[str, Any]:
             "cores": len(os.sched_getaffinity(0)),
         },
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
 
 
 def _contents(facts: Mapping[str, Any]) -> dict[str, Any]:

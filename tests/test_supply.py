@@ -1,12 +1,15 @@
 """Streamed training sets: the same batches however they are read, killed or shared."""
 
+import contextlib
 import itertools
 import json
+import os
 import pathlib
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
@@ -181,6 +184,14 @@ def test_a_second_stream_streams_by_its_own_options(photos):
         (dict(crop="host", canvas=32), r"config.train.canvas: needs crop='device'"),
         (dict(crop="device", canvas=1.5), r"config.train.canvas: must be a whole"),
         (
+            dict(crop="device", canvas=31),
+            r"config.train.canvas: .* at least 32, got 31",
+        ),
+        (
+            dict(crop="device", window=15),
+            r"config.train.window: .* at least 16, got 15",
+        ),
+        (
             dict(crop="host", data="shapes", n=64),
             r"config.train.crop: must be left out",
         ),
@@ -193,6 +204,52 @@ def test_what_cannot_stream_is_refused(photos, tmp_path, entries, message):
             c.train = dict(split="train", batch=16)
         c.train.update(entries)
     with pytest.raises(ValueError, match=message):
+        train.run(c, tmp_path / "run")
+
+
+@pytest.mark.parametrize("crop", ["host", "device"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(areas=1), r"config.inputs\[0\]: unknown option 'areas'"),
+        (dict(area=(0.5, 0.1)), "random_resized_crop: area must be a range"),
+        (dict(aspect=(0, 1)), "random_resized_crop: aspect must be a range"),
+    ],
+)
+def test_options_of_the_crop_are_checked_wherever_it_is_cut(
+    photos, tmp_path, crop, options, message
+):
+    c = config(photos, crop=crop)
+    c.inputs = (dict(name="random_resized_crop", **options),)
+    with pytest.raises(ValueError, match=message):
+        train.run(c, tmp_path / "run")
+
+
+@cuts
+def test_the_sets_own_size_and_the_crops_count(photos, cut):
+    c = config(photos, size=36, **cut)
+    assert batches(stage(c), 0, 0, 1)[0]["image"].shape[1] == cut.get("canvas", 36)
+    c.inputs = (dict(name="random_resized_crop", size=24),)
+    assert batches(stage(c), 0, 0, 1)[0]["image"].shape[1] == cut.get("canvas", 24)
+    c.inputs = ()
+    with c.unlocked():
+        if "canvas" in c.train:
+            del c.train["canvas"]
+    assert batches(stage(c), 0, 0, 1)[0]["image"].shape[1] == 36
+
+
+def test_sets_of_two_sizes_are_refused(photos, tmp_path):
+    also = (dict(data="folder", root=photos, split="train", size=40),)
+    with pytest.raises(ValueError, match="config.train.size: all sets must have"):
+        train.run(config(photos, crop="host", also=also), tmp_path / "run")
+
+
+@pytest.mark.parametrize("key", ["window", "canvas", "shares", "batch"])
+def test_what_is_for_training_is_refused_elsewhere(photos, tmp_path, key):
+    c = config(photos)
+    with c.unlocked():
+        c.valid[key] = 7
+    with pytest.raises(ValueError, match=f"config.valid: .*got '{key}'"):
         train.run(c, tmp_path / "run")
 
 
@@ -269,15 +326,18 @@ def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):
     assert max(kept) >= 1
 
 
+@pytest.mark.parametrize("steps", [2, 100])
+@pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("parts", [2, 3])
-def test_parts_of_processes_partition_batches_and_windows(photos, parts):
+def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps):
     """No image is lost or doubled, on sizes that do not divide."""
-    order = supply.orders.make(69, 12, 2, "order")
-    for window in range(3):
+    order = supply.orders.make(69, 12, steps, "order")
+    for window in range(3 if steps == 2 else 1):
         pieces = [
-            streams.WindowPieces(lambda m: {"index": m}, order, part, parts)
+            streams.WindowPieces(lambda m: {"index": m}, order, part, parts, devices)
             for part in range(parts)
         ]
+        assert all(one.share % devices == 0 for one in pieces)
         found = [
             one(window * one.a_window + i)["index"]
             for one in pieces
@@ -305,30 +365,70 @@ def test_a_stream_stops_when_it_is_closed():
 
 
 def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
-    for cut in CUTS:
+    also = (dict(data="folder", root=photos, split="valid"),)
+    both = dict(also=also, shares=(0.25, 0.75))
+    cuts = {
+        "host": CUTS[0],
+        "device": CUTS[1],
+        "shares": {**CUTS[1], **both},
+        "whole": dict(crop="device", window=1000),
+    }
+    for name, cut in cuts.items():
         text = json.dumps(config(photos, **cut).to_dict())
-        (tmp_path / f"{cut['crop']}.json").write_text(text)
+        (tmp_path / f"{name}.json").write_text(text)
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     command = [sys.executable, "-m", "tests.two_processes", str(tmp_path), port]
-    both = [
-        subprocess.Popen([*command, n], cwd=runs.ROOT, stderr=subprocess.PIPE)
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    started = [
+        subprocess.Popen([*command, n], cwd=runs.ROOT, env=env, stderr=subprocess.PIPE)
         for n in ("0", "1")
     ]
-    for process in both:
+    for process in started:
         _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said.decode()[-2000:]
-    for cut in CUTS:
-        shares = [np.load(tmp_path / f"{cut['crop']}-{n}.npz") for n in (0, 1)]
+    for name, cut in cuts.items():
+        shares = [np.load(tmp_path / f"{name}-{n}.npz") for n in (0, 1)]
         built = stage(config(photos, **cut))
         for step in range(5):
             held, taken = built.held(step)["train"], built.take(1, step)["train"]
             rows = taken if cut["crop"] == "host" else held
-            for name, column in rows.items():
-                got = [share[f"{step}/{name}"] for share in shares]
+            for key, column in rows.items():
+                got = [share[f"{step}/{key}"] for share in shares]
                 if cut["crop"] == "device":  # Each process holds the whole window.
                     np.testing.assert_array_equal(*got)
                     got = got[:1]
                 np.testing.assert_array_equal(np.concatenate(got), column)
         built.close()
+
+
+def test_workers_end_with_a_killed_parent(photos, tmp_path):
+    """They take no accelerator, and leave nothing behind."""
+    c = config(photos, crop="host")
+    c.run.loading.update(threads=1, workers=2)
+    c.epochs = 500.0
+    mark = f"JBIAS_TEST_MARK={tmp_path}"
+    name, value = mark.split("=")
+    process = runs.start(c, tmp_path / "run", "step", "3", **{name: value})
+    while not (seen := _marked(mark) - {process.pid}):
+        assert process.poll() is None
+        time.sleep(0.05)
+    assert seen, "worker processes inherit the mark"
+    # Not `communicate`, which would wait for whoever has the pipe, too.
+    assert process.wait(timeout=120) == -signal.SIGKILL
+    for _ in range(100):
+        if not _marked(mark):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"processes {_marked(mark)} are left")
+
+
+def _marked(mark: str) -> set[int]:
+    """Processes that were started with this in their environment."""
+    found = set()
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes():
+                found.add(int(path.parent.name))
+    return found

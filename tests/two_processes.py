@@ -26,10 +26,10 @@ def main(folder: str, port: str, number: str) -> None:
         for step in range(5):
             held, taken = stage.held(step)["train"], stage.take(1, step)["train"]
             rows = taken if isinstance(taken, dict) else held
-            found |= {
-                f"{step}/{name}": np.asarray(x.addressable_data(0))
-                for name, x in rows.items()
-            }
+            for name, x in rows.items():
+                shards = [np.asarray(shard.data) for shard in x.addressable_shards]
+                whole = shards[0] if x.is_fully_replicated else np.concatenate(shards)
+                found[f"{step}/{name}"] = whole
         stage.close()
         np.savez(path.with_name(f"{path.stem}-{number}.npz"), **found)
 

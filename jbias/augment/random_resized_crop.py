@@ -30,6 +30,13 @@ def make(
     original, and whole pixels of the canvas.
     """
 
+    for name, (low, high) in (("area", area), ("aspect", aspect)):
+        if not 0 < low <= high or (name == "area" and high > 1):
+            raise ValueError(
+                f"random_resized_crop: {name} must be a range of positive numbers, "
+                f"areas at most 1, got {(low, high)}; change {name}"
+            )
+
     def apply(batch, key):
         image = batch["image"]
         _, height, width, _ = image.shape

@@ -36,6 +36,13 @@ Opened = Callable[[], str | BinaryIO]
 Window = tuple[int, int, int, int]  # Left, top, width, height in pixels.
 
 
+def decoder() -> str:
+    """Says what decodes and resizes here; rounding differs between resizers."""
+    tj = turbojpeg.library()
+    decodes = f"TurboJPEG at {tj._name}" if tj else "simplejpeg"
+    return f"{decodes}, {'cykooz-resizer' if resizer else 'Pillow'}"
+
+
 def box(
     generator: np.random.Generator,
     width: int,

@@ -1,5 +1,10 @@
 """Pieces of a set, made in order by many threads or processes, ahead of their use."""
 
+import multiprocessing
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -23,14 +28,28 @@ def pieces(
     data = grain.MapDataset.range(first, stop).map(read).to_iter_dataset(options)
     if workers:
         _parse_no_flags()
-        data = data.mp_prefetch(
-            grain.MultiprocessingOptions(workers, per_worker_buffer_size=2 * threads)
-        )
+        many = grain.MultiprocessingOptions(workers, per_worker_buffer_size=2 * threads)
+        data = data.mp_prefetch(many, worker_init_fn=_settle)
     iterator = iter(data)
     try:
         yield from iterator
     finally:
         iterator.close()
+
+
+def _settle(worker: int, workers: int) -> None:
+    """Makes a worker a good child: it takes no accelerator, and ends with its parent."""
+    del worker, workers
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    if "jax" in sys.modules:  # Which has read that already.
+        sys.modules["jax"].config.update("jax_platforms", "cpu")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent's affair.
+
+    def follow():
+        multiprocessing.parent_process().join()
+        os._exit(0)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def _parse_no_flags() -> None:
