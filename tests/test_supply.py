@@ -417,6 +417,7 @@ def test_workers_end_with_a_killed_parent(photos, tmp_path):
     assert seen, "worker processes inherit the mark"
     # Not `communicate`, which would wait for whoever has the pipe, too.
     assert process.wait(timeout=120) == -signal.SIGKILL
+    process.stdout.close()
     for _ in range(100):
         if not _marked(mark):
             return
