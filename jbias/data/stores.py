@@ -27,7 +27,10 @@ class Store(Protocol):
         """What Image.open takes; OSError or ValueError where it cannot be read."""
 
     def where(self, index: int) -> str:
-        """Names one image to a person."""
+        """Names one image to a person: the place, and its key."""
+
+    def key(self, index: int) -> str:
+        """Names one image as no other of the set, wherever the set lies."""
 
     def take(self, index: Int[np.ndarray, "m"]) -> "Store":
         """Selects images, in the order of `index`."""
@@ -49,6 +52,9 @@ class Files:
     def where(self, index: int) -> str:
         return os.path.join(self.root, self.names[index])
 
+    def key(self, index: int) -> str:
+        return self.names[index]
+
     def take(self, index: Int[np.ndarray, "m"]) -> "Files":
         return Files(self.root, tuple(self.names[i] for i in index))
 
@@ -60,8 +66,8 @@ class Files:
 class Slices:
     """Stretches of large files, such as the members of tar archives."""
 
-    shards: tuple[str, ...]
-    names: tuple[str, ...]
+    shards: tuple[str, ...]  # All in one folder.
+    names: tuple[str, ...]  # Each once in a shard.
     shard: Int[np.ndarray, "n"]
     start: Int[np.ndarray, "n"]  # In bytes.
     length: Int[np.ndarray, "n"]
@@ -75,7 +81,12 @@ class Slices:
         return io.BytesIO(data)
 
     def where(self, index: int) -> str:
-        return f"{self.shards[self.shard[index]]}:{self.names[index]}"
+        folder = os.path.dirname(self.shards[self.shard[index]])
+        return os.path.join(folder, self.key(index))
+
+    def key(self, index: int) -> str:
+        shard = os.path.basename(self.shards[self.shard[index]])
+        return f"{shard}:{self.names[index]}"
 
     def take(self, index: Int[np.ndarray, "m"]) -> "Slices":
         names = tuple(self.names[i] for i in index)
@@ -93,7 +104,7 @@ class Rows:
     A group is what must be read at once, such as a row group of Parquet.
     """
 
-    shards: tuple[str, ...]
+    shards: tuple[str, ...]  # All in one folder.
     names: tuple[str, ...]
     shard: Int[np.ndarray, "n"]
     group: Int[np.ndarray, "n"]
@@ -115,7 +126,13 @@ class Rows:
         return kept[path, group]
 
     def where(self, index: int) -> str:
-        return f"{self.shards[self.shard[index]]}:{self.names[index]}"
+        folder = os.path.dirname(self.shards[self.shard[index]])
+        return os.path.join(folder, self.key(index))
+
+    def key(self, index: int) -> str:
+        shard = os.path.basename(self.shards[self.shard[index]])
+        place = f"group {self.group[index]}, row {self.row[index]}"
+        return f"{shard}:{self.names[index]} ({place})"
 
     def take(self, index: Int[np.ndarray, "m"]) -> "Rows":
         names = tuple(self.names[i] for i in index)
@@ -151,7 +168,10 @@ class Records:
         return io.BytesIO(self.image(self._source[int(self.record[index])]))
 
     def where(self, index: int) -> str:
-        return f"{os.path.dirname(self.shards[0])}:{self.names[index]}"
+        return f"{os.path.dirname(self.shards[0])}:{self.key(index)}"
+
+    def key(self, index: int) -> str:
+        return f"{self.names[index]} (record {self.record[index]})"
 
     def take(self, index: Int[np.ndarray, "m"]) -> "Records":
         names = tuple(self.names[i] for i in index)
