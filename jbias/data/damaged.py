@@ -1,7 +1,8 @@
 """Lists of damaged images: written by `prepare check`, left out by the option `skip`.
 
-A list is a JSON file of splits, each with the fingerprint that it had and, by name, why
-an image does not decode. It is of use for exactly these files: a set that has changed
+A list is a JSON file of splits, each with the fingerprint that it had and, by the key of
+its store, why an image does not decode: names alone repeat in WebDataset's shards and in
+others, numbers are others in a part of a set. It is of use for exactly these files: a set that has changed
 has another fingerprint, and is refused.
 """
 
@@ -24,7 +25,7 @@ def entry(source: spec.Source, wrong: Mapping[int, str]) -> dict[str, Any]:
     return {
         "fingerprint": source.fingerprint,
         "images": len(source),
-        "damaged": {source.files[i]: why for i, why in sorted(wrong.items())},
+        "damaged": {source.store.key(i): why for i, why in sorted(wrong.items())},
     }
 
 
@@ -47,14 +48,14 @@ def leave_out(
     for a list of other files.
     """
     where = f"data.{source.name}"
-    names = _names(where, split, path, whole)
-    files = source.files if names else ()
-    if names.isdisjoint(files):
+    listed = _listed(where, split, path, whole)
+    keys = _keys(source) if listed else ()
+    if listed.isdisjoint(keys):
         return source
-    (kept,) = np.nonzero([name not in names for name in files])
-    digest = hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
+    (kept,) = np.nonzero([key not in listed for key in keys])
+    digest = hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
     note = (
-        f"{len(files) - len(kept):,} damaged images of {len(files):,} left out, by the"
+        f"{len(keys) - len(kept):,} damaged images of {len(keys):,} left out, by the"
         f" list {os.path.basename(path)} ({digest[:12]})"
     )
     total = hashlib.sha256(f"{source.fingerprint} without {digest}".encode())
@@ -68,8 +69,14 @@ def leave_out(
     )
 
 
-def _names(where: str, split: str, path: str, whole: spec.Source) -> frozenset[str]:
-    """The damaged images of one split, if the list is of these files."""
+def _keys(source: spec.Source) -> list[str]:
+    if not isinstance(source, sources.EncodedSource):
+        return []
+    return [source.store.key(i) for i in range(len(source))]
+
+
+def _listed(where: str, split: str, path: str, whole: spec.Source) -> frozenset[str]:
+    """Keys of the damaged images of one split, if the list is of these files."""
     splits = _read(path)
     if split not in splits:
         raise ValueError(
@@ -77,12 +84,12 @@ def _names(where: str, split: str, path: str, whole: spec.Source) -> frozenset[s
             f" {', '.join(splits) or 'none'}; check it: python -m jbias.prepare check"
         )
     held = splits[split]
-    files = whole.files if isinstance(whole, sources.EncodedSource) else ()
-    strange = sorted({*held["damaged"]} - {*files})
+    strange = sorted({*held["damaged"]} - {*_keys(whole)})
     if strange:
         raise ValueError(
             f"{where}: skip must be a list of this set's images, {len(strange):,} of"
-            f" {len(held['damaged']):,} in {path!r} do not exist, first {strange[0]!r}"
+            f" {len(held['damaged']):,} in {path!r} do not exist, first {strange[0]!r};"
+            " check them again: python -m jbias.prepare check"
         )
     if held["fingerprint"] != whole.fingerprint:
         raise ValueError(

@@ -85,7 +85,8 @@ def _members(where: str, shard: int, path: str):
                         f" {entry.name!r}; unpack it once"
                     )
                 member = _Member(shard, entry.name, entry.offset_data, entry.size)
-                yield member, ending.rpartition(".")[2], os.path.join(folder, stem)
+                key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
+                yield member, ending.rpartition(".")[2], key
     except tarfile.TarError as error:
         raise ValueError(
             f"{where}: {path!r} must be a whole, uncompressed tar archive, got {error}"

@@ -192,6 +192,10 @@ CASES = {
         shards(lambda r: tar(r, {"a.jpg": jpeg(), "a.png": jpeg(), "a.cls": b"0"})),
         "got a second for 'a'",
     ),
+    "one image twice": (
+        shards(lambda r: tar(r, {"./cat/a.jpg": jpeg(), "cat/a.jpg": jpeg()})),
+        "got a second for 'cat/a'",
+    ),
     "no images": (shards(lambda r: tar(r, {"a.txt": b"hi"})), "must hold images"),
     "a missing shard": (
         shards(lambda r: tar(r, {"cat/0.jpg": jpeg()}, "train-00000-of-00002.tar")),

@@ -1,12 +1,15 @@
 """The option `skip` leaves out what a list of damaged images names, nothing else."""
 
+import io
 import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from jbias import data, sets
+from jbias import data, prepare, sets
 from jbias.data import damaged, pipeline
+from tests import forms
 
 COUNTS = {"photo/cat": 6, "photo/dog": 8}
 
@@ -142,3 +145,49 @@ def test_what_is_left_out_leaves_further_columns(tree):
         source.columns["attribute"], whole.columns["attribute"][1:]
     )
     assert source.values == whole.values
+
+
+def shade(i, keep=None):
+    """A PNG file of one grey, or its beginning."""
+    held = io.BytesIO()
+    Image.new("RGB", (8, 8), (16 * i,) * 3).save(held, "PNG")
+    return held.getvalue()[:keep]
+
+
+@pytest.mark.parametrize(
+    ("form", "names"), [("tar", 9), ("parquet", 3), ("records", 3), ("records", 15)]
+)
+@pytest.mark.parametrize("bad", [(1,), (1, 10)])
+def test_images_of_one_name_are_told_apart(form, names, bad, tmp_path):
+    """WebDataset's keys repeat in every shard, and other names as they like."""
+    rows = [
+        (f"{i % names:05}.png", shade(i, 40 if i in bad else None), i // 5)
+        for i in range(15)
+    ]
+    root = str(forms.written(form, rows, tmp_path))
+    path = str(tmp_path / "damaged.json")
+    check = ["check", f"--src={root}", "--splits=train", f"--list={path}"]
+    assert prepare.main(check) == 1
+    options = dict(root=root, size=8, skip=path)
+    source = data.load("folder", "train", **options)
+    assert f"{len(bad)} damaged images of 15 left out" in source.note
+    good = sorted({*range(15)} - {*bad})
+    seen = pipeline.resident(source, workers=2)[:, 0, 0, 0] // 16
+    assert sorted(seen) == good
+    np.testing.assert_array_equal(source.columns["label"], seen // 5)
+    parts = [
+        pipeline.resident(data.load("folder", split, **options), workers=1)
+        for split in ("train[:50%]", "train[50%:]")
+    ]
+    assert sorted(np.concatenate(parts)[:, 0, 0, 0] // 16) == good
+
+
+@pytest.mark.parametrize("form", ["tar", "parquet", "records"])
+def test_a_list_is_good_for_a_copy_of_the_set(form, tmp_path):
+    rows = [(f"{i}.png", shade(i, None if i else 40), i // 5) for i in range(15)]
+    root = forms.written(form, rows, tmp_path)
+    path = str(tmp_path / "damaged.json")
+    prepare.main(["check", f"--src={root}", "--splits=train", f"--list={path}"])
+    moved = root.rename(tmp_path / "elsewhere")
+    source = data.load("folder", "train", root=str(moved), size=8, skip=path)
+    assert "0.png" not in source.files and len(source) == 14
