@@ -121,8 +121,7 @@ def _corrupted(
 def _read(
     where: str, root: str, below: str, names: Sequence[str]
 ) -> tuple[np.ndarray, ...]:
-    """Opens arrays that lie in <root> or <root>/<below>, without reading all of"
-    " them."""
+    """Opens arrays that lie in <root> or <root>/<below>, without reading them all."""
     root = listing.existing(where, os.path.expanduser(root), "root")
     place = next(
         (

@@ -54,11 +54,6 @@ _SHIFTS = (
     f" on Out-of-Distribution Data. 2021, https://arxiv.org/abs/2111.09190; digits:"
     f" {mnist.CITE}"
 )
-LICENCE = "CC BY-SA 3.0"
-ABOUT = (
-    "digits whose colour tells the class in two training environments of 25,000 images"
-    " and misleads in a test of 10,000, at 14 pixels; nine other forms: <root> as mnist"
-)
 SPLITS = ("train", "train_0", "train_1", "test")
 PALETTE: Mapping[str, tuple[int, int, int]] = MappingProxyType(
     {"red": (1, 0, 0), "yellow": (1, 1, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
@@ -79,7 +74,6 @@ SIZES: Mapping[str, int] = MappingProxyType(  # In pixels, unless asked for othe
 )
 LABEL_NOISE = 0.25
 _ENVIRONMENTS = {"train": (0, 1), "train_0": (0,), "train_1": (1,), "test": (2,)}
-_HALVES = ("5-9", "0-4")
 
 
 def make(
@@ -116,7 +110,7 @@ def make(
         flips = FLIPS[form] if correlation is None else (1 - correlation,) * 3
         noise = LABEL_NOISE if label_noise is None else label_noise
         pixels, columns, note = _environments(root, part.base, form, flips, noise, seed)
-        palette, classes = [PALETTE["red"], PALETTE["green"]], _HALVES
+        palette, classes = [PALETTE["red"], PALETTE["green"]], ("5-9", "0-4")
     else:
         share = float(part.base == "train") if correlation is None else correlation
         pixels, columns, note = _shifted(root, part.base, form, share, seed)
@@ -137,10 +131,8 @@ def make(
         measures=("accuracy",),
         cite={"irm": CITE, "domainbed": _DOMAINBED}.get(form, _SHIFTS),
     )
-    words = "every second pixel; " if form == "irm" else ""
-    return dataclasses.replace(
-        made, note=note, preprocessing=f"{words}{made.preprocessing}"
-    )
+    words = ("every second pixel; " if form == "irm" else "") + made.preprocessing
+    return dataclasses.replace(made, note=note, preprocessing=words)
 
 
 def _check(
@@ -175,11 +167,8 @@ def _check(
                 f"{where}: {name} must be left out of form {form!r}, got {value!r}; it"
                 f" has a say in {', '.join(forms)}"
             )
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, numbers.Real)
-            or not 0 <= value <= 1
-        ):
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1:
             raise ValueError(
                 f"{where}: {name} must be a number in [0, 1], got {value!r}"
             )
@@ -190,8 +179,7 @@ def _check(
 
 
 def _count(where: str, n: int | None, available: int) -> int:
-    if n is None:
-        return available
+    n = available if n is None else n
     if not _whole(n) or not 1 <= n <= available:
         raise ValueError(
             f"{where}: n must be a whole number from 1 to {available}, got {n!r}"
@@ -242,12 +230,10 @@ def _environments(
 
 def _parts(form: str, n: int, seed: int) -> list[Int[np.ndarray, "m"]]:
     """Which of n digits are in each of the three environments."""
-    rng = _generator(form, "order", seed)
+    train = n if form == "domainbed" else n * 5 // 6
+    order = _generator(form, "order", seed).permutation(train)
     if form == "domainbed":
-        order = rng.permutation(n)
         return [order[domain::3] for domain in range(3)]
-    train = n * 5 // 6
-    order = rng.permutation(train)
     return [order[0::2], order[1::2], np.arange(train, n)]
 
 
@@ -303,8 +289,12 @@ SPEC = spec.Spec(
     make,
     splits=SPLITS,
     cite=CITE,
-    licence=LICENCE,
-    about=ABOUT,
+    licence=mnist.SPECS["mnist"].licence,
+    about=(
+        "digits whose colour tells the class in two training environments of 25,000"
+        " images and misleads in a test of 10,000, at 14 pixels; nine other forms:"
+        " <root> as mnist"
+    ),
     size=mnist.SPECS["mnist"].size,
     where=mnist.SPECS["mnist"].where,
 )
