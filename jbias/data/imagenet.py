@@ -52,15 +52,25 @@ def make(
     """Lists "train", "val", or a part of one such as "train[:98%]".
 
     Only some of the classes are taken if `subset` says so. `classes` is a file of
-    WordNet ids, a line each, for shards whose labels are numbers of their own.
+    WordNet ids, a line each, for shards whose labels are numbers of their own, `labels`
+    one for validation images that lie in one folder. `ignore` has patterns of files that
+    are no images and may be passed over.
     """
     where = f"data.imagenet {split}"
     base = split.partition("[")[0]
     spellings = _SPELLINGS.get(base, ())
+    if labels and classes:
+        raise ValueError(
+            f"{where}: labels must come without classes, got {labels!r} and {classes!r};"
+            " remove one: labels are for images in one folder, classes for shards"
+        )
     if labels:
-        found, part = _flat(where, root, split, labels)
+        found, part = _flat(where, root, split, labels, spellings, ignore)
+        found = wordnet_sets.ordered(where, found, found.files.labels, subset=subset)
     else:
-        _has_folders(where, os.path.join(os.path.expanduser(root), base))
+        above = os.path.expanduser(root)
+        paths = [os.path.join(above, name) for name in (base, *spellings)]
+        _has_folders(where, next(filter(os.path.isdir, paths), paths[0]))
         found, part = wordnet_sets.find(
             where,
             root,
@@ -98,12 +108,21 @@ def _has_folders(where: str, path: str) -> None:
 
 
 def _flat(
-    where: str, root: str, split: str, path: str
+    where: str,
+    root: str,
+    split: str,
+    path: str,
+    spellings: Sequence[str],
+    ignore: Sequence[str],
 ) -> tuple[forms.Listing, listing.Split]:
-    """Lists images that lie in one folder by the labels of a file."""
-    place, part = folder.find(where, root, split)
+    """Lists images that lie in one folder by the labels of a file.
+
+    They are named by the split, so that how the folder is spelt makes no difference.
+    """
+    place, part = folder.find(where, root, split, spellings)
     parent, name = os.path.split(os.path.abspath(place))
-    files = listing.scan(where, parent, {name: name})
+    files = listing.scan(where, parent, {name: name}, ignore)
+    store = stores.Files(parent, files.names)
     table = read_labels(path)
     stems = [os.path.basename(file).partition(".")[0] for file in files.names]
     strange = [stem for stem in stems if stem not in table]
@@ -114,10 +133,11 @@ def _flat(
         )
     wnids = wordnet.wnids()
     ids = {wnid: i for i, wnid in enumerate(wnids)}
-    found = np.array([ids[table[stem]] for stem in stems], np.int32)
-    order = np.argsort(found, kind="stable")
-    files = files._replace(labels=found).take(order)
-    return forms.Listing("flat", stores.Files(parent, files.names), files, wnids), part
+    files = files._replace(
+        names=tuple(part.base + one.removeprefix(name) for one in files.names),
+        labels=np.array([ids[table[stem]] for stem in stems], np.int32),
+    )
+    return forms.Listing("flat", store, files, wnids), part
 
 
 def read_labels(path: str) -> dict[str, str]:

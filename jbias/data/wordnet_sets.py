@@ -36,6 +36,22 @@ def find(
     found, part = forms.find(where, root, split, spellings=spellings, ignore=ignore)
     ids, numbered = _positions(where, found, classes)
     ids = ids[found.files.labels]
+    return ordered(where, found, ids, subset=subset, numbered=numbered), part
+
+
+def ordered(
+    where: str,
+    found: forms.Listing,
+    ids: Int[np.ndarray, "n"],
+    *,
+    subset: bool,
+    numbered: bool = False,
+) -> forms.Listing:
+    """Labels images by which of the 1000 each is, and puts them in that order.
+
+    Raises ValueError for a class that is missing, unless `subset` says that some are
+    meant and names, rather than numbers, tell which.
+    """
     present = np.unique(ids)
     if len(present) < len(wordnet.wnids()):
         _incomplete(where, present, numbered, subset)
@@ -45,7 +61,7 @@ def find(
         store=found.store.take(order),
         files=found.files._replace(labels=labels).take(order),
         classes=tuple(wordnet.wnids()[i] for i in present),
-    ), part
+    )
 
 
 def _positions(

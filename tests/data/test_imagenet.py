@@ -168,11 +168,63 @@ LINES = {
 def test_images_in_one_folder_have_labels_in_a_file(flat, lines):
     path = flat / "labels.txt"
     path.write_text("\n".join(LINES[lines]))
-    source = data.load("imagenet", "val", root=str(flat), labels=str(path), size=8)
-    assert source.classes == WNIDS
-    assert source.columns["label"].tolist() == [0, 7, 14, 21]
+    options = dict(root=str(flat), labels=str(path), size=8)
+    source = data.load("imagenet", "val", subset=True, **options)
+    assert source.classes == WNIDS[:22:7]
+    assert source.columns["label"].tolist() == [0, 1, 2, 3]
     assert source.files[3] == "val/ILSVRC2012_val_00000004.JPEG"
     assert source[3]["image"].shape == (8, 8, 3)
+    message = "all 1,000 classes must be there, 996 are missing, first .*subset=True"
+    with pytest.raises(ValueError, match=message) as refused:
+        data.load("imagenet", "val", **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_images_of_all_classes_in_one_folder(tmp_path, pixel):
+    """Labels are as without `subset`, and all classes are declared."""
+    (tmp_path / "val").mkdir()
+    order = np.random.default_rng(0).permutation(1000)
+    for i in range(1, 1001):
+        (tmp_path / f"val/ILSVRC2012_val_{i:08}.JPEG").symlink_to(pixel)
+    path = tmp_path / "labels.txt"
+    path.write_text(
+        "\n".join(f"ILSVRC2012_val_{i:08} {k}" for i, k in enumerate(order, 1))
+    )
+    options = dict(root=str(tmp_path), labels=str(path), size=8)
+    for subset in (False, True):
+        source = data.load("imagenet", "val", subset=subset, **options)
+        assert source.classes == WNIDS
+        np.testing.assert_array_equal(source.columns["label"], np.arange(1000))
+        numbers = [int(name[-13:-5]) for name in source.files]
+        np.testing.assert_array_equal(order[np.array(numbers) - 1], np.arange(1000))
+
+
+def test_class_folders_go_before_another_spelling(classes, flat):
+    (flat / "val").rename(flat / "validation")
+    root = classes("val", WNIDS[:3])
+    assert len(data.load("imagenet", "val", root=root, subset=True, size=8)) == 3
+
+
+def test_one_folder_may_have_another_name_and_files_to_pass_over(flat):
+    path = flat / "labels.txt"
+    path.write_text("\n".join(LINES["kaggle"]))
+    options = dict(root=str(flat), labels=str(path), subset=True, size=8)
+    same = data.load("imagenet", "val", **options)
+    (flat / "val").rename(flat / "validation")
+    (flat / "validation/list.txt").write_text("of the images")
+    with pytest.raises(ValueError, match="1 other files in .*validation/list.txt"):
+        data.load("imagenet", "val", **options)
+    source = data.load("imagenet", "val", ignore=("*/list.txt",), **options)
+    assert len(source) == 4
+    assert source[0]["image"].shape == (8, 8, 3)
+    assert source.fingerprint == same.fingerprint
+    with pytest.raises(ValueError, match="labels must come without classes") as refused:
+        data.load("imagenet", "val", classes=str(path), **options)
+    assert "\n" not in str(refused.value)
+    (flat / "validation/list.txt").unlink()
+    del options["labels"]
+    with pytest.raises(ValueError, match="give labels=<file>"):
+        data.load("imagenet", "val", **options)
 
 
 @pytest.mark.parametrize(
