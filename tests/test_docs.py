@@ -1,5 +1,6 @@
 """What the documents name exists, and the commands that they show are understood."""
 
+import ast
 import pathlib
 import pkgutil
 import re
@@ -123,3 +124,14 @@ def test_every_data_set_has_its_line():
             f"**{name}**. {about}.{got} Licence: {entry.licence}. Cite: {entry.cite}."
         )
         assert line in text, name
+
+
+def test_docstrings_hold_no_quotes_that_were_to_join_lines():
+    """A docstring is one text: implicit joining, as of strings, is no part of it."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    for path in sorted((ROOT / "jbias").rglob("*.py")):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        texts = [ast.get_docstring(node) for node in nodes if isinstance(node, kinds)]
+        assert not [text for text in texts if text and re.search(r'"\n\s*"', text)], (
+            path
+        )
