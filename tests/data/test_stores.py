@@ -1,6 +1,7 @@
 """Every form of storage gives the same bytes to pickled copies and to many threads."""
 
 import pickle
+import sys
 import threading
 from concurrent import futures
 
@@ -58,7 +59,16 @@ def test_pickled_copies_read_the_same(source):
         assert taken == [source.store.where(i) for i in some]
 
 
-def test_threads_read_in_any_order_what_one_reads(source):
+@pytest.fixture
+def hasty():
+    """Threads take turns after a microsecond, so that races show."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+def test_threads_read_in_any_order_what_one_reads(source, hasty):
     expected = read(pickle.loads(pickle.dumps(source)), range(40))
     start = threading.Barrier(THREADS)  # All open the store at once.
 
