@@ -64,7 +64,8 @@ def test_parts_keep_their_images(root, listed):
 
 def test_a_config_s_entry_may_skip(root, listed):
     entry = dict(data="folder", split="photo", root=str(root), skip=listed, batch=4)
-    assert len(sets.source("config.train", entry, 8)) == 12
+    (source,) = sets.train_set("config.train", entry, 8).sources
+    assert len(source) == 12
 
 
 def test_a_list_without_damaged_images_changes_nothing(root):
