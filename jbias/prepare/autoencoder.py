@@ -126,7 +126,22 @@ def from_source(
             enlarge=enlarge,
             progress=progress,
         )
-    return weights, error(net, weights, read[:_TESTED], enlarge)
+    tested = read[:_TESTED]
+    left, flat = error(net, weights, tested, enlarge), _flat(tested)
+    if not left < flat:
+        raise ValueError(
+            f"prepare autoencoder: {net.published.name} must give images back better"
+            f" than one colour for each does, got an error of {left:.3f} for"
+            f" {flat:.3f} after {steps} steps; take a lower --rate than {rate:g}, or"
+            " other --images, and give the result to deepaugment by --weights"
+        )
+    return weights, left
+
+
+def _flat(images: UInt8[np.ndarray, "n h w 3"]) -> float:
+    """The error of one colour for each image, its mean."""
+    images = images.astype(np.float32) / 255
+    return float(np.sqrt(np.mean(np.var(images, axis=(1, 2)))))
 
 
 def train(

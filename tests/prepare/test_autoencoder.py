@@ -41,13 +41,15 @@ def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
         np.testing.assert_array_equal(weights[name], chosen.init(KEY, **SIZES)[name])
 
 
-def test_training_is_of_the_seed(tmp_path):
-    sizes = [f"--{name}={value}" for name, value in SIZES.items()]
-    made = []
-    for i, seed in enumerate((0, 0, 1)):
-        out = tmp_path / f"{i}.npz"
-        assert train("edsr", out, *sizes, "--steps=3", f"--seed={seed}") == 0
-        made.append(image_nets.NETS["edsr"].load(out)["head.0.weight"])
+def test_training_is_of_the_seed():
+    net, images = image_nets.NETS["edsr"], data.load("shapes", "valid", n=96).images
+    options = dict(steps=3, batch=8, rate=1e-3)
+    made = [
+        autoencoder.train(net, images, SIZES, jax.random.key(seed), **options)[
+            "head.0.weight"
+        ]
+        for seed in (0, 0, 1)
+    ]
     np.testing.assert_array_equal(made[0], made[1])
     assert not np.array_equal(made[0], made[2])
 
@@ -74,8 +76,16 @@ def test_refuses_in_one_line(arguments, message, tmp_path, capsys):
     assert not out.exists()
 
 
+def test_a_network_that_learnt_nothing_is_refused(tmp_path, capsys):
+    """A rate at which all turns white."""
+    assert train("cae", tmp_path / "x.npz", "--width=8", "--steps=30", "--rate=30") == 2
+    said = capsys.readouterr().err
+    assert "better than one colour" in said and "lower --rate than 30" in said
+    assert said.count("\n") == 1 and not (tmp_path / "x.npz").exists()
+
+
 def test_deepaugment_trains_one_where_there_is_none(tmp_path, monkeypatch, capsys):
-    small = image_nets.NETS["edsr"]._replace(small=SIZES, steps=3)
+    small = image_nets.NETS["edsr"]._replace(small=SIZES, steps=100)
     monkeypatch.setattr(image_nets, "NETS", {"edsr": small})
     out = tmp_path / "out"
     command = ["deepaugment", "--net=edsr", f"--out={out}", *SHAPES]
