@@ -82,6 +82,9 @@ def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
 
 def _parse(argv: list[str]) -> list[str]:
     """Reads the flags; what is wrong with them, or in a config file, is one line."""
+    if {"--help", "-help", "-h"} & set(argv[1:]):
+        flags.FLAGS(argv[:1])
+        app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     try:
         return flags.FLAGS(argv)
     except (

@@ -82,7 +82,7 @@ LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWa
 READERS = {
     "main": main,
     "report": lambda arguments: cli._parser().parse_args(arguments),
-    "prepare": lambda arguments: prepare._parser().parse_args(arguments),
+    "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
 
 
@@ -105,7 +105,7 @@ def test_commands_are_understood(name, command, monkeypatch):
 @LOADS_CONFIGS
 @pytest.mark.parametrize(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
 def test_flags_in_the_text_are_known(name, flag):
-    parsers = (cli._parser(), prepare._parser())
+    parsers = (cli._parser(), prepare.parser(prepare.COMMANDS))
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     key, _, value = flag.partition("=")
     if key.startswith("--config.") and "<" not in key:

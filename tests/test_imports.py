@@ -107,6 +107,21 @@ def test_heavy_readers_are_imported_where_used(path):
     assert not {name.split(".")[0] for name in names} & LAZY
 
 
+@pytest.mark.parametrize("command", ["main", "report", "prepare"])
+def test_help_waits_for_nothing(command):
+    """It answers before anything slow is imported."""
+    code = (
+        "import runpy, sys\n"
+        "sys.argv = ['jbias', '--help']\n"
+        "try:\n"
+        f"    runpy.run_module('jbias.{command}', run_name='__main__')\n"
+        "except SystemExit as ended:\n"
+        "    slow = {'jax', 'pandas', 'scipy', 'matplotlib', 'grain'}\n"
+        "    sys.exit(ended.code or bool(slow & set(sys.modules)))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_report_starts_without_jax():
     """What `report` imports, directly or through others, holds no jax."""
     code = (

@@ -54,5 +54,6 @@ def test_what_is_wrong_is_told_in_one_line(args, message, tmp_path):
 
 def test_help_answers():
     done = jbias("--help")
+    assert done.returncode == 0
     assert "--config=configs/sagnet.py" in done.stdout
     assert "--workdir" in done.stdout

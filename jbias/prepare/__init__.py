@@ -17,47 +17,43 @@ Exit codes: 0 done, 1 `check` found damaged images, 2 what is asked cannot be do
 """
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+import types
+from collections.abc import Collection, Mapping, Sequence
 
-from jbias.prepare import (
-    autoencoder,
-    check,
-    colored_mnist,
-    corrupt,
-    deepaugment,
-    inputs,
-    records,
-    samples,
-    style,
-    stylize,
-    weights,
+# Each is a module here, with a function `add` that adds its arguments. It is imported
+# when it is asked for, since most need JAX.
+COMMANDS: Mapping[str, str] = types.MappingProxyType(
+    {
+        "samples": "a figure with samples of each split of a data set",
+        "check": "decodes every image of a set and counts them",
+        "inputs": "a figure of what each batch transform does to images",
+        "records": "images of any form into ArrayRecord shards",
+        "corrupt": "a set under common corruptions, as test sets",
+        "stylize": "a set in the style of other images, as a set to train on",
+        "colored-mnist": "digits in colours that tell their class, as arrays",
+        "weights": "converts weights that others published",
+        "style": "trains the compact style transfer",
+        "autoencoder": "trains the small network that deepaugment damages",
+        "deepaugment": "images through damaged networks, as a set to train on",
+    }
 )
 
-# Each has a function that adds it.
-COMMANDS = (
-    samples,
-    check,
-    inputs,
-    records,
-    corrupt,
-    stylize,
-    colored_mnist,
-    weights,
-    style,
-    autoencoder,
-    deepaugment,
-)
+
+class Damaged(Exception):
+    """Some images of a set are; the message is what to print."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; returns the exit code."""
-    arguments = vars(_parser().parse_args(argv))
+    asked = sys.argv[1:] if argv is None else argv
+    arguments = vars(parser(COMMANDS.keys() & set(asked[:1])).parse_args(asked))
     command = arguments.pop("command")
     try:
         print(command(**arguments))
-    except check.Damaged as found:
+    except Damaged as found:
         print(found)
         return 1
     except (ValueError, OSError) as error:
@@ -68,11 +64,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser(names: Collection[str]) -> argparse.ArgumentParser:
+    """Reads the arguments of these subcommands, and lists the others."""
+    made = argparse.ArgumentParser(
         prog="python -m jbias.prepare", description=__doc__.splitlines()[0]
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(commands)
-    return parser
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    for name, told in COMMANDS.items():
+        one = commands.add_parser(
+            name, help=told, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name in names:
+            module = importlib.import_module(f"jbias.prepare.{name.replace('-', '_')}")
+            one.description = module.__doc__
+            module.add(one)
+    return made

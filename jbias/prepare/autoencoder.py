@@ -27,14 +27,8 @@ BATCH, IMAGES = 8, 10_000
 _TESTED = 256
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "autoencoder",
-        help="trains the small network that deepaugment damages",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=autoencoder)
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(image_nets.NETS)}")

@@ -10,7 +10,6 @@ Exit code 1 if an image is damaged: each is named, and training would refuse the
 set's option skip=damaged.json in a config leaves out what such a list names.
 """
 
-import argparse
 import functools
 import os
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from jbias import console, data
+from jbias import console, data, prepare
 from jbias.data import damaged, listing, spec
 from jbias.prepare import reading, sheet
 
@@ -27,18 +26,8 @@ _NAMED = 20  # Damaged images that are printed.
 _COLUMNS = 12
 
 
-class Damaged(Exception):
-    """Some images are; the message is what to print."""
-
-
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "check",
-        help="decodes every image of a set and counts them",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=check)
     add = parser.add_argument
     add("--src", required=True, help="the folder of the set, its `root`")
@@ -55,7 +44,7 @@ def add(commands) -> None:
 def check(src: str, splits: str, **options) -> str:
     """Checks all splits; returns a table.
 
-    Raises ValueError for what is no set, and Damaged, with the table, where an image
+    Raises ValueError for what is no set, and prepare.Damaged, with the table, where an image
     does not decode.
     """
     name, path, listed = (options.pop(key) for key in ("data", "sheet", "list"))
@@ -78,7 +67,7 @@ def check(src: str, splits: str, **options) -> str:
     if reasons:
         some = [f"damaged: {why}" for why in reasons[:_NAMED]]
         more = len(reasons) - len(some)
-        raise Damaged(
+        raise prepare.Damaged(
             "\n".join([table, *some, *([f"and {more} more"] if more else [])])
         )
     return table

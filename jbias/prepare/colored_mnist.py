@@ -23,15 +23,9 @@ from jbias.prepare import claims, sheet
 _SHOWN = 12
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "colored-mnist",
-        help="digits in colours that tell their class, as arrays",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,  # Left out: the form's own default.
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
+    parser.argument_default = argparse.SUPPRESS  # Left out: the set's default.
     parser.set_defaults(command=colored_mnist)
     add = parser.add_argument
     add("--root", required=True, help="the folder of MNIST's published files")

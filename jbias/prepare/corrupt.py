@@ -9,7 +9,6 @@ under all of them. Image i is a function of the set, the corruption, the severit
 seed and i: started again, the command makes what is missing.
 """
 
-import argparse
 import os
 import pathlib
 import zlib
@@ -32,14 +31,8 @@ _COMMON = [
 ]
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "corrupt",
-        help="a set under common corruptions, as test sets",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=corrupt)
     add = parser.add_argument
     add("--out", required=True, help="the folder to write into")

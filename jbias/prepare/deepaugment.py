@@ -14,7 +14,6 @@ OUT/<split>.json, what they were made by. Image i is a function of the set, the 
 and i: started again, or in parts, the command makes what is missing.
 """
 
-import argparse
 import hashlib
 import os
 import pathlib
@@ -39,14 +38,8 @@ _FORMATS = {"png": {}, "jpeg": {"quality": 75}}
 _FLAGS = ("true_swaps", "true_skips")  # Of edsr.
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "deepaugment",
-        help="images through damaged networks, as a set to train on",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=deepaugment)
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(image_nets.NETS)}")

@@ -4,7 +4,6 @@ python -m jbias.prepare inputs --out=docs/inputs
 python -m jbias.prepare inputs --data=folder --root=DIR --split=val --out=figures
 """
 
-import argparse
 import os
 from collections.abc import Mapping
 
@@ -30,14 +29,8 @@ SHOWN: Mapping[str, Mapping] = {
 _BATCH, _DRAWS = 32, 3
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "inputs",
-        help="a figure of what each batch transform does to images",
-        description="Draws a figure a method: images, and what it makes of them.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=inputs)
     parser.add_argument(
         "--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}"

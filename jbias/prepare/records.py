@@ -9,7 +9,6 @@ DST/<split>-<i>-of-<n>.array_record of tf.train.Example (image, label, file_name
 TensorFlow reads as well, and DST/<split>-index.npz with names, labels and classes.
 """
 
-import argparse
 import functools
 import math
 import os
@@ -26,14 +25,8 @@ from jbias.prepare import reading
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "records",
-        help="images of any form into ArrayRecord shards",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=records)
     add = parser.add_argument
     add("--src", required=True, help="the folder in which the split lies")

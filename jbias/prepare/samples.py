@@ -16,15 +16,9 @@ from jbias.prepare import sheet
 _CLASSES = 16  # At most so many columns.
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "samples",
-        help="a figure with samples of each split of a data set",
-        description="Draws a figure: a row for each split, a column for each class.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        argument_default=argparse.SUPPRESS,  # Left out: the data set's own default.
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
+    parser.argument_default = argparse.SUPPRESS  # Left out: the set's default.
     parser.set_defaults(command=samples)
     parser.add_argument(
         "--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}"

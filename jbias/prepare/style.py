@@ -9,7 +9,6 @@ third of the pictures are windows of 32 pixels of that set's images, smoothed, u
 patterns: the network then knows their shapes and colours as well.
 """
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -29,14 +28,8 @@ _READING, _DRAWN = 600, 512  # Steps that read only; pictures of a draw.
 _PHOTOS, _TESTED = 10_000, 256
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "style",
-        help="trains the compact style transfer",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=style)
     add = parser.add_argument
     add("--out", required=True, help="the file to write, .npz")

@@ -11,7 +11,6 @@ i: started again, the command makes what is missing. To train on it: data='folde
 root=OUT. The style transfer `small` knows sixteen textures; `vgg` is the published one.
 """
 
-import argparse
 import functools
 import os
 import pathlib
@@ -32,14 +31,8 @@ _TOGETHER, _SHOWN = 16, 8
 SELF = "self"
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "stylize",
-        help="a set in the style of other images, as a set to train on",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=stylize)
     add = parser.add_argument
     add("--out", required=True, help="the folder to write into")

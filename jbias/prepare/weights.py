@@ -6,13 +6,8 @@ python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
 from jbias.models import convert, published
 
 
-def add(commands) -> None:
-    """Adds the subcommand."""
-    parser = commands.add_parser(
-        "weights",
-        help="converts weights that others published",
-        description="Checks published files and writes what jbias reads (.npz).",
-    )
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
     parser.set_defaults(command=weights)
     parser.add_argument(
         "--net", required=True, help=f"one of {', '.join(convert.CONVERTERS)}"

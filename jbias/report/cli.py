@@ -13,14 +13,16 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from jbias.report import gather, scores, write
-from jbias.report import study as study_lib
+from jbias.report import options as options_lib
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes a report; returns 0, or 2 with one line on stderr if that is impossible."""
     args = _parser().parse_args(argv)
-    options = study_lib.Options(
+    # Only now: --help and wrong arguments need none of it.
+    from jbias.report import gather, scores, write
+
+    options = options_lib.Options(
         selection=args.selection,
         last=args.last,
         alpha=args.alpha,
@@ -71,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--selection",
-        choices=gather.SELECTIONS,
+        choices=options_lib.SELECTIONS,
         default="best_validation",
         help="which evaluation of a seed counts (default: %(default)s)",
     )

@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 
 from jbias import results
+from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 from jbias.report import workdirs
 
-SELECTIONS = ("best_validation", "last_n", "oracle")
 SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
 
 
-def from_runs(patterns: Sequence[str], options: study_lib.Options) -> study_lib.Study:
+def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_lib.Study:
     """Reads runs, selects models and takes the scores of one metric."""
     full, empty = results.find(patterns)
     if not full:
@@ -30,7 +30,7 @@ def from_runs(patterns: Sequence[str], options: study_lib.Options) -> study_lib.
     selected = select(frame, options.selection, last, options.larger_is_better, labels)
     values = values_of(selected, options.metric, datasets)
     others, notes = [], list(_notes(empty, runs, frame))
-    for rule in SELECTIONS:
+    for rule in options_lib.SELECTIONS:
         try:
             rows = select(frame, rule, last, options.larger_is_better, labels)
         except ValueError as error:
@@ -115,7 +115,7 @@ def values_of(
     return both[columns].reset_index(drop=True)
 
 
-def _datasets(chosen: pd.DataFrame, options: study_lib.Options) -> list[str]:
+def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
     metrics = list(dict.fromkeys(chosen["metric"]))
     if options.metric not in metrics:
         raise ValueError(

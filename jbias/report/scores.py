@@ -7,12 +7,13 @@ import pathlib
 import pandas as pd
 
 from jbias.report import gather
+from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 
 NEEDED = ("algorithm", "dataset", "score")
 
 
-def from_scores(path: str, options: study_lib.Options) -> study_lib.Study:
+def from_scores(path: str, options: options_lib.Options) -> study_lib.Study:
     """Reads a CSV file with the columns algorithm, dataset, score and, if any, run.
 
     Raises ValueError by file and line for what is no score, for a cell that occurs twice

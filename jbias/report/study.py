@@ -13,19 +13,6 @@ from jbias.report import workdirs
 from jbias.stats import pairs, ranks
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What the user asked for."""
-
-    selection: str = "best_validation"
-    last: int | None = None
-    alpha: float = 0.05
-    datasets: tuple[str, ...] = ()  # () is all of them.
-    metric: str = "accuracy"
-    larger_is_better: bool = True
-    reference: str | None = None
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
     """Scores of algorithms on data sets, one row a seed, and where they come from.

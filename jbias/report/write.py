@@ -10,11 +10,12 @@ import pandas as pd
 
 from jbias import results
 from jbias.report import content, figures, gather, page, sources, tables, words
+from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 
 
 def report(
-    study: study_lib.Study, options: study_lib.Options, out: pathlib.Path
+    study: study_lib.Study, options: options_lib.Options, out: pathlib.Path
 ) -> Iterator[str]:
     """Writes the report; gives lines that sum it up. Nothing is written on an error."""
     reference = options.reference
