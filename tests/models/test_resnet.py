@@ -1,5 +1,6 @@
 """Laws of the ResNets: sizes, cuts, taps, initialisation."""
 
+import functools
 import math
 
 import jax
@@ -206,3 +207,27 @@ def test_initialisation_is_torchvisions():
     for bn in norms:  # The last of a block is not zero either.
         np.testing.assert_array_equal(bn["scale"], 1)
         np.testing.assert_array_equal(bn["bias"], 0)
+
+
+def test_remat_computes_blocks_again_and_the_same(variables):
+    """The same gradients; eight blocks' convolutions stand twice in the program."""
+
+    def gradient(net):
+        def loss(params):
+            logits, _ = net.apply(
+                {**variables, "params": params}, IMAGE, KEY, train=True, mutable="stats"
+            )
+            return jnp.sum(jnp.sin(logits))
+
+        return jax.jit(jax.grad(loss))
+
+    plain, again = gradient(tiny()), gradient(tiny(remat=True))
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5),
+        plain(variables["params"]),
+        again(variables["params"]),
+    )
+    # Compilers for CPUs take it back, so that the program before them is looked at.
+    programs = [f.lower(variables["params"]).as_text() for f in (plain, again)]
+    counts = [program.count("stablehlo.convolution") for program in programs]
+    assert counts[1] - counts[0] == 19  # Two a block and three projections.
