@@ -137,6 +137,7 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         decisions=False,
         keep=2,
         log_seconds=10.0,
+        profile=False,
         loading=dict(gib=8.0, threads=0, workers=0),  # 0 threads: one a core.
     )
     return c

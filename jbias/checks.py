@@ -15,6 +15,7 @@ RUN_KEYS = (
     "decisions",
     "keep",
     "log_seconds",
+    "profile",
     "loading",
 )
 KEYS = (

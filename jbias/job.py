@@ -32,6 +32,7 @@ class Job:
     saved: int = -1  # The latest step in the checkpoints,
     complete: bool = True  # and whether its evaluation, if one was due, is in there.
     note: str = ""
+    profiled: bool = False
     stop: str = ""  # The signal's name once one has come.
 
     @property

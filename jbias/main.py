@@ -29,6 +29,10 @@ _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the run lives; runs/<algorithm>-<data>-<hash> if not given."
 )
 
+_PROFILE = flags.DEFINE_bool(
+    "profile", False, "Traces some steps and sums them up in <workdir>/profile.md."
+)
+
 _QUOTES = "\"'\\"
 
 
@@ -41,6 +45,7 @@ def main(argv: list[str]) -> int:
             missing = "--config is missing, e.g. --config=configs/erm.py"
             return _fail(None, missing, 2)
         name = jc.run_name(_CONFIG.value)
+        _CONFIG.value.run.profile |= _PROFILE.value
     except OSError as error:
         return _fail(None, _gist(str(error)), 2)
     # Only now: what is wrong with the flags is told at once.

@@ -22,6 +22,7 @@ from jbias import (
     mesh,
     observe,
     opening,
+    profiling,
     results,
     seeds,
     warmstart,
@@ -194,8 +195,10 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
                 args = [_arguments(job, stage, step + i, keys) for i in range(several)]
             new = static not in statics
             statics.add(static)
+            profiled = config["run"]["profile"] and not new and not job.profiled
             with _announced(job, progress) if new else contextlib.nullcontext():
-                states, seen = stage.advance(states, args, held, static)
+                advance = _profiled(job, stage) if profiled else stage.advance
+                states, seen = advance(states, args, held, static)
             del held  # Else the window is still there when the next is placed.
             for metrics in seen:
                 step += 1
@@ -212,6 +215,31 @@ def _ready(job: Job, stage: build.Stage, step: int, progress: console.Progress) 
         job.say("reading the first window of the training set ...")
     with progress.idle() if first else contextlib.nullcontext():
         return stage.ready(step, lambda: bool(job.stop))
+
+
+def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
+    """Takes steps as the stage does, traced, and writes what they took."""
+
+    def advance(states, args, held, static):
+        jax.block_until_ready(states)
+        folder = job.workdir / "profile"
+        with profiling.traced(folder) as seconds:
+            states, seen = stage.advance(states, args, held, static)
+            jax.block_until_ready(states)
+        page = profiling.page(
+            folder,
+            stage,
+            (args[0][0], held, static),
+            steps=len(args),
+            count=len(states),
+            seconds=seconds[0],
+        )
+        workdirs.write_text(job.workdir / "profile.md", page)
+        job.say(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
+        job.profiled = True
+        return states, seen
+
+    return advance
 
 
 def _steps_ahead(

@@ -27,7 +27,17 @@ ROOMS = {
     "feed": {"data"},
     "train": EVERYTHING,
     **dict.fromkeys(
-        ("build", "checks", "job", "observe", "opening", "parts", "sets", "supply"),
+        (
+            "build",
+            "checks",
+            "job",
+            "observe",
+            "opening",
+            "parts",
+            "sets",
+            "supply",
+            "profiling",
+        ),
         EVERYTHING,
     ),
     **dict.fromkeys(ENTRIES, EVERYTHING),
