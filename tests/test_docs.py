@@ -111,7 +111,10 @@ def test_flags_in_the_text_are_known(name, flag):
     if key.startswith("--config.") and "<" not in key:
         main(["--config=configs/padain.py", f"{key}={value or 0}"])
     else:
-        assert key in known | {"--config", "--config.<key>", "--workdir"} or "<" in key
+        assert (
+            key in known | {"--config", "--config.<key>", "--profile", "--workdir"}
+            or "<" in key
+        )
 
 
 def test_every_data_set_has_its_line():
