@@ -3,7 +3,8 @@
 :data=shapes        the embedded set (the default; needs no download)
 :data=imagenet,root=...
                     ImageNet, train/ and val/ (docs/data.md); each algorithm's own
-                    recipe where its authors gave one
+                    recipe where its authors gave one; `subset` if only some classes
+                    are there
 :data=pacs,root=... PACS; trains on `style`, tests on the other three
 :data=tiny_imagenet,root=...,stimuli=...
                     Tiny ImageNet; tests on Geirhos' stimuli where given
@@ -208,6 +209,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         root="",
         style="photo",
         stimuli="",
+        subset=False,
         corrupted="",
         form="irm",
         grey=False,

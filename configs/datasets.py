@@ -42,6 +42,8 @@ def imagenet(c: ml_collections.ConfigDict, arg) -> None:
     _photographs(c, arg, size=224, epochs=90.0)
     c.model.name = arg.model or "resnet50"
     common = dict(data="imagenet", root=arg.root)
+    if arg.subset:
+        common["subset"] = True
     c.train = dict(split="train[:98%]", batch=256, **common)
     c.valid = dict(split="train[98%:]", **common)
     c.tests = {"val": dict(split="val", **common)}
@@ -187,7 +189,7 @@ def _photographs(
 
 USED = {
     "shapes": {"correlation", "demo"},
-    "imagenet": {"root", "stimuli"},
+    "imagenet": {"root", "stimuli", "subset"},
     "pacs": {"root", "style"},
     "tiny_imagenet": {"root", "stimuli"},
     **{name: {"root"} for name in ("mnist", "fashion_mnist")},
