@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import io
 import math
+import os
 from collections.abc import Callable
 from typing import BinaryIO
 
@@ -39,7 +40,7 @@ Window = tuple[int, int, int, int]  # Left, top, width, height in pixels.
 def decoder() -> str:
     """Says what decodes and resizes here; rounding differs between resizers."""
     tj = turbojpeg.library()
-    decodes = f"TurboJPEG at {tj._name}" if tj else "simplejpeg"
+    decodes = os.path.basename(tj._name) if tj else "simplejpeg"
     return f"{decodes}, {'cykooz-resizer' if resizer else 'Pillow'}"
 
 
