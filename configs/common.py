@@ -28,6 +28,7 @@
 :crop=host          streams the training set from its files, each seed with random crops
                     of its own (the default for imagenet); `device` decodes once for all
                     seeds, in windows; `memory` holds the set, as for other data
+:skip=damaged.json  leaves the images out that `prepare check --list` found damaged
 :demo               the embedded set in a few epochs, minutes on two cores
 :smoke              every part once, seconds
 """
@@ -39,6 +40,7 @@ import ml_collections
 
 from configs import datasets
 from jbias import config as jc
+from jbias import data as known
 
 EVERYWHERE = {
     "data",
@@ -50,6 +52,7 @@ EVERYWHERE = {
     "size",
     "epochs",
     "crop",
+    "skip",
     "smoke",
 }
 
@@ -75,6 +78,9 @@ def experiment(
     if arg.data == "imagenet":
         c.train.crop = "host"
         changed(c, imagenet)
+    for part in (c.train, c.valid, *c.tests.values()) if arg.skip else ():
+        if part.get("root") == arg.root:
+            part.skip = arg.skip
     if arg.crop:
         c.train.crop = True if arg.crop == "memory" else arg.crop
     if arg.smoke:
@@ -224,9 +230,15 @@ def _arguments(text: str) -> types.SimpleNamespace:
         size=0,
         epochs=0.0,
         crop="",
+        skip="",
         demo=False,
         smoke=False,
     )
+    if arg.data in known.DATASETS and arg.data not in datasets.PRESETS:
+        raise ValueError(
+            f"config argument: data={arg.data} has no preset; name it in a config of "
+            "your own, as docs/data.md shows"
+        )
     if arg.data not in datasets.PRESETS:
         raise ValueError(
             f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, datasets.PRESETS)}"

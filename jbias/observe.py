@@ -19,7 +19,11 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
     variables = tuple(train_step.net_of(state) for state in states)
     records = list(_train_records(job, stage, step))
     reading = build.reading(job.config["run"]["loading"], job.devices)
-    for test in job.tests:
+    said = began
+    for number, test in enumerate(job.tests, 1):
+        if time.monotonic() - said > job.config["run"]["log_seconds"]:
+            said = time.monotonic()
+            job.say(f"evaluating {test.name}, {number} of {len(job.tests)} sets ...")
         size = job.config["run"]["eval_batch"]
         predicted = predict.predict(
             stage.decide,

@@ -175,7 +175,8 @@ def load_images(
         raise ValueError(
             f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory, more "
             f"than config.run.loading.gib={gib:g}; raise it, stream them from their files "
-            "by config.train.crop='host', or choose a smaller config.size"
+            "(crop=host among the config's arguments, or in its c.train), or choose a "
+            "smaller config.size"
         )
     chosen = dict(resident)
     for name, source in tested.items():

@@ -6,6 +6,7 @@ config, a run goes on where its latest whole checkpoint stands.
 
 import contextlib
 import itertools
+import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,7 @@ def _signals(job: Job) -> Iterator[None]:
     def note(number: int, frame: Any) -> None:
         del frame
         job.stop = signal.Signals(number).name
+        os.write(2, f"\n{job.stop}: saving after the steps under way ...\n".encode())
         signal.signal(number, signal.SIG_DFL)
 
     try:
@@ -268,10 +270,13 @@ def _saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Iter
     """Saves what was trained before an image that does not decode ends the run."""
     try:
         yield
-    except ValueError:
+    except ValueError as error:
         if step > max(job.saved, stage.first):
             _save(job, stage, states, step)
-        raise
+        raise ValueError(
+            f"{error}; step {step} is saved: repair the file and the same command goes "
+            "on; `python -m jbias.prepare check` names all that are damaged"
+        ) from error
 
 
 @contextlib.contextmanager

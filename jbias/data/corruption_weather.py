@@ -68,7 +68,7 @@ def _photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
     if folder is None:
         raise ValueError(
             "data.corrupt: 'frost' must have its photographs, which are not shipped,"
-            f" got frost=None; {remedy}"
+            f" got frost=None (--frost of the command); {remedy}; or leave frost out"
         )
     paths = [pathlib.Path(folder).resolve() / name for name in FROSTS]
     missing = [path.name for path in paths if not path.is_file()]

@@ -73,11 +73,13 @@ def existing(where: str, path: str, what: str) -> str:
     while not os.path.isdir(parent):
         parent, name = os.path.split(parent)
     known = [entry.name for entry in _entries(parent) if entry.is_dir()]
+    if os.path.dirname(parent) == parent:
+        known = []  # What lies at the top of a machine is no hint.
     inner = [one for one in known if os.path.isdir(os.path.join(parent, one, name))]
     if inner:
         hint = f"did you mean {os.path.join(parent, inner[0], name)!r}?"
     else:
-        hint = spec.did_you_mean(name, known) if known else "which has no folders"
+        hint = spec.did_you_mean(name, known) if known else "nor any like it"
     raise spec.Missing(
         f"{where}: {what} must be an existing folder, got {path!r}; no {name!r} in"
         f" {parent!r}, {hint}"

@@ -52,7 +52,9 @@ def resident(
     if damaged:
         raise ValueError(
             f"data.pipeline: every image must decode, {len(damaged)} of {n} of"
-            f" {source.name} do not, first {damaged[0]}; replace or remove them"
+            f" {source.name} do not, first {damaged[0]}; replace or remove them,"
+            " or leave them out by `prepare check --list=damaged.json` and then"
+            " skip=damaged.json"
         )
     return images
 

@@ -69,6 +69,11 @@ def corrupt(
                 f"prepare corrupt: --names must be known ones, got {name!r};"
                 f" {spec.did_you_mean(name, _KNOWN)}"
             )
+    wrong = [severity for _, severity in chosen if severity not in range(1, 6)]
+    if wrong:
+        raise ValueError(
+            f"prepare corrupt: --severities must be 1 to 5, got {wrong[0]}"
+        )
     source = reading.source(arguments)
     options = {"table": table, "frost": frost or None}
     folder, ending = pathlib.Path(out).expanduser(), "jpg" if jpeg else "png"

@@ -1,4 +1,4 @@
-"""Sends a set through damaged networks: DeepAugment's second training set.
+r"""Sends a set through damaged networks: DeepAugment's second training set.
 
 python -m jbias.prepare deepaugment --net=cae --data=shapes --out=prepared/cae
 python -m jbias.prepare deepaugment --net=edsr --data=shapes --out=prepared/edsr

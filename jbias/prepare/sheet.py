@@ -21,7 +21,8 @@ def write(
     cell = next(iter(rows.values()))[0].shape[0]
     cell *= max(1, 64 // cell)  # Whole pixels on whole pixels: nothing is resampled.
     columns = max(len(images) for images in rows.values())
-    left, top, gap = 90, 24 if titles else 6, 3
+    # A letter of this font is at most nine pixels wide.
+    left, top, gap = max(90, 9 * max(map(len, rows)) + 12), 24 if titles else 6, 3
     wide = left + columns * (cell + gap)
     high = top + len(rows) * (cell + gap) + 18
     drawing = figure.Figure(figsize=(wide / _DPI, high / _DPI), dpi=_DPI)

@@ -1,4 +1,4 @@
-"""Stylises a set once and for all, as Stylized-ImageNet is made.
+r"""Stylises a set once and for all, as Stylized-ImageNet is made.
 
 python -m jbias.prepare stylize --data=folder --root=photos --size=224 --out=photos-stylized
 python -m jbias.prepare stylize --data=folder --root=photos --size=224 --style=paintings \
@@ -8,7 +8,8 @@ python -m jbias.prepare stylize --data=folder --root=photos --size=224 --style=p
 OUT/<split>/<class>/<number>.png, OUT/<split>.json, what they were made by, and
 OUT/<split>.png, some of them. Image i is a function of the set, the styles, the options and
 i: started again, the command makes what is missing. To train on it: data='folder',
-root=OUT. The style transfer `small` knows sixteen textures; `vgg` is the published one.
+root=OUT. The style transfer `small` knows colours and sixteen textures, under which photographs
+are hard to read: look at the sheet, lower --alpha, or take `vgg`, the published one.
 """
 
 import functools

@@ -50,7 +50,7 @@ def test_what_is_missing_is_made_again_and_alike(tmp_path, capsys):
     [
         (["--names=smog"], "did you mean"),
         (["--severities=a"], "--severities must be like 1+3+5"),
-        (["--severities=6", "--names=fog"], "severity must be one of"),
+        (["--severities=6", "--names=fog"], "--severities must be 1 to 5, got 6"),
         (["--names=frost"], "frost"),
         (["--size=48", "--names=fog"], "48"),
     ],
