@@ -1,0 +1,110 @@
+"""A step moves its gradients between devices and little else; and it lowers for TPUs."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import collectives
+from jbias import algos, mesh
+from tests import programs, runs
+
+TEXT = """\
+HloModule jit_one, is_scheduled=true
+
+%turn (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %sum.1 = f32[8]{0} all-reduce(%x), to_apply=%add, metadata={op_name="jit(one)/bn1/sum"}
+}
+
+%guess (p: (s32[], pred[])) -> (s32[], pred[]) {
+  %any.1 = pred[] all-reduce(%p), to_apply=%or, metadata={op_name="jit(one)/beta"}
+}
+
+%taken (p: f32[4]) -> f32[4] {
+  ROOT %gather.1 = bf16[16,4]{1,0} all-gather(%p), dimensions={0}
+}
+
+ENTRY %main.7 (a: f32[8]) -> f32[8] {
+  %both = (f32[3,3,8]{2,1,0}, /*index=1*/f32[]) all-reduce(%a, %b), to_apply=%add, \
+metadata={op_name="jit(one)/conv1/dot"}
+  %start = (f32[2]{0}, f32[16]{0}) all-gather-start(%a), dimensions={0}
+  %done = f32[16]{0:T(8,128)} all-gather-done(%start)
+  %loop.1 = (s32[], f32[8]) while(%t), condition=%c, body=%turn, \
+backend_config={"known_trip_count":{"n":"10"}}
+  %loop.2 = (s32[], pred[]) while(%t), condition=%c, body=%guess
+  %cond = f32[4] conditional(%i, %a, %b), branch_computations={%taken, %other}
+  ROOT %add = f32[8]{0} add(%all-reduce.1, %all-reduce.2)
+}
+"""
+
+
+def test_every_collective_counts_as_often_as_it_runs():
+    found = [
+        (one.kind, one.shape, one.bytes, one.times, one.role)
+        for one in collectives.parse(TEXT)
+    ]
+    assert found == [
+        ("all-reduce", (8,), 320, 10, "norm"),
+        ("all-reduce", (), 1, None, "scalars"),
+        ("all-gather", (16, 4), 128, 1, "other"),
+        ("all-reduce", (3, 3, 8), 288, 1, "other"),
+        ("all-reduce", (), 4, 1, "scalars"),
+        ("all-gather", (16,), 64, 1, "other"),
+    ]
+
+
+QUICK = ("erm", "padain", "sagnet")
+# Of the gradients' bytes. Debiased: a CPU sums the gradients of its two passes over the
+# network one by one; XLA for GPUs first adds, then sums (AllReduceReassociate).
+# SimCLR: each image meets the projections of all, which every device must have.
+BUDGETS = {"debiased": 2.1, "simclr": 1.2}
+
+
+@functools.cache
+def compiled(*names: str) -> dict:
+    """What each algorithm's step moves among eight devices."""
+    flags = collectives.HOST_DEVICES.format(8)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.programs", *names],
+        cwd=runs.ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def within_budget(found: dict, budget: float) -> None:
+    moved = [collectives.Moved(*one) for one in found["moved"]]
+    by_role = collectives.by_role(moved)
+    largest = sorted(moved, key=lambda one: -one.bytes)[:5]
+    assert by_role["other"] <= budget * found["gradients"], largest
+    # Nothing was overlooked.
+    assert by_role["other"] + by_role["norm"] >= found["gradients"]
+    # Two floats a channel forwards, and two backwards from each loss.
+    assert by_role["norm"] <= (1 + found["losses"]) * found["statistics"], by_role
+    assert by_role["scalars"] <= 100, by_role
+    assert all(one.times or one.role == "scalars" for one in moved), largest
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_step_moves_its_gradients(name):
+    within_budget(compiled(*QUICK)[name], 1.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(algos.ALGOS) - set(QUICK)))
+def test_every_other_step_does_too(name):
+    others = sorted(set(algos.ALGOS) - set(QUICK))
+    within_budget(compiled(*others)[name], BUDGETS.get(name, 1.05))
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_a_step_lowers_for_tpus(name):
+    lowered = programs.traced(name, mesh.make(1)).lower(lowering_platforms=("tpu",))
+    assert "func.func public @main" in lowered.as_text()
