@@ -1,91 +1,58 @@
-"""Seeds together against one after another: images per second, and the same bits.
+"""Seeds together against one alone: images per second, and the same bits.
 
-    python -m benchmarks.seeds [--steps=8] [--rounds=5] [--strategies=threaded,...]
+    python -m benchmarks.seeds [--strategies=threaded,...] [--algorithms=erm,...]
+        [--seeds=3] [--setting=own] [--steps=8] [--rounds=7] [--torch=PYTHON|no]
 
-Trains the demo config of each algorithm. In every round the strategies and the lone
-seeds take turns at the same steps, so that a noisy machine is noisy to all; the ratio
-is the median over rounds. After the rounds, each seed's state together and alone is
-compared to the bit. Writes benchmarks/results/seeds-<backend>.json.
+Trains each algorithm as its config does on the embedded set (--setting=own), or in a
+setting (benchmarks/settings.py: cifar16, cifar64; or --width, --model, --size, --batch).
+--seeds=1,2,4,8 measures each number. In every round the strategies, the first and the
+last seed alone one after the other and, for plain training in a setting, PyTorch with all
+seeds one after another take turns at the same steps. A ratio says how many images a
+second all seeds together learn from, over one alone. After the rounds the states of the
+first and the last seed, together and alone, are compared to the bit. Writes
+benchmarks/results/seeds-<setting>-<backend>.json and .md.
 """
-
-import argparse
-import datetime
-import json
-import pathlib
-import statistics
-import sys
-import time
 
 import jax
 import numpy as np
 
-from configs import erm, padain, sagnet
-from jbias import build, mesh, seeds, sets
-from jbias import config as jc
-from jbias import workdir as workdirs
+from benchmarks import common
 
-CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
+ALONE = "alone"
 
 
-class Trainer:
-    """Trains some seeds of a stage with one strategy, and times it."""
+def compare(algorithm: str, number: int, options, setting) -> dict:
+    """Measures one algorithm with so many seeds: rates, ratios, whether bits are equal."""
+    which = range(number)
+    stage = common.stage_of(
+        algorithm, setting, which=which, precision=options.precision
+    )
+    together = {
+        s: common.Trainer(stage, which, s) for s in options.strategies.split(",")
+    }
+    alone = {seed: common.Trainer(stage, (seed,), "looped") for seed in {0, number - 1}}
 
-    def __init__(self, stage, which: tuple[int, ...], strategy: str):
-        self.stage, self.which = stage, which
-        self.advance = seeds.stepper(stage.one, strategy)
-        self.states = tuple(build.start(stage, seed) for seed in which)
-        self.keys = tuple(seeds.key(seed) for seed in which)
-        self.step = 0
+    def one_by_one() -> None:
+        for trainer in alone.values():
+            trainer.run(options.steps)
 
-    def run(self, steps: int) -> float:
-        """Takes `steps` steps; returns the seconds they took."""
-        began = time.perf_counter()
-        args = [
-            tuple(
-                (key, self.stage.take(seed, self.step + i))
-                for key, seed in zip(self.keys, self.which, strict=True)
-            )
-            for i in range(steps)
-        ]
-        self.states, _ = self.advance(
-            self.states, args, self.stage.held(self.step), None
+    ways = {ALONE: one_by_one}
+    for s, trainer in together.items():
+        ways[s] = common.repeated(trainer.run, options.steps)
+    plain = algorithm == "erm" and setting is not None
+    with common.peer_of(options, setting if plain else None, seeds=number) as other:
+        if other:
+            common.same_size(alone[0], other.facts)
+            ways[common.TORCH] = common.repeated(other.train, options.steps)
+        seconds = common.in_turns(ways, options.rounds)
+    images = dict.fromkeys(seconds, options.steps * stage.order.batch * number)
+    images[ALONE] = options.steps * stage.order.batch * len(alone)
+    found = common.against(seconds, ALONE, images)
+    for s, trainer in together.items():
+        found[s]["bits_equal"] = all(
+            same(trainer.states[seed], lone.states[0]) for seed, lone in alone.items()
         )
-        self.step += steps
-        jax.block_until_ready(self.states)
-        return time.perf_counter() - began
-
-
-def compare(name: str, strategies: list[str], steps: int, rounds: int) -> dict:
-    """Measures one algorithm; returns rates, ratios and whether the bits are equal."""
-    config = jc.plain(CONFIGS[name].get_config("demo"))
-    train = sets.train_set("config.train", config["train"], config["size"])
-    images = {name: source.images for name, source in train.named(0).items()}
-    (stage,) = build.stages(config, [train], images, mesh.make(1))
-    which = tuple(config["seeds"])
-    together = {s: Trainer(stage, which, s) for s in strategies}
-    alone = [Trainer(stage, (seed,), "unrolled") for seed in which]
-    for trainer in (*together.values(), *alone):
-        trainer.run(2)  # Compiles.
-    seconds = {s: [] for s in strategies}
-    lone = []
-    for _ in range(rounds):
-        lone.append(sum(trainer.run(steps) for trainer in alone))
-        for s, trainer in together.items():
-            seconds[s].append(trainer.run(steps))
-    total = steps * stage.order.batch * len(which)
-    result = {"alone": {"images_per_second": total / statistics.median(lone)}}
-    for s in strategies:
-        pairs = zip(lone, seconds[s], strict=True)
-        result[s] = {
-            "images_per_second": total / statistics.median(seconds[s]),
-            "ratio": statistics.median(ratios := [a / b for a, b in pairs]),
-            "ratios": ratios,
-            "bits_equal": all(
-                same(state, trainer.states[0])
-                for state, trainer in zip(together[s].states, alone, strict=True)
-            ),
-        }
-    return result
+    return found
 
 
 def same(a, b) -> bool:
@@ -96,28 +63,28 @@ def same(a, b) -> bool:
 
 def main() -> None:
     """Measures all algorithms and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = common.parser(__doc__, setting="own")
+    parser.add_argument("--seeds", default="3", help="numbers of seeds")
     parser.add_argument("--strategies", default="unrolled,threaded,looped")
     parser.add_argument("--algorithms", default="erm,padain,sagnet")
-    args = parser.parse_args()
-    results = {}
-    for name in args.algorithms.split(","):
-        results[name] = compare(
-            name, args.strategies.split(","), args.steps, args.rounds
-        )
-        print(name, json.dumps(results[name], indent=1), flush=True)
-    found = {
-        "date": datetime.date.today().isoformat(),
-        "command": " ".join(["python -m benchmarks.seeds", *sys.argv[1:]]),
-        **workdirs.environment(),
-        "results": results,
-    }
-    path = pathlib.Path(__file__).parent / "results"
-    path = path / f"seeds-{jax.default_backend()}.json"
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"written to {path}")
+    options = parser.parse_args()
+    setting = common.setting_of(options)
+    results, text, ratios = {}, "", {}
+    for algorithm in options.algorithms.split(","):
+        for number in map(int, options.seeds.split(",")):
+            name = f"{algorithm}, {number} seeds"
+            results[name] = found = compare(algorithm, number, options, setting)
+            text += common.table(found, ALONE, name) + "\n"
+            print(common.table(found, ALONE, name), flush=True)
+            ratios |= {f"{name}, {s} / alone": r["ratio"] for s, r in found.items()}
+    common.write(
+        common.name_of(options, "seeds"),
+        results,
+        text,
+        ratios=ratios,
+        out=options.out,
+        **common.told(options, setting),
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,310 @@
+"""What the benchmarks share: settings, trainers, taking turns, and writing results."""
+
+import argparse
+import contextlib
+import dataclasses
+import datetime
+import functools
+import importlib
+import importlib.util
+import itertools
+import json
+import os
+import pathlib
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from benchmarks import peer
+from benchmarks.settings import SETTINGS, Setting
+from jbias import build, mesh, seeds, sets
+from jbias import config as jc
+from jbias import workdir as workdirs
+from jbias.data import pipeline
+
+TORCH = "PyTorch"
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def configured(
+    algorithm: str, setting: Setting | None, *, which: Sequence[int], precision: str
+) -> dict[str, Any]:
+    """A config of configs/ in a setting, on the embedded set; None is its own."""
+    c = importlib.import_module(f"configs.{algorithm}").get_config("seeds=1")
+    c.seeds, c.precision = tuple(which), precision
+    if setting is not None:
+        stem = {"stem": setting.stem} if setting.stem else {}
+        c.model = dict(name=setting.model, width=setting.width, **stem)
+        c.size, c.train.batch = setting.size, setting.batch
+        c.train.n = max(2 * setting.batch, 64)
+        for one in (c.algo, *c.inputs):
+            if setting.batch % one.get("mix_group", 1):
+                one["mix_group"] = setting.batch
+    return jc.plain(c)
+
+
+def stage_of(
+    algorithm: str = "erm",
+    setting: Setting | None = None,
+    *,
+    which: Sequence[int] = (0,),
+    precision: str = "auto",
+    devices: int = 1,
+) -> build.Stage:
+    """The first stage of `configured`, its images drawn and on the devices."""
+    config = configured(algorithm, setting, which=which, precision=precision)
+    part = jc.stages(config)[0]
+    train = sets.train_set("config.train", part["train"], config["size"])
+    images = {
+        key: pipeline.resident(source, workers=1)
+        for key, source in train.named(0).items()
+    }
+    config["stages"] = []
+    return build.stages({**config, **part}, [train], images, mesh.make(devices))[0]
+
+
+class Trainer:
+    """Trains some seeds of a stage with one strategy."""
+
+    def __init__(
+        self,
+        stage: build.Stage,
+        which: Sequence[int] = (0,),
+        strategy: str = "auto",
+        devices: jax.sharding.Mesh | None = None,
+    ):
+        self.stage, self.which, self.step = stage, which, 0
+        self.devices = devices or mesh.make(1)
+        self.advance = seeds.stepper(stage.one, strategy)
+        states = tuple(build.start(stage, seed) for seed in which)
+        self.states = mesh.replicate(states, self.devices)
+        self.keys = tuple(seeds.key(seed) for seed in which)
+
+    @property
+    def images(self) -> int:
+        """Of all seeds, in one step."""
+        return self.stage.order.batch * len(self.which)
+
+    def run(self, steps: int) -> None:
+        """Takes `steps` steps, and waits for them."""
+        ahead = range(self.step, self.step + steps)
+        for static, same in itertools.groupby(ahead, self.stage.static):
+            args = [self._arguments(step) for step in same]
+            held = self.stage.held(self.step)
+            self.states, _ = self.advance(self.states, args, held, static)
+        self.step += steps
+        jax.block_until_ready(self.states)
+
+    def _arguments(self, step: int) -> tuple:
+        taken = [self.stage.take(seed, step) for seed in self.which]
+        taken = mesh.split(tuple(taken), self.devices)
+        return tuple(zip(self.keys, taken, strict=True))
+
+
+def in_turns(
+    ways: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    *,
+    warm: int = 2,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Seconds of each way in each round: a noisy machine is noisy to all.
+
+    Every round begins with another way; the first `warm` rounds do not count.
+    """
+    seconds = {name: [] for name in ways}
+    for number in range(-warm, rounds):
+        names = [*ways]
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            began = clock()
+            ways[name]()
+            if number >= 0:
+                seconds[name].append(clock() - began)
+    return seconds
+
+
+def against(
+    seconds: Mapping[str, Sequence[float]], base: str, images: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
+    """Images a second of each way, and over those of `base`: ratios of medians.
+
+    `lowest` and `highest` are ratios within one round.
+    """
+
+    def rates(name: str) -> list[float]:
+        return [images[name] / second for second in seconds[name]]
+
+    first = rates(base)
+    found = {}
+    for name in seconds:
+        each = rates(name)
+        within = [a / b for a, b in zip(each, first, strict=True)]
+        found[name] = {
+            "images_per_second": statistics.median(each),
+            "ratio": statistics.median(each) / statistics.median(first),
+            "lowest": min(within),
+            "highest": max(within),
+        }
+    return found
+
+
+def table(found: Mapping[str, Mapping[str, Any]], base: str, what: str) -> str:
+    """What `against` found, as Markdown."""
+    rows = [
+        (
+            name,
+            f"{r['images_per_second']:,.1f}",
+            f"{r['ratio']:.2f}",
+            f"{r['lowest']:.2f} to {r['highest']:.2f}",
+        )
+        for name, r in found.items()
+    ]
+    return markdown((what, "images/s", f"of {base}", "within a round"), rows)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, cells))} |\n" for cells in lines)
+
+
+def processor() -> str:
+    """The model of the CPU, as Linux tells it."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    return models[0] if models else platform.processor()
+
+
+def facts() -> dict[str, Any]:
+    """What numbers depend on beside the code that is measured."""
+    environment = workdirs.environment()
+    environment["device"]["processor"] = processor()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    name = pathlib.Path(sys.argv[0]).stem
+    return {
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]]),
+        **environment,
+        "load": load,
+    }
+
+
+def write(
+    name: str,
+    results: Any,
+    text: str,
+    *,
+    ratios: Mapping[str, float],
+    out: pathlib.Path = RESULTS,
+    **more: Any,
+) -> None:
+    """Writes <out>/<name>.json and .md, and prints the latter.
+
+    `ratios` are what `benchmarks.check` compares; larger is better.
+    """
+    written = {**facts(), **more, "ratios": dict(ratios), "results": results}
+    device, where = written["device"], written["device"]["processor"]
+    if device["platform"] != "cpu":
+        where = f"{device['count']} {device['kind']}, {where}"
+    packages = ", ".join(f"{k} {v}" for k, v in written["packages"].items())
+    text += (
+        f"\n{where}, {device['cores']} cores; {written['date']};"
+        f" Python {written['python']}, {packages}; `{written['command']}`.\n"
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / name
+    path.with_suffix(".json").write_text(json.dumps(written, indent=1) + "\n")
+    path.with_suffix(".md").write_text(text)
+    print(text, f"{path}.json and .md written", sep="\n", flush=True)
+
+
+def parser(doc: str, **defaults: Any) -> argparse.ArgumentParser:
+    """A command line with the options that most benchmarks have."""
+    made = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = made.add_argument
+    add("--setting", choices=("own", *SETTINGS), default="shapes")
+    add("--model", help="instead of the setting's, likewise the next")
+    add("--width", type=int)
+    add("--size", type=int, help="pixels")
+    add("--batch", type=int)
+    add("--precision", default="auto")
+    add("--steps", type=int, default=8, help="in one turn")
+    add("--rounds", type=int, default=7)
+    add("--torch", help="the Python that has PyTorch, if not this one; no: none")
+    add("--out", type=pathlib.Path, default=RESULTS)
+    add("--name", help="of the results, if not the benchmark's, setting's and device's")
+    made.set_defaults(**defaults)
+    return made
+
+
+def setting_of(options: argparse.Namespace) -> Setting | None:
+    """The setting that the command line asks for; None is each config's own."""
+    named = ("model", "width", "size", "batch")
+    own = {key: value for key in named if (value := getattr(options, key)) is not None}
+    if options.setting == "own":
+        if own:
+            raise SystemExit(f"benchmarks: {min(own)} needs a --setting")
+        return None
+    return dataclasses.replace(SETTINGS[options.setting], **own)
+
+
+def told(options: argparse.Namespace, setting: Setting | None) -> dict[str, Any]:
+    """What was asked for, for the results."""
+    return {
+        "setting": setting and dataclasses.asdict(setting),
+        "precision": "bfloat16" if is_half(options.precision) else "float32",
+    }
+
+
+def name_of(options: argparse.Namespace, benchmark: str) -> str:
+    """What its results are called."""
+    backend = jax.default_backend()
+    return options.name or f"{benchmark}-{options.setting}-{backend}"
+
+
+@contextlib.contextmanager
+def peer_of(
+    options: argparse.Namespace, setting: Setting | None, *, seeds: int
+) -> Iterator[peer.Peer | None]:
+    """PyTorch's part in a benchmark; None where it is not there, or without setting."""
+    python = options.torch or sys.executable
+    missing = not options.torch and importlib.util.find_spec("torch") is None
+    if options.torch == "no" or missing or setting is None:
+        yield None
+        return
+    half = is_half(options.precision)
+    made = peer.Peer(
+        python, setting, seeds=seeds, precision="bfloat16" if half else "float32"
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def is_half(precision: str) -> bool:
+    """Whether convolutions compute in bfloat16."""
+    return mesh.dtype(precision) == jax.numpy.bfloat16
+
+
+def same_size(trainer: Trainer, facts: Mapping[str, Any]) -> None:
+    """Refuses to compare networks of different sizes."""
+    ours = sum(x.size for x in jax.tree.leaves(trainer.states[0].params["net"]))
+    if ours != facts["parameters"]:
+        raise SystemExit(
+            f"benchmarks: our network has {ours} parameters, PyTorch's "
+            f"{facts['parameters']}"
+        )
+
+
+def repeated(run: Callable[[int], Any], steps: int) -> Callable[[], Any]:
+    """A turn of that many steps."""
+    return functools.partial(run, steps)

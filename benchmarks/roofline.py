@@ -1,0 +1,137 @@
+"""What a step cannot be faster than: its operations, and the fewest bytes it must move.
+
+Operations of a training step, as usual, are three times those of the forward pass, one
+forwards and two backwards; those of the forward pass are two a multiplication of a
+convolution or matrix product. Nothing else is counted.
+
+The fewest bytes that the device's memory must give or take in a training step of b
+images, P parameters and A elements that come out of convolutions an image, computed in
+d bytes each, optimised by SGD with momentum in float32:
+
+    5 d A b + (2 d + 16) P + image bytes
+
+Batch norm must have seen the whole batch before any of it goes on, forwards and
+backwards, and no cache holds it: each output of a convolution is written once and read
+once forwards, and once more backwards, where its gradient is written and read once.
+Everything else may be fused with one of these. Weights are read in d bytes forwards and
+backwards; weights and momentum are read and written in four. In evaluation A is written
+and read once, and weights are read: 2 d A b + d P + image bytes.
+"""
+
+import dataclasses
+import math
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+
+class Limits(NamedTuple):
+    """Of a device: dense products in bfloat16 (Volta and Turing: float16), and memory."""
+
+    flops: float  # A second.
+    bytes: float  # A second.
+
+
+# By what the device kind contains, the first that fits. From the vendors' data sheets.
+DEVICES: Mapping[str, Limits] = types.MappingProxyType(
+    {
+        "B200": Limits(2250e12, 8000e9),
+        "H200": Limits(989e12, 4800e9),
+        "H100 PCIe": Limits(756e12, 2000e9),
+        "H100": Limits(989e12, 3350e9),
+        "A100-SXM4-80GB": Limits(312e12, 2039e9),
+        "A100": Limits(312e12, 1555e9),
+        "L40S": Limits(362e12, 864e9),
+        "L4": Limits(121e12, 300e9),
+        "A10": Limits(125e12, 600e9),
+        "V100": Limits(125e12, 900e9),
+        "T4": Limits(65e12, 320e9),
+        "TPU v6": Limits(918e12, 1640e9),
+        "TPU v5p": Limits(459e12, 2765e9),
+        "TPU v5 lite": Limits(197e12, 819e9),
+        "TPU v5e": Limits(197e12, 819e9),
+        "TPU v5": Limits(459e12, 2765e9),
+        "TPU v4": Limits(275e12, 1228e9),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """The least that some images cost."""
+
+    flops: float
+    bytes: float
+
+    def told(self, seconds: float, kind: str) -> dict[str, Any]:
+        """What was reached in that time, and its shares of the device's limits."""
+        limits = next((of for name, of in DEVICES.items() if name in kind), None)
+        found = {
+            "tflop": self.flops / 1e12,
+            "gigabytes_at_least": self.bytes / 1e9,
+            "tflop_per_second": self.flops / seconds / 1e12,
+            "gigabytes_per_second_at_least": self.bytes / seconds / 1e9,
+        }
+        if limits is None:
+            return found
+        least = max(self.flops / limits.flops, self.bytes / limits.bytes)
+        return found | {
+            "share_of_flops": self.flops / seconds / limits.flops,
+            "share_of_bandwidth": self.bytes / seconds / limits.bytes,
+            "share_of_roofline": least / seconds,
+        }
+
+
+def training(net: nn.Module, size: int, batch: int) -> Work:
+    """Of one step on a batch, by plain training."""
+    flops, outputs, parameters = _forward(net, size)
+    d, image = jnp.dtype(net.dtype).itemsize, size * size * 3
+    moved = (5 * d * outputs + image) * batch + (2 * d + 16) * parameters
+    return Work(3 * flops * batch, moved)
+
+
+def evaluation(net: nn.Module, size: int, batch: int) -> Work:
+    """Of one batch."""
+    flops, outputs, parameters = _forward(net, size)
+    d, image = jnp.dtype(net.dtype).itemsize, size * size * 3
+    return Work(flops * batch, (2 * d * outputs + image) * batch + d * parameters)
+
+
+def _forward(net: nn.Module, size: int) -> tuple[int, int, int]:
+    """Operations and convolutions' outputs of one image, and parameters."""
+    image = jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32)
+    variables = jax.eval_shape(net.init, jax.random.key(0), image)
+    closed = jax.make_jaxpr(net.apply)(variables, image)
+    flops = outputs = 0
+    for eqn in _equations(closed.jaxpr):
+        out, right = eqn.outvars[0].aval, eqn.invars[-1].aval
+        if eqn.primitive.name == "conv_general_dilated":
+            spec = eqn.params["dimension_numbers"].rhs_spec
+            flops += 2 * out.size * right.size // right.shape[spec[0]]
+            outputs += out.size
+        elif eqn.primitive.name == "dot_general":
+            (contracted, _), _ = eqn.params["dimension_numbers"]
+            left = eqn.invars[0].aval
+            flops += 2 * out.size * math.prod(left.shape[i] for i in contracted)
+    parameters = sum(x.size for x in jax.tree.leaves(variables["params"]))
+    return flops, outputs, parameters
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """Of a jaxpr and of all within it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jax.core.jaxprs_in_params(eqn.params):
+            yield from _equations(inner)
+
+
+def markdown(told: Mapping[str, float]) -> str:
+    """What `told` says, as a table."""
+    rows = [(name.replace("_", " "), f"{value:.3g}") for name, value in told.items()]
+    lines = ["| plain training, a step of one seed | |", "| --- | --- |"]
+    lines += [f"| {name} | {value} |" for name, value in rows]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,68 @@
+"""Training images a second, beside the same network in PyTorch.
+
+    python -m benchmarks.train [--setting=shapes] [--algorithms=erm,sagnet] [--seeds=1]
+        [--precision=auto] [--steps=8] [--rounds=7] [--torch=PYTHON|no]
+
+One seed, or several at once by the backend's strategy, of each algorithm in a setting
+(benchmarks/settings.py, or --model, --width, --size, --batch): whole steps, from images
+on the device. PyTorch trains the same network plainly, in a process of its own, and takes
+turns with all others. `of PyTorch` is a ratio of medians over rounds; without PyTorch
+ratios are to the first algorithm. What plain training reaches of the device's limits is
+said by benchmarks/roofline.py. Writes benchmarks/results/train-<setting>-<backend>.json
+and .md.
+"""
+
+import statistics
+
+import jax
+
+from benchmarks import common, roofline
+
+
+def main() -> None:
+    """Measures, prints and writes."""
+    parser = common.parser(__doc__)
+    parser.add_argument("--algorithms", default="erm")
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_args()
+    setting, which = common.setting_of(options), range(options.seeds)
+    trainers = {
+        name: common.Trainer(
+            common.stage_of(name, setting, which=which, precision=options.precision),
+            which,
+        )
+        for name in options.algorithms.split(",")
+    }
+    base = next(iter(trainers))
+    ways = {
+        name: common.repeated(one.run, options.steps) for name, one in trainers.items()
+    }
+    with common.peer_of(options, setting, seeds=options.seeds) as other:
+        if other:
+            common.same_size(trainers[base], other.facts)
+            base = common.TORCH
+            ways[base] = common.repeated(other.train, options.steps)
+        seconds = common.in_turns(ways, options.rounds)
+    images = options.steps * setting.batch * options.seeds
+    found = common.against(seconds, base, dict.fromkeys(seconds, images))
+    text = common.table(found, base, f"training, {options.setting}")
+    results = {"rates": found, "peer": other and other.facts}
+    if "erm" in trainers:
+        step = statistics.median(seconds["erm"]) / options.steps / options.seeds
+        net = trainers["erm"].stage.algo.net
+        work = roofline.training(net, setting.size, setting.batch)
+        results["roofline"] = work.told(step, jax.devices()[0].device_kind)
+        text += "\n" + roofline.markdown(results["roofline"])
+    common.write(
+        common.name_of(options, "train"),
+        results,
+        text,
+        ratios={f"{name} / {base}": r["ratio"] for name, r in found.items()},
+        out=options.out,
+        seeds=options.seeds,
+        **common.told(options, setting),
+    )
+
+
+if __name__ == "__main__":
+    main()
