@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import statistics
 import sys
 import time
@@ -187,9 +188,11 @@ def facts() -> dict[str, Any]:
     environment["device"]["processor"] = processor()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     name = pathlib.Path(sys.argv[0]).stem
+    # Where files lie on this machine says nothing.
+    args = [re.sub("=.*/.*", "=...", one) for one in sys.argv[1:]]
     return {
         "date": datetime.date.today().isoformat(),
-        "command": " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]]),
+        "command": " ".join([f"python -m benchmarks.{name}", *args]),
         **environment,
         "load": load,
     }
@@ -204,7 +207,7 @@ def write(
     out: pathlib.Path = RESULTS,
     **more: Any,
 ) -> None:
-    """Writes <out>/<name>.json and .md, and prints the latter.
+    """Writes results with what they depend on, as `save` does.
 
     `ratios` are what `benchmarks.check` compares; larger is better.
     """
@@ -217,6 +220,11 @@ def write(
         f"\n{where}, {device['cores']} cores; {written['date']};"
         f" Python {written['python']}, {packages}; `{written['command']}`.\n"
     )
+    save(name, written, text, out)
+
+
+def save(name: str, written: Any, text: str, out: pathlib.Path = RESULTS) -> None:
+    """Writes <out>/<name>.json and .md, and prints the latter."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / name
     path.with_suffix(".json").write_text(json.dumps(written, indent=1) + "\n")

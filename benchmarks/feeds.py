@@ -10,23 +10,17 @@ take as long, nothing waits. Writes benchmarks/results/feeds-<device>.json and .
 """
 
 import argparse
-import datetime
-import json
-import os
 import pathlib
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Any
 
 import jax
 
+from benchmarks import common
 from jbias import build, mesh, seeds, sets
-from jbias import workdir as workdirs
 from jbias.data import pipeline
-
-RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, Any]:
@@ -96,15 +90,10 @@ def decoding(built: build.Stage, steps: int, threads: int) -> Callable:
 
 
 def in_turns(ways: Mapping[str, Callable], rounds: int) -> dict[str, list[float]]:
-    """Images a second of each way, in each round; the first warms up."""
-    rates = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            images = way()
-            if number:
-                rates[name].append(images / (time.perf_counter() - began))
-    return rates
+    """Images a second of each way, in each round."""
+    images = {name: way() for name, way in ways.items()}
+    seconds = common.in_turns(ways, rounds, warm=1)
+    return {name: [images[name] / s for s in each] for name, each in seconds.items()}
 
 
 class Training:
@@ -172,14 +161,18 @@ def memory(options: argparse.Namespace) -> dict[str, list[float]]:
 
 def table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
     """Rates and their ratios to the first of each part, as Markdown."""
-    lines = ["| what | images/s | of the first |", "| --- | --- | --- |"]
+    rows = []
     for rates in found.values():
-        first = next(iter(rates.values()))
         for name, several in rates.items():
-            ratio = statistics.median(a / b for a, b in zip(several, first))
-            rate = statistics.median(several)
-            lines.append(f"| {name} | {rate:,.0f} | {ratio:.2f} |")
-    return "\n".join(lines) + "\n"
+            rate, ratio = statistics.median(several), against_first(rates, name)
+            rows.append((name, f"{rate:,.0f}", f"{ratio:.2f}"))
+    return common.markdown(("what", "images/s", "of the first"), rows)
+
+
+def against_first(rates: Mapping[str, list[float]], name: str) -> float:
+    """The median ratio within a round."""
+    first = next(iter(rates.values()))
+    return statistics.median(a / b for a, b in zip(rates[name], first))
 
 
 def main() -> None:
@@ -195,19 +188,23 @@ def main() -> None:
     add("--seeds", type=int, default=3)
     add("--steps", type=int, default=16, help="batches of each seed in a turn")
     add("--rounds", type=int, default=7)
+    add("--out", type=pathlib.Path, default=common.RESULTS)
     options = parser.parse_args()
     found = {"streams": streams(options), "memory": memory(options)}
-    written = {
-        "date": datetime.date.today().isoformat(),
-        "options": {k: v for k, v in vars(options).items() if k != "root"},
-        **workdirs.environment(),
-        "cores": len(os.sched_getaffinity(0)),
-        "results": found,
+    ratios = {
+        f"{name} / {next(iter(rates))}": against_first(rates, name)
+        for rates in found.values()
+        for name in rates
     }
-    path = RESULTS / f"feeds-{jax.default_backend()}"
-    path.with_suffix(".json").write_text(json.dumps(written, indent=1) + "\n")
-    path.with_suffix(".md").write_text(table(found))
-    print(table(found))
+    told = {k: v for k, v in vars(options).items() if k not in ("root", "out")}
+    common.write(
+        f"feeds-{jax.default_backend()}",
+        found,
+        table(found),
+        ratios=ratios,
+        out=options.out,
+        options=told,
+    )
 
 
 if __name__ == "__main__":

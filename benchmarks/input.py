@@ -13,17 +13,13 @@ TurboJPEG 3 count where they are installed. Writes benchmarks/results/input-<siz
 import argparse
 import collections
 import contextlib
-import datetime
 import functools
 import importlib.metadata
 import importlib.util
 import io
-import json
 import os
 import pathlib
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
@@ -33,10 +29,9 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from jbias import workdir as workdirs
+from benchmarks import common
 from jbias.data import crops, turbojpeg
 
-ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = ("simplejpeg", "turbojpeg", "cykooz-resizer", "opencv-python-headless")
 PILLOW, LIMIT = "Pillow, as torchvision", "libjpeg-turbo, decoding alone"
 
@@ -139,16 +134,12 @@ def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
 
 def timed(made: dict[str, Route], found: Sequence[Item], rounds: int) -> dict:
     """Seconds of CPU time for all images, by route, a round each."""
-    for route in made.values():
-        collections.deque(route(found), maxlen=0)  # Imports, allocations, graphs.
-    seconds = {name: [] for name in made}
-    for i in range(rounds):
-        names = list(made)
-        for name in names[i % len(names) :] + names[: i % len(names)]:
-            began = time.process_time()
-            collections.deque(made[name](found), maxlen=0)  # Keeps none.
-            seconds[name].append(time.process_time() - began)
-    return seconds
+
+    def all_of(route: Route) -> None:
+        collections.deque(route(found), maxlen=0)  # Keeps none.
+
+    ways = {name: functools.partial(all_of, route) for name, route in made.items()}
+    return common.in_turns(ways, rounds, warm=1, clock=time.process_time)
 
 
 def errors(pixels: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> dict | None:
@@ -229,14 +220,6 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
-def processor() -> str:
-    """The model of the CPU, as Linux tells it."""
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return models[0] if models else platform.processor()
-
-
 def described(found: Sequence[Item]) -> dict[str, float]:
     """How large the images are."""
     sizes = [Image.open(io.BytesIO(data)).size for data, _ in found]
@@ -265,21 +248,16 @@ def main() -> None:
     cv2.setNumThreads(0)
     found = items(options.root)
     results = host(found, options.size, options.rounds)
-    environment = workdirs.environment()
-    environment["packages"] |= versions(*PACKAGES, "tensorflow-cpu")
-    environment["device"] |= {"processor": processor(), "of_cores": len(cores)}
     written = {
-        "date": datetime.date.today().isoformat(),
-        "command": " ".join(["python -m benchmarks.input", *sys.argv[1:]]),
-        **environment,
+        **common.facts(),
         "size": options.size,
         "images": described(found),
+        "ratios": {f"{k} / {PILLOW}": r["of_pillow"] for k, r in results.items()},
         "results": results,
     }
-    path = ROOT / "benchmarks" / "results" / f"input-{options.size}"
-    path.with_suffix(".json").write_text(json.dumps(written, indent=1) + "\n")
-    path.with_suffix(".md").write_text(table(written))
-    print(table(written))
+    written["packages"] |= versions(*PACKAGES, "tensorflow-cpu")
+    written["device"] |= {"of_cores": len(cores)}
+    common.save(f"input-{options.size}", written, table(written))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""The benchmarks take turns, count what must be counted, and compare ratios alone."""
+
+import json
+import shutil
+
+import jax.numpy as jnp
+import pytest
+
+from benchmarks import check, common, roofline
+from jbias import models
+
+
+def test_everything_takes_its_turn_and_begins_some_round():
+    seen = []
+    ways = {name: lambda name=name: seen.append(name) for name in "abc"}
+    ticks = iter(range(100))
+    seconds = common.in_turns(ways, 3, warm=1, clock=lambda: next(ticks))
+    assert seconds == {name: [1, 1, 1] for name in "abc"}
+    rounds = ["".join(seen[i : i + 3]) for i in range(0, 12, 3)]
+    assert sorted(rounds[1:]) == ["abc", "bca", "cab"]
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+
+
+def test_ratios_are_those_of_medians():
+    seconds = {"base": [1.0, 2.0, 9.0], "other": [0.5, 1.0, 1.0]}
+    found = common.against(seconds, "base", {"base": 10, "other": 10})
+    assert found["other"]["ratio"] == 2
+    assert (found["other"]["lowest"], found["other"]["highest"]) == (2, 9)
+    assert found["base"]["images_per_second"] == 5
+
+
+def test_work_is_what_is_published():
+    """4.09 thousand million multiplications, 25.56 million parameters, 11.1 outputs."""
+    net = models.MODELS["resnet50"](1000, dtype=jnp.bfloat16)
+    work = roofline.training(net, 224, 2)
+    assert work.flops == pytest.approx(2 * 3 * 2 * 4.089e9, rel=1e-3)
+    activations, weights = 5 * 2 * 11.114e6 * 2, 20 * 25.557e6
+    assert work.bytes == pytest.approx(activations + weights, rel=2e-3)
+    told = work.told(0.1, "NVIDIA H200")
+    assert told["share_of_flops"] == pytest.approx(work.flops / 0.1 / 989e12)
+    assert "share_of_flops" not in work.told(0.1, "cpu")
+
+
+def results(folder, **changes):
+    folder.mkdir()
+    found = {
+        "device": {"kind": "cpu"},
+        "setting": {"batch": 8},
+        "ratios": {"a / b": 2.0, "c / b": 1.0},
+        "seconds": [1.0],
+    }
+    (folder / "train.json").write_text(json.dumps({**found, **changes}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"seconds": [99.0]}, 0),
+        ({"ratios": {"a / b": 1.8, "c / b": 5.0}}, 0),
+        ({"ratios": {"a / b": 1.6, "c / b": 1.0}}, 1),
+        ({"ratios": {"new / b": 1.0}}, 2),
+        ({"device": {"kind": "NVIDIA H200"}, "ratios": {"a / b": 0.1}}, 2),
+        ({"setting": {"batch": 16}, "ratios": {"a / b": 0.1}}, 2),
+    ],
+)
+def test_ratios_are_checked_and_times_are_not(tmp_path, capsys, changes, code):
+    earlier = results(tmp_path / "earlier")
+    later = results(tmp_path / "later", **changes)
+    assert check.main([str(earlier), str(later)]) == code
+    files = [str(folder / "train.json") for folder in (earlier, later)]
+    assert check.main(files) == code
+    assert ("a / b fell" in capsys.readouterr().out) == (code == 1)
+    shutil.rmtree(later)
+    assert check.main([str(earlier), str(tmp_path)]) == 2
