@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.extend import core
 
 
 class Limits(NamedTuple):
@@ -125,7 +126,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
     """Of a jaxpr and of all within it."""
     for eqn in jaxpr.eqns:
         yield eqn
-        for inner in jax.core.jaxprs_in_params(eqn.params):
+        for inner in core.jaxprs_in_params(eqn.params):
             yield from _equations(inner)
 
 
