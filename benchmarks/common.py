@@ -7,6 +7,7 @@ import datetime
 import functools
 import importlib
 import importlib.util
+import inspect
 import itertools
 import json
 import os
@@ -23,7 +24,7 @@ import jax
 
 from benchmarks import peer
 from benchmarks.settings import SETTINGS, Setting
-from jbias import build, mesh, seeds, sets
+from jbias import algos, augment, build, mesh, seeds, sets
 from jbias import config as jc
 from jbias import workdir as workdirs
 from jbias.data import pipeline
@@ -33,9 +34,17 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 def configured(
-    algorithm: str, setting: Setting | None, *, which: Sequence[int], precision: str
+    algorithm: str,
+    setting: Setting | None,
+    *,
+    which: Sequence[int],
+    precision: str,
+    devices: int,
 ) -> dict[str, Any]:
-    """A config of configs/ in a setting, on the embedded set; None is its own."""
+    """A config of configs/ in a setting, on the embedded set; None is its own.
+
+    What does not mix in groups that a device has whole mixes all that it has.
+    """
     c = importlib.import_module(f"configs.{algorithm}").get_config("seeds=1")
     c.seeds, c.precision = tuple(which), precision
     if setting is not None:
@@ -43,9 +52,15 @@ def configured(
         c.model = dict(name=setting.model, width=setting.width, **stem)
         c.size, c.train.batch = setting.size, setting.batch
         c.train.n = max(2 * setting.batch, 64)
-        for one in (c.algo, *c.inputs):
-            if setting.batch % one.get("mix_group", 1):
-                one["mix_group"] = setting.batch
+    share = c.train.batch // devices
+    for one, known in (
+        (c.algo, algos.ALGOS),
+        *((x, augment.AUGMENTS) for x in c.inputs),
+    ):
+        group = inspect.signature(known[one["name"]]).parameters.get("mix_group")
+        if group and share % one.get("mix_group", group.default):
+            with c.unlocked():
+                one["mix_group"] = share
     return jc.plain(c)
 
 
@@ -58,7 +73,9 @@ def stage_of(
     devices: int = 1,
 ) -> build.Stage:
     """The first stage of `configured`, its images drawn and on the devices."""
-    config = configured(algorithm, setting, which=which, precision=precision)
+    config = configured(
+        algorithm, setting, which=which, precision=precision, devices=devices
+    )
     part = jc.stages(config)[0]
     train = sets.train_set("config.train", part["train"], config["size"])
     images = {
