@@ -133,7 +133,8 @@ def in_turns(
 ) -> dict[str, list[float]]:
     """Seconds of each way in each round: a noisy machine is noisy to all.
 
-    Every round begins with another way; the first `warm` rounds do not count.
+    Every round begins with another way; the first `warm` rounds do not count. Each turn
+    is told on standard error: whoever is stopped halfway has shown something.
     """
     seconds = {name: [] for name in ways}
     for number in range(-warm, rounds):
@@ -141,8 +142,10 @@ def in_turns(
         for name in names[number % len(names) :] + names[: number % len(names)]:
             began = clock()
             ways[name]()
+            took = clock() - began
+            print(f"round {number}, {name}: {took:.4g} s", file=sys.stderr, flush=True)
             if number >= 0:
-                seconds[name].append(clock() - began)
+                seconds[name].append(took)
     return seconds
 
 

@@ -138,9 +138,7 @@ class Worker:
         self.nets = [net.to(memory_format=form) for net in nets]
         self.calls = [torch.compile(net) if on_gpu else net for net in self.nets]
         self.optimisers = [
-            torch.optim.SGD(
-                net.parameters(), 0.1, 0.9, weight_decay=5e-4, foreach=on_gpu
-            )
+            torch.optim.SGD(net.parameters(), 0.1, 0.9, weight_decay=5e-4, fused=on_gpu)
             for net in self.nets
         ]
 
@@ -161,9 +159,9 @@ class Worker:
     def train(self, steps: int) -> None:
         """Takes that many steps with every network, and waits for them."""
         loss_of = self.torch.nn.functional.cross_entropy
+        self._set(training=True)
         for _ in range(steps):
-            for net, call, optimiser in zip(self.nets, self.calls, self.optimisers):
-                net.train()
+            for call, optimiser in zip(self.calls, self.optimisers):
                 image, label = self._batch()
                 with self._cast():
                     loss = loss_of(call(image).float(), label)
@@ -174,15 +172,19 @@ class Worker:
 
     def evaluate(self, batches: int) -> None:
         """Decides about that many batches with every network, and waits."""
+        self._set(training=False)
         with self.torch.inference_mode():
             for _ in range(batches):
-                for net, call in zip(self.nets, self.calls):
-                    net.eval()
+                for call in self.calls:
                     image, _ = self._batch()
                     with self._cast():
                         decided = call(image).argmax(1)
             decided.cpu()
         self._wait()
+
+    def _set(self, *, training: bool) -> None:
+        for net in self.nets:
+            net.train(training)
 
     def _batch(self):
         shape = (self.setting.batch,)

@@ -1,0 +1,129 @@
+"""All that a GPU must say, in one call and one folder, in less than ten minutes.
+
+    python -m benchmarks.gpu --out=DIR [--torch=PYTHON|no] [--only=resnet50,seeds64]
+        [--tiny]
+
+Each part is a benchmark of its own process with a time limit, most important first; what
+one has found is written when it ends, and a part that fails or takes too long stops none.
+DIR/gpu.json says of each what came of it, with the results of all and the turns of those
+that were stopped, and DIR/gpu.md shows their tables. `--tiny` tries every part with the smallest setting, on any device.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[1]
+TINY = ("--setting=tiny", "--steps=1", "--rounds=1")
+
+
+class Part(NamedTuple):
+    """A benchmark, its options, and for how long it may run."""
+
+    module: str
+    options: tuple[str, ...]
+    seconds: int
+    tiny: tuple[str, ...] = ()  # Replaces options.
+
+
+def seeds(width: int, number: int, seconds: int) -> Part:
+    """A CIFAR ResNet-18 with that many seeds by each strategy."""
+    options = ("--algorithms=erm", "--strategies=looped,unrolled,vmapped")
+    return Part(
+        "seeds",
+        (
+            *(f"--setting=cifar{width}", f"--seeds={number}", *options),
+            *("--steps=16", "--rounds=5"),
+        ),
+        seconds,
+        ("--seeds=2", *options),
+    )
+
+
+PARTS = {
+    "resnet50": Part(
+        "train",
+        ("--setting=imagenet", "--precision=bfloat16", "--steps=10", "--rounds=5"),
+        200,
+    ),
+    "seeds16": seeds(16, 10, 120),
+    "seeds64": seeds(64, 10, 130),
+    "evaluation": Part(
+        "eval",
+        ("--setting=cifar64", "--seeds=4", "--eval-batch=1024", "--steps=64"),
+        80,
+        ("--seeds=2",),
+    ),
+    "float32": Part(
+        "train",
+        ("--setting=cifar64", "--precision=float32", "--steps=20", "--rounds=5"),
+        50,
+    ),
+}
+
+
+def run(name: str, part: Part, options: argparse.Namespace, cache: str) -> dict:
+    """Runs a part; returns what came of it and its results, if there are any."""
+    asked = (*part.tiny, *TINY) if options.tiny else part.options
+    command = [sys.executable, "-m", f"benchmarks.{part.module}", *asked]
+    command += [f"--out={options.out.resolve()}", f"--name={name}"]
+    if options.torch:
+        command.append(f"--torch={options.torch}")
+    began, log = time.monotonic(), options.out / f"{name}.log"
+    # Two frameworks take turns on one GPU: neither may take all of its memory.
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+    env.setdefault("JAX_COMPILATION_CACHE_DIR", cache)
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=env,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            fate = f"exit code {process.wait(part.seconds)}"
+        except subprocess.TimeoutExpired:
+            fate = f"stopped after {part.seconds} s"
+            os.killpg(process.pid, 9)  # With its PyTorch.
+            process.wait()
+    found = {"fate": fate, "seconds": round(time.monotonic() - began, 1)}
+    path = options.out / f"{name}.json"
+    if fate == "exit code 0":
+        return found | {"found": json.loads(path.read_text())}
+    return found | {"log": log.read_text()[-4000:]}
+
+
+def main() -> int:
+    """Runs all parts; the exit code is 0 where each has ended well."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--torch", help="the Python that has PyTorch; no: none")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--tiny", action="store_true")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    told, text = {}, ""
+    with tempfile.TemporaryDirectory() as cache:
+        for name in options.only.split(","):
+            told[name] = one = run(name, PARTS[name], options, cache)
+            print(f"{name}: {one['fate']}, {one['seconds']} s", flush=True)
+            text += f"## {name}\n\n{one['fate']}, {one['seconds']} s\n\n"
+            if "found" in one:
+                text += (options.out / f"{name}.md").read_text() + "\n"
+            (options.out / "gpu.json").write_text(json.dumps(told, indent=1) + "\n")
+            (options.out / "gpu.md").write_text(text)
+    return int(any("found" not in one for one in told.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
