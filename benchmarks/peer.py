@@ -7,7 +7,7 @@ As a program it builds a setting, and answers each line of its input when that i
     evaluate 4
 
 Two frameworks in one process would fight for the memory of a GPU. The networks are those
-of jbias.models.resnet. On a GPU they are channels-last, in bfloat16 by autocast, and
+of benchmarks/torch_net.py. On a GPU they are channels-last, in bfloat16 by autocast, and
 compiled by torch.compile; on a CPU plain. Images stay on the device as bytes. Where others
 use the same cores, OMP_WAIT_POLICY=passive in the environment keeps its threads from
 waiting for them busily, which is many times slower.
@@ -25,11 +25,6 @@ from typing import Any
 from benchmarks.settings import CLASSES, Setting
 
 ROOT = pathlib.Path(__file__).parents[1]
-DEPTHS = {
-    "resnet18": (2, 2, 2, 2),
-    "resnet34": (3, 4, 6, 3),
-    "resnet50": (3, 4, 6, 3),
-}
 
 
 class Peer:
@@ -72,52 +67,13 @@ class Peer:
         return json.loads(line)
 
 
-def network(setting: Setting):
-    """The ResNet of jbias.models.resnet, initialised by PyTorch."""
-    import torch
-    from torch import nn
-
-    def conv(fan_in, fan_out, side, stride):
-        return nn.Conv2d(fan_in, fan_out, side, stride, side // 2, bias=False)
-
-    class Residual(nn.Module):
-        def __init__(self, fan_in, width, stride, bottleneck):
-            super().__init__()
-            plan = ((3, width, stride), (3, width, 1))
-            if bottleneck:
-                plan = ((1, width, 1), (3, width, stride), (1, 4 * width, 1))
-            layers, c = [], fan_in
-            for side, features, step in plan:
-                layers += [conv(c, features, side, step), nn.BatchNorm2d(features)]
-                layers += [nn.ReLU(inplace=True)]
-                c = features
-            self.inner, self.out = nn.Sequential(*layers[:-1]), c
-            self.skip = nn.Identity()
-            if stride > 1 or c != fan_in:
-                self.skip = nn.Sequential(conv(fan_in, c, 1, stride), nn.BatchNorm2d(c))
-
-        def forward(self, x):
-            return torch.relu(self.inner(x) + self.skip(x))
-
-    bottleneck, c = setting.model == "resnet50", setting.width
-    large = setting.stem == "imagenet"
-    layers = [conv(3, c, 7 if large else 3, 2 if large else 1)]
-    layers += [nn.BatchNorm2d(c), nn.ReLU(inplace=True)]
-    layers += [nn.MaxPool2d(3, 2, 1)] * large
-    for stage, depth in enumerate(DEPTHS[setting.model]):
-        for block in range(depth):
-            stride = 2 if stage and not block else 1
-            layers.append(Residual(c, setting.width * 2**stage, stride, bottleneck))
-            c = layers[-1].out
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c, CLASSES)]
-    return nn.Sequential(*layers, *head)
-
-
 class Worker:
     """Networks with their optimisers, on images that are on the device."""
 
     def __init__(self, setting: Setting, seeds: int, precision: str):
         import torch
+
+        from benchmarks import torch_net
 
         self.torch, self.setting = torch, setting
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -134,7 +90,7 @@ class Worker:
             torch.tensor(v, device=self.device).view(1, 3, 1, 1) for v in (mean, std)
         )
         form = torch.channels_last if on_gpu else torch.contiguous_format
-        nets = [network(setting).to(self.device) for _ in range(seeds)]
+        nets = [torch_net.network(setting).to(self.device) for _ in range(seeds)]
         self.nets = [net.to(memory_format=form) for net in nets]
         self.calls = [torch.compile(net) if on_gpu else net for net in self.nets]
         self.optimisers = [

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -73,3 +74,19 @@ def test_ratios_are_checked_and_times_are_not(tmp_path, capsys, changes, code):
     assert ("a / b fell" in capsys.readouterr().out) == (code == 1)
     shutil.rmtree(later)
     assert check.main([str(earlier), str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("name", ["tiny", "imagenet"])
+def test_the_peer_has_our_networks_size(name):
+    """Counted where PyTorch is installed."""
+    pytest.importorskip("torch")
+    from benchmarks import settings, torch_net
+
+    setting = settings.SETTINGS[name]
+    net = models.MODELS[setting.model](
+        settings.CLASSES, width=setting.width, stem=setting.stem
+    )
+    image = jnp.zeros((1, 32, 32, 3))
+    ours = jax.eval_shape(net.init, jax.random.key(0), image)["params"]
+    theirs = torch_net.network(setting).parameters()
+    assert sum(x.size for x in jax.tree.leaves(ours)) == sum(p.numel() for p in theirs)
