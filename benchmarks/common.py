@@ -295,7 +295,8 @@ def told(options: argparse.Namespace, setting: Setting | None) -> dict[str, Any]
 def name_of(options: argparse.Namespace, benchmark: str) -> str:
     """What its results are called."""
     backend = jax.default_backend()
-    return options.name or f"{benchmark}-{options.setting}-{backend}"
+    kind = "" if options.setting == "own" else f"-{options.setting}"
+    return options.name or f"{benchmark}{kind}-{backend}"
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ last seed alone one after the other and, for plain training in a setting, PyTorc
 seeds one after another take turns at the same steps. A ratio says how many images a
 second all seeds together learn from, over one alone. After the rounds the states of the
 first and the last seed, together and alone, are compared to the bit. Writes
-benchmarks/results/seeds-<setting>-<backend>.json and .md.
+benchmarks/results/seeds-<backend>.json and .md, or seeds-<setting>-...
 """
 
 import jax

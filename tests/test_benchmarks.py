@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import pytest
 
 from benchmarks import check, common, roofline
 from jbias import models
+from tests import runs
 
 
 def test_everything_takes_its_turn_and_begins_some_round():
@@ -40,6 +43,36 @@ def test_work_is_what_is_published():
     told = work.told(0.1, "NVIDIA H200")
     assert told["share_of_flops"] == pytest.approx(work.flops / 0.1 / 989e12)
     assert "share_of_flops" not in work.told(0.1, "cpu")
+
+
+TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("train", (*TINY, "--algorithms=erm,sagnet", "--seeds=2")),
+        ("eval", (*TINY, "--seeds=2")),
+        ("seeds", (*TINY, "--algorithms=erm", "--seeds=1,2")),
+        ("scaling", (*TINY, "--batch=64", "--algorithms=erm,mixup")),
+        ("startup", ("--rounds=1",)),
+        ("cost", ("--methods=sagnet", "--steps=1", "--rounds=1")),
+        ("gpu", ("--tiny", "--torch=no", "--only=evaluation")),
+    ],
+)
+def test_each_is_one_command(name, options, tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *options, f"--out={tmp_path}"],
+        cwd=runs.ROOT,
+        check=True,
+    )
+    (found,) = tmp_path.glob(f"{name}*.json")
+    found = json.loads(found.read_text())
+    ratios = found["evaluation"]["found"] if name == "gpu" else found
+    assert ratios["ratios"]
+    assert all(ratio > 0 for ratio in ratios["ratios"].values())
+    assert next(tmp_path.glob(f"{name}*.md")).read_text().startswith(("| ", "## "))
 
 
 def results(folder, **changes):

@@ -18,6 +18,7 @@ DOCS = (
     "README.md",
     "docs/algorithms.md",
     "docs/architecture.md",
+    "docs/benchmarks.md",
     "docs/data.md",
     "examples/README.md",
 )
@@ -107,6 +108,9 @@ def test_commands_are_understood(name, command, monkeypatch):
 def test_flags_in_the_text_are_known(name, flag):
     parsers = (cli._parser(), prepare.parser(prepare.COMMANDS))
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
+    if name == "docs/benchmarks.md":
+        code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
+        known |= set(re.findall(r'add(?:_argument)?\("(--[\w-]+)"', "".join(code)))
     key, _, value = flag.partition("=")
     if key.startswith("--config.") and "<" not in key:
         main(["--config=configs/padain.py", f"{key}={value or 0}"])
