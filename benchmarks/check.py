@@ -5,7 +5,8 @@
 EARLIER and LATER are results (.json), or folders of them, in which files of the same
 names are compared. Only ratios are: times belong to one machine at one hour. What was
 measured on devices of different kinds, or in different settings, is passed over and
-named. Exit codes: 0 no ratio fell by more than the tolerance, a share of it; 1 some did;
+named. A ratio falls, too, where what stands under it became faster: then its rates in the
+results tell. Exit codes: 0 no ratio fell by more than the tolerance, a share of it; 1 some did;
 2 nothing could be compared.
 """
 

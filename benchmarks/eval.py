@@ -11,9 +11,10 @@ that are on the device. An evaluation is one pass of the three that a step makes
 benchmarks/results/eval-<setting>-<backend>.json and .md.
 """
 
+import jax
 import numpy as np
 
-from benchmarks import common
+from benchmarks import common, roofline
 from jbias import feed, mesh
 from jbias import step as train_step
 from jbias.evals import predict
@@ -52,10 +53,14 @@ def main() -> None:
         theirs = found[f"{common.TORCH}, evaluation"]["images_per_second"]
         ours = found["evaluation"]["images_per_second"]
         ratios[f"evaluation / {common.TORCH}"] = ours / theirs
+    work = roofline.evaluation(stage.algo.net, setting.size, options.eval_batch)
+    rate = found["evaluation"]["images_per_second"]
+    told = work.told(options.eval_batch / rate, jax.devices()[0].device_kind)
+    text = common.table(found, "training", f"{options.seeds} seeds, {options.setting}")
     common.write(
         common.name_of(options, "eval"),
-        {"rates": found, "peer": other and other.facts},
-        common.table(found, "training", f"{options.seeds} seeds, {options.setting}"),
+        {"rates": found, "peer": other and other.facts, "roofline": told},
+        f"{text}\n{roofline.markdown('evaluation, a batch of one seed', told)}",
         ratios=ratios,
         out=options.out,
         seeds=options.seeds,

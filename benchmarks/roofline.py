@@ -130,9 +130,9 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
             yield from _equations(inner)
 
 
-def markdown(told: Mapping[str, float]) -> str:
-    """What `told` says, as a table."""
+def markdown(what: str, told: Mapping[str, float]) -> str:
+    """What `Work.told` says, as a table."""
     rows = [(name.replace("_", " "), f"{value:.3g}") for name, value in told.items()]
-    lines = ["| plain training, a step of one seed | |", "| --- | --- |"]
+    lines = [f"| {what} | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in rows]
     return "\n".join(lines) + "\n"

@@ -16,7 +16,7 @@ benchmarks/results/seeds-<backend>.json and .md, or seeds-<setting>-...
 import jax
 import numpy as np
 
-from benchmarks import common
+from benchmarks import common, roofline
 
 ALONE = "alone"
 
@@ -52,6 +52,11 @@ def compare(algorithm: str, number: int, options, setting) -> dict:
         found[s]["bits_equal"] = all(
             same(trainer.states[seed], lone.states[0]) for seed, lone in alone.items()
         )
+    if plain:
+        net, size, batch = stage.algo.net, setting.size, setting.batch
+        work, kind = roofline.training(net, size, batch), jax.devices()[0].device_kind
+        for one in found.values():
+            one["roofline"] = work.told(batch / one["images_per_second"], kind)
     return found
 
 

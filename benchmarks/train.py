@@ -51,8 +51,9 @@ def main() -> None:
         step = statistics.median(seconds["erm"]) / options.steps / options.seeds
         net = trainers["erm"].stage.algo.net
         work = roofline.training(net, setting.size, setting.batch)
-        results["roofline"] = work.told(step, jax.devices()[0].device_kind)
-        text += "\n" + roofline.markdown(results["roofline"])
+        told = work.told(step, jax.devices()[0].device_kind)
+        results["roofline"] = told
+        text += "\n" + roofline.markdown("ERM, a step of one seed", told)
     common.write(
         common.name_of(options, "train"),
         results,
