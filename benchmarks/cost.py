@@ -15,7 +15,7 @@ import statistics
 
 import jax
 
-from benchmarks import common
+from benchmarks import common, measured
 from benchmarks.settings import Setting
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -40,7 +40,7 @@ def compare(name: str, plain: common.Trainer, setting: Setting | None, options) 
     method = common.Trainer(common.stage_of(name, setting))
     ways = {"plain": plain.run, "method": method.run}
     # Two warm rounds compile the other sizes, too, where there are some.
-    seconds = common.in_turns(
+    seconds = measured.in_turns(
         {key: common.repeated(run, options.steps) for key, run in ways.items()},
         options.rounds,
     )
@@ -64,7 +64,7 @@ def table(results: dict) -> str:
         said = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
         mark = "" if r["within"] else " (above 1.25)"
         rows.append((name, f"{r['ratio']:.2f}", said, f"{r['over']:.2f}{mark}"))
-    return common.markdown(("method", "cost", "predicted", "cost / predicted"), rows)
+    return measured.markdown(("method", "cost", "predicted", "cost / predicted"), rows)
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--methods", default="")
     parser.add_argument("--large", action="store_true")
-    parser.add_argument("--out", type=pathlib.Path, default=common.RESULTS)
+    parser.add_argument("--out", type=pathlib.Path, default=measured.RESULTS)
     args = parser.parse_args()
     known = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
     without = {
@@ -93,7 +93,7 @@ def main() -> None:
         results[name] = compare(name, plain, setting, args)
         print(f"{name}: {results[name]['ratio']:.2f}", flush=True)
     kind = "large-" if args.large else ""
-    common.write(
+    measured.write(
         f"cost-{kind}{jax.default_backend()}",
         results,
         table(results),

@@ -14,7 +14,7 @@ benchmarks/results/eval-<setting>-<backend>.json and .md.
 import jax
 import numpy as np
 
-from benchmarks import common, roofline
+from benchmarks import common, measured, roofline
 from jbias import feed, mesh
 from jbias import step as train_step
 from jbias.evals import predict
@@ -45,9 +45,9 @@ def main() -> None:
                 ("evaluation", other.evaluate),
             ):
                 ways[f"{common.TORCH}, {name}"] = common.repeated(way, options.steps)
-        seconds = common.in_turns(ways, options.rounds)
+        seconds = measured.in_turns(ways, options.rounds)
     images = dict.fromkeys(seconds, shown * options.seeds)
-    found = common.against(seconds, "training", images)
+    found = measured.against(seconds, "training", images)
     ratios = {"evaluation / training": found["evaluation"]["ratio"]}
     if other:
         theirs = found[f"{common.TORCH}, evaluation"]["images_per_second"]
@@ -56,8 +56,10 @@ def main() -> None:
     work = roofline.evaluation(stage.algo.net, setting.size, options.eval_batch)
     rate = found["evaluation"]["images_per_second"]
     told = work.told(options.eval_batch / rate, jax.devices()[0].device_kind)
-    text = common.table(found, "training", f"{options.seeds} seeds, {options.setting}")
-    common.write(
+    text = measured.table(
+        found, "training", f"{options.seeds} seeds, {options.setting}"
+    )
+    measured.write(
         common.name_of(options, "eval"),
         {"rates": found, "peer": other and other.facts, "roofline": told},
         f"{text}\n{roofline.markdown('evaluation, a batch of one seed', told)}",

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import common
+from benchmarks import measured
 from jbias import build, mesh, seeds, sets
 from jbias.data import pipeline
 
@@ -92,7 +92,7 @@ def decoding(built: build.Stage, steps: int, threads: int) -> Callable:
 def in_turns(ways: Mapping[str, Callable], rounds: int) -> dict[str, list[float]]:
     """Images a second of each way, in each round."""
     images = {name: way() for name, way in ways.items()}
-    seconds = common.in_turns(ways, rounds, warm=1)
+    seconds = measured.in_turns(ways, rounds, warm=1)
     return {name: [images[name] / s for s in each] for name, each in seconds.items()}
 
 
@@ -166,7 +166,7 @@ def table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
         for name, several in rates.items():
             rate, ratio = statistics.median(several), against_first(rates, name)
             rows.append((name, f"{rate:,.0f}", f"{ratio:.2f}"))
-    return common.markdown(("what", "images/s", "of the first"), rows)
+    return measured.markdown(("what", "images/s", "of the first"), rows)
 
 
 def against_first(rates: Mapping[str, list[float]], name: str) -> float:
@@ -188,7 +188,7 @@ def main() -> None:
     add("--seeds", type=int, default=3)
     add("--steps", type=int, default=16, help="batches of each seed in a turn")
     add("--rounds", type=int, default=7)
-    add("--out", type=pathlib.Path, default=common.RESULTS)
+    add("--out", type=pathlib.Path, default=measured.RESULTS)
     options = parser.parse_args()
     found = {"streams": streams(options), "memory": memory(options)}
     ratios = {
@@ -197,7 +197,7 @@ def main() -> None:
         for name in rates
     }
     told = {k: v for k, v in vars(options).items() if k not in ("root", "out")}
-    common.write(
+    measured.write(
         f"feeds-{jax.default_backend()}",
         found,
         table(found),

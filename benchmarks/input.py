@@ -29,7 +29,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from benchmarks import common
+from benchmarks import measured
 from jbias.data import crops, turbojpeg
 
 PACKAGES = ("simplejpeg", "turbojpeg", "cykooz-resizer", "opencv-python-headless")
@@ -139,7 +139,7 @@ def timed(made: dict[str, Route], found: Sequence[Item], rounds: int) -> dict:
         collections.deque(route(found), maxlen=0)  # Keeps none.
 
     ways = {name: functools.partial(all_of, route) for name, route in made.items()}
-    return common.in_turns(ways, rounds, warm=1, clock=time.process_time)
+    return measured.in_turns(ways, rounds, warm=1, clock=time.process_time)
 
 
 def errors(pixels: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> dict | None:
@@ -249,7 +249,7 @@ def main() -> None:
     found = items(options.root)
     results = host(found, options.size, options.rounds)
     written = {
-        **common.facts(),
+        **measured.facts(),
         "size": options.size,
         "images": described(found),
         "ratios": {f"{k} / {PILLOW}": r["of_pillow"] for k, r in results.items()},
@@ -257,7 +257,7 @@ def main() -> None:
     }
     written["packages"] |= versions(*PACKAGES, "tensorflow-cpu")
     written["device"] |= {"of_cores": len(cores)}
-    common.save(f"input-{options.size}", written, table(written))
+    measured.save(f"input-{options.size}", written, table(written))
 
 
 if __name__ == "__main__":

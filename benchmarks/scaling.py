@@ -29,7 +29,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import collectives, common
+from benchmarks import collectives, common, measured
 from jbias import mesh
 
 # Bytes a second that a chip sends, and as many that it receives, on all links together.
@@ -91,7 +91,7 @@ def steps(options) -> dict[str, list[float]]:
             )
             trainer = common.Trainer(stage, devices=mesh.make(count), strategy="looped")
             ways[str(count)] = common.repeated(trainer.run, options.steps)
-    seconds = common.in_turns(ways, options.rounds)
+    seconds = measured.in_turns(ways, options.rounds)
     return {name: [s / options.steps for s in each] for name, each in seconds.items()}
 
 
@@ -138,28 +138,30 @@ def tables(results: Mapping[str, Any]) -> str:
         "scalars",
         "number",
     )
-    text = common.markdown(head, rows)
+    text = measured.markdown(head, rows)
     if results["steps"]:
         one = statistics.median(results["steps"]["1"])
         rows = [
             (n, f"{1000 * (s := statistics.median(each)):.1f}", f"{one / s:.2f}")
             for n, each in results["steps"].items()
         ]
-        text += "\n" + common.markdown(("devices", "ms a step", "of one"), rows)
+        text += "\n" + measured.markdown(("devices", "ms a step", "of one"), rows)
     if results["pod"]:
         rows = [
             (link, *(" to ".join(f"{e:.3f}" for e in of[str(n)]) for n in CHIPS))
             for link, of in results["pod"].items()
         ]
         head = ("modelled efficiency", *(f"{n} chips" for n in CHIPS))
-        text += "\n" + common.markdown(head, rows)
+        text += "\n" + measured.markdown(head, rows)
     return text
 
 
 def main() -> None:
     """Measures in processes of their own, prints and writes."""
     parser = common.parser(__doc__, steps=4, rounds=3)
-    known = {path.stem for path in (common.RESULTS.parents[1] / "configs").glob("*.py")}
+    known = {
+        path.stem for path in (measured.RESULTS.parents[1] / "configs").glob("*.py")
+    }
     parser.add_argument("--algorithms", default=",".join(sorted(known - WITHOUT)))
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--seconds", type=float, help="of a step on one chip")
@@ -185,7 +187,7 @@ def main() -> None:
         "pod": pod(seconds, found.get("erm", first)["bytes"]) if seconds else {},
         "seconds": seconds,
     }
-    common.write(
+    measured.write(
         common.name_of(options, "scaling"),
         results,
         tables(results),

@@ -16,7 +16,7 @@ benchmarks/results/seeds-<backend>.json and .md, or seeds-<setting>-...
 import jax
 import numpy as np
 
-from benchmarks import common, roofline
+from benchmarks import common, measured, roofline
 
 ALONE = "alone"
 
@@ -44,10 +44,10 @@ def compare(algorithm: str, number: int, options, setting) -> dict:
         if other:
             common.same_size(alone[0], other.facts)
             ways[common.TORCH] = common.repeated(other.train, options.steps)
-        seconds = common.in_turns(ways, options.rounds)
+        seconds = measured.in_turns(ways, options.rounds)
     images = dict.fromkeys(seconds, options.steps * stage.order.batch * number)
     images[ALONE] = options.steps * stage.order.batch * len(alone)
-    found = common.against(seconds, ALONE, images)
+    found = measured.against(seconds, ALONE, images)
     for s, trainer in together.items():
         found[s]["bits_equal"] = all(
             same(trainer.states[seed], lone.states[0]) for seed, lone in alone.items()
@@ -79,10 +79,10 @@ def main() -> None:
         for number in map(int, options.seeds.split(",")):
             name = f"{algorithm}, {number} seeds"
             results[name] = found = compare(algorithm, number, options, setting)
-            text += common.table(found, ALONE, name) + "\n"
-            print(common.table(found, ALONE, name), flush=True)
+            text += measured.table(found, ALONE, name) + "\n"
+            print(measured.table(found, ALONE, name), flush=True)
             ratios |= {f"{name}, {s} / alone": r["ratio"] for s, r in found.items()}
-    common.write(
+    measured.write(
         common.name_of(options, "seeds"),
         results,
         text,

@@ -22,7 +22,7 @@ import time
 
 import jax
 
-from benchmarks import common
+from benchmarks import measured
 
 ROOT = pathlib.Path(__file__).parents[1]
 DONE, BASE = "first steps done", "import jax"
@@ -99,7 +99,7 @@ def main() -> None:
     )
     parser.add_argument("--config", default="configs/erm.py")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=pathlib.Path, default=common.RESULTS)
+    parser.add_argument("--out", type=pathlib.Path, default=measured.RESULTS)
     options = parser.parse_args()
     seconds = {name: [] for name in (BASE, "cold", "warm", *COMMANDS)}
     with_jax = {}
@@ -121,10 +121,10 @@ def main() -> None:
         (f"{name} --help", f"{median[name]:.1f}", "yes" if with_jax[name] else "no")
         for name in COMMANDS
     ]
-    common.write(
+    measured.write(
         f"startup-{jax.default_backend()}",
         {"seconds": seconds, "imports_jax": with_jax},
-        common.markdown(
+        measured.markdown(
             ("from the command to its end", "seconds", "imports jax"), rows
         ),
         ratios={

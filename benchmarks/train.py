@@ -16,7 +16,7 @@ import statistics
 
 import jax
 
-from benchmarks import common, roofline
+from benchmarks import common, measured, roofline
 
 
 def main() -> None:
@@ -42,10 +42,10 @@ def main() -> None:
             common.same_size(trainers[base], other.facts)
             base = common.TORCH
             ways[base] = common.repeated(other.train, options.steps)
-        seconds = common.in_turns(ways, options.rounds)
+        seconds = measured.in_turns(ways, options.rounds)
     images = options.steps * setting.batch * options.seeds
-    found = common.against(seconds, base, dict.fromkeys(seconds, images))
-    text = common.table(found, base, f"training, {options.setting}")
+    found = measured.against(seconds, base, dict.fromkeys(seconds, images))
+    text = measured.table(found, base, f"training, {options.setting}")
     results = {"rates": found, "peer": other and other.facts}
     if "erm" in trainers:
         step = statistics.median(seconds["erm"]) / options.steps / options.seeds
@@ -54,7 +54,7 @@ def main() -> None:
         told = work.told(step, jax.devices()[0].device_kind)
         results["roofline"] = told
         text += "\n" + roofline.markdown("ERM, a step of one seed", told)
-    common.write(
+    measured.write(
         common.name_of(options, "train"),
         results,
         text,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import check, common, roofline
+from benchmarks import check, measured, roofline
 from jbias import models
 from tests import runs
 
@@ -18,7 +18,7 @@ def test_everything_takes_its_turn_and_begins_some_round():
     seen = []
     ways = {name: lambda name=name: seen.append(name) for name in "abc"}
     ticks = iter(range(100))
-    seconds = common.in_turns(ways, 3, warm=1, clock=lambda: next(ticks))
+    seconds = measured.in_turns(ways, 3, warm=1, clock=lambda: next(ticks))
     assert seconds == {name: [1, 1, 1] for name in "abc"}
     rounds = ["".join(seen[i : i + 3]) for i in range(0, 12, 3)]
     assert sorted(rounds[1:]) == ["abc", "bca", "cab"]
@@ -27,7 +27,7 @@ def test_everything_takes_its_turn_and_begins_some_round():
 
 def test_ratios_are_those_of_medians():
     seconds = {"base": [1.0, 2.0, 9.0], "other": [0.5, 1.0, 1.0]}
-    found = common.against(seconds, "base", {"base": 10, "other": 10})
+    found = measured.against(seconds, "base", {"base": 10, "other": 10})
     assert found["other"]["ratio"] == 2
     assert (found["other"]["lowest"], found["other"]["highest"]) == (2, 9)
     assert found["base"]["images_per_second"] == 5
