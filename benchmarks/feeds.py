@@ -1,12 +1,13 @@
 """How fast training sets reach the device, and whether a step waits for them.
 
-    python -m benchmarks.feeds --root=DIR [--split=original] [--size=224] [--seeds=3]
+    python -m benchmarks.feeds --root=DIR [--split=val] [--size=224] [--seeds=3]
 
 `--root` is a folder of images by split and class. Streams: images a second that arrive
 on the device for one seed and for several, cut on the host and by windows, beside the
-rate at which the same threads only decode and cut; all take turns. A window holds a quarter of a turn's steps. In memory: the step
-of a small network with and without taking each batch from the set, in turns; where both
-take as long, nothing waits. Writes benchmarks/results/feeds-<device>.json and .md.
+rate at which the same threads only decode and cut; all take turns. A window holds a
+quarter of a turn's steps, so that the set must have several. In memory: the step of a
+small network with and without taking each batch from the set, in turns; where both take
+as long, nothing waits. Ratios are medians of those within a round. Writes benchmarks/results/feeds-<device>.json and .md.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import jax
 
 from benchmarks import measured
 from jbias import build, mesh, seeds, sets
+from jbias import order as orders
 from jbias.data import pipeline
 
 
@@ -134,6 +136,8 @@ def streams(options: argparse.Namespace) -> dict[str, list[float]]:
             (options.seeds, window),
         )
     )
+    if not isinstance(device.order, orders.Windows):
+        raise SystemExit("benchmarks.feeds: the set must be larger than a window")
     threads = build.reading(config(options, 1)["run"]["loading"], mesh.make()).threads
     ways = {
         f"decoding and cropping alone, {threads} threads": decoding(
@@ -182,7 +186,7 @@ def main() -> None:
     )
     add = parser.add_argument
     add("--root", required=True)
-    add("--split", default="original")
+    add("--split", default="val")
     add("--size", type=int, default=224)
     add("--batch", type=int, default=32)
     add("--seeds", type=int, default=3)

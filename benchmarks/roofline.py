@@ -20,45 +20,15 @@ and read once, and weights are read: 2 d A b + d P + image bytes.
 
 import dataclasses
 import math
-import types
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.extend import core
 
-
-class Limits(NamedTuple):
-    """Of a device: dense products in bfloat16 (Volta and Turing: float16), and memory."""
-
-    flops: float  # A second.
-    bytes: float  # A second.
-
-
-# By what the device kind contains, the first that fits. From the vendors' data sheets.
-DEVICES: Mapping[str, Limits] = types.MappingProxyType(
-    {
-        "B200": Limits(2250e12, 8000e9),
-        "H200": Limits(989e12, 4800e9),
-        "H100 PCIe": Limits(756e12, 2000e9),
-        "H100": Limits(989e12, 3350e9),
-        "A100-SXM4-80GB": Limits(312e12, 2039e9),
-        "A100": Limits(312e12, 1555e9),
-        "L40S": Limits(362e12, 864e9),
-        "L4": Limits(121e12, 300e9),
-        "A10": Limits(125e12, 600e9),
-        "V100": Limits(125e12, 900e9),
-        "T4": Limits(65e12, 320e9),
-        "TPU v6": Limits(918e12, 1640e9),
-        "TPU v5p": Limits(459e12, 2765e9),
-        "TPU v5 lite": Limits(197e12, 819e9),
-        "TPU v5e": Limits(197e12, 819e9),
-        "TPU v5": Limits(459e12, 2765e9),
-        "TPU v4": Limits(275e12, 1228e9),
-    }
-)
+from jbias import profiling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +40,7 @@ class Work:
 
     def told(self, seconds: float, kind: str) -> dict[str, Any]:
         """What was reached in that time, and its shares of the device's limits."""
-        limits = next((of for name, of in DEVICES.items() if name in kind), None)
+        limits = profiling.limits(kind)
         found = {
             "tflop": self.flops / 1e12,
             "gigabytes_at_least": self.bytes / 1e9,

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import time
+import types
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,26 +14,43 @@ import jax
 
 from jbias import build, feed, seeds
 
+_ROWS = 20  # Of each table.
+
 
 class Limits(NamedTuple):
-    """What a device can do at most."""
+    """Of a device: dense products in bfloat16 (Volta and Turing: float16), and memory."""
 
-    flops: float  # A second; dense bfloat16.
-    bytes: float  # A second, of its memory.
+    flops: float  # A second.
+    bytes: float  # A second.
 
 
-# By `device_kind`, from the makers' data sheets.
-DEVICES: Mapping[str, Limits] = {
-    "NVIDIA H200": Limits(989e12, 4.8e12),
-    "NVIDIA H100 80GB HBM3": Limits(989e12, 3.35e12),
-    "NVIDIA A100-SXM4-80GB": Limits(312e12, 2.04e12),
-    "NVIDIA A100-SXM4-40GB": Limits(312e12, 1.56e12),
-    "TPU v4": Limits(275e12, 1.23e12),
-    "TPU v5 lite": Limits(197e12, 0.82e12),
-    "TPU v5p": Limits(459e12, 2.76e12),
-    "TPU v6 lite": Limits(918e12, 1.64e12),
-}
-_ROWS = 20
+# By what the device kind contains, the first that fits. From the vendors' data sheets.
+DEVICES: Mapping[str, Limits] = types.MappingProxyType(
+    {
+        "B200": Limits(2250e12, 8000e9),
+        "H200": Limits(989e12, 4800e9),
+        "H100 PCIe": Limits(756e12, 2000e9),
+        "H100": Limits(989e12, 3350e9),
+        "A100-SXM4-80GB": Limits(312e12, 2039e9),
+        "A100": Limits(312e12, 1555e9),
+        "L40S": Limits(362e12, 864e9),
+        "L4": Limits(121e12, 300e9),
+        "A10": Limits(125e12, 600e9),
+        "V100": Limits(125e12, 900e9),
+        "T4": Limits(65e12, 320e9),
+        "TPU v6": Limits(918e12, 1640e9),
+        "TPU v5p": Limits(459e12, 2765e9),
+        "TPU v5 lite": Limits(197e12, 819e9),
+        "TPU v5e": Limits(197e12, 819e9),
+        "TPU v5": Limits(459e12, 2765e9),
+        "TPU v4": Limits(275e12, 1228e9),
+    }
+)
+
+
+def limits(kind: str) -> Limits | None:
+    """What is known of a device of this `device_kind`."""
+    return next((of for name, of in DEVICES.items() if name in kind), None)
 
 
 @contextlib.contextmanager
@@ -115,9 +133,9 @@ def _table(title: str, spent: collections.Counter, steps: int) -> list[str]:
 
 
 def _limit(what: str, amount: float, rate: float, device: str, which: int) -> str:
-    share = "not known"
-    if device in DEVICES:
-        share = f"{100 * amount * rate / DEVICES[device][which]:.1f} %"
+    share, known = "not known", limits(device)
+    if known:
+        share = f"{100 * amount * rate / known[which]:.1f} %"
     return f"| {what} | {amount:.3g} | {amount * rate:.3g} | {share} |"
 
 
