@@ -158,6 +158,11 @@ def test_stages_follow_one_another(tmp_path):
     }
 
 
+def _split(options):
+    """What a training set takes from its data set."""
+    return {key: options[key] for key in ("split", "n", "correlation")}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -182,7 +187,11 @@ def test_stages_follow_one_another(tmp_path):
         (lambda c: c.model.update(widht=3), "did you mean 'width'"),
         (lambda c: c.optim.schedule.update(name="cosin"), "did you mean 'cosine'"),
         (lambda c: c.tests.update(valid=c.valid), "nor hold a slash, got 'valid'"),
-        (lambda c: setattr(c, "valid", c.train), "valid is the training set"),
+        (
+            lambda c: setattr(c, "valid", dict(data="shapes", **_split(c.train))),
+            "valid is the training set",
+        ),
+        (lambda c: setattr(c, "valid", c.train), "config.valid: .*got 'batch'"),
         (lambda c: setattr(c, "seeds", (1, 1)), "config.seeds"),
     ],
 )
