@@ -138,6 +138,6 @@ def _sheet(
         for severity in severities:
             path = _paths(folder / name / str(severity), source, ending)[0]
             with Image.open(path) as image:
-                rows.setdefault(name[:14], []).append(np.asarray(image.convert("RGB")))
+                rows.setdefault(name, []).append(np.asarray(image.convert("RGB")))
     titles = [f"severity {severity}" for severity in severities]
     sheet.write(str(folder / "sheet.png"), rows, titles=titles, foot=source.cite)
