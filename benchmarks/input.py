@@ -77,7 +77,7 @@ def without_turbojpeg(route: Route) -> Route:
     """The same where TurboJPEG 3 is not installed."""
 
     def run(found: Sequence[Item]) -> Iterator[np.ndarray]:
-        with mock.patch.object(turbojpeg, "library", lambda: None):
+        with mock.patch.object(turbojpeg, "shared_object", lambda: None):
             yield from route(found)
 
     return run
@@ -125,7 +125,7 @@ def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
         f"jbias.data.crops.canvas, {size * 8 // 7}": each(canvas, size=size * 8 // 7),
         LIMIT: each(decoded),
     }
-    if turbojpeg.library():
+    if turbojpeg.shared_object():
         made["jbias.data.crops.cropped, TurboJPEG 3"] = each(ours)
     if importlib.util.find_spec("tensorflow"):
         made["tf.data, no antialias"] = tensorflow(found, size)

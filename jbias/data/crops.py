@@ -39,7 +39,7 @@ Window = tuple[int, int, int, int]  # Left, top, width, height in pixels.
 
 def decoder() -> str:
     """Says what decodes and resizes here; rounding differs between resizers."""
-    tj = turbojpeg.library()
+    tj = turbojpeg.shared_object()
     decodes = os.path.basename(tj._name) if tj else "simplejpeg"
     return f"{decodes}, {'cykooz-resizer' if resizer else 'Pillow'}"
 
@@ -206,7 +206,7 @@ def _decoded(
     a decoder stops at the height that the file says; what follows counts as garbage
     before the end. One row more, which the chroma's upsampling may mix into the last.
     """
-    if turbojpeg.library():
+    if turbojpeg.shared_object():
         width, unit = -(-frame.width // reduction), frame.unit_width
         return turbojpeg.decode(
             data, rows, columns, width=width, unit=unit, reduction=reduction

@@ -52,7 +52,7 @@ _TYPES = {
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
+def shared_object() -> ctypes.CDLL | None:
     """TurboJPEG, version 3 or later; None if there is none."""
     found = []
     for kind, pattern in _PLACES:
@@ -82,7 +82,7 @@ def decode(
     mixes neighbours, takes a unit more on both sides: the pixels are those of the whole.
     Raises ValueError where the library refuses the file, or warns of it.
     """
-    tj, beside, unit = library(), int(unit > 8), unit // reduction
+    tj, beside, unit = shared_object(), int(unit > 8), unit // reduction
     start = max(columns.start // unit - beside, 0) * unit
     stop = min((-(-columns.stop // unit) + beside) * unit, width)
     region = _Region(start, rows.start, stop - start, rows.stop - rows.start)

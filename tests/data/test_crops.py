@@ -75,8 +75,8 @@ def no_pillow(monkeypatch):
 def decoder(request, monkeypatch):
     """Takes each of the two decoders, the first where it is installed."""
     if request.param == "simplejpeg":
-        monkeypatch.setattr(turbojpeg, "library", lambda: None)
-    elif turbojpeg.library() is None:
+        monkeypatch.setattr(turbojpeg, "shared_object", lambda: None)
+    elif turbojpeg.shared_object() is None:
         pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
 
 
@@ -223,7 +223,7 @@ def test_threads_do_not_disturb_each_other(tmp_path, decoder):
 
 def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch):
     """So that what a run sees does not depend on what is installed."""
-    if turbojpeg.library() is None:
+    if turbojpeg.shared_object() is None:
         pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
     rng = np.random.default_rng(0)
     for kind in KINDS:
@@ -233,7 +233,7 @@ def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch):
         for size in (9, 32, 64):
             found = [crop(path, window, size) for window in windows]
             with monkeypatch.context() as patch:
-                patch.setattr(turbojpeg, "library", lambda: None)
+                patch.setattr(turbojpeg, "shared_object", lambda: None)
                 other = [crop(path, window, size) for window in windows]
             np.testing.assert_array_equal(found, other)
 
