@@ -87,12 +87,12 @@ class Trainer:
         strategy: str = "auto",
         devices: jax.sharding.Mesh | None = None,
     ):
-        self.stage, self.which, self.step = stage, which, 0
         self.devices = devices or mesh.make(1)
-        self.advance = seeds.stepper(stage.one, strategy)
-        states = tuple(build.start(stage, seed) for seed in which)
-        self.states = mesh.replicate(states, self.devices)
-        self.keys = tuple(seeds.key(seed) for seed in which)
+        self.which, self.step = which, 0
+        self.stage = build.laid_out(stage, len(which), self.devices, strategy=strategy)
+        self.layout = self.stage.layout
+        self.packed = self.layout.pack(build.start(stage, seed) for seed in which)
+        self.keys = self.layout.here(seeds.key(seed) for seed in which)
 
     @property
     def images(self) -> int:
@@ -105,14 +105,19 @@ class Trainer:
         for static, same in itertools.groupby(ahead, self.stage.static):
             args = [self._arguments(step) for step in same]
             held = self.stage.held(self.step)
-            self.states, _ = self.advance(self.states, args, held, static)
+            self.packed, _ = self.stage.advance(self.packed, args, held, static)
         self.step += steps
-        jax.block_until_ready(self.states)
+        jax.block_until_ready(self.packed)
+
+    @property
+    def states(self) -> tuple:
+        """One a seed."""
+        return self.layout.unpack(self.packed)
 
     def _arguments(self, step: int) -> tuple:
-        taken = [self.stage.take(seed, step) for seed in self.which]
-        taken = mesh.split(tuple(taken), self.devices)
-        return tuple(zip(self.keys, taken, strict=True))
+        taken = self.layout.place(self.stage.take(seed, step) for seed in self.which)
+        waves = zip(self.keys, taken)
+        return tuple(tuple(zip(*wave, strict=True)) for wave in waves)
 
 
 def parser(doc: str, **defaults: Any) -> argparse.ArgumentParser:

@@ -79,7 +79,7 @@ def decider(trainer: common.Trainer, count: int, batch: int):
     reading = feed.Reading(1)
 
     def decide() -> None:
-        variables = tuple(train_step.net_of(state) for state in trainer.states)
+        variables = tuple(train_step.net_of(tree) for tree in trainer.packed[0])
         predict.predict(
             stage.decide,
             variables,
@@ -87,6 +87,7 @@ def decider(trainer: common.Trainer, count: int, batch: int):
             count,
             None,
             put=lambda one: mesh.split(one, trainer.devices),
+            split=trainer.layout.each,
         )
 
     return decide

@@ -103,8 +103,8 @@ class Training:
 
     def __init__(self, built: build.Stage, *, given: bool):
         self.built, self.step = built, 0
-        self.advance = seeds.stepper(built.one, "looped")
-        self.states, self.key = (build.start(built, 0),), seeds.key(0)
+        self.step_once = jax.jit(built.one, static_argnums=3, donate_argnums=0)
+        self.state, self.key = build.start(built, 0), seeds.key(0)
         self.given = None
         if given:
             held, taken = built.held(0)["train"], built.take(0, 0)["train"]
@@ -114,12 +114,10 @@ class Training:
     def run(self, steps: int = 8) -> int:
         """Takes some steps; returns their images."""
         held = {"train": {}} if self.given else self.built.held(self.step)
-        args = [
-            ((self.key, self.given or self.built.take(0, self.step + i)),)
-            for i in range(steps)
-        ]
-        self.states, _ = self.advance(self.states, args, held, None)
-        jax.block_until_ready(self.states)
+        for i in range(steps):
+            arg = self.key, self.given or self.built.take(0, self.step + i)
+            self.state, _ = self.step_once(self.state, arg, held, None)
+        jax.block_until_ready(self.state)
         self.step += steps
         return steps * self.built.order.batch
 

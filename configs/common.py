@@ -20,6 +20,9 @@
 :inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
                     stylize takes `render` on shapes and `small` elsewhere
 :variant=biasbed    the algorithm as BiasBed's release has it, where that differs
+:vary=optim.rate=0.03+0.1
+                    one run trains all seeds with each of these values; more keys after
+                    a semicolon make a grid
 :init=runs/...      starts from the nets of another run
 :seeds=3            how many seeds, all trained in one process
 :model=resnet18     resnet18, resnet34, resnet50; "" is the data preset's own
@@ -47,6 +50,7 @@ EVERYWHERE = {
     "inputs",
     "variant",
     "init",
+    "vary",
     "seeds",
     "model",
     "size",
@@ -119,6 +123,21 @@ def _named(c: ml_collections.ConfigDict, arg) -> list[dict]:
     return named
 
 
+def _varied(text: str) -> tuple[dict, ...]:
+    """Reads `optim.rate=0.03+0.1;algo.p=0.1+0.5`."""
+    found = []
+    for one in filter(None, text.split(";")):
+        key, _, values = one.partition("=")
+        try:
+            found.append(dict(key=key, values=tuple(map(float, values.split("+")))))
+        except ValueError:
+            raise ValueError(
+                "config argument: vary must be like optim.rate=0.03+0.1, more keys "
+                f"after a semicolon, got {one!r}"
+            ) from None
+    return tuple(found)
+
+
 def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     """What holds whatever the data and the algorithm."""
     c = ml_collections.ConfigDict()
@@ -133,6 +152,7 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     c.optim.average = 0.0  # Decay of a moving average of the net, which is evaluated.
     c.precision = "auto"
     c.stages = ()
+    c.vary = _varied(arg.vary)
     c.eval_every = "1 epoch"
     c.save_every = "1 epoch"
     c.aggregate = "mean_prob"  # How many classes answer for one of a coarser set.
@@ -140,6 +160,9 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         strategy="auto",
         steps_per_dispatch=8,
         devices=1 if arg.data == "shapes" else 0,  # 0 is all; shapes are too small.
+        spread=0,  # Shares of the devices, each with seeds of its own; 0: as many as may be.
+        together=0,  # Seeds on the devices at once; 0: as many as fit.
+        memory=0.0,  # GiB of each device to use; 0: what it has.
         eval_batch=256,
         decisions=False,
         keep=2,
@@ -225,6 +248,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         inputs="",
         variant="",
         init="",
+        vary="",
         seeds=3,
         model="",
         size=0,

@@ -13,7 +13,8 @@ from flax import linen as nn
 from jaxtyping import PyTree, UInt8
 
 from jbias import config as jc
-from jbias import feed, mesh, parts, seeds, sets, supply
+from jbias import feed, mesh, parts, seeds, sets, supply, vary
+from jbias import layout as layouts
 from jbias import order as orders
 from jbias import step as train_step
 from jbias.algos import base
@@ -30,9 +31,11 @@ class Stage(NamedTuple):
     feeds: dict[str, feed.Feed]  # "train", and "other" if there is one.
     draw: Callable  # (key, net of the stage before or None) -> a seed's state,
     init: Callable  # and the same, compiled.
-    one: seeds.One  # The step of one seed, its arg (key, index),
-    advance: seeds.Advance  # and of every seed.
-    decide: seeds.Many
+    one: seeds.One  # The step of one seed, its arg (key, what it takes),
+    decide_one: seeds.One  # and its decisions.
+    layout: layouts.Layout | None = None  # Of all seeds, as `laid_out` says;
+    advance: seeds.Advance | None = None  # their steps,
+    decide: seeds.Many | None = None  # and their decisions, of a wave.
 
     @property
     def order(self) -> orders.Order:
@@ -109,8 +112,9 @@ def stages(
     devices: jax.sharding.Mesh,
 ) -> list[Stage]:
     """Builds the stages, each from the config with that stage's own entries in it."""
+    seeds.strategy(config["run"]["strategy"], devices)  # Refused here, if anywhere.
     built, classes = [], train_sets[0].sources[0].classes
-    for number, (part, train) in enumerate(zip(jc.stages(config), train_sets)):
+    for number, train in enumerate(train_sets):
         if train.sources[0].classes != classes:
             raise ValueError(
                 f"config.stages[{number}].train: must have the classes of the first "
@@ -118,7 +122,7 @@ def stages(
                 f"{train.sources[0].name}"
             )
         first = built[-1].last if built else 0
-        built.append(_stage(number, first, part, train, images, devices))
+        built.append(_stage(number, first, config, train, images, devices))
     return built
 
 
@@ -131,26 +135,37 @@ def _stage(
     devices: jax.sharding.Mesh,
 ) -> Stage:
     at = f"config.stages[{number}]" if number else "config"
-    options, strategy = config["train"], config["run"]["strategy"]
+    branches = [branch.config for branch in vary.branches(config)]
+    part = jc.stages(branches[0])[number]
     classes = len(train.sources[0].classes)
-    plans = supply.plans(number, config, train)
+    plans = supply.plans(number, part, train)
     epoch = plans["train"].order.steps_per_epoch
-    total = max(1, round(config["epochs"] * epoch))
-    algo = parts.algorithm(config["algo"], parts.network(config, classes))
+    total = max(1, round(part["epochs"] * epoch))
+    net = parts.network(part, classes)
     inputs = parts.transforms(f"{at}.inputs", plans["train"].inputs)
     beside = plans["other"].inputs if train.other else ()
     beside = parts.transforms(f"{at}.train.other.inputs", beside)
+    average = part["optim"].get("average", 0.0)
+
+    def learner(config) -> tuple[base.Algo, tuple]:
+        part = jc.stages(config)[number]
+        algo = parts.algorithm(part["algo"], net)
+        optimiser = functools.partial(parts.optimiser, part["optim"])
+        return algo, tuple(optimiser(one, total, epoch) for one in algo.updates)
+
+    def step(algo: base.Algo, txs: tuple) -> seeds.One:
+        more = dict(other=beside, average=average, first=first)
+        return trainer(algo, txs, inputs, classes, **more)
+
+    algo, txs = learner(branches[0])
+    one = step(algo, txs)
+    if config["vary"]:
+        for other in branches[1:]:
+            vary.check_alike(algo, learner(other)[0])
+        one = vary.traced(lambda values: step(*learner(vary.placed(config, values))))
     groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
-    mesh.check_batch(options["batch"], math.lcm(*groups), devices)
-    average = config["optim"].get("average", 0.0)
-    txs = tuple(
-        parts.optimiser(config["optim"], update, total, epoch)
-        for update in algo.updates
-    )
+    mesh.check_batch(part["train"]["batch"], math.lcm(*groups), devices)
     draw = initialiser(algo, txs, config["size"], first, average)
-    one = trainer(
-        algo, txs, inputs, classes, other=beside, average=average, first=first
-    )
     make = functools.partial(
         supply.make,
         images=images,
@@ -168,8 +183,27 @@ def _stage(
         draw=draw,
         init=_quickly_compiled(draw),
         one=one,
-        advance=seeds.stepper(one, strategy),
-        decide=seeds.over(predict.decider(algo.decide or _plainly(algo.net)), strategy),
+        decide_one=predict.decider(algo.decide or _plainly(algo.net)),
+    )
+
+
+def laid_out(
+    stage: Stage,
+    count: int,
+    devices: jax.sharding.Mesh,
+    *,
+    strategy: str = "auto",
+    together: int = 0,
+) -> Stage:
+    """The stage with the steps of `count` seeds, at most `together` (0: all) at once."""
+    chosen = seeds.strategy(strategy, devices)
+    layout = layouts.choose(
+        count, devices, stacked=chosen.stacked, together=together or count
+    )
+    return stage._replace(
+        layout=layout,
+        advance=seeds.stepper(stage.one, chosen, layout),
+        decide=seeds.over(stage.decide_one, chosen, layout),
     )
 
 

@@ -119,18 +119,18 @@ def finish(manager: ocp.CheckpointManager) -> None:
 
 def restore(
     manager: ocp.CheckpointManager,
-    templates: Sequence[tuple],
+    template: Callable[[int], tuple],
     say: Callable[[str], None],
 ) -> tuple[tuple, dict[str, Any]] | None:
     """Reads the latest whole checkpoint: (states, info), or None where there is none.
 
-    `templates` has the tree to read into for each stage; `info["stage"]` says which.
+    `template` gives the tree to read into for a stage; `info["stage"]` says which.
     Damaged ones are moved to `damaged/<step>` beside and told about through `say`.
     """
     damaged = {}
     for step in sorted(manager.all_steps(), reverse=True):
         try:
-            found = _read(manager, step, templates)
+            found = _read(manager, step, template)
         except _Mismatch as error:
             raise ValueError(
                 f"checkpoint: {manager.directory / str(step)} holds another model "
@@ -183,11 +183,11 @@ class _Mismatch(ValueError):
     """A whole checkpoint whose tree is not the one asked for."""
 
 
-def _read(manager, step, templates):
+def _read(manager, step, template):
     items = ocp.args.Composite(info=ocp.args.JsonRestore())
     sealed = manager.restore(step, args=items)["info"]
     info = json.loads(sealed["body"])
-    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, templates[info["stage"]])
+    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, template(info["stage"]))
     items = ocp.args.Composite(state=ocp.args.StandardRestore(target))
     try:
         states = manager.restore(step, args=items)["state"]

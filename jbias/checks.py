@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import results
+from jbias import results, vary
 from jbias.data import labels, spec
 
 RUN_KEYS = (
     "strategy",
     "steps_per_dispatch",
     "devices",
+    "spread",
+    "together",
+    "memory",
     "eval_batch",
     "decisions",
     "keep",
@@ -28,6 +31,7 @@ KEYS = (
     "optim",
     "precision",
     "stages",
+    "vary",
     "eval_every",
     "save_every",
     "size",
@@ -44,8 +48,10 @@ def whole(config: Mapping[str, Any]) -> None:
     """Refuses unknown and missing keys, and values that cannot mean anything."""
     _keys(config)
     _seeds(config["seeds"])
-    for number, part in enumerate(jc.stages(config)):
-        _ranges(part, f"config.stages[{number}]" if config["stages"] else "config")
+    vary.check(config)
+    for branch in vary.branches(config):
+        for number, part in enumerate(jc.stages(branch.config)):
+            _ranges(part, f"config.stages[{number}]" if config["stages"] else "config")
     if config["aggregate"] not in labels.AGGREGATES:
         raise ValueError(
             f"config.aggregate: unknown {config['aggregate']!r}; "
@@ -89,6 +95,9 @@ def _ranges(config: Mapping[str, Any], place: str) -> None:
     for where, value, least in (
         ("run.steps_per_dispatch", run["steps_per_dispatch"], 1),
         ("run.eval_batch", run["eval_batch"], 1),
+        ("run.spread", run["spread"], 0),
+        ("run.together", run["together"], 0),
+        ("run.memory", run["memory"], 0),
         ("model.width", config["model"].get("width", 1), 1),
         ("optim.decay", optim.get("decay", 0), 0),
     ):

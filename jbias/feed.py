@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, UInt8
+from jaxtyping import Array, Int, PyTree, UInt8
 
 from jbias import order as orders
 from jbias.data import spec, stream
@@ -39,6 +39,9 @@ class Feed(Protocol):
     def close(self) -> None:
         """Stops what reads ahead."""
 
+    def shapes(self) -> tuple[PyTree, PyTree]:
+        """Shapes and types of what `take` and `held` give."""
+
 
 class Resident(NamedTuple):
     """A set that lives on the device as a whole."""
@@ -63,6 +66,22 @@ class Resident(NamedTuple):
 
     def close(self) -> None:
         pass
+
+    def shapes(self) -> tuple[PyTree, PyTree]:
+        return places(self.order), jax.eval_shape(lambda: self.rows)
+
+
+def places(order: orders.Order) -> jax.ShapeDtypeStruct:
+    """Shape and type of a batch of places in what is held."""
+    return jax.ShapeDtypeStruct((order.batch,), np.int32)
+
+
+def longer(rows: Rows, count: int) -> PyTree:
+    """Shapes and types of so many rows like these."""
+    return {
+        name: jax.ShapeDtypeStruct((count, *column.shape[1:]), column.dtype)
+        for name, column in rows.items()
+    }
 
 
 class Reading(NamedTuple):

@@ -8,7 +8,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import build, results, sets, watch
+from jbias import build, results, sets, vary, watch
 from jbias import config as jc
 
 
@@ -22,13 +22,14 @@ class Job:
     devices: jax.sharding.Mesh
     tests: list[sets.TestSet]
     stages: list[build.Stage]
+    branches: list[vary.Branch]
     manager: ocp.CheckpointManager
     watch: watch.Watch
     given: list | None = None  # Nets to start from, one a seed.
-    best: dict[int, float] = dataclasses.field(default_factory=dict)
+    best: dict[str, float] = dataclasses.field(default_factory=dict)
     records: list[results.Record] = dataclasses.field(default_factory=list)
     evaluated: int = -1  # The step that `records` and `valid` belong to.
-    valid: dict[str, float] = dataclasses.field(default_factory=dict)
+    valid: dict[str, float] = dataclasses.field(default_factory=dict)  # By entry.
     saved: int = -1  # The latest step in the checkpoints,
     complete: bool = True  # and whether its evaluation, if one was due, is in there.
     note: str = ""
@@ -38,6 +39,11 @@ class Job:
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(self.config["seeds"])
+
+    @property
+    def entries(self) -> tuple[vary.Entry, ...]:
+        """What is trained side by side."""
+        return vary.entries(self.seeds, self.branches)
 
     @property
     def name(self) -> str:

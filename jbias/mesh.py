@@ -1,6 +1,7 @@
 """The devices of a run: one mesh, who holds what, and the precision of the compute."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
@@ -9,8 +10,14 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import DTypeLike, PyTree
 
 
-def make(count: int = 0) -> jax.sharding.Mesh:
-    """A mesh over the first `count` devices (0: all), axes "seed" and "data"."""
+def make(count: int = 0, seeds: int = 1, spread: int = 0) -> jax.sharding.Mesh:
+    """A mesh over the first `count` devices (0: all), axes "seed" and "data".
+
+    `seeds` of them train there: each of `spread` shares of the devices has as many,
+    which costs no traffic at all, and examples are shared out among the devices of a
+    share. 0 shares: as many as divide both seeds and devices; one where several
+    processes train together. ValueError where there are no such devices or shares.
+    """
     devices = jax.devices()
     if not 0 <= count <= len(devices):
         raise ValueError(
@@ -18,8 +25,16 @@ def make(count: int = 0) -> jax.sharding.Mesh:
             f"got {count}"
         )
     devices = devices[:count] if count else devices
+    possible = math.gcd(seeds, len(devices)) if jax.process_count() == 1 else 1
+    spread = spread or possible
+    if possible % spread:
+        raise ValueError(
+            f"config.run.spread: must divide {possible}, as {seeds} seeds on "
+            f"{len(devices)} devices of {jax.process_count()} processes need, got "
+            f"{spread}"
+        )
     return jax.make_mesh(
-        (1, len(devices)),
+        (spread, len(devices) // spread),
         ("seed", "data"),
         axis_types=(AxisType.Auto, AxisType.Auto),
         devices=devices,

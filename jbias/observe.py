@@ -1,55 +1,45 @@
 """Evaluates all seeds on all sets, and writes what came out as records."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from etils import epath
 
-from jbias import build, evals, feed, mesh, results, sets
+from jbias import build, evals, feed, mesh, results, sets, vary
 from jbias import config as jc
+from jbias import layout as layouts
 from jbias import step as train_step
 from jbias.evals import decisions, predict
 from jbias.job import Job
 
 
-def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
+def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> None:
     """Measures every seed on every set; leaves records and `valid` in the job."""
     began = time.monotonic()
-    variables = tuple(train_step.net_of(state) for state in states)
-    records = list(_train_records(job, stage, step))
-    reading = build.reading(job.config["run"]["loading"], job.devices)
-    said = began
-    for number, test in enumerate(job.tests, 1):
-        if time.monotonic() - said > job.config["run"]["log_seconds"]:
-            said = time.monotonic()
-            job.say(f"evaluating {test.name}, {number} of {len(job.tests)} sets ...")
-        size = job.config["run"]["eval_batch"]
-        predicted = predict.predict(
-            stage.decide,
-            variables,
-            feed.batches(test.images, size, reading),
-            len(test.images),
-            test.matrix,
-            aggregate=test.aggregate,
-            put=lambda batch: mesh.split(batch, job.devices),
-            halt=lambda: bool(job.stop),
-        )
-        if predicted is None:
-            return  # Asked to stop; this evaluation is made again on resuming.
-        by_seed = {
-            seed: evals.Decisions(one, test.columns)
-            for seed, one in zip(job.seeds, predicted)
-        }
-        records += _test_records(job, stage, step, test, by_seed)
-        if job.config["run"]["decisions"]:
-            name = f"decisions/{test.name}/{step}.parquet"
-            decisions.write(job.workdir / name, by_seed)
-    results.write(records_path(job, step), records)
+    predicted = {test.name: [] for test in job.tests}
+    for number, wave in enumerate(states):
+        nets = tuple(train_step.net_of(tree) for tree in wave)
+        for test, found in _decided(job, stage, nets, number):
+            if found is None:
+                return  # Asked to stop; this evaluation is made again on resuming.
+            predicted[test.name] += found
+    of_entries = {}
+    for number, entry in enumerate(job.entries):
+        records = of_entries[entry.name] = list(_train_records(job, stage, step, entry))
+        for test in job.tests:
+            decided = evals.Decisions(predicted[test.name][number], test.columns)
+            records += _test_records(job, stage, step, test, entry, decided)
+    if job.config["run"]["decisions"]:
+        for test in job.tests:
+            _keep_decisions(job, step, test, predicted[test.name])
+    records = [record for some in of_entries.values() for record in some]
+    write(job, step, records)
     job.records, job.evaluated = records, step
     job.valid = {
-        str(r.seed): r.value
-        for r in records
+        name: r.value
+        for name, some in of_entries.items()
+        for r in some
         if (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
     }
     job.watch.reset()
@@ -58,6 +48,58 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
         f"step {step}/{job.stages[-1].last}: {_summary(records)} "
         f"({time.monotonic() - began:.1f} s)"
     )
+
+
+def _decided(
+    job: Job, stage: build.Stage, nets: layouts.Wave, wave: int
+) -> Iterator[tuple[sets.TestSet, list | None]]:
+    """What the nets of a wave decide about each set, one array a seed."""
+    run = job.config["run"]
+    reading = build.reading(run["loading"], job.devices)
+    shards = job.devices.shape["data"]
+    size = -(-run["eval_batch"] // shards) * shards
+    nets, said = stage.layout.on(nets, wave), time.monotonic()
+    for number, test in enumerate(job.tests, 1):
+        if time.monotonic() - said > run["log_seconds"]:
+            said = time.monotonic()
+            job.say(f"evaluating {test.name}, {number} of {len(job.tests)} sets ...")
+        yield (
+            test,
+            predict.predict(
+                stage.decide,
+                nets,
+                feed.batches(test.images, size, reading),
+                len(test.images),
+                test.matrix,
+                aggregate=test.aggregate,
+                put=lambda batch: mesh.split(batch, job.devices),
+                split=lambda outs: stage.layout.each(outs, wave),
+                halt=lambda: bool(job.stop),
+            ),
+        )
+
+
+def _keep_decisions(job: Job, step: int, test: sets.TestSet, found: list) -> None:
+    name = f"decisions/{test.name}/{step}.parquet"
+    pairs = list(zip(job.entries, found, strict=True))
+    for branch in job.branches:
+        of_branch = {
+            entry.seed: evals.Decisions(one, test.columns)
+            for entry, one in pairs
+            if entry.branch == branch
+        }
+        decisions.write(job.workdir / branch.folder / name, of_branch)
+
+
+def write(
+    job: Job, step: int, records: Sequence[results.Record], *, again: bool = True
+) -> None:
+    """Writes each branch's records; those that are there stay, unless `again`."""
+    for branch in job.branches:
+        path = records_path(job.workdir / branch.folder, step)
+        if again or not path.exists():
+            name = jc.run_name(branch.config)
+            results.write(path, [record for record in records if record.run == name])
 
 
 def _summary(records: list[results.Record]) -> str:
@@ -79,54 +121,53 @@ def mean(values) -> float:
     return sum(values) / len(values) if values else float("nan")
 
 
-def _record(job: Job, stage: build.Stage, step: int, **fields: Any) -> results.Record:
-    config = job.config
+def _record(
+    job: Job, stage: build.Stage, step: int, entry: vary.Entry, **fields: Any
+) -> results.Record:
+    config = entry.branch.config
     epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
     here = (step - stage.first) / stage.order.steps_per_epoch
     return results.Record(
-        run=job.name,
+        run=jc.run_name(config),
         algorithm=jc.algorithm(config),
         variant=config["variant"],
         model=config["model"]["name"],
         train_data=jc.train_data(config),
         stage=stage.number,
+        seed=entry.seed,
         step=step,
         epoch=round(sum(epochs[: stage.number]) + here, 4),
         **{"condition": "", **fields},
     )
 
 
-def _train_records(job: Job, stage: build.Stage, step: int) -> Iterator[results.Record]:
+def _train_records(
+    job: Job, stage: build.Stage, step: int, entry: vary.Entry
+) -> Iterator[results.Record]:
     """Mean losses since the evaluation before, or the step a seed diverged at."""
-    for seed in job.seeds:
-        common = {"seed": seed, "dataset": results.TRAIN}
-        if seed in job.watch.diverged:
-            yield _record(
-                job,
-                stage,
-                step,
-                **common,
-                metric="diverged",
-                value=job.watch.diverged[seed],
-                status="diverged",
-            )
-            continue
-        for name, value in job.watch.means(seed).items():
-            yield _record(job, stage, step, **common, metric=name, value=value)
+    at = job.watch.diverged.get(entry.name)
+    values = {"diverged": at} if at else job.watch.means(entry.name)
+    status = "diverged" if at else "ok"
+    for name, value in values.items():
+        fields = dict(metric=name, value=value, status=status)
+        yield _record(job, stage, step, entry, dataset=results.TRAIN, **fields)
 
 
 def _test_records(
-    job: Job, stage: build.Stage, step: int, test: sets.TestSet, by_seed: Mapping
+    job: Job,
+    stage: build.Stage,
+    step: int,
+    test: sets.TestSet,
+    entry: vary.Entry,
+    decided: evals.Decisions,
 ) -> Iterator[results.Record]:
-    for seed, decided in by_seed.items():
-        lost = seed in job.watch.diverged
-        for measure in test.measures:
-            for number in evals.MEASURES[measure](decided):
-                fields = number._asdict()
-                if lost:
-                    fields.update(value=None, count=None, status="diverged")
-                yield _record(job, stage, step, seed=seed, dataset=test.name, **fields)
+    for measure in test.measures:
+        for number in evals.MEASURES[measure](decided):
+            fields = number._asdict()
+            if entry.name in job.watch.diverged:
+                fields.update(value=None, count=None, status="diverged")
+            yield _record(job, stage, step, entry, dataset=test.name, **fields)
 
 
-def records_path(job: Job, step: int) -> epath.Path:
-    return job.workdir / "evals" / f"{step}.jsonl"
+def records_path(workdir: epath.Path, step: int) -> epath.Path:
+    return workdir / "evals" / f"{step}.jsonl"

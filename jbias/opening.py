@@ -13,6 +13,7 @@ from jbias import (
     results,
     sets,
     supply,
+    vary,
     warmstart,
     watch,
 )
@@ -24,7 +25,9 @@ from jbias.job import Job
 def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
     """Opens every set before anything is trained, so that bad input costs nothing."""
     checks.whole(config)
-    devices = mesh.make(config["run"]["devices"])
+    run, branches = config["run"], vary.branches(config)
+    trained = len(config["seeds"]) * len(branches)
+    devices = mesh.make(run["devices"], trained, run["spread"])
     train_sets, train, opened, answers = _opened(config)
     checks.leaks(train, opened, say)
     reading = build.reading(config["run"]["loading"], devices)
@@ -62,8 +65,15 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
             + "; ".join(differing)
         )
     manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
-    eyes = watch.Watch(tuple(config["seeds"]))
-    return Job(config, workdir, say, devices, tests, stages, manager, eyes, given)
+    for branch in branches if config["vary"] else ():
+        own_facts = {**facts, "config": branch.config}
+        (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
+        workdirs.record_config(workdir / branch.folder, branch.config)
+        workdirs.record_provenance(workdir / branch.folder, own_facts)
+    entries = vary.entries(config["seeds"], branches)
+    eyes = watch.Watch(tuple(entry.name for entry in entries))
+    parts_of = (devices, tests, stages, branches, manager, eyes, given)
+    return Job(config, workdir, say, *parts_of)
 
 
 def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:

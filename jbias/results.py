@@ -6,6 +6,7 @@ of a seed they report, and every table names its rule.
 """
 
 import glob
+import itertools
 import json
 import math
 import os
@@ -113,7 +114,8 @@ def find(
 ) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
     """Gives the workdirs with evaluations and those, matched by a glob, without any.
 
-    Refuses a workdir named outright without evaluations and a glob without matches.
+    A run whose settings vary has a workdir of each branch in its own. Refuses a workdir
+    named outright without evaluations and a glob without matches.
     """
     if isinstance(workdirs, str | os.PathLike):
         workdirs = [workdirs]
@@ -123,7 +125,8 @@ def find(
         matches = [pattern] if literal else sorted(glob.glob(pattern))
         if not matches or not os.path.exists(matches[0]):
             raise ValueError(f"{pattern}: must match a workdir, got none; check it")
-        for path in map(pathlib.Path, matches):
+        paths = map(pathlib.Path, matches)
+        for path in itertools.chain.from_iterable(map(_branches, paths)):
             has_evals = any((path / "evals").glob("*.jsonl"))
             if literal and not has_evals:
                 raise ValueError(
@@ -133,6 +136,10 @@ def find(
             if has_evals or path.is_dir():
                 (full if has_evals else empty)[path.resolve()] = path
     return list(full.values()), list(empty.values())
+
+
+def _branches(workdir: pathlib.Path) -> list[pathlib.Path]:
+    return sorted((workdir / "vary").glob("*/")) or [workdir]
 
 
 def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFrame:

@@ -1,26 +1,32 @@
 """The seed axis: named random streams, and one function mapped over many seeds.
 
-The states of many seeds are a tuple with one entry a seed. Nothing else in jbias knows
-how they are run together; algorithms know no seed axis at all.
+Outside of here the states of many seeds are a tuple with one entry a seed; algorithms
+know no seed axis at all. `layout` says how they lie while they are trained.
 """
 
 import concurrent.futures
 import functools
+import os
 import types
 import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import PRNGKeyArray
 
-# (state, arg, shared, static) -> outputs, of one seed.
+from jbias import layout as layouts
+
+# (state, arg, shared, static) -> outputs, of one seed, or of a tree of seeds.
 One = Callable[[Any, Any, Any, Hashable], Any]
-# (states, args, shared, static) -> outputs, tuples with one entry a seed.
-Many = Callable[[tuple, tuple, Any, Hashable], tuple]
-# (states, args a step, shared, static) -> (states, outputs a step).
-Advance = Callable[[tuple, Sequence[tuple], Any, Hashable], tuple[tuple, list[tuple]]]
+# (states, args, shared, static) -> outputs, of a wave: tuples with one entry a tree.
+Many = Callable[[layouts.Wave, tuple, Any, Hashable], tuple]
+# (states, args a step, shared, static) -> (states, outputs a step), all packed.
+Advance = Callable[
+    [layouts.Packed, Sequence[layouts.Packed], Any, Hashable],
+    tuple[layouts.Packed, list[layouts.Packed]],
+]
 
 
 def key(seed: int) -> PRNGKeyArray:
@@ -33,143 +39,174 @@ def stream(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
-def unrolled(one: One, *, donate: bool) -> Many:
-    """Writes the seeds' programs side by side into one, without stacking anything.
+class Strategy(NamedTuple):
+    """How the trees of a wave are computed, and how the seeds of one tree are.
 
-    Equal to lone runs to the bit on CPU, where independent operations of several
-    seeds also fill the cores better than those of one.
+    dispatch: "looped", one program a tree, one after the other: one compilation,
+      however many. "threaded", likewise, from threads: a CPU runs a program in the
+      thread that dispatches it, and one seed alone leaves part of the cores idle.
+      "unrolled", one program of all trees side by side. All are equal to lone runs to
+      the bit on CPU.
+    stacked: whether the seeds of a wave are one tree and vectorised over. Convolutions
+      become grouped ones, which is slow on most backends, and a gate becomes a select;
+      equal to lone runs within float tolerance.
     """
 
-    @functools.partial(jax.jit, static_argnums=3, donate_argnums=(0,) if donate else ())
-    def many(states, args, shared, static):
-        each = zip(states, args, strict=True)
-        return tuple(one(state, arg, shared, static) for state, arg in each)
-
-    return many
+    dispatch: str
+    stacked: bool = False
 
 
-def looped(one: One, *, donate: bool) -> Many:
-    """Dispatches one program seed after seed: one compilation, however many seeds."""
-    alone = jax.jit(one, static_argnums=3, donate_argnums=(0,) if donate else ())
+STRATEGIES: Mapping[str, Strategy] = types.MappingProxyType(
+    {
+        "unrolled": Strategy("unrolled"),
+        "threaded": Strategy("threaded"),
+        "looped": Strategy("looped"),
+        "vmapped": Strategy("looped", stacked=True),
+    }
+)
 
-    def many(states, args, shared, static):
-        each = zip(states, args, strict=True)
-        return tuple(alone(state, arg, shared, static) for state, arg in each)
 
-    return many
+def strategy_for(backend: str, devices: int = 1) -> str:
+    """The strategy that "auto" means.
 
-
-def threaded(one: One, *, donate: bool) -> Many:
-    """As `looped`, but from one thread a seed, so that the seeds fill the cores.
-
-    A CPU runs a program in the thread that dispatches it, and one seed alone leaves
-    part of the cores idle. Equal to lone runs to the bit: it is the lone run's program.
+    On CPU the threaded one was the fastest (benchmarks/results) and compiles one
+    program. An accelerator runs one operation at a time whoever dispatches it, and
+    programs of several devices must start in the same order on each.
     """
-    alone = jax.jit(one, static_argnums=3, donate_argnums=(0,) if donate else ())
-    pool = concurrent.futures.ThreadPoolExecutor(256, "seed")
+    return "threaded" if backend == "cpu" and devices == 1 else "looped"
+
+
+def strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
+    """Looks a strategy up; ValueError where it is unknown or cannot be taken."""
+    if name == "auto":
+        name = strategy_for(jax.default_backend(), devices.size)
+    if name not in STRATEGIES:
+        raise ValueError(
+            f"config.run.strategy: must be one of auto, {', '.join(STRATEGIES)}, "
+            f"got {name!r}"
+        )
+    if name == "threaded" and devices.size > 1:
+        raise ValueError(
+            "config.run.strategy: 'threaded' needs a single device, got "
+            f"{devices.size}; take 'looped' or 'unrolled'"
+        )
+    return STRATEGIES[name]
+
+
+def over(
+    one: One, strategy: Strategy, layout: layouts.Layout, *, donate: bool = False
+) -> Many:
+    """Maps a function of one seed over a wave.
+
+    `donate` gives the states' memory to the outputs.
+    """
+    kept = dict(static_argnums=3, donate_argnums=(0,) if donate else ())
+    tree = of_tree(one, layout)
+    if strategy.dispatch == "unrolled":
+
+        @functools.partial(jax.jit, **kept)
+        def many(states, args, shared, static):
+            each = zip(states, args, strict=True)
+            return tuple(tree(state, arg, shared, static) for state, arg in each)
+
+        return many
+    alone = jax.jit(tree, **kept)
+    each = _threads(max(layout.waves)) if strategy.dispatch == "threaded" else map
 
     def many(states, args, shared, static):
         def call(state, arg):
             return alone(state, arg, shared, static)
 
-        return tuple(pool.map(call, states, args))
+        return tuple(each(call, states, args))
 
     return many
 
 
-def vmapped(one: One, *, donate: bool) -> Many:
-    """Stacks the seeds and vectorises over them.
-
-    Convolutions become grouped ones, which is slow on most backends, and a gate
-    becomes a select; equal to lone runs within float tolerance.
-    """
-
-    @functools.partial(jax.jit, static_argnums=3, donate_argnums=(0,) if donate else ())
-    def many(states, args, shared, static):
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-        stacked_args = jax.tree.map(lambda *leaves: jnp.stack(leaves), *args)
-        outs = jax.vmap(lambda state, arg: one(state, arg, shared, static))(
-            stacked, stacked_args
-        )
-        return tuple(
-            jax.tree.map(lambda leaf, i=i: leaf[i], outs) for i in range(len(states))
-        )
-
-    return many
-
-
-STRATEGIES: Mapping[str, Callable[..., Many]] = types.MappingProxyType(
-    {
-        "unrolled": unrolled,
-        "threaded": threaded,
-        "looped": looped,
-        "vmapped": vmapped,
-    }
-)
-
-
-def strategy_for(backend: str) -> str:
-    """The strategy that "auto" means.
-
-    On CPU the threaded one was the fastest (benchmarks/results) and compiles one
-    program. An accelerator runs one operation at a time whoever dispatches it.
-    """
-    return "threaded" if backend == "cpu" else "looped"
-
-
-def over(one: One, strategy: str = "auto", *, donate: bool = False) -> Many:
-    """Maps a function of one seed over a tuple of seeds.
-
-    ValueError where the strategy is unknown. `donate` gives the states' memory to
-    the outputs.
-    """
-    return STRATEGIES[_known(strategy)](one, donate=donate)
-
-
-def stepper(one: One, strategy: str = "auto") -> Advance:
+def stepper(one: One, strategy: Strategy, layout: layouts.Layout) -> Advance:
     """Maps several steps of a seed, (state, arg, shared, static) -> (state, out).
 
-    Seeds that run in threads take their steps without waiting for each other.
+    Trees in threads take their steps without waiting for each other.
     """
-    if _known(strategy) == "threaded":
-        return _threaded_stepper(one)
-    many = over(one, strategy, donate=True)
+    if strategy.dispatch == "threaded":
+        several = _threaded(one, layout)
+    else:
+        many = over(one, strategy, layout, donate=True)
+
+        def several(states, steps, shared, static):
+            outs = []
+            for args in steps:
+                states, out = zip(*many(states, args, shared, static), strict=True)
+                outs.append(out)
+            return states, outs
 
     def advance(states, steps, shared, static):
-        outs = []
-        for args in steps:
-            states, out = zip(*many(states, args, shared, static), strict=True)
-            outs.append(out)
-        return states, outs
+        kept, seen = [], []
+        for number, wave in enumerate(states):
+            args = [step[number] for step in steps]
+            wave, outs = several(layout.on(wave, number), args, shared, static)
+            kept.append(layout.off(wave))
+            seen.append(outs)
+        return tuple(kept), list(zip(*seen, strict=True))
 
     return advance
 
 
-def _threaded_stepper(one: One) -> Advance:
-    alone = jax.jit(one, static_argnums=3, donate_argnums=0)
-    pool = concurrent.futures.ThreadPoolExecutor(256, "seed")
+def _threaded(one: One, layout: layouts.Layout) -> Callable:
+    alone = jax.jit(of_tree(one, layout), static_argnums=3, donate_argnums=0)
+    each = _threads(max(layout.waves))
 
-    def advance(states, steps, shared, static):
-        def several(state, args):
+    def several(states, steps, shared, static):
+        def taken(state, args):
             outs = []
             for arg in args:
                 state, out = alone(state, arg, shared, static)
                 outs.append(out)
             return state, outs
 
-        ended = pool.map(several, states, zip(*steps, strict=True))
-        states, by_seed = zip(*ended, strict=True)
-        return states, list(zip(*by_seed, strict=True))
+        ended = each(taken, states, zip(*steps, strict=True))
+        states, by_tree = zip(*ended, strict=True)
+        return states, list(zip(*by_tree, strict=True))
 
-    return advance
+    return several
 
 
-def _known(strategy: str) -> str:
-    if strategy == "auto":
-        strategy = strategy_for(jax.default_backend())
-    if strategy not in STRATEGIES:
-        raise ValueError(
-            f"seeds: strategy must be one of auto, {', '.join(STRATEGIES)}, "
-            f"got {strategy!r}"
-        )
-    return strategy
+def _threads(count: int) -> Callable:
+    return concurrent.futures.ThreadPoolExecutor(at_once(count), "seed").map
+
+
+def at_once(count: int) -> int:
+    """How many of so many seeds have a thread of their own at a time."""
+    return min(count, 2 * len(os.sched_getaffinity(0)))
+
+
+def of_tree(one: One, layout: layouts.Layout) -> One:
+    """Makes of a function of one seed one of a tree of seeds, wherever these lie."""
+    if not layout.width(0):
+        return one
+    devices = layout.devices
+
+    def tree(state, arg, shared, static):
+        def share(state, arg, shared):
+            return _along(one, state, arg, shared, static)
+
+        if devices.shape["seed"] == 1:
+            return share(state, arg, shared)
+        by_seed = PartitionSpec("seed")
+        return jax.shard_map(
+            share,
+            mesh=devices,
+            in_specs=(by_seed, by_seed, PartitionSpec()),
+            out_specs=by_seed,
+            axis_names={"seed"},  # Along "data" the compiler shares the work out.
+            check_vma=False,
+        )(state, arg, shared)
+
+    return tree
+
+
+def _along(one: One, state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
+    """Maps over a leading axis; a single seed is computed as it would be alone."""
+    if len(jax.tree.leaves(state)[0]) > 1:
+        return jax.vmap(lambda state, arg: one(state, arg, shared, static))(state, arg)
+    state, arg = jax.tree.map(lambda x: x[0], (state, arg))
+    return jax.tree.map(lambda x: x[None], one(state, arg, shared, static))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, PyTree
 
 from jbias import feed
 from jbias import order as orders
@@ -28,7 +28,7 @@ class Streamed:
         seeds: Sequence[int],
         steps: int,
         reading: feed.Reading,
-        place: Callable[[feed.Rows], feed.Rows],
+        place: Callable[[feed.Rows], feed.Rows] | None,
     ):
         self.order, self.read, self._steps = order, read, steps
         self._place, self._reading = place, reading
@@ -45,7 +45,8 @@ class Streamed:
             self._coming = self._reading.pieces(self._pieces, number, stop)
         several = [next(self._coming) for _ in range(self._pieces.a_batch)]
         self._next = number + self._pieces.a_batch
-        return self._place(_joined(several))
+        rows = _joined(several)
+        return self._place(rows) if self._place else rows
 
     def ready(self, step: int, halt: Callable[[], bool]) -> bool:
         del step, halt
@@ -58,6 +59,10 @@ class Streamed:
     def until(self, step: int) -> int:
         del step
         return orders.NEVER
+
+    def shapes(self) -> tuple[PyTree, PyTree]:
+        first = self.read(0, self._pieces.seeds[0], slice(0, 1))
+        return feed.longer(first, self.order.batch), {}
 
     def close(self) -> None:
         if self._coming is not None:
@@ -152,6 +157,11 @@ class Windowed:
     def until(self, step: int) -> int:
         return self.order.until(step)
 
+    def shapes(self) -> tuple[PyTree, PyTree]:
+        pieces = self._parts[0].pieces
+        first = pieces.read(pieces.order.members(0)[:1])
+        return feed.places(self.order), feed.longer(first, self.order.span)
+
     def close(self) -> None:
         self._numbers = self._held = None
         for part in self._parts:
@@ -189,7 +199,7 @@ class _Windows:
     """The windows of one set, one after the other, each read while one is used."""
 
     def __init__(self, pieces: WindowPieces, stop: int, reading: feed.Reading):
-        self._pieces, self._stop, self._reading = pieces, stop, reading
+        self.pieces, self._stop, self._reading = pieces, stop, reading
         self._pool = futures.ThreadPoolExecutor(1, "window")
         self._number, self._rows = None, None
         self._coming, self._future, self._next = None, None, None
@@ -198,7 +208,7 @@ class _Windows:
     @property
     def span(self) -> int:
         """Rows of a window, all parts together."""
-        return self._pieces.order.span
+        return self.pieces.order.span
 
     def rows(self, number: int) -> feed.Rows:
         """The rows of a window, with as many rows as any other."""
@@ -225,9 +235,9 @@ class _Windows:
         return True
 
     def _read(self, first: int) -> Iterator[feed.Rows]:
-        a_window, share = self._pieces.a_window, self._pieces.share
+        a_window, share = self.pieces.a_window, self.pieces.share
         coming = self._reading.pieces(
-            self._pieces, first * a_window, self._stop * a_window
+            self.pieces, first * a_window, self._stop * a_window
         )
         with contextlib.closing(coming):
             for _ in range(first, self._stop):

@@ -207,7 +207,8 @@ def make(
     files = Files(opened, plan.columns)
     if stream.crop == "host":
         read = Batch(files, order, plan.name, stream.size, stream.window)
-        place = functools.partial(mesh.assemble, mesh=devices)
+        parts = functools.partial(mesh.assemble, mesh=devices)
+        place = parts if reading.parts > 1 else None  # Whole, they are placed later.
         return streams.Streamed(order, read, seeds, steps, reading, place)
     several = isinstance(order, orders.Shares)
     firsts = np.cumsum([0, *(len(source) for source in opened[:-1])])

@@ -14,13 +14,13 @@ from typing import Any
 
 import jax
 from etils import epath
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jbias import (
     build,
     checkpoint,
     console,
-    mesh,
+    memory,
     observe,
     opening,
     profiling,
@@ -29,6 +29,7 @@ from jbias import (
     warmstart,
 )
 from jbias import config as jc
+from jbias import layout as layouts
 from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
@@ -56,7 +57,8 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
         with _signals(job):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
-        workdirs.write_text(done, fate + "\n")
+        for folder in (*(b.folder for b in job.branches if b.folder), ""):
+            workdirs.write_text(workdir / folder / "done", fate + "\n")
         say(f"{fate}: {job.name} in {workdir}")
         return fate == "finished"
 
@@ -85,19 +87,22 @@ def _signals(job: Job) -> Iterator[None]:
 
 def _train(job: Job) -> None:
     restored = checkpoint.restore(
-        job.manager, [_template(job, stage) for stage in job.stages], job.say
+        job.manager, lambda number: _template(job, _laid_out(job, number)), job.say
     )
-    first, states = 0, None
+    first, packed, step = 0, None, 0
     if restored is not None:
         states, info = restored
-        first = info["stage"]
+        first, step = info["stage"], info["step"]
+        packed = _laid_out(job, first).layout.pack(states)
+        del states, restored
         _take_up(job, info)
     try:
-        for stage in job.stages[first:]:
-            if states is None or stage.number > first:
-                job.best = {}
-                states = _start(job, stage, states)
-            states = _loop(job, stage, states)
+        for number in range(first, len(job.stages)):
+            stage = _laid_out(job, number)
+            if packed is None or number > first:
+                job.best, step = {}, stage.first
+                packed = _start(job, stage, packed)
+            packed = _loop(job, stage, packed, step)
             stage.close()
             if job.watch.all_diverged:
                 break
@@ -109,43 +114,64 @@ def _train(job: Job) -> None:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
 
 
+def _laid_out(job: Job, number: int) -> build.Stage:
+    """A stage of the run, with as many seeds at once as fit onto the devices."""
+    stage, run = job.stages[number], job.config["run"]
+    if stage.layout is None:
+        own = [entry.own for entry in job.entries]
+        count = memory.together(stage, own, job.devices, run, job.say)
+        job.stages[number] = stage = build.laid_out(
+            stage, len(own), job.devices, strategy=run["strategy"], together=count
+        )
+    return stage
+
+
 def _template(job: Job, stage: build.Stage) -> tuple:
     """Shapes and places of a stage's states, to read a checkpoint into."""
     shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
     place = NamedSharding(job.devices, PartitionSpec())
+    if len(stage.layout.waves) > 1:
+        place = SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
     state = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
         shapes,
     )
-    return (state,) * len(job.seeds)
+    return (state,) * len(job.entries)
 
 
-def _start(job: Job, stage: build.Stage, before: tuple | None) -> tuple:
-    nets = [None] * len(job.seeds)
+def _start(
+    job: Job, stage: build.Stage, before: layouts.Packed | None
+) -> layouts.Packed:
+    nets = [None] * len(job.entries)
     if before is not None:
-        nets = [train_step.net_of(state) for state in before]
+        layout = job.stages[stage.number - 1].layout
+        nets = [train_step.net_of(state) for state in layout.unpack(before)]
     elif job.given:
         drawn = [train_step.net_of(build.start(stage, seed)) for seed in job.seeds]
         pairs = zip(drawn, job.given, strict=True)
-        nets = [warmstart.grafted(*pair, job.say) for pair in pairs]
-    states = [build.start(stage, seed, net) for seed, net in zip(job.seeds, nets)]
-    return mesh.replicate(tuple(states), job.devices)
+        nets = [warmstart.grafted(*pair, job.say) for pair in pairs] * len(job.branches)
+    return stage.layout.pack(
+        build.start(stage, entry.seed, net)
+        for entry, net in zip(job.entries, nets, strict=True)
+    )
 
 
 def _take_up(job: Job, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
     step = job.saved = info["step"]
     job.watch.load(info["watch"])
-    job.best = {int(seed): value for seed, value in info["best"].items()}
+    job.best = info["best"]
     job.say(f"resuming {job.name} at step {step}/{job.stages[-1].last}")
     job.complete = bool(info["records"])
     if info["records"]:
-        job.evaluated, path = step, observe.records_path(job, step)
-        if not path.exists():
-            results.write(path, results.loads(info["records"], where=str(path)))
+        job.evaluated = step
+        records = results.loads(info["records"], where=f"the checkpoint of step {step}")
+        observe.write(job, step, records, again=False)
 
 
-def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
+def _loop(
+    job: Job, stage: build.Stage, states: layouts.Packed, step: int
+) -> layouts.Packed:
     """Steps, evaluates and saves until the stage ends; returns the states."""
     config, last = job.config, stage.last
     cadence = {
@@ -154,15 +180,14 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
     }
     eval_every = jc.steps(config["eval_every"], **cadence)
     save_every = jc.steps(config["save_every"], **cadence)
-    keys = tuple(seeds.key(seed) for seed in job.seeds)
-    step = int(states[0].step)
+    own = stage.layout.here(entry.own for entry in job.entries)
     assert step <= last, f"step {step} lies beyond its stage's last, {last}"
     progress = console.Progress(
         job.say,
         total=job.stages[-1].last,
         done=step,
         steps_per_epoch=stage.order.steps_per_epoch,
-        images_per_step=stage.order.batch * len(job.seeds),
+        images_per_step=stage.order.batch * len(job.entries),
         seconds=config["run"]["log_seconds"],
     )
     statics = set()
@@ -194,7 +219,7 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
                 if not _ready(job, stage, step, progress):
                     continue
                 held = stage.held(step)
-                args = [_arguments(job, stage, step + i, keys) for i in range(several)]
+                args = [_arguments(job, stage, step + i, own) for i in range(several)]
             new = static not in statics
             statics.add(static)
             profiled = config["run"]["profile"] and not new and not job.profiled
@@ -204,7 +229,7 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
             del held  # Else the window is still there when the next is placed.
             for metrics in seen:
                 step += 1
-                _tell(job, job.watch.add(step, metrics))
+                _tell(job, job.watch.add(step, metrics, stage.layout.split))
             progress.update(step, _note(job), counted=not new)
 
 
@@ -231,9 +256,9 @@ def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
         page = profiling.page(
             folder,
             stage,
-            (args[0][0], held, static),
+            (stage.layout.first(args[0]), held, static),
             steps=len(args),
-            count=len(states),
+            count=len(job.entries),
             seconds=seconds[0],
         )
         workdirs.write_text(job.workdir / "profile.md", page)
@@ -259,10 +284,13 @@ def _steps_ahead(
     return sum(1 for _ in same)
 
 
-def _arguments(job: Job, stage: build.Stage, step: int, keys: tuple) -> tuple:
-    """Each seed's key and the examples of its batch."""
-    taken = tuple(stage.take(seed, step) for seed in job.seeds)
-    return tuple(zip(keys, mesh.split(taken, job.devices), strict=True))
+def _arguments(
+    job: Job, stage: build.Stage, step: int, own: layouts.Packed
+) -> layouts.Packed:
+    """What each seed has of its own, and the examples of its batch."""
+    taken = [stage.take(seed, step) for seed in job.seeds] * len(job.branches)
+    placed = stage.layout.place(taken)
+    return tuple(tuple(zip(*wave, strict=True)) for wave in zip(own, placed))
 
 
 @contextlib.contextmanager
@@ -285,7 +313,9 @@ def _announced(job: Job, progress: console.Progress) -> Iterator[None]:
     began = time.monotonic()
     job.say(
         f"compiling {jc.algorithm(job.config)} for seeds "
-        f"{', '.join(map(str, job.seeds))} ..."
+        f"{', '.join(map(str, job.seeds))}"
+        + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
+        + " ..."
     )
     yield
     progress.restart()
@@ -314,25 +344,24 @@ def _fates(job: Job) -> str:
 
 
 def _is_best(job: Job) -> bool:
-    return any(
-        value > job.best.get(int(seed), -1.0) for seed, value in job.valid.items()
-    )
+    return any(value > job.best.get(name, -1.0) for name, value in job.valid.items())
 
 
-def _save(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
+def _save(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> None:
     _settle(job)
     here = step == job.evaluated
     if here:
-        for seed, value in job.valid.items():
-            job.best[int(seed)] = max(value, job.best.get(int(seed), -1.0))
+        for name, value in job.valid.items():
+            job.best[name] = max(value, job.best.get(name, -1.0))
     info = {
         "step": step,
         "stage": stage.number,
         "watch": job.watch.state(),
-        "best": {str(seed): value for seed, value in job.best.items()},
+        "best": job.best,
         "records": results.dumps(job.records) if here else "",
     }
-    valid = {f"{stage.number}/{seed}": value for seed, value in job.valid.items()}
+    valid = {f"{stage.number}/{name}": value for name, value in job.valid.items()}
     save = checkpoint.replace if step == job.saved else checkpoint.save
-    save(job.manager, step, states, info, valid if here else None)
+    whole = stage.layout.unpack(states)
+    save(job.manager, step, whole, info, valid if here else None)
     job.saved, job.complete = step, here

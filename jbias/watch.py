@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,29 +19,35 @@ class Watch:
     named "loss_...") that is not finite. What was taken in is part of a checkpoint, so that means survive a resume.
     """
 
-    seeds: tuple[int, ...]
-    diverged: dict[int, int] = dataclasses.field(default_factory=dict)
-    sums: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
+    seeds: tuple[Hashable, ...]  # What they are called.
+    diverged: dict[Hashable, int] = dataclasses.field(default_factory=dict)
+    sums: dict[Hashable, dict[str, float]] = dataclasses.field(default_factory=dict)
     count: int = 0
     latest: float | None = None  # Mean class loss over the finite seeds.
     _pending: collections.deque = dataclasses.field(default_factory=collections.deque)
 
-    def add(self, step: int, metrics: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Takes in a step's metrics, one mapping a seed; returns newly diverged seeds."""
-        self._pending.append((step, metrics))
+    def add(
+        self, step: int, metrics: Any, split: Callable[[Any], Sequence] = tuple
+    ) -> list[Hashable]:
+        """Takes in a step's metrics; returns newly diverged seeds.
+
+        `split` makes one mapping a seed of them, once they are on the host.
+        """
+        self._pending.append((step, metrics, split))
         return self._take(DEPTH)
 
-    def settle(self) -> list[int]:
+    def settle(self) -> list[Hashable]:
         """Waits for all steps taken in so far."""
         return self._take(0)
 
-    def _take(self, depth: int) -> list[int]:
+    def _take(self, depth: int) -> list[Hashable]:
         new = []
         while len(self._pending) > depth:
-            step, metrics = self._pending.popleft()
+            step, metrics, split = self._pending.popleft()
             self.count += 1
             shown = []
-            for seed, values in zip(self.seeds, jax.device_get(metrics), strict=True):
+            each = split(jax.device_get(metrics))
+            for seed, values in zip(self.seeds, each, strict=True):
                 values = {name: float(value) for name, value in values.items()}
                 if seed in self.diverged:
                     continue
@@ -63,7 +69,7 @@ class Watch:
         """Whether no seed is left."""
         return len(self.diverged) == len(self.seeds)
 
-    def means(self, seed: int) -> dict[str, float]:
+    def means(self, seed: Hashable) -> dict[str, float]:
         """Mean of each metric since the last reset; empty before any step."""
         return {
             name: total / self.count for name, total in self.sums.get(seed, {}).items()
@@ -83,6 +89,7 @@ class Watch:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state` gave."""
-        self.diverged = {int(k): v for k, v in state["diverged"].items()}
-        self.sums = {int(k): dict(v) for k, v in state["sums"].items()}
+        known = {str(seed): seed for seed in self.seeds}
+        self.diverged = {known[k]: v for k, v in state["diverged"].items()}
+        self.sums = {known[k]: dict(v) for k, v in state["sums"].items()}
         self.count = state["count"]

@@ -41,8 +41,8 @@ def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
     return c
 
 
-def stage(config: dict, devices: int = 1):
-    """The only stage of a plain config."""
+def stage(config: dict, devices=None):
+    """The only stage of a plain config, on a mesh of one device if none is given."""
     from jbias import build, mesh, sets
     from jbias.data import pipeline
 
@@ -51,8 +51,41 @@ def stage(config: dict, devices: int = 1):
         name: pipeline.resident(source, workers=1)
         for name, source in train.named(0).items()
     }
-    (built,) = build.stages(config, [train], images, mesh.make(devices))
+    (built,) = build.stages(config, [train], images, devices or mesh.make(1))
     return built
+
+
+def trained(
+    stage,
+    which: tuple[int, ...],
+    strategy: str,
+    *,
+    steps: int,
+    devices=None,
+    together: int = 0,
+) -> tuple[tuple, list[tuple]]:
+    """The states of these seeds after some steps, and their metrics of every step.
+
+    Both have one entry a seed. `devices` is a mesh, of one device if it is not given.
+    """
+    import jax
+
+    from jbias import build, mesh, seeds
+
+    options = dict(strategy=strategy, together=together)
+    devices = devices or mesh.make(1)
+    laid = build.laid_out(stage, len(which), devices, **options)
+    layout, seen = laid.layout, []
+    states = layout.pack(build.start(stage, seed) for seed in which)
+    keys = layout.here(seeds.key(seed) for seed in which)
+    for step in range(stage.first, stage.first + steps):
+        taken = layout.place(stage.take(seed, step) for seed in which)
+        args = tuple(tuple(zip(*wave, strict=True)) for wave in zip(keys, taken))
+        states, [out] = laid.advance(
+            states, [args], stage.held(step), stage.static(step)
+        )
+        seen.append(layout.split(jax.device_get(out)))
+    return layout.unpack(states), seen
 
 
 def start(config, workdir: pathlib.Path, *death: str, **env) -> subprocess.Popen:

@@ -7,34 +7,21 @@ import sys
 
 import pytest
 
+from jbias import mesh, seeds
 from tests import runs
 
-CODE = """
-import json, sys
-import jax, numpy as np
-from jbias import build, mesh, seeds
-from tests import runs
-devices = mesh.make(int(sys.argv[2]))
-stage = runs.stage(json.load(open(sys.argv[1])), int(sys.argv[2]))
-states = mesh.replicate((build.start(stage, 0),), devices)
-seen = []
-for step in range(2):
-    args = [((seeds.key(0), mesh.split(stage.take(0, step), devices)),)]
-    states, [(metrics,)] = stage.advance(states, args, stage.held(stage.first), None)
-    seen.append({k: float(v) for k, v in metrics.items()})
-    assert len(states[0].params["net"]["fc"]["kernel"].sharding.device_set) == int(sys.argv[2])
-print(json.dumps(seen))
-"""
+# On the seed axis alone, on both axes, and on that of the examples alone.
+WAYS = (("looped", 1), ("looped", 2), ("looped", 8))
 
 
-def losses(config, devices: int, path) -> list[dict]:
-    """The losses of the first steps on that many devices."""
-    path.write_text(json.dumps(config.to_dict()))
-    flags = f"--xla_force_host_platform_device_count={devices}"
+def losses(preset: str, count: int, ways) -> list[dict]:
+    """What `tests.strategies` found on eight devices of a CPU."""
+    asked = {"preset": preset, "seeds": count, "ways": ways}
+    flags = "--xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, "-c", CODE, str(path), str(devices)],
+        [sys.executable, "-m", "tests.strategies", json.dumps(asked)],
         cwd=runs.ROOT,
-        env={**os.environ, "XLA_FLAGS": flags},
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
         capture_output=True,
         text=True,
         check=False,
@@ -43,14 +30,37 @@ def losses(config, devices: int, path) -> list[dict]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def alike(one: dict, other: dict) -> None:
+    """The order of sums at first; then a step of rate 0.1 has magnified it."""
+    for a, b, rel in zip(one["losses"], other["losses"], (1e-5, 1e-3), strict=True):
+        for seed, found in zip(a, b, strict=True):
+            assert seed == pytest.approx(found, rel=rel)
+
+
 @pytest.mark.parametrize("preset", ["padain", "sagnet"])
-def test_eight_devices_give_what_one_gives(preset, tmp_path):
-    config = runs.small(preset)
-    config.train.batch = 64
-    if preset == "padain":
-        config.algo.p = 0.3
-    one = losses(config, 1, tmp_path / "one.json")
-    eight = losses(config, 8, tmp_path / "eight.json")
-    # The order of sums at first; then a step of rate 0.1 has magnified it.
-    for a, b, rel in zip(one, eight, (1e-5, 1e-3), strict=True):
-        assert a == pytest.approx(b, rel=rel)
+def test_devices_give_what_one_gives(preset):
+    one, *others = losses(preset, 2, WAYS)
+    assert [found["mesh"] for found in others] == [
+        {"seed": 2, "data": 1},
+        {"seed": 2, "data": 4},
+    ]
+    for other in others:
+        alike(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("preset", ["erm", "padain", "sagnet"])
+def test_every_strategy_on_devices_gives_what_one_gives(preset, count):
+    names = [name for name in seeds.STRATEGIES if name != "threaded"]
+    ways = [("looped", 1), *((name, n) for name in names for n in (1, 2, 8))]
+    one, *others = losses(preset, count, ways)
+    for way, other in zip(ways[1:], others, strict=True):
+        spread = other["mesh"]["seed"]
+        assert spread == min(count, way[1]), way
+        alike(one, other)
+
+
+def test_shares_that_do_not_divide_are_refused():
+    with pytest.raises(ValueError, match="run.spread: must divide 1, as 3 seeds on 1"):
+        mesh.make(1, seeds=3, spread=2)

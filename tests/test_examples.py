@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from jbias import build, seeds
+from jbias import build
 from jbias import config as jc
 from tests import runs
 
@@ -28,14 +28,8 @@ def stage(config: dict, **options) -> build.Stage:
 
 def train(stage: build.Stage) -> tuple:
     """One seed's state after two steps, and the metrics of both."""
-    states, seen = (build.start(stage, 0),), []
-    for step in range(2):
-        args = [((seeds.key(0), stage.take(0, step)),)]
-        states, [(metrics,)] = stage.advance(
-            states, args, stage.held(stage.first), None
-        )
-        seen.append(metrics)
-    return states[0], seen
+    (state,), seen = runs.trained(stage, (0,), "auto", steps=2)
+    return state, [metrics for (metrics,) in seen]
 
 
 def test_the_algorithm_trains_and_its_penalty_acts(config):

@@ -30,6 +30,8 @@ ROOMS = {
         (
             "build",
             "checks",
+            "memory",
+            "vary",
             "job",
             "observe",
             "opening",
@@ -46,6 +48,7 @@ ROOMS = {
 CORE = {
     "config",
     "seeds",
+    "layout",
     "mesh",
     "optim",
     "checkpoint",

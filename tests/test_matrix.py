@@ -44,12 +44,7 @@ def start_of(stage):
 
 def trained(stage, which: tuple[int, ...], strategy: str, steps: int = 3) -> tuple:
     """The states of these seeds after some steps."""
-    advance = seeds.stepper(stage.one, strategy)
-    states = tuple(build.start(stage, seed) for seed in which)
-    for i in range(steps):
-        args = [tuple((seeds.key(seed), stage.take(seed, i)) for seed in which)]
-        states, _ = advance(states, args, stage.held(stage.first), stage.static(i))
-    return states
+    return runs.trained(stage, which, strategy, steps=steps)[0]
 
 
 @pytest.mark.parametrize("name", algos.ALGOS)
@@ -118,11 +113,11 @@ def test_evaluation_is_not_random(name):
     """An image is decided about by itself, whatever comes with it and where."""
     stage = runs.stage(jc.plain(config_of(name)))
     (state,) = trained(stage, (0,), "unrolled", steps=1)
-    net = step.net_of(state)
+    net, laid = step.net_of(state), build.laid_out(stage, 1, mesh.make(1))
     image = jax.random.randint(jax.random.key(0), (16, 32, 32, 3), 0, 256).astype("u1")
 
     def decide(image):
-        (decided,) = stage.decide((net,), (0,), (image, None), None)
+        (decided,) = laid.decide((net,), ((),), (image, None), None)
         return np.asarray(decided)
 
     whole = decide(image)

@@ -1,15 +1,16 @@
 """The seed law: a seed trained with others gives what it gives alone."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import build, seeds
 from jbias import config as jc
+from jbias import mesh, seeds
 from tests import runs
 
 STEPS = 4
+EXACT = [name for name, one in seeds.STRATEGIES.items() if not one.stacked]
+STACKED = [name for name, one in seeds.STRATEGIES.items() if one.stacked]
 
 
 @pytest.fixture(scope="module", params=["erm", "padain", "sagnet"])
@@ -23,65 +24,57 @@ def stage(request):
     return runs.stage(config)
 
 
-def train(stage, which: tuple[int, ...], strategy: str) -> tuple:
+def train(stage, which: tuple[int, ...], strategy: str, **options) -> tuple:
     """The states of these seeds after a few steps."""
-    advance = seeds.stepper(stage.one, strategy)
-    states = tuple(build.start(stage, seed) for seed in which)
-    args = [
-        tuple((seeds.key(s), stage.take(s, step)) for s in which)
-        for step in range(STEPS)
-    ]
-    states, seen = advance(states, args, stage.held(stage.first), None)
+    states, seen = runs.trained(stage, which, strategy, steps=STEPS, **options)
     assert len(seen) == STEPS
     assert {len(metrics) for metrics in seen} == {len(which)}
     return states
 
 
 @pytest.fixture(scope="module")
-def together(stage):
-    return train(stage, (0, 1, 2), "unrolled")
+def alone(stage):
+    """Each seed by itself."""
+    return tuple(train(stage, (seed,), "looped")[0] for seed in range(3))
 
 
-def test_three_in_company_equal_each_alone_to_the_bit(stage, together):
-    for seed, state in enumerate(together):
-        (alone,) = train(stage, (seed,), "unrolled")
-        jax.tree.map(np.testing.assert_array_equal, state, alone)
+def same(found: tuple, wanted: tuple) -> None:
+    for state, other in zip(found, wanted, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
-def test_seeds_differ(together):
-    a, b, c = (np.asarray(s.params["net"]["fc"]["kernel"]) for s in together)
+@pytest.mark.parametrize("strategy", EXACT)
+def test_three_in_company_equal_each_alone_to_the_bit(stage, alone, strategy):
+    same(train(stage, (0, 1, 2), strategy), alone)
+
+
+def test_waves_equal_each_alone_to_the_bit(stage, alone):
+    """Two seeds on the device at once, then the third; the others wait on the host."""
+    same(train(stage, (0, 1, 2), "looped", together=2), alone)
+
+
+def test_seeds_differ(alone):
+    a, b, c = (np.asarray(s.params["net"]["fc"]["kernel"]) for s in alone)
     assert not np.allclose(a, b, atol=1e-3)
     assert not np.allclose(b, c, atol=1e-3)
 
 
-@pytest.mark.parametrize("strategy", ["looped", "threaded"])
-def test_one_program_dispatched_for_each_seed_is_alone(stage, together, strategy):
-    """To the bit, however it is dispatched."""
-    for state, other in zip(train(stage, (0, 1, 2), strategy), together, strict=True):
-        jax.tree.map(np.testing.assert_array_equal, state, other)
-
-
-def difference(one, many, state, args, data) -> float:
-    """Largest relative L2 distance over the leaves after one step each way."""
-    ((a, _),) = many((state,), (args,), data, None)
-    b, _ = jax.jit(one, static_argnums=3)(state, args, data, None)
-    norms = jax.tree.map(
-        lambda x, y: (
-            float(jnp.linalg.norm(jnp.ravel(x - y)))
-            / (1e-6 + float(jnp.linalg.norm(jnp.ravel(y).astype(jnp.float32))))
-        ),
-        a.params,
-        b.params,
-    )
-    return max(jax.tree.leaves(norms))
-
-
-def test_vmapped_is_near_over_the_first_step(stage):
+@pytest.mark.parametrize("strategy", STACKED)
+def test_stacked_seeds_are_near_over_the_first_step(stage, strategy):
     """Other fusions of float32 sums: 1e-4 relative is some hundred roundings."""
-    state = build.start(stage, 0)
-    args = (seeds.key(0), stage.take(0, 0))
-    many = seeds.over(stage.one, "vmapped")
-    assert difference(stage.one, many, state, args, stage.held(stage.first)) < 1e-4
+    together, _ = runs.trained(stage, (0, 1), strategy, steps=1)
+    for seed, state in enumerate(together):
+        ((lone,), _) = runs.trained(stage, (seed,), "looped", steps=1)
+        assert difference(state.params, lone.params) < 1e-4
+
+
+def difference(found, wanted) -> float:
+    """Largest relative L2 distance over the leaves."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    return max(
+        float(np.linalg.norm(x - y)) / (1e-6 + float(np.linalg.norm(y)))
+        for x, y in ((np.ravel(x), np.ravel(y)) for x, y in pairs)
+    )
 
 
 def test_streams_are_apart_and_of_their_name_alone():
@@ -97,9 +90,10 @@ def test_streams_are_apart_and_of_their_name_alone():
 
 def test_unknown_strategy_is_refused():
     with pytest.raises(ValueError, match="must be one of auto, unrolled"):
-        seeds.over(lambda *args: args, "magic")
+        seeds.strategy("magic", mesh.make(1))
 
 
-def test_auto_depends_on_the_backend():
+def test_auto_depends_on_the_backend_and_the_devices():
     assert seeds.strategy_for("cpu") == "threaded"
+    assert seeds.strategy_for("cpu", 8) == "looped"
     assert seeds.strategy_for("gpu") == "looped"

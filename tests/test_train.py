@@ -72,6 +72,18 @@ def test_provenance_says_what_the_numbers_are_made_of(finished):
     assert {"jax", "flax", "optax", "orbax-checkpoint"} <= facts["packages"].keys()
 
 
+def test_seeds_in_waves_are_recorded_as_seeds_together(finished, tmp_path, capsys):
+    config, workdir = finished
+    config = config.copy_and_resolve_references()
+    config.run.memory = 0.015
+    assert train.run(config, tmp_path / "waves")
+    assert "2 seeds in waves of at most 1: together they" in capsys.readouterr().err
+    assert runs.records(tmp_path / "waves") == runs.records(workdir)
+    config.run.memory = 1e-4
+    with pytest.raises(ValueError, match="one seed needs .* take a smaller"):
+        train.run(config, tmp_path / "none")
+
+
 def test_the_same_again_says_done_and_changes_nothing(finished, capsys):
     config, workdir = finished
     before = {p: p.read_bytes() for p in (workdir / "evals").iterdir()}
@@ -173,7 +185,7 @@ def _split(options):
         (lambda c: c.model.update(name="resnet19"), "did you mean 'resnet18'"),
         (lambda c: setattr(c, "eval_every", "soon"), "config.eval_every: must be"),
         (lambda c: setattr(c, "precision", "half"), "config.precision"),
-        (lambda c: c.run.update(strategy="magic"), "strategy must be one of"),
+        (lambda c: c.run.update(strategy="magic"), "strategy: must be one of"),
         (lambda c: c.run.update(devices=99), "run.devices must be"),
         (lambda c: c.run.loading.update(gib=1e-6), "or choose a smaller config.size"),
         (lambda c: setattr(c, "inputs", ({"name": "flop"},)), "did you mean 'flip'"),

@@ -58,20 +58,22 @@ def predict(
     *,
     aggregate: str = "mean_prob",
     put: Callable,
+    split: Callable[[tuple], tuple] = tuple,
     halt: Callable[[], bool] = lambda: False,
 ) -> list[Int[np.ndarray, "n"]] | None:
     """Decides about every image once; one array a seed, or None where `halt` said so.
 
     many: `decider` mapped over seeds. batches: n images in order, in batches of one
     size, the last padded. matrix, aggregate: of data.labels.ClassMap. put: places a
-    batch on the devices. halt: asked before each batch.
+    batch on the devices. split: makes one array a seed of a batch's decisions, once
+    they are on the host. halt: asked before each batch.
     """
     rule = {} if matrix is None else {aggregate: matrix}
     pieces = []
     for piece in _ahead(many, variables, batches, rule, put):
         if halt():
             return None
-        pieces.append(piece)
+        pieces.append(split(piece))
     return [np.concatenate(seed)[:n] for seed in zip(*pieces)]
 
 
@@ -79,7 +81,7 @@ def _ahead(many, variables, batches, rule, put) -> Iterator[list]:
     """Keeps one batch in flight, so that the devices never wait for the host."""
     waiting = None
     for images in batches:
-        outs = many(variables, (0,) * len(variables), (put(images), rule), None)
+        outs = many(variables, ((),) * len(variables), (put(images), rule), None)
         if waiting is not None:
             yield jax.device_get(waiting)
         waiting = outs

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jbias import feed, seeds
+from jbias import feed, mesh, seeds
+from jbias import layout as layouts
 from jbias.data import labels, wordnet
 from jbias.evals import predict
 
@@ -28,10 +29,17 @@ def setting():
     return net, tuple(variables), images
 
 
+def many(net, strategy):
+    """What decides with both nets; each is a tree by itself."""
+    layout = layouts.Layout(mesh.make(1), (2,))
+    one = predict.decider(net.apply)
+    return seeds.over(one, seeds.STRATEGIES[strategy], layout)
+
+
 def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_prob"):
     net, variables, images = setting
     return predict.predict(
-        seeds.over(predict.decider(net.apply), strategy),
+        many(net, strategy),
         variables,
         feed.batches(images, batch, feed.Reading(1)),
         len(images),
@@ -191,7 +199,7 @@ def test_halting_gives_nothing(setting):
     net, variables, images = setting
     asked = []
     decided = predict.predict(
-        seeds.over(predict.decider(net.apply), "looped"),
+        many(net, "looped"),
         variables,
         feed.batches(images, 4, feed.Reading(1)),
         len(images),

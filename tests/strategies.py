@@ -1,0 +1,40 @@
+"""Trains small seeds by some strategies on some devices; prints what came out.
+
+    python -m tests.strategies '{"preset": "erm", "seeds": 2, "ways": [["looped", 8], ...]}'
+
+The output is JSON: for each way the losses of two steps by seed, the mesh, and what the
+compiled step moves between devices.
+"""
+
+import json
+import sys
+
+from jbias import config as jc
+from jbias import mesh
+from tests import runs
+
+
+def main(text: str) -> None:
+    asked = json.loads(text)
+    config = runs.small(asked["preset"])
+    config.train.batch = 64
+    config.train.n = 128
+    if asked["preset"] == "padain":
+        config.algo.p = 0.3
+    config, which = jc.plain(config), tuple(range(asked["seeds"]))
+    found = []
+    for strategy, count in asked["ways"]:
+        devices = mesh.make(count, len(which))
+        stage = runs.stage(config, devices)
+        states, seen = runs.trained(stage, which, strategy, steps=2, devices=devices)
+        kernel = states[0].params["net"]["fc"]["kernel"]
+        assert len(kernel.sharding.device_set) == count
+        losses = [
+            [{k: float(v) for k, v in one.items()} for one in step] for step in seen
+        ]
+        found.append({"losses": losses, "mesh": dict(devices.shape)})
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
