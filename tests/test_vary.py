@@ -1,15 +1,21 @@
 """A run whose numbers vary is one run for each: the same records, in one program."""
 
+import inspect
 import json
 import math
 
+import jax
 import pytest
 
+from jbias import algos, results, seeds, train, vary
 from jbias import config as jc
-from jbias import results, train, vary
 from tests import runs
+from tests.methods import METHODS
+from tests.test_matrix import config_of
 
 RATES = (0.02, 0.3)
+# Whether there is any, and how many draws are made.
+STATIC = (("sagnet", "dropout"), ("infodrop", "rate"))
 
 
 def config(**entries):
@@ -115,6 +121,43 @@ def test_values_that_make_another_algorithm_are_refused(tmp_path):
     c.algo.w_adv = 0.1
     c.vary = (dict(key="algo.w_adv", values=(0.0, 0.1)),)
     with pytest.raises(ValueError, match="the values must make one algorithm"):
+        train.run(c, tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_strengths_of_algorithms_can_vary(name):
+    """All numbers with a fraction, but those that say what is computed."""
+    given = inspect.signature(algos.ALGOS[name]).parameters
+    strengths = {k: METHODS[name].options.get(k, p.default) for k, p in given.items()}
+    strengths = {
+        k: v
+        for k, v in strengths.items()
+        if isinstance(v, float) and (name, k) not in STATIC
+    }
+    if not strengths:
+        return
+    c = config_of(name)
+    with c.unlocked():
+        c.algo.update(strengths)
+    c.vary = [dict(key=f"algo.{k}", values=(v,)) for k, v in strengths.items()]
+    c = jc.plain(c)
+    stage = runs.stage(c)
+    taken, held = stage.take(0, 0), stage.held(0)
+    (entry,) = vary.entries((0,), vary.branches(c))
+    state = jax.eval_shape(stage.draw, seeds.key(0), None)
+    new, _ = jax.eval_shape(
+        lambda state, own: stage.one(state, (own, taken), held, stage.static(0)),
+        state,
+        entry.own,
+    )
+    assert jax.tree.structure(new) == jax.tree.structure(state)
+
+
+def test_what_must_be_known_while_compiling_is_refused(tmp_path):
+    c = runs.small("sagnet")
+    c.algo.dropout = 0.1
+    c.vary = (dict(key="algo.dropout", values=(0.1, 0.2)),)
+    with pytest.raises(ValueError, match="start a run for each value"):
         train.run(c, tmp_path / "none")
 
 

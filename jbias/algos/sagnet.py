@@ -9,6 +9,7 @@ drawn inside groups of `mix_group` images.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from jbias.algos import base
-from jbias.augment import feature_stats
+from jbias.augment import feature_stats, options
 
 
 def make(
@@ -54,11 +55,10 @@ def make(
     With w_adv = 0 the "adv" update is left out; with randomise_style=False and
     dropout=0 too, the net learns as in ERM to the bit.
     """
-    if not (w_adv >= 0 and 0 <= dropout < 1 and (clip is None or clip > 0)):
-        raise ValueError(
-            "sagnet: w_adv must be at least 0, dropout in [0, 1) and clip positive or "
-            f"None, got {w_adv}, {dropout} and {clip}"
-        )
+    within = options.within
+    within("sagnet", "w_adv", w_adv, 0, math.inf)
+    within("sagnet", "dropout", dropout, 0, 1 - 1e-6)
+    within("sagnet", "clip", clip, 1e-12, math.inf)  # None: no limit.
     if variant not in ("", "biasbed"):
         raise ValueError(f"sagnet: variant must be '' or 'biasbed', got {variant!r}")
     released = variant == "biasbed"
@@ -96,7 +96,7 @@ def make(
 
     init = functools.partial(_init, style, style_stage, copy_net)
     updates = _updates(net, style_stage, clip, double_decay, released)
-    if not w_adv:  # Kept, its weight decay would still move the trunk.
+    if options.surely(w_adv, 0):  # Kept, its weight decay would still move the trunk.
         updates = tuple(u for u in updates if u.loss != "adv")
     return base.Algo(net, losses, updates, {"style": init}, mix_group=mix_group)
 
