@@ -30,11 +30,13 @@ class Part(NamedTuple):
     options: tuple[str, ...]
     seconds: int
     tiny: tuple[str, ...] = ()  # Replaces options.
+    flags: str = ""  # Of XLA, before those of the environment.
 
 
 def seeds(width: int, number: int, seconds: int) -> Part:
     """A CIFAR ResNet-18 with that many seeds by each strategy."""
-    options = ("--algorithms=erm", "--strategies=looped,unrolled,vmapped")
+    strategies = "looped,unrolled,vmapped,patches,mixed"
+    options = ("--algorithms=erm", f"--strategies={strategies}")
     return Part(
         "seeds",
         (
@@ -46,10 +48,17 @@ def seeds(width: int, number: int, seconds: int) -> Part:
     )
 
 
+STEPS = ("--steps=10", "--rounds=5")
+# What is tried beside XLA's defaults; each compiles ResNet-50 anew.
+FLAGS = {
+    "none": "",
+    "triton": "--xla_gpu_triton_gemm_any=true",
+    "graphs": "--xla_gpu_graph_min_graph_size=1",
+}
 PARTS = {
     "resnet50": Part(
         "train",
-        ("--setting=imagenet", "--precision=bfloat16", "--steps=10", "--rounds=5"),
+        ("--setting=imagenet", "--precision=bfloat16", *STEPS),
         200,
     ),
     "seeds16": seeds(16, 10, 120),
@@ -60,6 +69,15 @@ PARTS = {
         80,
         ("--seeds=2",),
     ),
+    **{
+        f"flags-{name}": Part(
+            "train",
+            (*("--setting=imagenet", "--precision=bfloat16", "--torch=no"), *STEPS),
+            60,
+            flags=flags,
+        )
+        for name, flags in FLAGS.items()
+    },
     "float32": Part(
         "train",
         ("--setting=cifar64", "--precision=float32", "--steps=20", "--rounds=5"),
@@ -79,6 +97,7 @@ def run(name: str, part: Part, options: argparse.Namespace, cache: str) -> dict:
     # Two frameworks take turns on one GPU: neither may take all of its memory.
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
     env.setdefault("JAX_COMPILATION_CACHE_DIR", cache)
+    env["XLA_FLAGS"] = f"{part.flags} {env.get('XLA_FLAGS', '')}".strip()
     with log.open("w") as file:
         process = subprocess.Popen(
             command,

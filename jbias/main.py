@@ -21,6 +21,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
+from jbias import xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -48,6 +49,7 @@ def main(argv: list[str]) -> int:
         _CONFIG.value.run.profile |= _PROFILE.value
     except OSError as error:
         return _fail(None, _gist(str(error)), 2)
+    xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
     from jbias import train
 

@@ -58,6 +58,7 @@ CORE = {
     "workdir",
     "step",
     "order",
+    "xla",
     "feed",
     "streams",
 }

@@ -1,0 +1,37 @@
+"""Flags of XLA: ours are added, the user's win."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jbias import xla
+from tests import runs
+
+NAME = "xla_gpu_enable_latency_hiding_scheduler"
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        (None, f"--{NAME}=true"),
+        ("--xla_dump_to=x", f"--xla_dump_to=x --{NAME}=true"),
+        (f"--{NAME}=false", f"--{NAME}=false"),
+    ],
+)
+def test_the_users_flags_win(given, wanted):
+    environment = {} if given is None else {"XLA_FLAGS": given}
+    xla.set_flags(environment)
+    assert environment["XLA_FLAGS"] == wanted
+
+
+def test_this_jax_knows_them():
+    """An unknown flag would end the process."""
+    flags = " ".join(f"--{name}={value}" for name, value in xla.FLAGS.items())
+    subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"],
+        cwd=runs.ROOT,
+        env={**os.environ, "XLA_FLAGS": flags},
+        check=True,
+    )
