@@ -80,13 +80,13 @@ def decider(trainer: common.Trainer, count: int, batch: int):
 
     def decide() -> None:
         variables = tuple(train_step.net_of(state) for state in trainer.states)
+        batches = feed.batches(images, min(batch, count), reading)
         predict.predict(
-            stage.decide,
+            stage.score,
             variables,
-            feed.batches(images, min(batch, count), reading),
+            (mesh.split(one, trainer.devices) for one in batches),
             count,
             None,
-            put=lambda one: mesh.split(one, trainer.devices),
         )
 
     return decide

@@ -32,7 +32,7 @@ class Stage(NamedTuple):
     init: Callable  # and the same, compiled.
     one: seeds.One  # The step of one seed, its arg (key, index),
     advance: seeds.Advance  # and of every seed.
-    decide: seeds.Many
+    score: seeds.Many  # The networks' logits of images, in evaluation.
 
     @property
     def order(self) -> orders.Order:
@@ -169,7 +169,7 @@ def _stage(
         init=_quickly_compiled(draw),
         one=one,
         advance=seeds.stepper(one, strategy),
-        decide=seeds.over(predict.decider(algo.decide or _plainly(algo.net)), strategy),
+        score=seeds.over(predict.scorer(algo.decide or _plainly(algo.net)), strategy),
     )
 
 

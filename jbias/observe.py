@@ -25,14 +25,14 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
             said = time.monotonic()
             job.say(f"evaluating {test.name}, {number} of {len(job.tests)} sets ...")
         size = job.config["run"]["eval_batch"]
+        batches = feed.batches(test.images, size, reading)
         predicted = predict.predict(
-            stage.decide,
+            stage.score,
             variables,
-            feed.batches(test.images, size, reading),
+            (mesh.split(one, job.devices) for one in batches),
             len(test.images),
-            test.matrix,
+            mesh.replicate(test.matrix, job.devices),
             aggregate=test.aggregate,
-            put=lambda batch: mesh.split(batch, job.devices),
             halt=lambda: bool(job.stop),
         )
         if predicted is None:

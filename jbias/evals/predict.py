@@ -1,5 +1,6 @@
 """Runs networks over a set: the decisions of many seeds, each image once."""
 
+import collections
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -9,27 +10,41 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-One = Callable[..., Int[Array, "b"]]
+AHEAD = 2  # Batches in flight while the next is made ready.
+
+One = Callable[..., Float[Array, "b k"]]
 
 
-def decider(apply: Callable) -> One:
-    """Builds (variables, _, (image, rule), _) -> predicted classes, of one network.
+def scorer(apply: Callable) -> One:
+    """Builds (variables, _, image, _) -> float32 logits, of one network.
 
     apply: (variables, float image in [0, 1]) -> logits. image is uint8 (b h w c).
-    rule: {aggregate: matrix}, of which data.labels.ClassMap says the meaning (the name
-    is known while compiling, the matrix is not); {} decides among the network's own
-    classes. A class without a member is never decided for.
     """
 
-    def decide(variables: Any, _, shared, __) -> Int[Array, "b"]:
-        image, rule = shared
-        scores = apply(variables, image.astype(jnp.float32) / 255)
-        scores = scores.astype(jnp.float32)
-        for aggregate, matrix in rule.items():
+    def score(variables: Any, _, image: UInt8[Array, "b h w c"], __) -> Array:
+        logits = apply(variables, image.astype(jnp.float32) / 255)
+        return logits.astype(jnp.float32)
+
+    return score
+
+
+@functools.partial(jax.jit, static_argnames="aggregate")
+def decided(
+    logits: tuple, matrix: Float[Array, "k d"] | None, *, aggregate: str
+) -> tuple:
+    """The decisions of each network, int32 (b), by its logits of a batch.
+
+    matrix, aggregate: of data.labels.ClassMap; without a matrix each decides among its
+    own classes. A class without a member is never decided for. A program of its own:
+    sets differ in their rules, and the network is compiled once for all of them.
+    """
+
+    def decide(scores: Float[Array, "b k"]) -> Int[Array, "b"]:
+        if matrix is not None:
             scores = _answers(scores, matrix, aggregate)
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 
-    return decide
+    return tuple(decide(scores) for scores in logits)
 
 
 def _answers(
@@ -52,35 +67,34 @@ def _answers(
 def predict(
     many: Callable,
     variables: tuple,
-    batches: Iterable[UInt8[np.ndarray, "b h w c"]],
+    batches: Iterable[UInt8[Array, "b h w c"]],
     n: int,
-    matrix: Float[np.ndarray, "k d"] | None,
+    matrix: Float[Array, "k d"] | None,
     *,
     aggregate: str = "mean_prob",
-    put: Callable,
     halt: Callable[[], bool] = lambda: False,
 ) -> list[Int[np.ndarray, "n"]] | None:
     """Decides about every image once; one array a seed, or None where `halt` said so.
 
-    many: `decider` mapped over seeds. batches: n images in order, in batches of one
-    size, the last padded. matrix, aggregate: of data.labels.ClassMap. put: places a
-    batch on the devices. halt: asked before each batch.
+    many: `scorer` mapped over seeds. batches: n images in order, in batches of one
+    size, on the devices, the last padded. matrix, aggregate: as `decided` takes them.
+    halt: asked before each batch.
     """
-    rule = {} if matrix is None else {aggregate: matrix}
     pieces = []
-    for piece in _ahead(many, variables, batches, rule, put):
+    for piece in _ahead(many, variables, batches, matrix, aggregate):
         if halt():
             return None
         pieces.append(piece)
     return [np.concatenate(seed)[:n] for seed in zip(*pieces)]
 
 
-def _ahead(many, variables, batches, rule, put) -> Iterator[list]:
-    """Keeps one batch in flight, so that the devices never wait for the host."""
-    waiting = None
+def _ahead(many, variables, batches, matrix, aggregate) -> Iterator[list]:
+    """Keeps batches in flight, so that the devices never wait for the host."""
+    waiting = collections.deque()
     for images in batches:
-        outs = many(variables, (0,) * len(variables), (put(images), rule), None)
-        if waiting is not None:
-            yield jax.device_get(waiting)
-        waiting = outs
-    yield jax.device_get(waiting)
+        logits = many(variables, (0,) * len(variables), images, None)
+        waiting.append(decided(logits, matrix, aggregate=aggregate))
+        if len(waiting) > AHEAD:
+            yield jax.device_get(waiting.popleft())
+    while waiting:
+        yield jax.device_get(waiting.popleft())
