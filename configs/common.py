@@ -142,6 +142,7 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         devices=1 if arg.data == "shapes" else 0,  # 0 is all; shapes are too small.
         eval_batch=256,
         decisions=False,
+        evaluate="here",  # Or "elsewhere": by python -m jbias.evaluate --follow.
         keep=2,
         log_seconds=10.0,
         profile=False,

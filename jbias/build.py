@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree, UInt8
 
 from jbias import config as jc
@@ -27,7 +28,7 @@ class Stage(NamedTuple):
     first: int
     last: int
     algo: base.Algo
-    feeds: dict[str, feed.Feed]  # "train", and "other" if there is one.
+    feeds: dict[str, feed.Feed | supply.Plan]  # "train", and "other" if there is one.
     draw: Callable  # (key, net of the stage before or None) -> a seed's state,
     init: Callable  # and the same, compiled.
     one: seeds.One  # The step of one seed, its arg (key, index),
@@ -105,10 +106,13 @@ def trainer(
 def stages(
     config: Mapping[str, Any],
     train_sets: Sequence[sets.TrainSet],
-    images: Mapping[str, UInt8[np.ndarray, "n h w c"]],
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
 ) -> list[Stage]:
-    """Builds the stages, each from the config with that stage's own entries in it."""
+    """Builds the stages, each from the config with that stage's own entries in it.
+
+    Without `images` they can only be evaluated: their feeds are plans.
+    """
     built, classes = [], train_sets[0].sources[0].classes
     for number, (part, train) in enumerate(zip(jc.stages(config), train_sets)):
         if train.sources[0].classes != classes:
@@ -127,7 +131,7 @@ def _stage(
     first: int,
     config: Mapping[str, Any],
     train: sets.TrainSet,
-    images: Mapping[str, UInt8[np.ndarray, "n h w c"]],
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
 ) -> Stage:
     at = f"config.stages[{number}]" if number else "config"
@@ -151,20 +155,23 @@ def _stage(
     one = trainer(
         algo, txs, inputs, classes, other=beside, average=average, first=first
     )
-    make = functools.partial(
-        supply.make,
-        images=images,
-        devices=devices,
-        seeds=config["seeds"],
-        steps=total,
-        reading=reading(config["run"]["loading"], devices),
-    )
+    feeds = plans
+    if images is not None:
+        make = functools.partial(
+            supply.make,
+            images=images,
+            devices=devices,
+            seeds=config["seeds"],
+            steps=total,
+            reading=reading(config["run"]["loading"], devices),
+        )
+        feeds = {name: make(plan) for name, plan in plans.items()}
     return Stage(
         number=number,
         first=first,
         last=first + total,
         algo=algo,
-        feeds={name: make(plan) for name, plan in plans.items()},
+        feeds=feeds,
         draw=draw,
         init=_quickly_compiled(draw),
         one=one,
@@ -209,6 +216,17 @@ def _quickly_compiled(init: Callable) -> Callable:
     quick = {"xla_backend_optimization_level": 0}
     on_cpu = jax.default_backend() == "cpu"
     return jax.jit(init, compiler_options=quick if on_cpu else None)
+
+
+def template(stage: Stage, count: int, devices: jax.sharding.Mesh) -> tuple:
+    """Shapes and places of a stage's states, to read a checkpoint into."""
+    shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
+    place = NamedSharding(devices, PartitionSpec())
+    state = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        shapes,
+    )
+    return (state,) * count
 
 
 def start(

@@ -45,19 +45,28 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
         if job.config["run"]["decisions"]:
             name = f"decisions/{test.name}/{step}.parquet"
             decisions.write(job.workdir / name, by_seed)
-    results.write(records_path(job, step), records)
+    results.write(records_path(job.workdir, step), records)
     job.records, job.evaluated = records, step
-    job.valid = {
-        str(r.seed): r.value
-        for r in records
-        if (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
-    }
+    job.valid = {str(r.seed): r.value for r in records if _is_valid(r)}
     job.watch.reset()
     job.note = f" valid {100 * mean(job.valid.values()):.1f}"
     job.say(
         f"step {step}/{job.stages[-1].last}: {_summary(records)} "
         f"({time.monotonic() - began:.1f} s)"
     )
+
+
+def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
+    """The validation accuracies of a step by "stage/seed"; None before it is evaluated."""
+    path = records_path(workdir, step)
+    if not path.exists():
+        return None
+    records = results.loads(path.read_text(), where=str(path))
+    return {f"{r.stage}/{r.seed}": r.value for r in records if _is_valid(r)}
+
+
+def _is_valid(r: results.Record) -> bool:
+    return (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
 
 
 def _summary(records: list[results.Record]) -> str:
@@ -128,5 +137,5 @@ def _test_records(
                 yield _record(job, stage, step, seed=seed, dataset=test.name, **fields)
 
 
-def records_path(job: Job, step: int) -> epath.Path:
-    return job.workdir / "evals" / f"{step}.jsonl"
+def records_path(workdir: epath.Path, step: int) -> epath.Path:
+    return workdir / "evals" / f"{step}.jsonl"

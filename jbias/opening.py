@@ -1,7 +1,10 @@
 """Opens and checks all that a run needs, and notes in its workdir what it is."""
 
+import functools
+import os
 from collections.abc import Callable
 
+import jax
 from etils import epath
 
 from jbias import (
@@ -9,6 +12,7 @@ from jbias import (
     checkpoint,
     checks,
     mesh,
+    observe,
     parts,
     results,
     sets,
@@ -21,16 +25,23 @@ from jbias import workdir as workdirs
 from jbias.job import Job
 
 
-def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
-    """Opens every set before anything is trained, so that bad input costs nothing."""
+def job(
+    config: dict, workdir: epath.Path, say: Callable, *, follows: bool = False
+) -> Job:
+    """Opens every set before anything is trained, so that bad input costs nothing.
+
+    A job that `follows` another process's run has neither training images nor
+    checkpoints to write; ValueError where it finds other data than that run.
+    """
     checks.whole(config)
     devices = mesh.make(config["run"]["devices"])
     train_sets, train, opened, answers = _opened(config)
     checks.leaks(train, opened, say)
     reading = build.reading(config["run"]["loading"], devices)
     streamed = _streamed(config, train_sets)
+    resident = {name: one for name, one in train.items() if name not in streamed}
     images = sets.load_images(
-        {name: one for name, one in train.items() if name not in streamed},
+        {} if follows else resident,
         opened,
         say,
         gib=config["run"]["loading"]["gib"],
@@ -42,7 +53,7 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
         sets.test_set(name, test, answers[name], images.get(name), say)
         for name, test in opened.items()
     ]
-    stages = build.stages(config, train_sets, images, devices)
+    stages = build.stages(config, train_sets, None if follows else images, devices)
     told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
     for name, how in streamed.items():
         told[name]["preprocessing"] = how
@@ -51,19 +62,37 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
         told[test.name].update(scored=len(test.images), decision=rule.words)
         if rule.digest:
             told[test.name]["answers"] = rule.digest
-    workdirs.record_config(workdir, config)
-    given, init = _given(config, workdir)
+    given, init = (None, workdirs.provenance(workdir).get("init"))
+    if not follows:
+        workdirs.record_config(workdir, config)
+        given, init = _given(config, workdir)
     own = parts.own_files(config)
     facts = {"config": config, "data": told, "own_code": own, "init": init}
-    differing = workdirs.record_provenance(workdir, facts)
+    record = workdirs.record_follower if follows else workdirs.record_provenance
+    differing = record(workdir, facts)
     if differing:
         say(
             "this start differs from the first, equal only within tolerance: "
             + "; ".join(differing)
         )
-    manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
     eyes = watch.Watch(tuple(config["seeds"]))
+    manager = None
+    if not follows:
+        manager = checkpoint.open(
+            workdir / "checkpoints",
+            keep=config["run"]["keep"],
+            valid_at=functools.partial(observe.valid_at, workdir),
+        )
     return Job(config, workdir, say, devices, tests, stages, manager, eyes, given)
+
+
+def keep_programs() -> None:
+    """Keeps compiled programs on disk, so that a second start does not wait."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = os.environ.get("JBIAS_CACHE", "~/.cache/jbias")
+        jax.config.update(
+            "jax_compilation_cache_dir", os.path.expanduser(f"{cache}/xla")
+        )
 
 
 def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 from etils import epath
-from jax.sharding import NamedSharding, PartitionSpec
 
 from jbias import (
     build,
@@ -32,6 +31,9 @@ from jbias import config as jc
 from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
+
+# What of config.run an evaluation depends on.
+OBSERVED = ("eval_batch", "decisions")
 
 
 class Interrupted(Exception):
@@ -58,6 +60,8 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
         fate = "diverged" if job.watch.all_diverged else "finished"
         workdirs.write_text(done, fate + "\n")
         say(f"{fate}: {job.name} in {workdir}")
+        if _elsewhere(job):
+            say(f"its evaluations: python -m jbias.evaluate --follow={workdir}")
         return fate == "finished"
 
 
@@ -84,9 +88,8 @@ def _signals(job: Job) -> Iterator[None]:
 
 
 def _train(job: Job) -> None:
-    restored = checkpoint.restore(
-        job.manager, [_template(job, stage) for stage in job.stages], job.say
-    )
+    templates = [build.template(s, len(job.seeds), job.devices) for s in job.stages]
+    restored = checkpoint.restore(job.manager, templates, job.say)
     first, states = 0, None
     if restored is not None:
         states, info = restored
@@ -109,17 +112,6 @@ def _train(job: Job) -> None:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
 
 
-def _template(job: Job, stage: build.Stage) -> tuple:
-    """Shapes and places of a stage's states, to read a checkpoint into."""
-    shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
-    place = NamedSharding(job.devices, PartitionSpec())
-    state = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
-        shapes,
-    )
-    return (state,) * len(job.seeds)
-
-
 def _start(job: Job, stage: build.Stage, before: tuple | None) -> tuple:
     nets = [None] * len(job.seeds)
     if before is not None:
@@ -138,9 +130,12 @@ def _take_up(job: Job, info: dict[str, Any]) -> None:
     job.watch.load(info["watch"])
     job.best = {int(seed): value for seed, value in info["best"].items()}
     job.say(f"resuming {job.name} at step {step}/{job.stages[-1].last}")
-    job.complete = bool(info["records"])
+    job.complete, path = bool(info["records"]), observe.records_path(job.workdir, step)
+    if info.get("left") and (_elsewhere(job) or path.exists()):
+        job.left = step
+        job.watch.reset()
     if info["records"]:
-        job.evaluated, path = step, observe.records_path(job, step)
+        job.evaluated = step
         if not path.exists():
             results.write(path, results.loads(info["records"], where=str(path)))
 
@@ -171,18 +166,22 @@ def _loop(job: Job, stage: build.Stage, states: tuple) -> tuple:
             local = step - stage.first
             ended = step == last or job.watch.all_diverged
             measured = local and (ended or local % eval_every == 0)
+            measured = measured and step not in (job.evaluated, job.left)
             if measured:
                 _settle(job)
             with progress.idle():
-                if measured and step != job.evaluated and not job.stop:
+                if measured and not _elsewhere(job) and not job.stop:
                     with _saved_first(job, stage, states, step):
                         observe.evaluate(job, stage, states, step)
+                left = measured and step != job.evaluated
                 best = step == job.evaluated and _is_best(job)
                 due = local and local % save_every == 0
                 # A stop may have cut the evaluation of the step it saved off.
-                again = best and step == job.saved and not job.complete
-                if (ended or best or due or job.stop) and step > job.saved or again:
-                    _save(job, stage, states, step)
+                again = best and not job.complete or left and _elsewhere(job)
+                again = again and step == job.saved
+                due = due or left or ended or best or job.stop
+                if due and step > job.saved or again:
+                    _save(job, stage, states, step, left=left)
             if job.stop:
                 message = f"{job.stop} at step {step}: saved; the same command resumes"
                 raise Interrupted(message)
@@ -319,7 +318,15 @@ def _is_best(job: Job) -> bool:
     )
 
 
-def _save(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
+def _elsewhere(job: Job) -> bool:
+    """Whether another process evaluates."""
+    return job.config["run"]["evaluate"] == "elsewhere"
+
+
+def _save(
+    job: Job, stage: build.Stage, states: tuple, step: int, *, left: bool = False
+) -> None:
+    """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
     _settle(job)
     here = step == job.evaluated
     if here:
@@ -331,8 +338,12 @@ def _save(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
         "watch": job.watch.state(),
         "best": {str(seed): value for seed, value in job.best.items()},
         "records": results.dumps(job.records) if here else "",
+        "left": {key: job.config["run"][key] for key in OBSERVED} if left else None,
     }
     valid = {f"{stage.number}/{seed}": value for seed, value in job.valid.items()}
     save = checkpoint.replace if step == job.saved else checkpoint.save
-    save(job.manager, step, states, info, valid if here else None)
+    save(job.manager, step, states, info, valid if here else {} if left else None)
     job.saved, job.complete = step, here
+    if left:
+        job.left = step
+        job.watch.reset()

@@ -174,6 +174,7 @@ def _split(options):
         (lambda c: setattr(c, "eval_every", "soon"), "config.eval_every: must be"),
         (lambda c: setattr(c, "precision", "half"), "config.precision"),
         (lambda c: c.run.update(strategy="magic"), "strategy must be one of"),
+        (lambda c: c.run.update(evaluate="there"), "config.run.evaluate: must be here"),
         (lambda c: c.run.update(devices=99), "run.devices must be"),
         (lambda c: c.run.loading.update(gib=1e-6), "or choose a smaller config.size"),
         (lambda c: setattr(c, "inputs", ({"name": "flop"},)), "did you mean 'flip'"),

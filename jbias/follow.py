@@ -1,0 +1,103 @@
+"""Evaluates the checkpoints of a run that another process trains, as it comes to them.
+
+The run is one with config.run.evaluate="elsewhere": it saves where it would evaluate,
+with all that the records need, and keeps what is saved until evals/<step>.jsonl is there.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+from etils import epath
+
+from jbias import build, checkpoint, console, observe, opening
+from jbias import workdir as workdirs
+from jbias.job import Job
+
+
+def run(workdir: epath.PathLike, *, interval: float, once: bool = False) -> None:
+    """Evaluates each step that is due until the run is done; `once`: those there are.
+
+    interval: seconds between looks at the checkpoints. ValueError or OSError where that
+    cannot be; what was evaluated stands, and the same call goes on.
+    """
+    workdir = epath.Path(workdir).resolve()
+    say = _await_run(workdir, interval, once)
+    with workdirs.follow(workdir):
+        job, seen = None, set()
+        while True:
+            over = once or (workdir / "done").exists()
+            for step in _due(workdir, seen):
+                job = job or _opened(workdir, say)
+                _evaluate(job, step)
+            if over:
+                count = len(list((workdir / "evals").glob("*.jsonl")))
+                say(f"{workdir}: evaluated all that was due, {count} steps in all")
+                return
+            job = job or _opened(workdir, say)
+            time.sleep(interval)
+
+
+def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
+    """Waits while a run is being opened; ValueError where there is none."""
+    told = False
+    while not (workdir / "provenance.json").exists():
+        if once or not (workdir / "lock").exists():
+            raise ValueError(
+                f"--follow: {workdir} is no run (no provenance.json); start its "
+                "training first, or name its workdir"
+            )
+        if not told:
+            console.logger(None)(f"waiting until the run in {workdir} is opened ...")
+        told = True
+        time.sleep(interval)
+    return console.logger(workdir)
+
+
+def _opened(workdir: epath.Path, say: Callable) -> Job:
+    say(f"following {workdir}")
+    config = json.loads((workdir / "config.json").read_text())
+    return opening.job(config, workdir, say, follows=True)
+
+
+def _due(workdir: epath.Path, seen: set[int]) -> Iterator[int]:
+    """The steps left to evaluate, first ones first; notes those that need no look."""
+    checkpoints = workdir / "checkpoints"
+    for step in checkpoint.steps(checkpoints):
+        if step in seen or observe.records_path(workdir, step).exists():
+            continue
+        try:
+            left = checkpoint.info(checkpoints, step).get("left")
+        # Of a step that goes meanwhile, orbax may raise anything.
+        except Exception as error:  # noqa: BLE001
+            _refuse_damage(checkpoints, step, error)
+            continue
+        if left:
+            yield step
+        seen.add(step)
+
+
+def _evaluate(job: Job, step: int) -> None:
+    """Makes one evaluation as the run itself would have made it."""
+    checkpoints = job.workdir / "checkpoints"
+    templates = [build.template(s, len(job.seeds), job.devices) for s in job.stages]
+    try:
+        states, info = checkpoint.read(checkpoints, step, templates)
+    except Exception as error:  # noqa: BLE001
+        _refuse_damage(checkpoints, step, error)
+        return
+    job.config["run"].update(info["left"])
+    job.watch.load(info["watch"])
+    observe.evaluate(job, job.stages[info["stage"]], states, step)
+
+
+def _refuse_damage(checkpoints: epath.Path, step: int, error: Exception) -> None:
+    """ValueError where a step still stands that could not be read."""
+    if isinstance(error, checkpoint.OF_THE_MACHINE):
+        raise error
+    if step in checkpoint.steps(checkpoints):
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(
+            f"checkpoint: {checkpoints / str(step)} cannot be read ({reason}); if it "
+            "is damaged, delete it, and this evaluation is never made"
+        ) from error
