@@ -205,7 +205,9 @@ def read(
 def _reader(directory: epath.PathLike) -> ocp.CheckpointManager:
     return ocp.CheckpointManager(
         epath.Path(directory).resolve(),
-        options=ocp.CheckpointManagerOptions(read_only=True),
+        options=ocp.CheckpointManagerOptions(
+            read_only=True, create=False, save_interval_steps=0
+        ),
         item_names=("state", "info"),
     )
 
