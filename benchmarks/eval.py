@@ -80,14 +80,10 @@ def decider(trainer: common.Trainer, count: int, batch: int):
 
     def decide() -> None:
         variables = tuple(train_step.net_of(state) for state in trainer.states)
-        batches = feed.batches(images, min(batch, count), reading)
-        predict.predict(
-            stage.score,
-            variables,
-            (mesh.split(one, trainer.devices) for one in batches),
-            count,
-            None,
-        )
+        batches = feed.batches([images], min(batch, count), reading)
+        placed = (mesh.split(one, trainer.devices) for one in batches)
+        rules = [predict.Rule(count)]
+        list(predict.predict(stage.score, variables, placed, rules))
 
     return decide
 

@@ -1,5 +1,6 @@
 """Evaluates all seeds on all sets, and writes what came out as records."""
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,25 +19,8 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
     began = time.monotonic()
     variables = tuple(train_step.net_of(state) for state in states)
     records = list(_train_records(job, stage, step))
-    reading = build.reading(job.config["run"]["loading"], job.devices)
-    said = began
-    for number, test in enumerate(job.tests, 1):
-        if time.monotonic() - said > job.config["run"]["log_seconds"]:
-            said = time.monotonic()
-            job.say(f"evaluating {test.name}, {number} of {len(job.tests)} sets ...")
-        size = job.config["run"]["eval_batch"]
-        batches = feed.batches(test.images, size, reading)
-        predicted = predict.predict(
-            stage.score,
-            variables,
-            (mesh.split(one, job.devices) for one in batches),
-            len(test.images),
-            mesh.replicate(test.matrix, job.devices),
-            aggregate=test.aggregate,
-            halt=lambda: bool(job.stop),
-        )
-        if predicted is None:
-            return  # Asked to stop; this evaluation is made again on resuming.
+    said, number = began, 0
+    for test, predicted in _predicted(job, stage, variables):
         by_seed = {
             seed: evals.Decisions(one, test.columns)
             for seed, one in zip(job.seeds, predicted)
@@ -45,6 +29,12 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
         if job.config["run"]["decisions"]:
             name = f"decisions/{test.name}/{step}.parquet"
             decisions.write(job.workdir / name, by_seed)
+        number += 1
+        if time.monotonic() - said > job.config["run"]["log_seconds"]:
+            said = time.monotonic()
+            job.say(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
+    if number < len(job.tests):
+        return  # Asked to stop; this evaluation is made again on resuming.
     results.write(records_path(job.workdir, step), records)
     job.records, job.evaluated = records, step
     job.valid = {str(r.seed): r.value for r in records if _is_valid(r)}
@@ -54,6 +44,38 @@ def evaluate(job: Job, stage: build.Stage, states: tuple, step: int) -> None:
         f"step {step}/{job.stages[-1].last}: {_summary(records)} "
         f"({time.monotonic() - began:.1f} s)"
     )
+
+
+def _predicted(
+    job: Job, stage: build.Stage, variables: tuple
+) -> Iterator[tuple[sets.TestSet, list]]:
+    """The decisions of all seeds, set by set; ends early where the job is to stop.
+
+    Sets of one size share batches, so that only their last one is padded.
+    """
+    run = job.config["run"]
+    reading = build.reading(run["loading"], job.devices)
+    for _, group in itertools.groupby(job.tests, lambda test: test.side):
+        tests = list(group)
+        rules = [
+            predict.Rule(
+                len(test.images),
+                mesh.replicate(test.matrix, job.devices),
+                test.aggregate,
+            )
+            for test in tests
+        ]
+        images = (test.images for test in tests)
+        batches = (
+            mesh.split(one, job.devices)
+            for one in feed.batches(images, run["eval_batch"], reading)
+        )
+        yield from zip(
+            tests,
+            predict.predict(
+                stage.score, variables, batches, rules, halt=lambda: bool(job.stop)
+            ),
+        )
 
 
 def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:

@@ -27,21 +27,19 @@ def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
     trainer.run(stage.last)
     (state,) = trainer.states
 
-    def decided(test, dtype):
+    def decided(dtype):
         net = stage.algo.net.clone(dtype=dtype)
-        (answers,) = predict.predict(
+        images = [test.images for test in job.tests]
+        return predict.predict(
             seeds.over(predict.scorer(net.apply), "looped"),
             (train_step.net_of(state),),
-            map(jnp.asarray, feed.batches(test.images, 256, feed.Reading(1))),
-            len(test.images),
-            test.matrix,
-            aggregate=test.aggregate,
+            map(jnp.asarray, feed.batches(images, 256, feed.Reading(1))),
+            [predict.Rule(len(t.images), t.matrix, t.aggregate) for t in job.tests],
         )
-        return answers
 
     same, accuracies = {}, {}
-    for test in job.tests:
-        full, half = decided(test, jnp.float32), decided(test, jnp.bfloat16)
+    both = zip(decided(jnp.float32), decided(jnp.bfloat16), strict=True)
+    for test, ((full,), (half,)) in zip(job.tests, both, strict=True):
         label = test.columns["label"]
         accuracies[test.name] = np.mean(full == label), np.mean(half == label)
         same[test.name] = full == half

@@ -2,8 +2,8 @@
 
 import collections
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 AHEAD = 2  # Batches in flight while the next is made ready.
+
+
+class Rule(NamedTuple):
+    """How networks answer a set of n images; the rest as data.labels.ClassMap has it."""
+
+    n: int
+    matrix: Float[Array, "k d"] | None = None
+    aggregate: str = "mean_prob"
+
 
 One = Callable[..., Float[Array, "b k"]]
 
@@ -68,33 +77,57 @@ def predict(
     many: Callable,
     variables: tuple,
     batches: Iterable[UInt8[Array, "b h w c"]],
-    n: int,
-    matrix: Float[Array, "k d"] | None,
+    rules: Sequence[Rule],
     *,
-    aggregate: str = "mean_prob",
     halt: Callable[[], bool] = lambda: False,
-) -> list[Int[np.ndarray, "n"]] | None:
-    """Decides about every image once; one array a seed, or None where `halt` said so.
+) -> Iterator[list[Int[np.ndarray, "n"]]]:
+    """Decides about every image of some sets once; yields an array a seed, set by set.
 
-    many: `scorer` mapped over seeds. batches: n images in order, in batches of one
-    size, on the devices, the last padded. matrix, aggregate: as `decided` takes them.
-    halt: asked before each batch.
+    many: `scorer` mapped over seeds. batches: the images of all sets in order, in
+    batches of one size, on the devices, the last padded. rules: one a set. halt: asked
+    before each batch; where it says so, the sets that are left never come.
     """
-    pieces = []
-    for piece in _ahead(many, variables, batches, matrix, aggregate):
-        if halt():
-            return None
+    which, pieces = 0, []
+    for number, piece in _ahead(many, variables, batches, rules, halt):
         pieces.append(piece)
-    return [np.concatenate(seed)[:n] for seed in zip(*pieces)]
+        if sum(len(one[0]) for one in pieces) == rules[which].n:
+            assert number == which
+            yield [np.concatenate(seed) for seed in zip(*pieces)]
+            which, pieces = which + 1, []
 
 
-def _ahead(many, variables, batches, matrix, aggregate) -> Iterator[list]:
+def _ahead(many, variables, batches, rules, halt) -> Iterator[tuple[int, list]]:
     """Keeps batches in flight, so that the devices never wait for the host."""
-    waiting = collections.deque()
+    waiting, first = collections.deque(), 0
     for images in batches:
+        if halt():
+            return
         logits = many(variables, (0,) * len(variables), images, None)
-        waiting.append(decided(logits, matrix, aggregate=aggregate))
+        waiting.append(
+            [
+                (number, rows, decided(logits, rule.matrix, aggregate=rule.aggregate))
+                for number, rule, rows in _within(rules, first, len(images))
+            ]
+        )
+        first += len(images)
         if len(waiting) > AHEAD:
-            yield jax.device_get(waiting.popleft())
+            yield from _fetched(waiting.popleft())
     while waiting:
-        yield jax.device_get(waiting.popleft())
+        yield from _fetched(waiting.popleft())
+
+
+def _within(
+    rules: Sequence[Rule], first: int, count: int
+) -> Iterator[tuple[int, Rule, slice]]:
+    """The sets that have images among so many from `first` on, and in which rows."""
+    start = -first
+    for number, rule in enumerate(rules):
+        stop = start + rule.n
+        if start < count and stop > 0:
+            yield number, rule, slice(max(start, 0), min(stop, count))
+        start = stop
+
+
+def _fetched(batch: list) -> Iterator[tuple[int, list]]:
+    for number, rows, answers in batch:
+        yield number, [one[rows] for one in jax.device_get(answers)]

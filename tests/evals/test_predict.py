@@ -32,14 +32,13 @@ def setting():
 
 def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_prob"):
     net, variables, images = setting
-    return predict.predict(
+    (decided,) = predict.predict(
         seeds.over(predict.scorer(net.apply), strategy),
         variables,
-        map(jnp.asarray, feed.batches(images, batch, feed.Reading(1))),
-        len(images),
-        matrix,
-        aggregate=aggregate,
+        map(jnp.asarray, feed.batches([images], batch, feed.Reading(1))),
+        [predict.Rule(len(images), matrix, aggregate)],
     )
+    return decided
 
 
 @pytest.mark.parametrize("batch", [1, 7, 23, 64])
@@ -75,17 +74,24 @@ def test_one_program_of_the_network_serves_all_rules(setting):
         traced.append(image.shape)
         return net.apply(one, image)
 
-    many = seeds.over(predict.scorer(apply), "looped")
-    for n, (classes, aggregate) in enumerate(
-        [(None, "mean_prob"), (3, "mean_prob"), (2, "mean_logit"), (3, "max_prob")], 20
-    ):
-        matrix = None if classes is None else np.eye(5, classes, dtype=np.float32)
-        batches = map(jnp.asarray, feed.batches(images[:n], 8, feed.Reading(1)))
-        decided, _ = predict.predict(
-            many, variables, batches, n, matrix, aggregate=aggregate
-        )
-        assert len(decided) == n
-        assert max(decided) < (classes or 5)
+    asked = [
+        predict.Rule(23),
+        predict.Rule(20, np.eye(5, 3, dtype=np.float32)),
+        predict.Rule(1, np.eye(5, 2, dtype=np.float32), "mean_logit"),
+        predict.Rule(2, np.eye(5, 3, dtype=np.float32), "max_prob"),
+        predict.Rule(9, np.eye(5, 3, dtype=np.float32)),
+    ]
+    sets = [images[: rule.n] for rule in asked]
+    found = predict.predict(
+        seeds.over(predict.scorer(apply), "looped"),
+        variables,
+        map(jnp.asarray, feed.batches(sets, 8, feed.Reading(1))),
+        asked,
+    )
+    for rule, decided in zip(asked, found, strict=True):
+        alone = net, variables, images[: rule.n]
+        expected = decide(alone, 23, rule.matrix, aggregate=rule.aggregate)
+        np.testing.assert_array_equal(decided, expected)
     assert traced == [(8, 4, 4, 3)]
 
 
@@ -105,13 +111,11 @@ def test_two_programs_decide_as_one(aggregate):
         logits = predict.scorer(net.apply)(one, None, image, None)
         return predict.decided((logits,), matrix, aggregate=aggregate)
 
-    ours = predict.predict(
+    (ours,) = predict.predict(
         seeds.over(predict.scorer(net.apply), "threaded"),
         drawn,
         [jnp.asarray(images)],
-        64,
-        matrix,
-        aggregate=aggregate,
+        [predict.Rule(64, matrix, aggregate)],
     )
     for one, decided in zip(drawn, ours):
         np.testing.assert_array_equal(decided, joint(one, images, matrix)[0])
@@ -240,16 +244,15 @@ def test_a_confident_outside_class_does_not_drown_the_members(setting):
     np.testing.assert_array_equal(decided, np.argmax(logits[:, 2:], axis=-1))
 
 
-def test_halting_gives_nothing(setting):
+def test_after_halting_no_set_comes(setting):
     net, variables, images = setting
     asked = []
     decided = predict.predict(
         seeds.over(predict.scorer(net.apply), "looped"),
         variables,
-        map(jnp.asarray, feed.batches(images, 4, feed.Reading(1))),
-        len(images),
-        None,
-        halt=lambda: asked.append(1) or len(asked) > 2,
+        map(jnp.asarray, feed.batches([images] * 3, 4, feed.Reading(1))),
+        [predict.Rule(len(images))] * 3,
+        halt=lambda: asked.append(1) or len(asked) > 13,
     )
-    assert decided is None
-    assert len(asked) == 3
+    assert len(list(decided)) == 1
+    assert len(asked) == 14
