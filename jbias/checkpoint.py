@@ -188,28 +188,27 @@ def steps(directory: epath.PathLike) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def info(directory: epath.PathLike, step: int) -> dict[str, Any]:
-    """What stands beside the states of a step; leaves all as it is."""
-    with contextlib.closing(_reader(directory)) as manager:
-        return _sealed(manager, step)[1]
+def left(directory: epath.PathLike, step: int) -> bool:
+    """Whether a step was saved for another process to evaluate; `valid` was {}."""
+    metrics = epath.Path(directory) / str(step) / "metrics" / "metrics"
+    try:
+        return metrics.exists() and json.loads(metrics.read_text()) == {}
+    except FileNotFoundError:
+        return False  # It was evaluated and went, just now.
 
 
 def read(
     directory: epath.PathLike, step: int, templates: Sequence[tuple]
 ) -> tuple[tuple, dict[str, Any]]:
     """The states and the info of one step, checked; leaves all as it is."""
-    with contextlib.closing(_reader(directory)) as manager:
-        return _read(manager, step, templates)
-
-
-def _reader(directory: epath.PathLike) -> ocp.CheckpointManager:
-    return ocp.CheckpointManager(
-        epath.Path(directory).resolve(),
-        options=ocp.CheckpointManagerOptions(
-            read_only=True, create=False, save_interval_steps=0
-        ),
-        item_names=("state", "info"),
+    options = ocp.CheckpointManagerOptions(
+        read_only=True, create=False, save_interval_steps=0
     )
+    manager = ocp.CheckpointManager(
+        epath.Path(directory).resolve(), options=options, item_names=("state", "info")
+    )
+    with contextlib.closing(manager):
+        return _read(manager, step, templates)
 
 
 def _forget_other_reads() -> None:
@@ -236,7 +235,9 @@ class _Mismatch(ValueError):
 
 
 def _read(manager, step, templates):
-    sealed, info = _sealed(manager, step)
+    items = ocp.args.Composite(info=ocp.args.JsonRestore())
+    sealed = manager.restore(step, args=items)["info"]
+    info = json.loads(sealed["body"])
     target = jax.tree.map(ocp.utils.to_shape_dtype_struct, templates[info["stage"]])
     items = ocp.args.Composite(state=ocp.args.StandardRestore(target))
     try:
@@ -248,12 +249,6 @@ def _read(manager, step, templates):
     if _sum(states, sealed["body"]) != sealed["sum"]:
         raise ValueError("its content does not match its sum")
     return states, info
-
-
-def _sealed(manager, step) -> tuple[dict[str, Any], dict[str, Any]]:
-    items = ocp.args.Composite(info=ocp.args.JsonRestore())
-    sealed = manager.restore(step, args=items)["info"]
-    return sealed, json.loads(sealed["body"])
 
 
 def _sum(states: tuple, body: str) -> int:

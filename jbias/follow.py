@@ -6,7 +6,7 @@ with all that the records need, and keeps what is saved until evals/<step>.jsonl
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from etils import epath
 
@@ -24,10 +24,10 @@ def run(workdir: epath.PathLike, *, interval: float, once: bool = False) -> None
     workdir = epath.Path(workdir).resolve()
     say = _await_run(workdir, interval, once)
     with workdirs.follow(workdir):
-        job, seen = None, set()
+        job = None
         while True:
             over = once or (workdir / "done").exists()
-            for step in _due(workdir, seen):
+            for step in observe.left(workdir):
                 job = job or _opened(workdir, say)
                 _evaluate(job, step)
             if over:
@@ -60,44 +60,23 @@ def _opened(workdir: epath.Path, say: Callable) -> Job:
     return opening.job(config, workdir, say, follows=True)
 
 
-def _due(workdir: epath.Path, seen: set[int]) -> Iterator[int]:
-    """The steps left to evaluate, first ones first; notes those that need no look."""
-    checkpoints = workdir / "checkpoints"
-    for step in checkpoint.steps(checkpoints):
-        if step in seen or observe.records_path(workdir, step).exists():
-            continue
-        try:
-            left = checkpoint.info(checkpoints, step).get("left")
-        # Of a step that goes meanwhile, orbax may raise anything.
-        except Exception as error:  # noqa: BLE001
-            _refuse_damage(checkpoints, step, error)
-            continue
-        if left:
-            yield step
-        seen.add(step)
-
-
 def _evaluate(job: Job, step: int) -> None:
     """Makes one evaluation as the run itself would have made it."""
     checkpoints = job.workdir / "checkpoints"
     templates = [build.template(s, len(job.seeds), job.devices) for s in job.stages]
     try:
         states, info = checkpoint.read(checkpoints, step, templates)
-    except Exception as error:  # noqa: BLE001
-        _refuse_damage(checkpoints, step, error)
-        return
-    job.config["run"].update(info["left"])
-    job.watch.load(info["watch"])
-    observe.evaluate(job, job.stages[info["stage"]], states, step)
-
-
-def _refuse_damage(checkpoints: epath.Path, step: int, error: Exception) -> None:
-    """ValueError where a step still stands that could not be read."""
-    if isinstance(error, checkpoint.OF_THE_MACHINE):
-        raise error
-    if step in checkpoint.steps(checkpoints):
+    except checkpoint.OF_THE_MACHINE:
+        raise
+    # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
+    except Exception as error:
+        if step not in checkpoint.steps(checkpoints):
+            return
         reason = " ".join(str(error).split())[:120]
         raise ValueError(
             f"checkpoint: {checkpoints / str(step)} cannot be read ({reason}); if it "
             "is damaged, delete it, and this evaluation is never made"
         ) from error
+    job.config["run"].update(info["left"])
+    job.watch.load(info["watch"])
+    observe.evaluate(job, job.stages[info["stage"]], states, step)

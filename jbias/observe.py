@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from jbias import build, evals, feed, mesh, results, sets
+from jbias import build, checkpoint, evals, feed, mesh, results, sets
 from jbias import config as jc
 from jbias import step as train_step
 from jbias.evals import decisions, predict
@@ -85,6 +85,15 @@ def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
         return None
     records = results.loads(path.read_text(), where=str(path))
     return {f"{r.stage}/{r.seed}": r.value for r in records if _is_valid(r)}
+
+
+def left(workdir: epath.Path) -> Iterator[int]:
+    """The steps saved for another process to evaluate, while nobody has, in order."""
+    checkpoints = workdir / "checkpoints"
+    for step in checkpoint.steps(checkpoints):
+        evaluated = records_path(workdir, step).exists()
+        if not evaluated and checkpoint.left(checkpoints, step):
+            yield step
 
 
 def _is_valid(r: results.Record) -> bool:

@@ -60,8 +60,11 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
         fate = "diverged" if job.watch.all_diverged else "finished"
         workdirs.write_text(done, fate + "\n")
         say(f"{fate}: {job.name} in {workdir}")
-        if _elsewhere(job):
-            say(f"its evaluations: python -m jbias.evaluate --follow={workdir}")
+        if left := [*observe.left(workdir)]:
+            say(
+                f"steps {', '.join(map(str, left))} are left to "
+                f"python -m jbias.evaluate --follow={workdir}"
+            )
         return fate == "finished"
 
 
@@ -341,8 +344,9 @@ def _save(
         "left": {key: job.config["run"][key] for key in OBSERVED} if left else None,
     }
     valid = {f"{stage.number}/{seed}": value for seed, value in job.valid.items()}
+    told = {} if left else (valid or None) if here else None
     save = checkpoint.replace if step == job.saved else checkpoint.save
-    save(job.manager, step, states, info, valid if here else {} if left else None)
+    save(job.manager, step, states, info, told)
     job.saved, job.complete = step, here
     if left:
         job.left = step

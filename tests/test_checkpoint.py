@@ -60,7 +60,7 @@ def test_another_process_reads_a_step_and_changes_nothing(tmp_path):
     (tmp_path / "c" / "3.orbax-checkpoint-tmp").mkdir()  # Another is saving it.
     before = sorted(tmp_path.rglob("*"))
     assert checkpoint.steps(tmp_path / "c") == [1, 2]
-    assert checkpoint.info(tmp_path / "c", 1) == {"step": 1, "stage": 0}
+    assert [checkpoint.left(tmp_path / "c", step) for step in (1, 2, 3)] == [0, 1, 0]
     found, info = checkpoint.read(tmp_path / "c", 1, templates())
     assert info["step"] == 1
     assert_equal(found, states(1.0))
