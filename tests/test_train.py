@@ -19,6 +19,8 @@ def finished(tmp_path_factory):
     """A finished run of two seeds, with decisions kept."""
     config = runs.small()
     config.run.decisions = True
+    with config.unlocked():
+        config.tests.edge.size = 40  # Shares no batch with the others.
     workdir = tmp_path_factory.mktemp("runs") / "erm"
     assert train.run(config, workdir)
     return config, workdir
