@@ -80,15 +80,10 @@ def decider(trainer: common.Trainer, count: int, batch: int):
 
     def decide() -> None:
         variables = tuple(train_step.net_of(tree) for tree in trainer.packed[0])
-        predict.predict(
-            stage.decide,
-            variables,
-            feed.batches(images, min(batch, count), reading),
-            count,
-            None,
-            put=lambda one: mesh.split(one, trainer.devices),
-            split=trainer.layout.each,
-        )
+        batches = feed.batches([images], min(batch, count), reading)
+        placed = (mesh.split(one, trainer.devices) for one in batches)
+        rules, split = [predict.Rule(count)], trainer.layout.each
+        list(predict.predict(stage.score, variables, placed, rules, split=split))
 
     return decide
 

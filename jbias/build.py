@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxtyping import PyTree, UInt8
 
 from jbias import config as jc
@@ -28,14 +29,14 @@ class Stage(NamedTuple):
     first: int
     last: int
     algo: base.Algo
-    feeds: dict[str, feed.Feed]  # "train", and "other" if there is one.
+    feeds: dict[str, feed.Feed | supply.Plan]  # "train", and "other" if there is one.
     draw: Callable  # (key, net of the stage before or None) -> a seed's state,
     init: Callable  # and the same, compiled.
     one: seeds.One  # The step of one seed, its arg (key, what it takes),
-    decide_one: seeds.One  # and its decisions.
+    score_one: seeds.One  # and its network's logits of images, in evaluation.
     layout: layouts.Layout | None = None  # Of all seeds, as `laid_out` says;
     advance: seeds.Advance | None = None  # their steps,
-    decide: seeds.Many | None = None  # and their decisions, of a wave.
+    score: seeds.Many | None = None  # and their logits, of a wave.
 
     @property
     def order(self) -> orders.Order:
@@ -108,10 +109,13 @@ def trainer(
 def stages(
     config: Mapping[str, Any],
     train_sets: Sequence[sets.TrainSet],
-    images: Mapping[str, UInt8[np.ndarray, "n h w c"]],
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
 ) -> list[Stage]:
-    """Builds the stages, each from the config with that stage's own entries in it."""
+    """Builds the stages, each from the config with that stage's own entries in it.
+
+    Without `images` they can only be evaluated: their feeds are plans.
+    """
     seeds.strategy(config["run"]["strategy"], devices)  # Refused here, if anywhere.
     built, classes = [], train_sets[0].sources[0].classes
     for number, train in enumerate(train_sets):
@@ -131,7 +135,7 @@ def _stage(
     first: int,
     config: Mapping[str, Any],
     train: sets.TrainSet,
-    images: Mapping[str, UInt8[np.ndarray, "n h w c"]],
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
 ) -> Stage:
     at = f"config.stages[{number}]" if number else "config"
@@ -166,24 +170,27 @@ def _stage(
     groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
     mesh.check_batch(part["train"]["batch"], math.lcm(*groups), devices)
     draw = initialiser(algo, txs, config["size"], first, average)
-    make = functools.partial(
-        supply.make,
-        images=images,
-        devices=devices,
-        seeds=config["seeds"],
-        steps=total,
-        reading=reading(config["run"]["loading"], devices),
-    )
+    feeds = plans
+    if images is not None:
+        make = functools.partial(
+            supply.make,
+            images=images,
+            devices=devices,
+            seeds=config["seeds"],
+            steps=total,
+            reading=reading(config["run"]["loading"], devices),
+        )
+        feeds = {name: make(plan) for name, plan in plans.items()}
     return Stage(
         number=number,
         first=first,
         last=first + total,
         algo=algo,
-        feeds={name: make(plan) for name, plan in plans.items()},
+        feeds=feeds,
         draw=draw,
         init=_quickly_compiled(draw),
         one=one,
-        decide_one=predict.decider(algo.decide or _plainly(algo.net)),
+        score_one=predict.scorer(algo.decide or _plainly(algo.net)),
     )
 
 
@@ -203,7 +210,7 @@ def laid_out(
     return stage._replace(
         layout=layout,
         advance=seeds.stepper(stage.one, chosen, layout),
-        decide=seeds.over(stage.decide_one, chosen, layout),
+        score=seeds.over(stage.score_one, chosen, layout),
     )
 
 
@@ -243,6 +250,19 @@ def _quickly_compiled(init: Callable) -> Callable:
     quick = {"xla_backend_optimization_level": 0}
     on_cpu = jax.default_backend() == "cpu"
     return jax.jit(init, compiler_options=quick if on_cpu else None)
+
+
+def template(stage: Stage, count: int, devices: jax.sharding.Mesh) -> tuple:
+    """Shapes and places of a stage's states, to read a checkpoint into."""
+    shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
+    place = NamedSharding(devices, PartitionSpec())
+    if len(stage.layout.waves) > 1:  # They wait on the host.
+        place = SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
+    state = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        shapes,
+    )
+    return (state,) * count
 
 
 def start(

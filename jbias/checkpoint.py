@@ -1,10 +1,12 @@
 """Checkpoints through orbax: the train states of all seeds, and what stands beside.
 
-Kept are the latest `keep` steps and, for each seed, the step that was best by
-validation. Everything read back is checked against a sum made when it was saved; a
-damaged checkpoint is moved aside and the one before is used.
+Kept are the latest `keep` steps, for each seed the step that was best by validation,
+and those whose evaluation is left to another process until it is there. Everything read
+back is checked against a sum made when it was saved; a damaged checkpoint is moved aside
+and the one before is used.
 """
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -20,34 +22,54 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
+# Errors in reading that are the machine's fault, not the bytes'.
+OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError, PermissionError)
+# The validation accuracies at a step, by "stage/seed"; None while there are none yet.
+Valid = Callable[[int], dict[str, float] | None]
+
 
 @dataclasses.dataclass(frozen=True)
 class _LatestAndBest(checkpoint_managers.PreservationPolicy):
     """Keeps the latest steps, and each seed's first best by validation in each stage.
 
-    Metrics are named "stage/seed".
+    Metrics are named "stage/seed". A step with none at all is evaluated elsewhere: it is
+    kept until `valid_at` has its metrics.
     """
 
     keep: int
+    valid_at: Valid
 
     def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
         del context
         kept = set(range(len(checkpoints))[-self.keep :])
         best = {}
         for i, checkpoint in enumerate(checkpoints):
-            for seed, accuracy in (checkpoint.metrics or {}).items():
+            metrics = checkpoint.metrics
+            if metrics == {}:
+                metrics = self.valid_at(checkpoint.step)
+                kept |= {i} if metrics is None else set()
+            for seed, accuracy in (metrics or {}).items():
                 if seed not in best or accuracy > best[seed][0]:
                     best[seed] = (accuracy, i)
         kept |= {i for _, i in best.values()}
         return [i in kept for i in range(len(checkpoints))]
 
 
-def open(directory: epath.PathLike, *, keep: int = 2) -> ocp.CheckpointManager:
-    """Opens the checkpoints of a run; `keep` is at least 2, so that one may break."""
+def open(
+    directory: epath.PathLike,
+    *,
+    keep: int = 2,
+    valid_at: Valid = lambda step: None,
+) -> ocp.CheckpointManager:
+    """Opens the checkpoints of a run; `keep` is at least 2, so that one may break.
+
+    `valid_at` has the accuracies that `save` was not given, of what is evaluated
+    elsewhere.
+    """
     if keep < 2:
         raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
     options = ocp.CheckpointManagerOptions(
-        preservation_policy=_LatestAndBest(keep),
+        preservation_policy=_LatestAndBest(keep, valid_at),
         best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
     )
     manager = ocp.CheckpointManager(
@@ -67,7 +89,7 @@ def save(
     """Saves in the background: states, the position and evaluations in `info`.
 
     `valid` has each seed's validation accuracy where this step was evaluated, by
-    "stage/seed".
+    "stage/seed"; {} where its evaluation is left to another process.
     OSError where the disk does not take it; earlier steps stay as they are.
     """
     body = json.dumps(info, sort_keys=True)
@@ -136,8 +158,8 @@ def restore(
                 f"checkpoint: {manager.directory / str(step)} holds another model "
                 f"({error}); use another workdir"
             ) from error
-        except (MemoryError, jax.errors.JaxRuntimeError, PermissionError):
-            raise  # The machine's fault, not the bytes'.
+        except OF_THE_MACHINE:
+            raise
         # Orbax and tensorstore raise bare Exceptions for damaged bytes.
         except Exception as error:  # noqa: BLE001
             damaged[step] = str(error).split("\n")[0][:120]
@@ -158,6 +180,36 @@ def restore(
             f"{reason}); if they are damaged, delete that directory to begin anew"
         )
     return None
+
+
+def steps(directory: epath.PathLike) -> list[int]:
+    """The steps that stand there whole, while another process may be saving more."""
+    directory = epath.Path(directory)
+    names = [path.name for path in directory.iterdir()] if directory.exists() else []
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def left(directory: epath.PathLike, step: int) -> bool:
+    """Whether a step was saved for another process to evaluate; `valid` was {}."""
+    metrics = epath.Path(directory) / str(step) / "metrics" / "metrics"
+    try:
+        return metrics.exists() and json.loads(metrics.read_text()) == {}
+    except FileNotFoundError:
+        return False  # It was evaluated and went, just now.
+
+
+def read(
+    directory: epath.PathLike, step: int, template: Callable[[int], tuple]
+) -> tuple[tuple, dict[str, Any]]:
+    """The states and the info of one step, checked; leaves all as it is."""
+    options = ocp.CheckpointManagerOptions(
+        read_only=True, create=False, save_interval_steps=0
+    )
+    manager = ocp.CheckpointManager(
+        epath.Path(directory).resolve(), options=options, item_names=("state", "info")
+    )
+    with contextlib.closing(manager):
+        return _read(manager, step, template)
 
 
 def _forget_other_reads() -> None:

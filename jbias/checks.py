@@ -16,6 +16,7 @@ RUN_KEYS = (
     "memory",
     "eval_batch",
     "decisions",
+    "evaluate",
     "keep",
     "log_seconds",
     "profile",
@@ -56,6 +57,11 @@ def whole(config: Mapping[str, Any]) -> None:
         raise ValueError(
             f"config.aggregate: unknown {config['aggregate']!r}; "
             f"{jc.nearest(config['aggregate'], labels.AGGREGATES)}"
+        )
+    if config["run"]["evaluate"] not in ("here", "elsewhere"):
+        raise ValueError(
+            "config.run.evaluate: must be here or elsewhere, got "
+            f"{config['run']['evaluate']!r}"
         )
     for cadence in ("eval_every", "save_every"):
         jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")

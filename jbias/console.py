@@ -1,12 +1,20 @@
 """What a person sees of a long run: a live bar or plain lines, and a log file."""
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 import tqdm
+from absl import logging as absl_logging
 from etils import epath
+
+
+def hush() -> None:
+    """Orbax tells of every file, and of every task that a full disk ended."""
+    absl_logging.set_verbosity(absl_logging.ERROR)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 def logger(workdir: epath.Path | None) -> Callable[[str], None]:

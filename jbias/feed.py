@@ -2,8 +2,7 @@
 
 import contextlib
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import jax
@@ -130,47 +129,49 @@ class Kept:
         return len(self.index)
 
 
-class _KeptPieces(NamedTuple):
-    """Numbers the pieces of a set in its order."""
+class _Pieces(NamedTuple):
+    """Reads the pieces of a set, by their number."""
 
     kept: Kept
-    batch: int
-
-    @property
-    def a_batch(self) -> int:
-        return -(-self.batch // PIECE)
 
     def __call__(self, number: int) -> Rows:
-        batch, piece = divmod(number, self.a_batch)
-        first = batch * self.batch + piece * PIECE
-        stop = min(first + PIECE, (batch + 1) * self.batch)
-        images = [self.kept.source.image(i) for i in self.kept.index[first:stop]]
-        return {"image": np.stack(images)} if images else {}
+        index = self.kept.index[number * PIECE : (number + 1) * PIECE]
+        return {"image": np.stack([self.kept.source.image(i) for i in index])}
 
 
 def batches(
-    images: UInt8[np.ndarray, "n h w c"] | Kept, batch: int, reading: Reading
+    several: Iterable[UInt8[np.ndarray, "n h w c"] | Kept], batch: int, reading: Reading
 ) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
-    """Cuts a set into batches of one size, in order; the last one is padded.
+    """Cuts sets, one after the other, into batches of one size; the last one is padded.
 
-    Every process has all of them.
+    A batch may hold the end of a set and the start of the next. Every process has all.
     """
+    held, missing = [], batch
+    for images in several:
+        for chunk in _chunks(images, reading):
+            start = 0
+            while start < len(chunk):
+                held.append(chunk[start : start + missing])
+                start += len(held[-1])
+                missing -= len(held[-1])
+                if not missing:
+                    yield _joined(held)
+                    held, missing = [], batch
+    if held:
+        padding = np.zeros((missing, *held[0].shape[1:]), np.uint8)
+        yield _joined([*held, padding])
+
+
+def _chunks(images: np.ndarray | Kept, reading: Reading) -> Iterator[np.ndarray]:
     if not isinstance(images, Kept):
-        for start in range(0, len(images), batch):
-            yield _padded(images[start : start + batch], batch)
+        yield images
         return
-    pieces = _KeptPieces(images, batch)
-    stop = -(-len(images) // batch) * pieces.a_batch
+    stop, threads = -(-len(images) // PIECE), reading.threads * max(1, reading.workers)
     # By threads alone: processes would be started anew for every set.
-    coming = stream.pieces(pieces, 0, stop, reading.threads * max(1, reading.workers))
-    with contextlib.closing(coming):
-        while several := [*itertools.islice(coming, pieces.a_batch)]:
-            filled = [one["image"] for one in several if one]
-            yield _padded(np.concatenate(filled), batch)
+    with contextlib.closing(stream.pieces(_Pieces(images), 0, stop, threads)) as coming:
+        for piece in coming:
+            yield piece["image"]
 
 
-def _padded(images: np.ndarray, batch: int) -> np.ndarray:
-    missing = batch - len(images)
-    if not missing:
-        return images
-    return np.concatenate([images, np.zeros((missing, *images.shape[1:]), np.uint8)])
+def _joined(chunks: list[np.ndarray]) -> np.ndarray:
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

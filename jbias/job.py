@@ -23,13 +23,14 @@ class Job:
     tests: list[sets.TestSet]
     stages: list[build.Stage]
     branches: list[vary.Branch]
-    manager: ocp.CheckpointManager
+    manager: ocp.CheckpointManager | None  # None where another process trains.
     watch: watch.Watch
     given: list | None = None  # Nets to start from, one a seed.
     best: dict[str, float] = dataclasses.field(default_factory=dict)
     records: list[results.Record] = dataclasses.field(default_factory=list)
     evaluated: int = -1  # The step that `records` and `valid` belong to.
     valid: dict[str, float] = dataclasses.field(default_factory=dict)  # By entry.
+    left: int = -1  # The latest step whose evaluation is left to another process.
     saved: int = -1  # The latest step in the checkpoints,
     complete: bool = True  # and whether its evaluation, if one was due, is in there.
     note: str = ""

@@ -10,18 +10,16 @@ is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or th
 does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved.
 """
 
-import logging
 import os
 import re
 import sys
 
 from absl import app, flags
-from absl import logging as absl_logging
 from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import xla
+from jbias import console, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -51,9 +49,9 @@ def main(argv: list[str]) -> int:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
-    from jbias import train
+    from jbias import opening, train
 
-    _set_up_jax()
+    opening.keep_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
         return 0 if train.run(_CONFIG.value, workdir) else 3
@@ -63,17 +61,6 @@ def main(argv: list[str]) -> int:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         return _fail(workdir, error, 2)
-
-
-def _set_up_jax() -> None:
-    """Keeps compiled programs on disk, so that a second start does not wait."""
-    import jax
-
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = os.environ.get("JBIAS_CACHE", "~/.cache/jbias")
-        jax.config.update(
-            "jax_compilation_cache_dir", os.path.expanduser(f"{cache}/xla")
-        )
 
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
@@ -135,9 +122,7 @@ def _gist(text: str) -> str:
 
 def cli() -> None:
     """The command: flags, then the run."""
-    # Orbax tells of every file, and of every task that a full disk ended.
-    absl_logging.set_verbosity(absl_logging.ERROR)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    console.hush()
     app.run(main, flags_parser=_parse)
 
 

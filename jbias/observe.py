@@ -1,12 +1,13 @@
 """Evaluates all seeds on all sets, and writes what came out as records."""
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from etils import epath
 
-from jbias import build, evals, feed, mesh, results, sets, vary
+from jbias import build, checkpoint, evals, feed, mesh, results, sets, vary
 from jbias import config as jc
 from jbias import layout as layouts
 from jbias import step as train_step
@@ -20,10 +21,10 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     predicted = {test.name: [] for test in job.tests}
     for number, wave in enumerate(states):
         nets = tuple(train_step.net_of(tree) for tree in wave)
-        for test, found in _decided(job, stage, nets, number):
-            if found is None:
-                return  # Asked to stop; this evaluation is made again on resuming.
+        for test, found in _predicted(job, stage, nets, number):
             predicted[test.name] += found
+    if any(len(found) < len(job.entries) for found in predicted.values()):
+        return  # Asked to stop; this evaluation is made again on resuming.
     of_entries = {}
     for number, entry in enumerate(job.entries):
         records = of_entries[entry.name] = list(_train_records(job, stage, step, entry))
@@ -37,10 +38,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     write(job, step, records)
     job.records, job.evaluated = records, step
     job.valid = {
-        name: r.value
-        for name, some in of_entries.items()
-        for r in some
-        if (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
+        name: r.value for name, some in of_entries.items() for r in some if _is_valid(r)
     }
     job.watch.reset()
     job.note = f" valid {100 * mean(job.valid.values()):.1f}"
@@ -50,33 +48,82 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     )
 
 
-def _decided(
+def _predicted(
     job: Job, stage: build.Stage, nets: layouts.Wave, wave: int
-) -> Iterator[tuple[sets.TestSet, list | None]]:
-    """What the nets of a wave decide about each set, one array a seed."""
-    run = job.config["run"]
+) -> Iterator[tuple[sets.TestSet, list]]:
+    """The decisions of a wave's seeds, set by set; ends early where the job is to stop.
+
+    Sets of one size share batches, so that only their last one is padded.
+    """
+    run, layout = job.config["run"], stage.layout
     reading = build.reading(run["loading"], job.devices)
     shards = job.devices.shape["data"]
     size = -(-run["eval_batch"] // shards) * shards
-    nets, said = stage.layout.on(nets, wave), time.monotonic()
-    for number, test in enumerate(job.tests, 1):
-        if time.monotonic() - said > run["log_seconds"]:
-            said = time.monotonic()
-            job.say(f"evaluating {test.name}, {number} of {len(job.tests)} sets ...")
-        yield (
-            test,
-            predict.predict(
-                stage.decide,
-                nets,
-                feed.batches(test.images, size, reading),
+    nets, said, number = layout.on(nets, wave), time.monotonic(), 0
+    for _, group in itertools.groupby(job.tests, lambda test: test.side):
+        tests = list(group)
+        rules = [
+            predict.Rule(
                 len(test.images),
-                test.matrix,
-                aggregate=test.aggregate,
-                put=lambda batch: mesh.split(batch, job.devices),
-                split=lambda outs: stage.layout.each(outs, wave),
-                halt=lambda: bool(job.stop),
-            ),
+                mesh.replicate(test.matrix, job.devices),
+                test.aggregate,
+            )
+            for test in tests
+        ]
+        images = (test.images for test in tests)
+        batches = (
+            mesh.split(one, job.devices) for one in feed.batches(images, size, reading)
         )
+        found = predict.predict(
+            stage.score,
+            nets,
+            batches,
+            rules,
+            split=lambda answers: layout.each(answers, wave),
+            halt=lambda: bool(job.stop),
+        )
+        for test, decided in zip(tests, found):
+            number += 1
+            if time.monotonic() - said > run["log_seconds"]:
+                said = time.monotonic()
+                job.say(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
+            yield test, decided
+
+
+def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
+    """The validation accuracies of a step by "stage/entry"; None before it is evaluated."""
+    if not written(workdir, step):
+        return None
+    found = {}
+    for folder in _folders(workdir):
+        path = records_path(folder, step)
+        for r in results.loads(path.read_text(), where=str(path)):
+            if _is_valid(r):
+                name = vary.name(r.seed, "" if folder == workdir else folder.name)
+                found[f"{r.stage}/{name}"] = r.value
+    return found
+
+
+def left(workdir: epath.Path) -> Iterator[int]:
+    """The steps saved for another process to evaluate, while nobody has, in order."""
+    checkpoints = workdir / "checkpoints"
+    for step in checkpoint.steps(checkpoints):
+        if not written(workdir, step) and checkpoint.left(checkpoints, step):
+            yield step
+
+
+def written(workdir: epath.Path, step: int) -> bool:
+    """Whether a step is evaluated, in every branch."""
+    return all(records_path(folder, step).exists() for folder in _folders(workdir))
+
+
+def _folders(workdir: epath.Path) -> list[epath.Path]:
+    """Where the records of a run are: its branches' folders, if its settings vary."""
+    return sorted((workdir / "vary").glob("*")) or [workdir]
+
+
+def _is_valid(r: results.Record) -> bool:
+    return (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
 
 
 def _keep_decisions(job: Job, step: int, test: sets.TestSet, found: list) -> None:

@@ -1,7 +1,10 @@
 """Opens and checks all that a run needs, and notes in its workdir what it is."""
 
+import functools
+import os
 from collections.abc import Callable
 
+import jax
 from etils import epath
 
 from jbias import (
@@ -9,6 +12,7 @@ from jbias import (
     checkpoint,
     checks,
     mesh,
+    observe,
     parts,
     results,
     sets,
@@ -22,8 +26,14 @@ from jbias import workdir as workdirs
 from jbias.job import Job
 
 
-def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
-    """Opens every set before anything is trained, so that bad input costs nothing."""
+def job(
+    config: dict, workdir: epath.Path, say: Callable, *, follows: bool = False
+) -> Job:
+    """Opens every set before anything is trained, so that bad input costs nothing.
+
+    A job that `follows` another process's run has neither training images nor
+    checkpoints to write; ValueError where it finds other data than that run.
+    """
     checks.whole(config)
     run, branches = config["run"], vary.branches(config)
     trained = len(config["seeds"]) * len(branches)
@@ -32,8 +42,9 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
     checks.leaks(train, opened, say)
     reading = build.reading(config["run"]["loading"], devices)
     streamed = _streamed(config, train_sets)
+    resident = {name: one for name, one in train.items() if name not in streamed}
     images = sets.load_images(
-        {name: one for name, one in train.items() if name not in streamed},
+        {} if follows else resident,
         opened,
         say,
         gib=config["run"]["loading"]["gib"],
@@ -45,7 +56,7 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
         sets.test_set(name, test, answers[name], images.get(name), say)
         for name, test in opened.items()
     ]
-    stages = build.stages(config, train_sets, images, devices)
+    stages = build.stages(config, train_sets, None if follows else images, devices)
     told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
     for name, how in streamed.items():
         told[name]["preprocessing"] = how
@@ -54,26 +65,44 @@ def job(config: dict, workdir: epath.Path, say: Callable) -> Job:
         told[test.name].update(scored=len(test.images), decision=rule.words)
         if rule.digest:
             told[test.name]["answers"] = rule.digest
-    workdirs.record_config(workdir, config)
-    given, init = _given(config, workdir)
+    given, init = (None, workdirs.provenance(workdir).get("init"))
+    if not follows:
+        workdirs.record_config(workdir, config)
+        given, init = _given(config, workdir)
     own = parts.own_files(config)
     facts = {"config": config, "data": told, "own_code": own, "init": init}
-    differing = workdirs.record_provenance(workdir, facts)
+    record = workdirs.record_follower if follows else workdirs.record_provenance
+    differing = record(workdir, facts)
     if differing:
         say(
             "this start differs from the first, equal only within tolerance: "
             + "; ".join(differing)
         )
-    manager = checkpoint.open(workdir / "checkpoints", keep=config["run"]["keep"])
-    for branch in branches if config["vary"] else ():
-        own_facts = {**facts, "config": branch.config}
-        (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
-        workdirs.record_config(workdir / branch.folder, branch.config)
-        workdirs.record_provenance(workdir / branch.folder, own_facts)
+    manager = None
+    if not follows:
+        manager = checkpoint.open(
+            workdir / "checkpoints",
+            keep=config["run"]["keep"],
+            valid_at=functools.partial(observe.valid_at, workdir),
+        )
+        for branch in branches if config["vary"] else ():
+            own_facts = {**facts, "config": branch.config}
+            (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
+            workdirs.record_config(workdir / branch.folder, branch.config)
+            workdirs.record_provenance(workdir / branch.folder, own_facts)
     entries = vary.entries(config["seeds"], branches)
     eyes = watch.Watch(tuple(entry.name for entry in entries))
     parts_of = (devices, tests, stages, branches, manager, eyes, given)
     return Job(config, workdir, say, *parts_of)
+
+
+def keep_programs() -> None:
+    """Keeps compiled programs on disk, so that a second start does not wait."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = os.environ.get("JBIAS_CACHE", "~/.cache/jbias")
+        jax.config.update(
+            "jax_compilation_cache_dir", os.path.expanduser(f"{cache}/xla")
+        )
 
 
 def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:

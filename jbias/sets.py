@@ -25,6 +25,12 @@ class TestSet(NamedTuple):
     aggregate: str
     measures: tuple[str, ...]
 
+    @property
+    def side(self) -> int:
+        """Pixels of its images."""
+        kept = isinstance(self.images, feed.Kept)
+        return self.images.source.size if kept else self.images.shape[1]
+
 
 class TrainSet(NamedTuple):
     """The sources that a stage trains on, one after the other, and a second stream.

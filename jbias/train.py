@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 from etils import epath
-from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jbias import (
     build,
@@ -33,6 +32,9 @@ from jbias import layout as layouts
 from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
+
+# What of config.run an evaluation depends on.
+OBSERVED = ("eval_batch", "decisions")
 
 
 class Interrupted(Exception):
@@ -60,6 +62,11 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
         for folder in (*(b.folder for b in job.branches if b.folder), ""):
             workdirs.write_text(workdir / folder / "done", fate + "\n")
         say(f"{fate}: {job.name} in {workdir}")
+        if left := [*observe.left(workdir)]:
+            say(
+                f"steps {', '.join(map(str, left))} are left to "
+                f"python -m jbias.evaluate --follow={workdir}"
+            )
         return fate == "finished"
 
 
@@ -87,7 +94,7 @@ def _signals(job: Job) -> Iterator[None]:
 
 def _train(job: Job) -> None:
     restored = checkpoint.restore(
-        job.manager, lambda number: _template(job, _laid_out(job, number)), job.say
+        job.manager, lambda number: _template(job, number), job.say
     )
     first, packed, step = 0, None, 0
     if restored is not None:
@@ -126,17 +133,8 @@ def _laid_out(job: Job, number: int) -> build.Stage:
     return stage
 
 
-def _template(job: Job, stage: build.Stage) -> tuple:
-    """Shapes and places of a stage's states, to read a checkpoint into."""
-    shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
-    place = NamedSharding(job.devices, PartitionSpec())
-    if len(stage.layout.waves) > 1:
-        place = SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
-    state = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
-        shapes,
-    )
-    return (state,) * len(job.entries)
+def _template(job: Job, number: int) -> tuple:
+    return build.template(_laid_out(job, number), len(job.entries), job.devices)
 
 
 def _start(
@@ -163,6 +161,9 @@ def _take_up(job: Job, info: dict[str, Any]) -> None:
     job.best = info["best"]
     job.say(f"resuming {job.name} at step {step}/{job.stages[-1].last}")
     job.complete = bool(info["records"])
+    if info.get("left") and (_elsewhere(job) or observe.written(job.workdir, step)):
+        job.left = step
+        job.watch.reset()
     if info["records"]:
         job.evaluated = step
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
@@ -196,18 +197,22 @@ def _loop(
             local = step - stage.first
             ended = step == last or job.watch.all_diverged
             measured = local and (ended or local % eval_every == 0)
+            measured = measured and step not in (job.evaluated, job.left)
             if measured:
                 _settle(job)
             with progress.idle():
-                if measured and step != job.evaluated and not job.stop:
+                if measured and not _elsewhere(job) and not job.stop:
                     with _saved_first(job, stage, states, step):
                         observe.evaluate(job, stage, states, step)
+                left = measured and step != job.evaluated
                 best = step == job.evaluated and _is_best(job)
                 due = local and local % save_every == 0
                 # A stop may have cut the evaluation of the step it saved off.
-                again = best and step == job.saved and not job.complete
-                if (ended or best or due or job.stop) and step > job.saved or again:
-                    _save(job, stage, states, step)
+                again = best and not job.complete or left and _elsewhere(job)
+                again = again and step == job.saved
+                due = due or left or ended or best or job.stop
+                if due and step > job.saved or again:
+                    _save(job, stage, states, step, left=left)
             if job.stop:
                 message = f"{job.stop} at step {step}: saved; the same command resumes"
                 raise Interrupted(message)
@@ -347,7 +352,20 @@ def _is_best(job: Job) -> bool:
     return any(value > job.best.get(name, -1.0) for name, value in job.valid.items())
 
 
-def _save(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> None:
+def _elsewhere(job: Job) -> bool:
+    """Whether another process evaluates."""
+    return job.config["run"]["evaluate"] == "elsewhere"
+
+
+def _save(
+    job: Job,
+    stage: build.Stage,
+    states: layouts.Packed,
+    step: int,
+    *,
+    left: bool = False,
+) -> None:
+    """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
     _settle(job)
     here = step == job.evaluated
     if here:
@@ -359,9 +377,13 @@ def _save(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> No
         "watch": job.watch.state(),
         "best": job.best,
         "records": results.dumps(job.records) if here else "",
+        "left": {key: job.config["run"][key] for key in OBSERVED} if left else None,
     }
     valid = {f"{stage.number}/{name}": value for name, value in job.valid.items()}
+    told = {} if left else (valid or None) if here else None
     save = checkpoint.replace if step == job.saved else checkpoint.save
-    whole = stage.layout.unpack(states)
-    save(job.manager, step, whole, info, valid if here else None)
+    save(job.manager, step, stage.layout.unpack(states), info, told)
     job.saved, job.complete = step, here
+    if left:
+        job.left = step
+        job.watch.reset()

@@ -28,11 +28,6 @@ class Branch(NamedTuple):
     config: dict[str, Any]  # With the values in place, and without `vary`.
     folder: str  # Of its records, in the workdir; "" is the workdir.
 
-    @property
-    def words(self) -> str:
-        """Tells it apart: `optim.rate=0.1, algo.p=0.05`."""
-        return self.folder.rpartition("/")[2].replace(",", ", ")
-
 
 def keys(config: Mapping[str, Any]) -> tuple[str, ...]:
     """What varies."""
@@ -99,6 +94,11 @@ def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
         raise ValueError(f"{where}.key: {key} must be a number, got {found!r}")
 
 
+def name(seed: int, folder: str) -> str:
+    """What a seed of the branch in that folder is called, whose own name it has."""
+    return ", ".join(filter(None, (str(seed), *folder.split(","))))
+
+
 class Entry(NamedTuple):
     """A seed of a branch: what is trained beside others."""
 
@@ -108,7 +108,7 @@ class Entry(NamedTuple):
     @property
     def name(self) -> str:
         """Tells it from the others: `3`, or `3, optim.rate=0.1`."""
-        return ", ".join(filter(None, (str(self.seed), self.branch.words)))
+        return name(self.seed, self.branch.folder.rpartition("/")[2])
 
     @property
     def own(self) -> Any:

@@ -9,7 +9,7 @@ import os
 import pathlib
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -45,11 +45,18 @@ def claim(workdir: epath.Path, config: Mapping[str, Any]):
         )
     _check_identity(workdir, config)
     workdir.mkdir(parents=True, exist_ok=True)
-    with _lock(workdir):
+    with _lock(workdir / "lock", f"another process is at work in {workdir}"):
         try:
             yield
         finally:
             _clear(workdir)  # Under the lock: the workdir may be another's.
+
+
+@contextlib.contextmanager
+def follow(workdir: epath.Path) -> Iterator[None]:
+    """Lets this process alone evaluate a run; ValueError where another does."""
+    with _lock(workdir / "evaluate.lock", f"another process evaluates {workdir}"):
+        yield
 
 
 def _clear(workdir: epath.Path) -> None:
@@ -96,15 +103,12 @@ def _ours(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _lock(workdir: epath.Path):
-    with pathlib.Path(workdir / "lock").open("w") as file:
+def _lock(path: epath.Path, held: str) -> Iterator[None]:
+    with pathlib.Path(path).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ValueError(
-                f"workdir: another process is at work in {workdir}; wait for it or "
-                "stop it"
-            ) from None
+            raise ValueError(f"workdir: {held}; wait for it or stop it") from None
         yield
 
 
@@ -188,7 +192,31 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
         facts = {"started": now, **facts, "resumed": []}
         write_text(path, json.dumps(facts, indent=1))
         return []
+    differing = _differing(workdir, facts)
     first = json.loads(path.read_text())
+    first["resumed"].append({"at": now, "differing": differing})
+    write_text(path, json.dumps(first, indent=1))
+    return differing
+
+
+def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """Notes that this process begins to evaluate a run that another one trains.
+
+    In a file of its own, evaluate.json: the other writes too. Returns as
+    `record_provenance` does.
+    """
+    path = workdir / "evaluate.json"
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    differing = _differing(workdir, {**facts, **environment()})
+    before = json.loads(path.read_text()) if path.exists() else []
+    starts = [*before, {"at": now, "differing": differing}]
+    write_text(path, json.dumps(starts, indent=1))
+    return differing
+
+
+def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """What differs from the run's first start; ValueError where it must not."""
+    first = provenance(workdir)
     facts = json.loads(json.dumps(facts))
     held = {key: first.get(key) for key in facts}
     changed = jc.differing(_contents(held), _contents(facts))
@@ -197,7 +225,4 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
             f"workdir: {workdir} was begun with other data or code (then != now): "
             f"{'; '.join(changed)}; restore them or name another --workdir"
         )
-    differing = jc.differing(_environment_of(held), _environment_of(facts))
-    first["resumed"].append({"at": now, "differing": differing})
-    write_text(path, json.dumps(first, indent=1))
-    return differing
+    return jc.differing(_environment_of(held), _environment_of(facts))

@@ -140,11 +140,10 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
     """Runs, with main's way of ending."""
     from absl import logging
 
-    from jbias import main as entry
-    from jbias import train
+    from jbias import opening, train
 
     logging.set_verbosity(logging.ERROR)
-    entry._set_up_jax()
+    opening.keep_programs()
     _die_at(what, int(number), workdir)
     config = ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
     try:

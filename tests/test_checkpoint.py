@@ -56,6 +56,19 @@ def assert_equal(a, b):
     assert jax.tree.structure(a) == jax.tree.structure(b)
 
 
+def test_another_process_reads_a_step_and_changes_nothing(tmp_path):
+    fill(tmp_path / "c", {1: None, 2: {}})
+    (tmp_path / "c" / "3.orbax-checkpoint-tmp").mkdir()  # Another is saving it.
+    before = sorted(tmp_path.rglob("*"))
+    assert checkpoint.steps(tmp_path / "c") == [1, 2]
+    assert [checkpoint.left(tmp_path / "c", step) for step in (1, 2, 3)] == [0, 1, 0]
+    found, info = checkpoint.read(tmp_path / "c", 1, template)
+    assert info["step"] == 1
+    assert_equal(found, states(1.0))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert checkpoint.steps(tmp_path / "nowhere") == []
+
+
 def test_what_was_saved_comes_back_to_the_bit(tmp_path):
     fill(tmp_path / "c", {1: None, 2: None})
     found, info = latest(tmp_path / "c")
@@ -84,6 +97,18 @@ def test_each_stage_keeps_its_own_best(tmp_path):
     valid = {1: {"0/0": 0.9}, 2: {"0/0": 0.5}, 3: {"1/0": 0.8}}
     fill(tmp_path / "c", {**valid, **{step: {"1/0": 0.1} for step in (4, 5, 6)}})
     assert kept(tmp_path / "c") == [1, 3, 5, 6]
+
+
+def test_steps_evaluated_elsewhere_are_kept_until_that_is_done(tmp_path):
+    """Then the best of them by what came from there."""
+    found = {1: {"0/0": 0.5}, 2: {"0/0": 0.9}, 3: {"0/0": 0.7}}
+    manager = checkpoint.open(tmp_path / "c", valid_at=found.get)
+    for at in range(1, 8):
+        info = {"step": at, "stage": 0}
+        checkpoint.save(manager, at, states(float(at)), info, None if at == 5 else {})
+    checkpoint.finish(manager)
+    # 1 and 3 are evaluated and not the best, 5 was not to be evaluated.
+    assert kept(tmp_path / "c") == [2, 4, 6, 7]
 
 
 @pytest.mark.parametrize("killed", [False, True])

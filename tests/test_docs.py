@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import data, prepare
+from jbias import data, evaluate, prepare
 from jbias.report import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -83,6 +83,7 @@ LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWa
 READERS = {
     "main": main,
     "report": lambda arguments: cli._parser().parse_args(arguments),
+    "evaluate": lambda arguments: evaluate.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
 
@@ -106,7 +107,7 @@ def test_commands_are_understood(name, command, monkeypatch):
 @LOADS_CONFIGS
 @pytest.mark.parametrize(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
 def test_flags_in_the_text_are_known(name, flag):
-    parsers = (cli._parser(), prepare.parser(prepare.COMMANDS))
+    parsers = cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
         code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]

@@ -1,5 +1,7 @@
 """Batches: gathered from what is held, read from files, cut for evaluation."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,28 @@ def test_gather_makes_the_batch():
 @pytest.mark.parametrize(("n", "batch"), [(10, 4), (8, 4), (3, 4), (1, 1)])
 def test_padded_batches_hold_each_example_once_up_to_n(n, batch):
     images = np.random.default_rng(0).integers(0, 256, (n, 2, 2, 3), np.uint8)
-    pieces = list(feed.batches(images, batch, feed.Reading(1)))
+    pieces = list(feed.batches([images], batch, feed.Reading(1)))
     assert {len(piece) for piece in pieces} == {batch}
     np.testing.assert_array_equal(np.concatenate(pieces)[:n], images)
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """Images that are read one by one."""
+
+    images: np.ndarray
+
+    def image(self, number: int) -> np.ndarray:
+        return self.images[number]
+
+
+@pytest.mark.parametrize("batch", [1, 40, 64, 1000])
+def test_sets_follow_one_another_in_batches_padded_once(batch):
+    """Whether they are in memory, or some of their images are read from files."""
+    images = np.random.default_rng(0).integers(0, 256, (200, 2, 2, 3), np.uint8)
+    index = np.arange(70, 199)
+    several = [images[:3], images[3:70], feed.Kept(Files(images), index), images[199:]]
+    pieces = list(feed.batches(several, batch, feed.Reading(2)))
+    assert {len(piece) for piece in pieces} == {batch}
+    assert len(pieces) == -(-200 // batch)
+    np.testing.assert_array_equal(np.concatenate(pieces)[:200], images)

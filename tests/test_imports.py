@@ -32,6 +32,7 @@ ROOMS = {
             "checks",
             "memory",
             "vary",
+            "follow",
             "job",
             "observe",
             "opening",
@@ -121,7 +122,7 @@ def test_heavy_readers_are_imported_where_used(path):
     assert not {name.split(".")[0] for name in names} & LAZY
 
 
-@pytest.mark.parametrize("command", ["main", "report", "prepare"])
+@pytest.mark.parametrize("command", ["main", "evaluate", "report", "prepare"])
 def test_help_waits_for_nothing(command):
     """It answers before anything slow is imported."""
     code = (

@@ -19,6 +19,8 @@ def finished(tmp_path_factory):
     """A finished run of two seeds, with decisions kept."""
     config = runs.small()
     config.run.decisions = True
+    with config.unlocked():
+        config.tests.edge.size = 40  # Shares no batch with the others.
     workdir = tmp_path_factory.mktemp("runs") / "erm"
     assert train.run(config, workdir)
     return config, workdir
@@ -186,6 +188,7 @@ def _split(options):
         (lambda c: setattr(c, "eval_every", "soon"), "config.eval_every: must be"),
         (lambda c: setattr(c, "precision", "half"), "config.precision"),
         (lambda c: c.run.update(strategy="magic"), "strategy: must be one of"),
+        (lambda c: c.run.update(evaluate="there"), "config.run.evaluate: must be here"),
         (lambda c: c.run.update(devices=99), "run.devices must be"),
         (lambda c: c.run.loading.update(gib=1e-6), "or choose a smaller config.size"),
         (lambda c: setattr(c, "inputs", ({"name": "flop"},)), "did you mean 'flip'"),
@@ -236,7 +239,7 @@ def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
     ("preset", "change", "message"),
     [
         ("padain", {"p": 1.5}, "p must be in"),
-        ("sagnet", {"dropout": 1.5}, "dropout in"),
+        ("sagnet", {"dropout": 1.5}, "dropout must be in"),
         ("sagnet", {"w_adv": -1.0}, "w_adv must be"),
     ],
 )

@@ -9,7 +9,6 @@ Deviations: never active in evaluation (the reference is, until fine-tuned; see
 """
 
 import functools
-import math
 from collections.abc import Callable
 
 import jax
@@ -18,7 +17,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.algos import base
-from jbias.augment import examples, info_drop, options
+from jbias.augment import examples, info_drop
 
 # Of the stem: kernel, stride, and whether a 3x3 max-pool of stride 2 follows.
 _STEMS = {"imagenet": (7, 2, True), "small": (3, 1, False)}
@@ -48,10 +47,11 @@ def make(
 
     At rate = 0 this is ERM to the bit.
     """
-    options.within("infodrop", "rate", rate, 0, math.inf)
-    options.within("infodrop", "temperature", temperature, 1e-12, math.inf)
-    options.within("infodrop", "bandwidth", bandwidth, 1e-12, math.inf)
-    drops = not options.surely(rate, 0)
+    if not rate >= 0:
+        raise ValueError(f"infodrop: rate must be at least 0, got {rate}")
+    for name, value in (("temperature", temperature), ("bandwidth", bandwidth)):
+        if isinstance(value, int | float) and not value > 0:
+            raise ValueError(f"infodrop: {name} must be positive, got {value}")
     if radius < 1 or offsets < 1:
         raise ValueError(
             f"infodrop: radius and offsets must be at least 1, got {radius}, {offsets}"
@@ -76,7 +76,7 @@ def make(
         k_drop, k_net = jax.random.split(key)
         run = functools.partial(base.forward, net, params["net"])
         stem, seen = run(stats["net"], batch["image"], k_net, method="features", stop=1)
-        if drops:
+        if rate:
             stem = drop(stem, batch["image"], k_drop)
         logits, seen = run(seen, stem, k_net, method="head_of", start=1)
         loss = base.objective(logits, batch)
@@ -88,7 +88,7 @@ def make(
         stem = drop(stem, image, jax.random.key(0), sums)
         return net.apply(variables, stem, method="head_of", start=1)
 
-    return base.Algo(net, losses, decide=decide if variant and drops else None)
+    return base.Algo(net, losses, decide=decide if variant and rate else None)
 
 
 def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callable:

@@ -9,7 +9,6 @@ drawn inside groups of `mix_group` images.
 """
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -55,10 +54,12 @@ def make(
     With w_adv = 0 the "adv" update is left out; with randomise_style=False and
     dropout=0 too, the net learns as in ERM to the bit.
     """
-    within = options.within
-    within("sagnet", "w_adv", w_adv, 0, math.inf)
-    within("sagnet", "dropout", dropout, 0, 1 - 1e-6)
-    within("sagnet", "clip", clip, 1e-12, math.inf)  # None: no limit.
+    if isinstance(w_adv, int | float) and not w_adv >= 0:
+        raise ValueError(f"sagnet: w_adv must be at least 0, got {w_adv}")
+    if isinstance(clip, int | float) and not clip > 0:
+        raise ValueError(f"sagnet: clip must be positive or None, got {clip}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"sagnet: dropout must be in [0, 1), got {dropout}")
     if variant not in ("", "biasbed"):
         raise ValueError(f"sagnet: variant must be '' or 'biasbed', got {variant!r}")
     released = variant == "biasbed"

@@ -1,35 +1,64 @@
 """Runs networks over a set: the decisions of many seeds, each image once."""
 
+import collections
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-One = Callable[..., Int[Array, "b"]]
+AHEAD = 2  # Batches in flight while the next is made ready.
 
 
-def decider(apply: Callable) -> One:
-    """Builds (variables, _, (image, rule), _) -> predicted classes, of one network.
+class Rule(NamedTuple):
+    """How networks answer a set of n images; the rest as data.labels.ClassMap has it."""
+
+    n: int
+    matrix: Float[Array, "k d"] | None = None
+    aggregate: str = "mean_prob"
+
+
+One = Callable[..., Float[Array, "b k"]]
+
+
+def scorer(apply: Callable) -> One:
+    """Builds (variables, _, image, _) -> float32 logits, of one network.
 
     apply: (variables, float image in [0, 1]) -> logits. image is uint8 (b h w c).
-    rule: {aggregate: matrix}, of which data.labels.ClassMap says the meaning (the name
-    is known while compiling, the matrix is not); {} decides among the network's own
-    classes. A class without a member is never decided for.
     """
 
-    def decide(variables: Any, _, shared, __) -> Int[Array, "b"]:
-        image, rule = shared
-        scores = apply(variables, image.astype(jnp.float32) / 255)
-        scores = scores.astype(jnp.float32)
-        for aggregate, matrix in rule.items():
+    def score(variables: Any, _, image: UInt8[Array, "b h w c"], __) -> Array:
+        logits = apply(variables, image.astype(jnp.float32) / 255)
+        return logits.astype(jnp.float32)
+
+    return score
+
+
+@functools.partial(jax.jit, static_argnames="aggregate")
+def decided(
+    logits: tuple, matrix: Float[Array, "k d"] | None, *, aggregate: str
+) -> tuple:
+    """The decisions of each network, int32 (b), by its logits of a batch.
+
+    Logits may have a leading axis of several networks; then decisions have it.
+
+    matrix, aggregate: of data.labels.ClassMap; without a matrix each decides among its
+    own classes. A class without a member is never decided for. A program of its own:
+    sets differ in their rules, and the network is compiled once for all of them.
+    """
+
+    def decide(scores: Float[Array, "b k"]) -> Int[Array, "b"]:
+        if matrix is not None:
             scores = _answers(scores, matrix, aggregate)
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 
-    return decide
+    return tuple(
+        jax.vmap(decide)(scores) if scores.ndim == 3 else decide(scores)
+        for scores in logits
+    )
 
 
 def _answers(
@@ -52,37 +81,60 @@ def _answers(
 def predict(
     many: Callable,
     variables: tuple,
-    batches: Iterable[UInt8[np.ndarray, "b h w c"]],
-    n: int,
-    matrix: Float[np.ndarray, "k d"] | None,
+    batches: Iterable[UInt8[Array, "b h w c"]],
+    rules: Sequence[Rule],
     *,
-    aggregate: str = "mean_prob",
-    put: Callable,
     split: Callable[[tuple], tuple] = tuple,
     halt: Callable[[], bool] = lambda: False,
-) -> list[Int[np.ndarray, "n"]] | None:
-    """Decides about every image once; one array a seed, or None where `halt` said so.
+) -> Iterator[list[Int[np.ndarray, "n"]]]:
+    """Decides about every image of some sets once; yields an array a seed, set by set.
 
-    many: `decider` mapped over seeds. batches: n images in order, in batches of one
-    size, the last padded. matrix, aggregate: of data.labels.ClassMap. put: places a
-    batch on the devices. split: makes one array a seed of a batch's decisions, once
-    they are on the host. halt: asked before each batch.
+    many: `scorer` mapped over seeds. batches: the images of all sets in order, in
+    batches of one size, on the devices, the last padded. rules: one a set. split: makes
+    one array a seed of a batch's decisions, once they are on the host. halt: asked
+    before each batch; where it says so, the sets that are left never come.
     """
-    rule = {} if matrix is None else {aggregate: matrix}
-    pieces = []
-    for piece in _ahead(many, variables, batches, rule, put):
-        if halt():
-            return None
-        pieces.append(split(piece))
-    return [np.concatenate(seed)[:n] for seed in zip(*pieces)]
+    which, pieces = 0, []
+    for number, piece in _ahead(many, variables, batches, rules, split, halt):
+        pieces.append(piece)
+        if sum(len(one[0]) for one in pieces) == rules[which].n:
+            assert number == which
+            yield [np.concatenate(seed) for seed in zip(*pieces)]
+            which, pieces = which + 1, []
 
 
-def _ahead(many, variables, batches, rule, put) -> Iterator[list]:
-    """Keeps one batch in flight, so that the devices never wait for the host."""
-    waiting = None
+def _ahead(many, variables, batches, rules, split, halt) -> Iterator[tuple[int, list]]:
+    """Keeps batches in flight, so that the devices never wait for the host."""
+    waiting, first = collections.deque(), 0
     for images in batches:
-        outs = many(variables, ((),) * len(variables), (put(images), rule), None)
-        if waiting is not None:
-            yield jax.device_get(waiting)
-        waiting = outs
-    yield jax.device_get(waiting)
+        if halt():
+            return
+        logits = many(variables, ((),) * len(variables), images, None)
+        waiting.append(
+            [
+                (number, rows, decided(logits, rule.matrix, aggregate=rule.aggregate))
+                for number, rule, rows in _within(rules, first, len(images))
+            ]
+        )
+        first += len(images)
+        if len(waiting) > AHEAD:
+            yield from _fetched(waiting.popleft(), split)
+    while waiting:
+        yield from _fetched(waiting.popleft(), split)
+
+
+def _within(
+    rules: Sequence[Rule], first: int, count: int
+) -> Iterator[tuple[int, Rule, slice]]:
+    """The sets that have images among so many from `first` on, and in which rows."""
+    start = -first
+    for number, rule in enumerate(rules):
+        stop = start + rule.n
+        if start < count and stop > 0:
+            yield number, rule, slice(max(start, 0), min(stop, count))
+        start = stop
+
+
+def _fetched(batch: list, split: Callable) -> Iterator[tuple[int, list]]:
+    for number, rows, answers in batch:
+        yield number, [one[rows] for one in split(jax.device_get(answers))]

@@ -8,7 +8,9 @@ from jbias import feed, mesh, seeds
 from jbias import layout as layouts
 from jbias.data import labels, wordnet
 from jbias.evals import predict
+from jbias.models import cnn
 
+CLASSES = 40
 SIXTEEN = tuple(labels.geirhos16())
 
 
@@ -29,24 +31,21 @@ def setting():
     return net, tuple(variables), images
 
 
-def many(net, strategy):
-    """What decides with both nets; each is a tree by itself."""
+def many(apply, strategy):
+    """What scores images with both nets; each is a tree by itself."""
     layout = layouts.Layout(mesh.make(1), (2,))
-    one = predict.decider(net.apply)
-    return seeds.over(one, seeds.STRATEGIES[strategy], layout)
+    return seeds.over(predict.scorer(apply), seeds.STRATEGIES[strategy], layout)
 
 
 def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_prob"):
     net, variables, images = setting
-    return predict.predict(
-        many(net, strategy),
+    (decided,) = predict.predict(
+        many(net.apply, strategy),
         variables,
-        feed.batches(images, batch, feed.Reading(1)),
-        len(images),
-        matrix,
-        aggregate=aggregate,
-        put=jnp.asarray,
+        map(jnp.asarray, feed.batches([images], batch, feed.Reading(1))),
+        [predict.Rule(len(images), matrix, aggregate)],
     )
+    return decided
 
 
 @pytest.mark.parametrize("batch", [1, 7, 23, 64])
@@ -73,6 +72,63 @@ def test_classes_are_means_of_probabilities_and_empty_ones_never_win(setting):
     assert 2 not in decided
 
 
+def test_one_program_of_the_network_serves_all_rules(setting):
+    """Sets differ in number, rule and classes; the network is traced once."""
+    net, variables, images = setting
+    traced = []
+
+    def apply(one, image):
+        traced.append(image.shape)
+        return net.apply(one, image)
+
+    asked = [
+        predict.Rule(23),
+        predict.Rule(20, np.eye(5, 3, dtype=np.float32)),
+        predict.Rule(1, np.eye(5, 2, dtype=np.float32), "mean_logit"),
+        predict.Rule(2, np.eye(5, 3, dtype=np.float32), "max_prob"),
+        predict.Rule(9, np.eye(5, 3, dtype=np.float32)),
+    ]
+    sets = [images[: rule.n] for rule in asked]
+    found = predict.predict(
+        many(apply, "looped"),
+        variables,
+        map(jnp.asarray, feed.batches(sets, 8, feed.Reading(1))),
+        asked,
+    )
+    for rule, decided in zip(asked, found, strict=True):
+        alone = net, variables, images[: rule.n]
+        expected = decide(alone, 23, rule.matrix, aggregate=rule.aggregate)
+        np.testing.assert_array_equal(decided, expected)
+    assert traced == [(8, 4, 4, 3)]
+
+
+@pytest.mark.parametrize("aggregate", labels.AGGREGATES)
+def test_two_programs_decide_as_one(aggregate):
+    """Cutting between the network and the rule changes no decision."""
+    net = cnn.CNN(CLASSES, width=4)
+    images = np.random.default_rng(0).integers(0, 256, (64, 16, 16, 3), np.uint8)
+    shape = jnp.zeros((1, 16, 16, 3))
+    init = jax.jit(net.init)
+    drawn = tuple(init(jax.random.key(seed), shape) for seed in (0, 1))
+    members = np.random.default_rng(1).random((CLASSES, 9)) < 0.15
+    matrix = (members / np.maximum(members.sum(0), 1)).astype(np.float32)
+
+    @jax.jit
+    def joint(one, image, matrix):
+        logits = predict.scorer(net.apply)(one, None, image, None)
+        return predict.decided((logits,), matrix, aggregate=aggregate)
+
+    (ours,) = predict.predict(
+        many(net.apply, "threaded"),
+        drawn,
+        [jnp.asarray(images)],
+        [predict.Rule(64, matrix, aggregate)],
+    )
+    for one, decided in zip(drawn, ours):
+        np.testing.assert_array_equal(decided, joint(one, images, matrix)[0])
+    assert len(set(ours[0])) > 1
+
+
 def test_means_of_logits_are_another_rule(setting):
     """A class of many members has one sure member: its mean logit is drowned."""
     net, variables, images = setting
@@ -88,10 +144,9 @@ def test_means_of_logits_are_another_rule(setting):
 
 
 def by_logits(logits, matrix, aggregate):
-    """Decides from given logits, as a compiled network would."""
-    decide = jax.jit(predict.decider(lambda logits, _: logits))
-    image = jnp.zeros((len(logits), 1, 1, 3), jnp.uint8)
-    return np.asarray(decide(logits, None, (image, {aggregate: matrix}), None))
+    """Decides from given logits."""
+    (decided,) = predict.decided((logits,), matrix, aggregate=aggregate)
+    return np.asarray(decided)
 
 
 def naive(logits, matrix, aggregate):
@@ -174,10 +229,11 @@ def test_restricted_is_argmax_over_the_columns(name, aggregate):
 
 def test_factors_are_not_rounded_on_accelerators():
     """Else they keep 8 or 11 bits, and near classes tie."""
+    matrix = np.ones((3, 2), np.float32)
     for aggregate in ("mean_prob", "mean_logit"):
-        shared = (jnp.zeros((2, 1, 1, 3)), {aggregate: np.ones((3, 2), np.float32)})
-        decide = predict.decider(lambda logits, _: logits)
-        lowered = jax.jit(decide).lower(np.ones((2, 3)), None, shared, None).as_text()
+        lowered = predict.decided.lower(
+            (np.ones((2, 3), np.float32),), matrix, aggregate=aggregate
+        ).as_text()
         products = [line for line in lowered.splitlines() if "dot_general" in line]
         assert len(products) == 1
         assert "HIGHEST" in products[0]
@@ -195,17 +251,15 @@ def test_a_confident_outside_class_does_not_drown_the_members(setting):
     np.testing.assert_array_equal(decided, np.argmax(logits[:, 2:], axis=-1))
 
 
-def test_halting_gives_nothing(setting):
+def test_after_halting_no_set_comes(setting):
     net, variables, images = setting
     asked = []
     decided = predict.predict(
-        many(net, "looped"),
+        many(net.apply, "looped"),
         variables,
-        feed.batches(images, 4, feed.Reading(1)),
-        len(images),
-        None,
-        put=jnp.asarray,
-        halt=lambda: asked.append(1) or len(asked) > 2,
+        map(jnp.asarray, feed.batches([images] * 3, 4, feed.Reading(1))),
+        [predict.Rule(len(images))] * 3,
+        halt=lambda: asked.append(1) or len(asked) > 13,
     )
-    assert decided is None
-    assert len(asked) == 3
+    assert len(list(decided)) == 1
+    assert len(asked) == 14

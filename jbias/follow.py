@@ -1,0 +1,92 @@
+"""Evaluates the checkpoints of a run that another process trains, as it comes to them.
+
+The run is one with config.run.evaluate="elsewhere": it saves where it would evaluate,
+with all that the records need, and keeps what is saved until evals/<step>.jsonl is there.
+"""
+
+import json
+import time
+from collections.abc import Callable
+
+from etils import epath
+
+from jbias import build, checkpoint, console, observe, opening
+from jbias import workdir as workdirs
+from jbias.job import Job
+
+
+def run(workdir: epath.PathLike, *, interval: float, once: bool = False) -> None:
+    """Evaluates each step that is due until the run is done; `once`: those there are.
+
+    interval: seconds between looks at the checkpoints. ValueError or OSError where that
+    cannot be; what was evaluated stands, and the same call goes on.
+    """
+    workdir = epath.Path(workdir).resolve()
+    say = _await_run(workdir, interval, once)
+    with workdirs.follow(workdir):
+        job = None
+        while True:
+            over = once or (workdir / "done").exists()
+            for step in observe.left(workdir):
+                job = job or _opened(workdir, say)
+                _evaluate(job, step)
+            if over:
+                count = len(list((workdir / "evals").glob("*.jsonl")))
+                say(f"{workdir}: evaluated all that was due, {count} steps in all")
+                return
+            job = job or _opened(workdir, say)
+            time.sleep(interval)
+
+
+def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
+    """Waits while a run is being opened; ValueError where there is none."""
+    told = False
+    while not (workdir / "provenance.json").exists():
+        if once or not (workdir / "lock").exists():
+            raise ValueError(
+                f"--follow: {workdir} is no run (no provenance.json); start its "
+                "training first, or name its workdir"
+            )
+        if not told:
+            console.logger(None)(f"waiting until the run in {workdir} is opened ...")
+        told = True
+        time.sleep(interval)
+    return console.logger(workdir)
+
+
+def _opened(workdir: epath.Path, say: Callable) -> Job:
+    say(f"following {workdir}")
+    config = json.loads((workdir / "config.json").read_text())
+    job, run = opening.job(config, workdir, say, follows=True), config["run"]
+    options = dict(strategy=run["strategy"], together=run["together"])
+    job.stages = [
+        build.laid_out(stage, len(job.entries), job.devices, **options)
+        for stage in job.stages
+    ]
+    return job
+
+
+def _evaluate(job: Job, step: int) -> None:
+    """Makes one evaluation as the run itself would have made it."""
+    checkpoints = job.workdir / "checkpoints"
+
+    def template(number: int) -> tuple:
+        return build.template(job.stages[number], len(job.entries), job.devices)
+
+    try:
+        states, info = checkpoint.read(checkpoints, step, template)
+    except checkpoint.OF_THE_MACHINE:
+        raise
+    # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
+    except Exception as error:
+        if step not in checkpoint.steps(checkpoints):
+            return
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(
+            f"checkpoint: {checkpoints / str(step)} cannot be read ({reason}); if it "
+            "is damaged, delete it, and this evaluation is never made"
+        ) from error
+    job.config["run"].update(info["left"])
+    job.watch.load(info["watch"])
+    stage = job.stages[info["stage"]]
+    observe.evaluate(job, stage, stage.layout.pack(states), step)
