@@ -75,17 +75,19 @@ def trainer(
     classes: int,
     *,
     other: Iterable[parts.Input] = (),
-    average: float = 0.0,
-    first: int = 0,
+    **learning: Any,
 ) -> seeds.One:
-    """The whole step of one seed: gather, transform, learn."""
-    take = train_step.make(algo, txs, average=average, first=first)
+    """The whole step of one seed: gather, transform, learn.
+
+    `learning` are options of step.make.
+    """
+    take = train_step.make(algo, txs, **learning)
 
     def transformed(batch, key, step, through):
         now = jax.random.fold_in(key, step)
-        for stream, apply, _ in through:
-            batch["once"] = seeds.stream(key, f"once/{stream}")
-            batch = apply(batch, seeds.stream(now, stream))
+        for transform in through:
+            batch["once"] = seeds.stream(key, f"once/{transform.stream}")
+            batch = transform.apply(batch, seeds.stream(now, transform.stream))
         return batch
 
     def one(state, arg, held, static):
@@ -136,21 +138,24 @@ def _stage(
     plans = supply.plans(number, config, train)
     epoch = plans["train"].order.steps_per_epoch
     total = max(1, round(config["epochs"] * epoch))
-    algo = parts.algorithm(config["algo"], parts.network(config, classes))
     inputs = parts.transforms(f"{at}.inputs", plans["train"].inputs)
+    net = parts.network(config, classes, math.prod(one.views for one in inputs))
+    algo = parts.algorithm(config["algo"], net)
     beside = plans["other"].inputs if train.other else ()
     beside = parts.transforms(f"{at}.train.other.inputs", beside)
     groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
-    mesh.check_batch(options["batch"], math.lcm(*groups), devices)
+    norm_group = config["model"].get("norm_group", 0)
+    mesh.check_batch(
+        options["batch"], math.lcm(*groups), devices, norm_group=norm_group
+    )
     average = config["optim"].get("average", 0.0)
     txs = tuple(
         parts.optimiser(config["optim"], update, total, epoch)
         for update in algo.updates
     )
     draw = initialiser(algo, txs, config["size"], first, average)
-    one = trainer(
-        algo, txs, inputs, classes, other=beside, average=average, first=first
-    )
+    learning = dict(average=average, first=first)
+    one = trainer(algo, txs, inputs, classes, other=beside, **learning)
     make = functools.partial(
         supply.make,
         images=images,

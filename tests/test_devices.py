@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
+from jbias import config as jc
+from jbias import mesh, parts
 from tests import runs
 
 CODE = """
@@ -54,3 +57,36 @@ def test_eight_devices_give_what_one_gives(preset, tmp_path):
     # The order of sums at first; then a step of rate 0.1 has magnified it.
     for a, b, rel in zip(one, eight, (1e-5, 1e-3), strict=True):
         assert a == pytest.approx(b, rel=rel)
+
+
+def emulated(devices: int) -> jax.sharding.AbstractMesh:
+    return jax.sharding.AbstractMesh((1, devices), ("seed", "data"))
+
+
+@pytest.mark.parametrize("norm_group", [0, 2, 4, 8, 16, 64])
+def test_norm_groups_lie_in_a_share_or_span_whole_ones(norm_group):
+    mesh.check_batch(64, 4, emulated(8), norm_group=norm_group)
+
+
+@pytest.mark.parametrize(("norm_group", "near"), [(8, 4), (32, 4), (36, 12)])
+def test_refuses_norm_groups_that_cut_a_share(norm_group, near):
+    with pytest.raises(ValueError, match=f"norm_group: .*, 12, got .*; try {near}$"):
+        mesh.check_batch(96, 4, emulated(8), norm_group=norm_group)
+
+
+def test_a_norm_group_counts_images_whatever_the_views():
+    config = jc.plain(runs.small())
+    assert parts.network(config, 5).norm_group == 0
+    config["model"]["norm_group"] = 8
+    assert parts.network(config, 5, 3).norm_group == 24
+    (made,) = parts.transforms("inputs", [{"name": "augmix"}])
+    assert made.views == 3
+    stage = runs.stage({**config, "inputs": [{"name": "views", "views": 2}]})
+    assert stage.algo.net.norm_group == 16
+
+
+def test_the_norm_group_is_of_a_runs_identity():
+    config = jc.plain(runs.small())
+    grouped = {**config, "model": {**config["model"], "norm_group": 8}}
+    assert jc.digest(grouped) != jc.digest(config)
+    assert jc.differing(config, grouped) == ["model.norm_group: 0 != 8"]
