@@ -85,7 +85,7 @@ def experiment(
         c.train.crop = True if arg.crop == "memory" else arg.crop
     if arg.smoke:
         c.epochs, c.optim.warmup = short, ""
-    changed(c.train, train)
+    changed(c.train, dict(accumulate=1, **train))  # Micro-batches a step.
     if "other" in c.train and "inputs" not in c.train.other:
         c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
     c.size = arg.size or c.size

@@ -145,8 +145,9 @@ def _stage(
     beside = parts.transforms(f"{at}.train.other.inputs", beside)
     groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
     norm_group = config["model"].get("norm_group", 0)
+    pieces = _pieces(options, algo, norm_group, plans["train"].order.period)
     mesh.check_batch(
-        options["batch"], math.lcm(*groups), devices, norm_group=norm_group
+        options["batch"], math.lcm(*groups), devices, norm_group=norm_group, **pieces
     )
     average = config["optim"].get("average", 0.0)
     txs = tuple(
@@ -154,7 +155,7 @@ def _stage(
         for update in algo.updates
     )
     draw = initialiser(algo, txs, config["size"], first, average)
-    learning = dict(average=average, first=first)
+    learning = dict(average=average, first=first, **pieces)
     one = trainer(algo, txs, inputs, classes, other=beside, **learning)
     make = functools.partial(
         supply.make,
@@ -176,6 +177,24 @@ def _stage(
         advance=seeds.stepper(one, strategy),
         decide=seeds.over(predict.decider(algo.decide or _plainly(algo.net)), strategy),
     )
+
+
+def _pieces(
+    options: Mapping[str, Any], algo: base.Algo, norm_group: int, period: int
+) -> dict[str, int]:
+    """Into how many micro-batches a batch is cut, and which examples stay together.
+
+    Those that the algorithm mixes, or batch norm takes together, and so many that each
+    micro-batch has its share of every set. Input transforms have mixed before.
+    """
+    accumulate = options.get("accumulate", 1)
+    if accumulate > 1 and algo.whole_batch:
+        raise ValueError(
+            "config.train.accumulate: must be 1 for an algorithm whose loss compares the "
+            f"whole batch, got {accumulate}; lower the batch instead"
+        )
+    block = math.lcm(algo.mix_group, norm_group or 1, period)
+    return {"accumulate": accumulate, "block": block}
 
 
 def _plainly(net: nn.Module) -> Callable:

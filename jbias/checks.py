@@ -89,6 +89,7 @@ def _ranges(config: Mapping[str, Any], place: str) -> None:
     for where, value, least in (
         ("run.steps_per_dispatch", run["steps_per_dispatch"], 1),
         ("run.eval_batch", run["eval_batch"], 1),
+        ("train.accumulate", config["train"].get("accumulate", 1), 1),
         ("model.width", config["model"].get("width", 1), 1),
         ("model.norm_group", config["model"].get("norm_group", 0), 0),
         ("optim.decay", optim.get("decay", 0), 0),

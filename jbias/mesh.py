@@ -81,11 +81,14 @@ def check_batch(
     mesh: jax.sharding.Mesh,
     *,
     norm_group: int = 0,
+    accumulate: int = 1,
+    block: int = 1,
 ) -> None:
     """Refuses a batch of which examples, or activations, would cross devices.
 
     Groups of mixing examples lie inside one device's share. Groups that batch norm takes
-    together do, too, or span whole shares: then their sums alone move.
+    together do, too, or span whole shares: then their sums alone move. With `accumulate`
+    > 1 every device has that many blocks of `block` examples, or a multiple.
     """
     shards = mesh.shape["data"]
     if batch % shards or (batch // shards) % mix_group:
@@ -99,6 +102,12 @@ def check_batch(
             f"config.model.norm_group: must divide the batch, {batch}, and divide or be a "
             f"multiple of a device's share of it, {share}, got {group}; try "
             f"{math.gcd(share, group)}"
+        )
+    if accumulate > 1 and share % (accumulate * block):
+        raise ValueError(
+            f"config.train.batch: must be a multiple of {shards} devices x accumulate "
+            f"{accumulate} x {block} examples that stay together (mix_group, norm_group) "
+            f"= {shards * accumulate * block}, got {batch}; lower accumulate"
         )
 
 

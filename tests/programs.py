@@ -1,12 +1,13 @@
 """The step of any algorithm on a tiny network, traced for some devices.
 
-    python -m tests.programs erm sagnet ...
+    python -m tests.programs erm sagnet,accumulate=4 erm,norm_group=8 ...
 
 compiles them for the devices there are and prints, as JSON by algorithm, what their
 collectives move, and what they may.
 """
 
 import json
+import math
 import sys
 
 import jax
@@ -20,14 +21,17 @@ from tests.methods import METHODS
 CLASSES, SIZE, BATCH, HELD = 5, 16, 64, 128
 
 
-def traced(name: str, devices: jax.sharding.Mesh) -> jax.stages.Traced:
+def traced(
+    name: str, devices: jax.sharding.Mesh, *, norm_group: int = 0, accumulate: int = 1
+) -> jax.stages.Traced:
     """The whole step: gather, transform, learn, where the algorithm does its most."""
-    algo, txs = _made(name)
+    algo, txs = _made(name, norm_group)
+    block = math.lcm(algo.mix_group, norm_group or 1)
     inputs = parts.transforms("inputs", METHODS[name].inputs)
     image = jax.ShapeDtypeStruct((HELD, SIZE, SIZE, 3), jnp.uint8)
     rows = {"image": image, "label": jax.ShapeDtypeStruct((HELD,), jnp.int32)}
     return collectives.traced(
-        build.trainer(algo, txs, inputs, CLASSES),
+        build.trainer(algo, txs, inputs, CLASSES, accumulate=accumulate, block=block),
         build.initialiser(algo, txs, SIZE, 0, 0.0),
         {"train": rows},
         BATCH,
@@ -49,9 +53,14 @@ def expected(name: str) -> dict[str, int]:
     }
 
 
-def _made(name: str):
+def _made(name: str, norm_group: int = 0):
     net = resnet.ResNet(
-        CLASSES, depths=(1, 1, 1, 1), bottleneck=False, width=8, stem="small"
+        CLASSES,
+        depths=(1, 1, 1, 1),
+        bottleneck=False,
+        width=8,
+        stem="small",
+        norm_group=norm_group,
     )
     algo = algos.ALGOS[name](net, **METHODS[name].strong)
     sgd = optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=1e-3)
@@ -60,10 +69,12 @@ def _made(name: str):
 
 def main(names: list[str]) -> None:
     devices, found = mesh.make(), {}
-    for name in names:
-        compiled = traced(name, devices).lower().compile(collectives.QUICKLY)
-        moved = collectives.parse(compiled.as_text())
-        found[name] = {"moved": moved, **expected(name)}
+    for given in names:
+        name, *options = given.split(",")
+        options = {key: int(n) for key, n in (one.split("=") for one in options)}
+        lowered = traced(name, devices, **options).lower()
+        moved = collectives.parse(lowered.compile(collectives.QUICKLY).as_text())
+        found[given] = {"moved": moved, **expected(name)}
     print(json.dumps(found))
 
 

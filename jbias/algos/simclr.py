@@ -66,7 +66,7 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
         return projection.init(key, jnp.zeros((1, f.shape[-1])))
 
     updates = (base.Update("contrast", _trained),)
-    return base.Algo(net, losses, updates, {"projection": init})
+    return base.Algo(net, losses, updates, {"projection": init}, whole_batch=True)
 
 
 class Projection(nn.Module):
