@@ -3,7 +3,8 @@
     python -m tests.programs erm sagnet,accumulate=4 erm,norm_group=8 ...
 
 compiles them for the devices there are and prints, as JSON by algorithm, what their
-collectives move, and what they may.
+collectives move, and what they may. With `tpu` as the first word these are eight TPUs,
+which need not be there; libtpu must.
 """
 
 import json
@@ -12,6 +13,8 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
 
 from benchmarks import collectives
 from jbias import algos, build, mesh, optim, parts, seeds
@@ -67,13 +70,22 @@ def _made(name: str, norm_group: int = 0):
     return algo, (sgd,) * len(algo.updates)
 
 
+def _tpus() -> jax.sharding.Mesh:
+    there = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
+    return jax.sharding.Mesh(np.reshape(there.devices, (1, -1)), ("seed", "data"))
+
+
 def main(names: list[str]) -> None:
     devices, found = mesh.make(), {}
+    if names[0] == "tpu":
+        devices, names = _tpus(), names[1:]
+        jax.default_backend = lambda: "tpu"  # What steps ask for is what they run on.
     for given in names:
         name, *options = given.split(",")
         options = {key: int(n) for key, n in (one.split("=") for one in options)}
         lowered = traced(name, devices, **options).lower()
-        moved = collectives.parse(lowered.compile(collectives.QUICKLY).as_text())
+        quickly = collectives.QUICKLY if jax.default_backend() == "cpu" else None
+        moved = collectives.parse(lowered.compile(quickly).as_text())
         found[given] = {"moved": moved, **expected(name)}
     print(json.dumps(found))
 

@@ -59,6 +59,20 @@ def test_eight_devices_give_what_one_gives(preset, tmp_path):
         assert a == pytest.approx(b, rel=rel)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("norm_group", [4, 16])
+def test_groups_and_micro_batches_are_the_same_on_any_number(norm_group, tmp_path):
+    """Groups of 16 span two of eight devices, and the batch is not cut then."""
+    config = runs.small("sagnet")
+    config.train.batch, config.algo.mix_group = 64, 4
+    config.train.accumulate = 2 if norm_group == 4 else 1
+    config.model.norm_group = norm_group
+    one, *more = (losses(config, n, tmp_path / f"{n}.json") for n in (1, 2, 8))
+    for many in more:
+        for a, b, rel in zip(one, many, (1e-5, 1e-3), strict=True):
+            assert a == pytest.approx(b, rel=rel)
+
+
 def emulated(devices: int) -> jax.sharding.AbstractMesh:
     return jax.sharding.AbstractMesh((1, devices), ("seed", "data"))
 
