@@ -89,7 +89,7 @@ def experiment(
         c.train.crop = True if arg.crop == "memory" else arg.crop
     if arg.smoke:
         c.epochs, c.optim.warmup = short, ""
-    changed(c.train, train)
+    changed(c.train, dict(accumulate=1, **train))  # Micro-batches a step.
     if "other" in c.train and "inputs" not in c.train.other:
         c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
     c.size = arg.size or c.size
@@ -144,6 +144,7 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
     c.seeds = tuple(range(arg.seeds))
     c.model = dict(name=arg.model or "resnet18", width=64, stem="imagenet")
+    c.model.norm_group = 0  # Images that batch norm takes together; 0 is the batch.
     c.init = arg.init  # The workdir of a run to start from.
     c.inputs = ()
     c.optim = dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False)

@@ -86,7 +86,7 @@ def mnist(c: ml_collections.ConfigDict, arg) -> None:
     """Digits of 28 pixels and a network of two convolutions, two epochs."""
     _rooted(arg)
     c.size, c.epochs = 28, 2.0
-    c.model = dict(name=arg.model or "cnn", width=8 if arg.smoke else 32)
+    c.model = dict(name=arg.model or "cnn", width=8 if arg.smoke else 32, norm_group=0)
     _part(c, arg, arg.data, "train")
     c.tests = {"test": dict(data=arg.data, split="test", root=arg.root)}
     c.optim.update(rate=0.02)
@@ -103,7 +103,7 @@ def colored_mnist(c: ml_collections.ConfigDict, arg) -> None:
             f"config argument: unknown form {arg.form!r}; {jc.nearest(arg.form, forms.FORMS)}"
         )
     c.size, c.epochs = forms.SIZES[arg.form], 2.0
-    c.model = dict(name=arg.model or "cnn", width=8 if arg.smoke else 32)
+    c.model = dict(name=arg.model or "cnn", width=8 if arg.smoke else 32, norm_group=0)
     _part(c, arg, arg.data, "train")
     for part in (c.train, c.valid):
         part.update(form=arg.form, grey=arg.grey)

@@ -79,17 +79,19 @@ def trainer(
     classes: int,
     *,
     other: Iterable[parts.Input] = (),
-    average: float = 0.0,
-    first: int = 0,
+    **learning: Any,
 ) -> seeds.One:
-    """The whole step of one seed: gather, transform, learn."""
-    take = train_step.make(algo, txs, average=average, first=first)
+    """The whole step of one seed: gather, transform, learn.
+
+    `learning` are options of step.make.
+    """
+    take = train_step.make(algo, txs, **learning)
 
     def transformed(batch, key, step, through):
         now = jax.random.fold_in(key, step)
-        for stream, apply, _ in through:
-            batch["once"] = seeds.stream(key, f"once/{stream}")
-            batch = apply(batch, seeds.stream(now, stream))
+        for transform in through:
+            batch["once"] = seeds.stream(key, f"once/{transform.stream}")
+            batch = transform.apply(batch, seeds.stream(now, transform.stream))
         return batch
 
     def one(state, arg, held, static):
@@ -145,8 +147,8 @@ def _stage(
     plans = supply.plans(number, part, train)
     epoch = plans["train"].order.steps_per_epoch
     total = max(1, round(part["epochs"] * epoch))
-    net = parts.network(part, classes)
     inputs = parts.transforms(f"{at}.inputs", plans["train"].inputs)
+    net = parts.network(part, classes, math.prod(one.views for one in inputs))
     beside = plans["other"].inputs if train.other else ()
     beside = parts.transforms(f"{at}.train.other.inputs", beside)
     average = part["optim"].get("average", 0.0)
@@ -157,18 +159,21 @@ def _stage(
         optimiser = functools.partial(parts.optimiser, part["optim"])
         return algo, tuple(optimiser(one, total, epoch) for one in algo.updates)
 
-    def step(algo: base.Algo, txs: tuple) -> seeds.One:
-        more = dict(other=beside, average=average, first=first)
-        return trainer(algo, txs, inputs, classes, **more)
-
     algo, txs = learner(branches[0])
+    groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
+    batch, norm_group = part["train"]["batch"], part["model"].get("norm_group", 0)
+    pieces = _pieces(part["train"], algo, norm_group, plans["train"].order.period)
+    mesh.check_batch(batch, math.lcm(*groups), devices, norm_group=norm_group, **pieces)
+
+    def step(algo: base.Algo, txs: tuple) -> seeds.One:
+        learning = dict(average=average, first=first, **pieces)
+        return trainer(algo, txs, inputs, classes, other=beside, **learning)
+
     one = step(algo, txs)
     if config["vary"]:
         for other in branches[1:]:
             vary.check_alike(algo, learner(other)[0])
         one = vary.traced(lambda values: step(*learner(vary.placed(config, values))))
-    groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
-    mesh.check_batch(part["train"]["batch"], math.lcm(*groups), devices)
     draw = initialiser(algo, txs, config["size"], first, average)
     feeds = plans
     if images is not None:
@@ -212,6 +217,24 @@ def laid_out(
         advance=seeds.stepper(stage.one, chosen, layout),
         score=seeds.over(stage.score_one, chosen, layout),
     )
+
+
+def _pieces(
+    options: Mapping[str, Any], algo: base.Algo, norm_group: int, period: int
+) -> dict[str, int]:
+    """Into how many micro-batches a batch is cut, and which examples stay together.
+
+    Those that the algorithm mixes, or batch norm takes together, and so many that each
+    micro-batch has its share of every set. Input transforms have mixed before.
+    """
+    accumulate = options.get("accumulate", 1)
+    if accumulate > 1 and algo.whole_batch:
+        raise ValueError(
+            "config.train.accumulate: must be 1 for an algorithm whose loss compares the "
+            f"whole batch, got {accumulate}; lower the batch instead"
+        )
+    block = math.lcm(algo.mix_group, norm_group or 1, period)
+    return {"accumulate": accumulate, "block": block}
 
 
 def _plainly(net: nn.Module) -> Callable:

@@ -104,7 +104,9 @@ def _ranges(config: Mapping[str, Any], place: str) -> None:
         ("run.spread", run["spread"], 0),
         ("run.together", run["together"], 0),
         ("run.memory", run["memory"], 0),
+        ("train.accumulate", config["train"].get("accumulate", 1), 1),
         ("model.width", config["model"].get("width", 1), 1),
+        ("model.norm_group", config["model"].get("norm_group", 0), 0),
         ("optim.decay", optim.get("decay", 0), 0),
     ):
         if not value >= least:

@@ -69,8 +69,8 @@ def together(
     if not fits:
         raise ValueError(
             f"memory: one seed needs {_gib(need.of(1, strategy))} of each device, which "
-            f"has {_gib(free)}; take a smaller config.train.batch or "
-            "config.model.remat=True"
+            f"has {_gib(free)}; take config.train.accumulate=2, "
+            "config.model.remat=True or a smaller config.train.batch"
         )
     if fits < limit:
         whole = need.of(len(own) // spread, strategy)

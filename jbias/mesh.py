@@ -89,13 +89,39 @@ def part(mesh: jax.sharding.Mesh) -> tuple[int, int, int]:
     return parts.index(jax.process_index()), len(parts), each
 
 
-def check_batch(batch: int, mix_group: int, mesh: jax.sharding.Mesh) -> None:
-    """Refuses a batch whose groups of mixing examples would cross devices."""
+def check_batch(
+    batch: int,
+    mix_group: int,
+    mesh: jax.sharding.Mesh,
+    *,
+    norm_group: int = 0,
+    accumulate: int = 1,
+    block: int = 1,
+) -> None:
+    """Refuses a batch of which examples, or activations, would cross devices.
+
+    Groups of mixing examples lie inside one device's share. Groups that batch norm takes
+    together do, too, or span whole shares: then their sums alone move. With `accumulate`
+    > 1 every device has that many blocks of `block` examples, or a multiple.
+    """
     shards = mesh.shape["data"]
     if batch % shards or (batch // shards) % mix_group:
         raise ValueError(
             f"config.train.batch: must be a multiple of {shards} devices x mix_group "
             f"{mix_group} = {shards * mix_group}, got {batch}; lower mix_group with it"
+        )
+    share, group = batch // shards, norm_group or batch
+    if batch % group or (share % group and group % share):
+        raise ValueError(
+            f"config.model.norm_group: must divide the batch, {batch}, and divide or be a "
+            f"multiple of a device's share of it, {share}, got {group}; try "
+            f"{math.gcd(share, group)}"
+        )
+    if accumulate > 1 and share % (accumulate * block):
+        raise ValueError(
+            f"config.train.batch: must be a multiple of {shards} devices x accumulate "
+            f"{accumulate} x {block} examples that stay together (mix_group, norm_group) "
+            f"= {shards * accumulate * block}, got {batch}; lower accumulate"
         )
 
 

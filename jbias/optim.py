@@ -106,6 +106,19 @@ def cosine(rate: float, total: int, begin: int = 0) -> optax.Schedule:
     return lambda step: fall(jnp.maximum(step - begin, 0))
 
 
+def polynomial(
+    rate: float,
+    total: int,
+    begin: int = 0,
+    *,
+    power: float = 2.0,
+    end: float = 0.0,
+) -> optax.Schedule:
+    """end + (rate - end) * (1 - t)^power, t the share of the steps from `begin` on."""
+    fall = optax.polynomial_schedule(rate, end, power, max(1, total - begin))
+    return lambda step: fall(jnp.maximum(step - begin, 0))
+
+
 def multistep(
     rate: float,
     total: int,
@@ -127,7 +140,12 @@ OPTIMISERS = types.MappingProxyType(
     {"sgd": sgd, "adam": adam, "lamb": lamb, "lars": lars}
 )
 SCHEDULES = types.MappingProxyType(
-    {"constant": constant, "cosine": cosine, "multistep": multistep}
+    {
+        "constant": constant,
+        "cosine": cosine,
+        "multistep": multistep,
+        "polynomial": polynomial,
+    }
 )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -20,6 +21,7 @@ class Order(Protocol):
     """The examples of every batch, by their numbers in what is held at that step."""
 
     batch: int  # Examples.
+    period: int  # So many neighbours in a batch have the shares of all sets.
     steps_per_epoch: int
     span: int  # How many examples are held at once.
 
@@ -44,6 +46,7 @@ class Whole:
     examples: int
     batch: int
     stream: str = "order"
+    period = 1
 
     def __post_init__(self):
         if not 0 < self.batch <= self.examples:
@@ -95,6 +98,7 @@ class Windows:
     batch: int
     steps: int
     stream: str = "order"
+    period = 1
 
     def __post_init__(self):
         Whole(self.examples, self.batch)
@@ -185,6 +189,10 @@ class Shares:
     @property
     def batch(self) -> int:
         return sum(order.batch for order in self.orders)
+
+    @property
+    def period(self) -> int:
+        return self.batch // math.gcd(*(order.batch for order in self.orders))
 
     @property
     def span(self) -> int:

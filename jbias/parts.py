@@ -18,11 +18,12 @@ from jbias.algos import base
 
 
 class Input(NamedTuple):
-    """A batch transform, its random stream, and how many examples it mixes."""
+    """A batch transform: its random stream, how many examples it mixes, and its views."""
 
     stream: str
     apply: Callable  # (batch, key) -> batch
     mix_group: int
+    views: int  # In how many rows it shows what was one.
 
 
 def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable]):
@@ -111,9 +112,14 @@ def _weights(config: Any) -> Iterator[str]:
             yield from _weights(value)
 
 
-def network(config: Mapping[str, Any], classes: int) -> nn.Module:
-    """The plain backbone that the config names."""
+def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Module:
+    """The plain backbone that the config names, for batches of so many views an image.
+
+    Its `norm_group` counts images, that of the network rows.
+    """
     make, options = named("config.model", config["model"], models.MODELS)
+    if "norm_group" in options:
+        options["norm_group"] *= views
     return call(
         "config.model", make, classes, dtype=mesh.dtype(config["precision"]), **options
     )
@@ -146,11 +152,13 @@ def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[Input]:
         here = f"{where}[{i}]"
         make, rest = named(here, with_functions(here, options), augment.AUGMENTS)
         before = sum(other["name"] == options["name"] for other in inputs[:i])
-        default = inspect.signature(make).parameters.get("mix_group")
-        group = rest.get("mix_group", default.default if default else 1)
-        made.append(
-            Input(f"{options['name']}/{before}", call(here, make, **rest), group)
+        defaults = inspect.signature(make).parameters
+        group, views = (
+            rest.get(name, defaults[name].default if name in defaults else 1)
+            for name in ("mix_group", "views")
         )
+        stream = f"{options['name']}/{before}"
+        made.append(Input(stream, call(here, make, **rest), group, views))
     return made
 
 

@@ -10,7 +10,16 @@ from jbias import console, data, feed
 from jbias.data import labels, pipeline, spec
 
 # Of config.train, and some of its `other`, beside the data set's own options.
-_TRAINING = ("batch", "also", "shares", "other", "inputs", "window", "canvas")
+_TRAINING = (
+    "batch",
+    "accumulate",
+    "also",
+    "shares",
+    "other",
+    "inputs",
+    "window",
+    "canvas",
+)
 # Of config.valid and config.tests, likewise: keywords of labels.match.
 _ANSWERING = ("aggregate", "mapping", "restrict")
 

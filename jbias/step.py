@@ -1,5 +1,6 @@
 """The train state of one seed and the pure step over an algorithm's updates."""
 
+import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -59,6 +60,8 @@ def make(
     *,
     average: float = 0.0,
     first: int = 0,
+    accumulate: int = 1,
+    block: int = 1,
 ) -> Step:
     """Builds (state, batch, key, static=None) -> (state, metrics).
 
@@ -67,21 +70,24 @@ def make(
     is the seed's; the step folds in its number. Metrics are "loss_<name>" and the
     algorithm's own. With `average` a moving average of the net is kept, of that decay,
     from step `first` on.
+
+    With `accumulate` = k > 1 the batch passes as k micro-batches, one after the other:
+    losses, metrics and gradients are averaged before the updates see them, statistics
+    go through them in turn. The j-th `block` examples are of micro-batch j % k.
     """
     selected = _selected(algo, txs)
+    followed = _whole if accumulate == 1 else _in_turn(accumulate, block)
 
     def step(
         state: State, batch: base.Batch, key: PRNGKeyArray, static: Hashable = None
     ) -> tuple[State, dict[str, Float[Array, ""]]]:
         key = jax.random.fold_in(seeds.stream(key, "algorithm"), state.step)
-        losses, push, aux = jax.linearize(
-            lambda params: algo.losses(params, state.stats, batch, key, static),
-            state.params,
-            has_aux=True,
+        losses, gradient, aux = followed(
+            algo, state.params, state.stats, batch, key, static
         )
         opts, deltas = [], []
         for update, tx, opt in zip(algo.updates, selected, state.opt):
-            grads = _gradient(update, push, state.params, losses)
+            grads = _gradient(update, gradient, state.params)
             delta, opt = tx.update(grads, opt, state.params)
             opts.append(opt)
             deltas.append(delta)
@@ -119,11 +125,101 @@ def _moved(
     )
 
 
+def _whole(
+    algo: base.Algo, params: PyTree, stats: PyTree, batch: base.Batch, key, static
+) -> tuple[dict, Callable[[str], PyTree], base.Aux]:
+    """A batch's losses, what gives the gradient of each by name, and what comes along."""
+    losses, push, aux = jax.linearize(
+        lambda params: algo.losses(params, stats, batch, key, static),
+        params,
+        has_aux=True,
+    )
+    return losses, functools.partial(_pulled, push, params, losses), aux
+
+
+def _in_turn(count: int, block: int) -> Callable:
+    """Does as `_whole` with `count` micro-batches, of which one at a time is held.
+
+    A loop around convolutions is slow on CPU: there they are written out. Inside the
+    loop gradients are only added up: so XLA sums them over devices once, behind it.
+    """
+    loop = _written_out if jax.default_backend() == "cpu" else jax.lax.scan
+
+    def through(algo, params, stats, batch, key, static):
+        names = {name for one in algo.updates for name in (one.loss, one.plus) if name}
+        zeros = {name: jax.tree.map(jnp.zeros_like, params) for name in sorted(names)}
+        if "weight" in batch:
+            batch = {**batch, "weight_sum": jnp.sum(batch["weight"]) / count}
+
+        def one(carry, number):
+            stats, sums = carry
+            part = micro_batch(batch, number, count, block)
+            now = jax.random.fold_in(key, number)
+            losses, gradient, aux = _whole(algo, params, stats, part, now, static)
+            sums = {
+                name: jax.tree.map(jnp.add, total, gradient(name))
+                for name, total in sums.items()
+            }
+            return (aux.stats, sums), (losses, aux.metrics)
+
+        (stats, sums), each = loop(one, (stats, zeros), jnp.arange(count))
+        losses, metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), each)
+        grads = jax.tree.map(lambda total: total / count, sums)
+        return losses, grads.__getitem__, base.Aux(stats, metrics)
+
+    return through
+
+
+def _written_out(one: Callable, carry: tuple, numbers: Int[Array, "k"]) -> tuple:
+    """Does as jax.lax.scan, without a loop, where each turn begins after the last.
+
+    XLA would begin with all forward passes and hold what they leave; its barriers do not
+    order them on CPU. So a turn's number waits for the gradients before, by a term that
+    is 0 unless these are not numbers.
+    """
+    outs = []
+    for number in numbers:
+        late = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(carry))
+        carry, out = one(carry, number + jnp.isnan(late))
+        outs.append(out)
+    return carry, jax.tree.map(lambda *x: jnp.stack(x), *outs)
+
+
+def micro_batch(
+    batch: base.Batch, number: int | Int[Array, ""], count: int, block: int
+) -> dict[str, Any]:
+    """Takes every `count`-th block of `block` examples, from block `number` on.
+
+    So it is the same examples on any number of devices, and none leaves its device where
+    each has a multiple of `count` blocks. Views of an image stay together. Raises
+    ValueError where `count` blocks do not divide the batch.
+    """
+    rows, block_rows = len(batch["image"]), block * batch.get("views", 1)
+    if rows % (count * block_rows):
+        raise ValueError(
+            f"step: the batch must be a multiple of accumulate={count} x {block_rows} "
+            f"rows, got {rows}; lower accumulate or change the batch"
+        )
+
+    def taken(x):
+        if not jnp.ndim(x):
+            return x  # A number, or a key.
+        blocks = x.reshape(-1, count, block_rows, *x.shape[1:])
+        mine = jax.lax.dynamic_index_in_dim(blocks, number, axis=1, keepdims=False)
+        return mine.reshape(-1, *x.shape[1:])
+
+    own = {name: x for name, x in batch.items() if name != "other"}
+    part = jax.tree.map(taken, own)
+    if "other" in batch:
+        part["other"] = micro_batch(batch["other"], number, count, block)
+    return part
+
+
 def _gradient(
-    update: base.Update, push: Callable, params: PyTree, losses: Mapping
+    update: base.Update, gradient: Callable[[str], PyTree], params: PyTree
 ) -> PyTree:
     """What an update follows; where it does not train, the value has no meaning."""
-    grads = _pulled(push, params, losses, update.loss)
+    grads = gradient(update.loss)
     if update.clip is not None:
         trained = jax.tree.map(
             lambda label, g: g if label == "trained" else None,
@@ -133,7 +229,7 @@ def _gradient(
         scale = optim.clip_scale(trained, update.clip)
         grads = jax.tree.map(lambda g: g * scale.astype(g.dtype), grads)
     if update.plus is not None:
-        more = _pulled(push, params, losses, update.plus)
+        more = gradient(update.plus)
         grads = jax.tree.map(jnp.add, grads, more)
     return grads
 

@@ -1,16 +1,20 @@
 """The step of any algorithm on a tiny network, traced for some devices.
 
-    python -m tests.programs erm sagnet ...
+    python -m tests.programs erm sagnet,accumulate=4 erm,norm_group=8 ...
 
 compiles them for the devices there are and prints, as JSON by algorithm, what their
-collectives move, and what they may.
+collectives move, and what they may. With `tpu` as the first word these are eight TPUs,
+which need not be there; libtpu must.
 """
 
 import json
+import math
 import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
 
 from benchmarks import collectives
 from jbias import algos, build, mesh, optim, parts, seeds
@@ -20,14 +24,17 @@ from tests.methods import METHODS
 CLASSES, SIZE, BATCH, HELD = 5, 16, 64, 128
 
 
-def traced(name: str, devices: jax.sharding.Mesh) -> jax.stages.Traced:
+def traced(
+    name: str, devices: jax.sharding.Mesh, *, norm_group: int = 0, accumulate: int = 1
+) -> jax.stages.Traced:
     """The whole step: gather, transform, learn, where the algorithm does its most."""
-    algo, txs = _made(name)
+    algo, txs = _made(name, norm_group)
+    block = math.lcm(algo.mix_group, norm_group or 1)
     inputs = parts.transforms("inputs", METHODS[name].inputs)
     image = jax.ShapeDtypeStruct((HELD, SIZE, SIZE, 3), jnp.uint8)
     rows = {"image": image, "label": jax.ShapeDtypeStruct((HELD,), jnp.int32)}
     return collectives.traced(
-        build.trainer(algo, txs, inputs, CLASSES),
+        build.trainer(algo, txs, inputs, CLASSES, accumulate=accumulate, block=block),
         build.initialiser(algo, txs, SIZE, 0, 0.0),
         {"train": rows},
         BATCH,
@@ -49,21 +56,37 @@ def expected(name: str) -> dict[str, int]:
     }
 
 
-def _made(name: str):
+def _made(name: str, norm_group: int = 0):
     net = resnet.ResNet(
-        CLASSES, depths=(1, 1, 1, 1), bottleneck=False, width=8, stem="small"
+        CLASSES,
+        depths=(1, 1, 1, 1),
+        bottleneck=False,
+        width=8,
+        stem="small",
+        norm_group=norm_group,
     )
     algo = algos.ALGOS[name](net, **METHODS[name].strong)
     sgd = optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=1e-3)
     return algo, (sgd,) * len(algo.updates)
 
 
+def _tpus() -> jax.sharding.Mesh:
+    there = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
+    return jax.sharding.Mesh(np.reshape(there.devices, (1, -1)), ("seed", "data"))
+
+
 def main(names: list[str]) -> None:
     devices, found = mesh.make(), {}
-    for name in names:
-        compiled = traced(name, devices).lower().compile(collectives.QUICKLY)
-        moved = collectives.parse(compiled.as_text())
-        found[name] = {"moved": moved, **expected(name)}
+    if names[0] == "tpu":
+        devices, names = _tpus(), names[1:]
+        jax.default_backend = lambda: "tpu"  # What steps ask for is what they run on.
+    for given in names:
+        name, *options = given.split(",")
+        options = {key: int(n) for key, n in (one.split("=") for one in options)}
+        lowered = traced(name, devices, **options).lower()
+        quickly = collectives.QUICKLY if jax.default_backend() == "cpu" else None
+        moved = collectives.parse(lowered.compile(quickly).as_text())
+        found[given] = {"moved": moved, **expected(name)}
     print(json.dumps(found))
 
 

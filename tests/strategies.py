@@ -1,6 +1,7 @@
 """Trains small seeds by some strategies on some devices; prints what came out.
 
-    python -m tests.strategies '{"preset": "erm", "seeds": 2, "ways": [["looped", 8], ...]}'
+    python -m tests.strategies '{"preset": "erm", "seeds": 2, "ways": [["looped", 8], ...],
+        "change": {"model.norm_group": 4}}'
 
 The output is JSON: for each way the losses of two steps by seed, the mesh, and what the
 compiled step moves between devices.
@@ -21,6 +22,8 @@ def main(text: str) -> None:
     config.train.n = 128
     if asked["preset"] == "padain":
         config.algo.p = 0.3
+    with config.unlocked():
+        config.update_from_flattened_dict(asked["change"])
     config, which = jc.plain(config), tuple(range(asked["seeds"]))
     found = []
     for strategy, count in asked["ways"]:

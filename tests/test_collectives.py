@@ -57,6 +57,7 @@ def test_every_collective_counts_as_often_as_it_runs():
 
 
 QUICK = ("erm", "padain", "sagnet")
+GROUPED = ("erm,norm_group=8", "erm,norm_group=16", "erm,accumulate=2,norm_group=4")
 # Of the gradients' bytes. Debiased: a CPU sums the gradients of its two passes over the
 # network one by one; XLA for GPUs first adds, then sums (AllReduceReassociate).
 # SimCLR: each image meets the projections of all, which every device must have.
@@ -94,7 +95,37 @@ def within_budget(found: dict, budget: float) -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_step_moves_its_gradients(name):
-    within_budget(compiled(*QUICK)[name], 1.05)
+    within_budget(compiled(*QUICK, *GROUPED)[name], 1.05)
+
+
+@pytest.mark.parametrize(("name", "times"), [*zip(GROUPED, (1, 1, 2))])
+def test_groups_and_micro_batches_move_no_activation(name, times):
+    """Groups inside a device, over two, and micro-batches, whose gradients each move."""
+    found = compiled(*QUICK, *GROUPED)[name]
+    moved = [collectives.Moved(*one) for one in found["moved"]]
+    assert {one.kind for one in moved} == {"all-reduce"}
+    by_role = collectives.by_role(moved)
+    budget = times * (found["gradients"] + found["statistics"])
+    assert found["gradients"] < by_role["other"] + by_role["norm"] <= 1.02 * budget
+    forwards = [
+        one.name
+        for one in moved
+        if one.shape and "/jvp(" in one.name and "_remember/" not in one.name
+    ]
+    # With groups inside a device no layer waits for another device.
+    assert bool(forwards) == (name == "erm,norm_group=16"), forwards[:3]
+
+
+@pytest.mark.slow
+def test_on_tpus_micro_batches_sum_their_gradients_once():
+    """In the loop the sums of batch norms alone move; XLA for GPUs has the same pass."""
+    pytest.importorskip("libtpu")
+    found = compiled("tpu", "sagnet,accumulate=2")["sagnet,accumulate=2"]
+    moved = [collectives.Moved(*one) for one in found["moved"]]
+    behind, inside = ([one for one in moved if one.times == n] for n in (1, None))
+    assert collectives.by_role(inside)["other"] == 0
+    assert collectives.by_role(behind)["other"] <= 1.05 * found["gradients"]
+    assert len(behind) + len(inside) == len(moved)
 
 
 @pytest.mark.slow

@@ -156,6 +156,41 @@ def test_the_recipes_are_the_published_ones(name):
         assert rates[-1] < 0.01 * rate
 
 
+@pytest.mark.parametrize(
+    ("arg", "epochs", "batch", "rate", "norm_group"),
+    [
+        ("", 44, 8192, 17.0, 64),
+        (",batch=2048", 44, 2048, 8.5, 64),
+        (",optimiser=sgd", 90, 8192, 3.2, 32),
+        (",optimiser=sgd,batch=256", 90, 256, 0.1, 32),
+    ],
+)
+def test_the_rate_of_a_pods_recipe_follows_its_batch(
+    arg, epochs, batch, rate, norm_group
+):
+    """LARS's two are MLPerf's reference's, SGD's two Goyal et al.'s."""
+    c = config_of("recipe", f"recipe=pod,data=imagenet,root=x{arg}")
+    found = c["epochs"], c["train"]["batch"], c["model"]["norm_group"]
+    assert found == (epochs, batch, norm_group)
+    plain = {"decay": 0.0, "momentum": 0.0, "nesterov": False}
+    optim = {key: plain.get(key, value) for key, value in c["optim"].items()}
+    tx = parts.optimiser(optim, base.Update("class"), 10 * epochs, 10)
+    rates = rates_of(tx, 10 * epochs)
+    assert rates[0] == 0 and rates[25] == pytest.approx(rate / 2, rel=1e-5)
+    assert rates[50] == max(rates) == pytest.approx(rate, rel=1e-5)
+    assert rates[-1] < 0.0011 * rate
+
+
+@pytest.mark.parametrize("optimiser", ["lars", "sgd"])
+def test_a_step_of_a_pods_recipe_can_be_traced(optimiser):
+    trace(config_of("recipe", f"recipe=pod,optimiser={optimiser},smoke,seeds=1"))
+
+
+def test_refuses_a_batch_of_a_recipe_whose_rate_does_not_follow():
+    with pytest.raises(ValueError, match="'batch' has no say with recipe=a3"):
+        config_of("recipe", "recipe=a3,batch=512")
+
+
 def rates_of(tx, steps: int) -> list[float]:
     """The rate of each step: how far a gradient of 1 moves a weight."""
     w, state, rates = jnp.float32(0), tx.init(jnp.float32(0)), []

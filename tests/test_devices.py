@@ -5,18 +5,20 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
-from jbias import mesh, seeds
+from jbias import config as jc
+from jbias import mesh, parts, seeds
 from tests import runs
 
 # On the seed axis alone, on both axes, and on that of the examples alone.
 WAYS = (("looped", 1), ("looped", 2), ("looped", 8))
 
 
-def losses(preset: str, count: int, ways) -> list[dict]:
+def losses(preset: str, count: int, ways, change=()) -> list[dict]:
     """What `tests.strategies` found on eight devices of a CPU."""
-    asked = {"preset": preset, "seeds": count, "ways": ways}
+    asked = {"preset": preset, "seeds": count, "ways": ways, "change": dict(change)}
     flags = "--xla_force_host_platform_device_count=8"
     done = subprocess.run(
         [sys.executable, "-m", "tests.strategies", json.dumps(asked)],
@@ -64,3 +66,51 @@ def test_every_strategy_on_devices_gives_what_one_gives(preset, count):
 def test_shares_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="run.spread: must divide 1, as 3 seeds on 1"):
         mesh.make(1, seeds=3, spread=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm_group", [4, 16])
+def test_groups_and_micro_batches_are_the_same_on_any_number(norm_group):
+    """Groups of 16 span two of eight devices, and the batch is not cut then."""
+    change = {
+        "algo.mix_group": 4,
+        "train.accumulate": 2 if norm_group == 4 else 1,
+        "model.norm_group": norm_group,
+    }
+    one, *others = losses("sagnet", 1, WAYS, change)
+    assert others[-1]["mesh"] == {"seed": 1, "data": 8}
+    for other in others:
+        alike(one, other)
+
+
+def emulated(devices: int) -> jax.sharding.AbstractMesh:
+    return jax.sharding.AbstractMesh((1, devices), ("seed", "data"))
+
+
+@pytest.mark.parametrize("norm_group", [0, 2, 4, 8, 16, 64])
+def test_norm_groups_lie_in_a_share_or_span_whole_ones(norm_group):
+    mesh.check_batch(64, 4, emulated(8), norm_group=norm_group)
+
+
+@pytest.mark.parametrize(("norm_group", "near"), [(8, 4), (32, 4), (36, 12)])
+def test_refuses_norm_groups_that_cut_a_share(norm_group, near):
+    with pytest.raises(ValueError, match=f"norm_group: .*, 12, got .*; try {near}$"):
+        mesh.check_batch(96, 4, emulated(8), norm_group=norm_group)
+
+
+def test_a_norm_group_counts_images_whatever_the_views():
+    config = jc.plain(runs.small())
+    assert parts.network(config, 5).norm_group == 0
+    config["model"]["norm_group"] = 8
+    assert parts.network(config, 5, 3).norm_group == 24
+    (made,) = parts.transforms("inputs", [{"name": "augmix"}])
+    assert made.views == 3
+    stage = runs.stage({**config, "inputs": [{"name": "views", "views": 2}]})
+    assert stage.algo.net.norm_group == 16
+
+
+def test_the_norm_group_is_of_a_runs_identity():
+    config = jc.plain(runs.small())
+    grouped = {**config, "model": {**config["model"], "norm_group": 8}}
+    assert jc.digest(grouped) != jc.digest(config)
+    assert jc.differing(config, grouped) == ["model.norm_group: 0 != 8"]

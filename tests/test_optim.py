@@ -92,3 +92,10 @@ def test_cosine_with_warmup_rises_then_falls_to_zero():
     schedule = optim.warmed(optim.cosine(2.0, 110, 10), 2.0, 10)
     rates = [float(schedule(step)) for step in (0, 5, 10, 60, 110)]
     np.testing.assert_allclose(rates, [0, 1, 2, 1, 0], atol=1e-6)
+
+
+def test_polynomial_falls_by_its_power_after_the_warmup():
+    main = optim.polynomial(17.0, 110, 10, power=2, end=1.0)
+    schedule = optim.warmed(main, 17.0, 10)
+    rates = [float(schedule(step)) for step in (0, 5, 10, 60, 85, 110)]
+    np.testing.assert_allclose(rates, [0, 8.5, 17, 5, 2, 1], rtol=1e-6)

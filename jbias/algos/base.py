@@ -5,7 +5,8 @@ the train state's two trees, `params` and `stats`, both with one entry for the n
 one for every part: {"net": ..., "style": ...}.
 
 A batch is a dict. Always there: "image" in [0, 1] (b h w c), "target" (b k), soft.
-Sometimes: "weight" (b); "views", a number: so many consecutive rows show one image;
+Sometimes: "weight" (b), and in a micro-batch "weight_sum", the whole batch's over the
+number of micro-batches; "views", a number: so many consecutive rows show one image;
 "consistency", a number; "binary", a truth value; "domain" (b), which of several sources;
 "other", the batch of a second source; "once", a key that is the same at every step;
 and the data set's own columns, such as "index" or "attribute".
@@ -66,6 +67,8 @@ class Algo(NamedTuple):
     static: host function, (step, steps) of a stage -> what the compiler must know about
       that step.
     mix_group: how many neighbouring examples of a batch mix; they share a device.
+    whole_batch: whether a loss compares all examples of a batch, which then cannot be
+      cut into micro-batches. Others are means over examples, or over groups of them.
     decide: (variables, image) -> logits in evaluation, where that is not the net's own.
     """
 
@@ -75,6 +78,7 @@ class Algo(NamedTuple):
     parts: Mapping[str, Callable] = types.MappingProxyType({})
     static: Callable[[int, int], Hashable] = no_static
     mix_group: int = 1
+    whole_batch: bool = False
     decide: Callable | None = None
 
 
@@ -126,11 +130,14 @@ def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
 
 
 def average(each: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
-    """The mean over the batch's examples by their weights, if it has any."""
+    """The mean over the batch's examples by their weights, if it has any.
+
+    In a micro-batch it is its part of that mean: the mean of all parts is the whole's.
+    """
     weight = batch.get("weight")
     if weight is None:
         return jnp.mean(each)
-    return jnp.sum(weight * each) / jnp.sum(weight)
+    return jnp.sum(weight * each) / batch.get("weight_sum", jnp.sum(weight))
 
 
 def divergence(logits: Float[Array, "b k"], views: int) -> Float[Array, ""]:

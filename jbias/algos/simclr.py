@@ -32,7 +32,7 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     """
     if isinstance(temperature, int | float) and not temperature > 0:
         raise ValueError(f"simclr: temperature must be positive, got {temperature}")
-    projection = Projection(features)
+    projection = Projection(features, net.norm_group)
 
     def losses(params, stats, batch, key, static=None):
         del static
@@ -66,13 +66,14 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
         return projection.init(key, jnp.zeros((1, f.shape[-1])))
 
     updates = (base.Update("contrast", _trained),)
-    return base.Algo(net, losses, updates, {"projection": init})
+    return base.Algo(net, losses, updates, {"projection": init}, whole_batch=True)
 
 
 class Projection(nn.Module):
     """Linear, batch norm, ReLU, linear, batch norm; the hidden size is the input's."""
 
     features: int
+    norm_group: int = 0  # As of the net.
 
     @nn.compact
     def __call__(
@@ -91,7 +92,7 @@ class Projection(nn.Module):
                 kernel_init=nn.initializers.normal(0.01),
                 name=f"linear{i}",
             )(h)
-            h = norm.BatchNorm(name=f"bn{i}")(h, train=train)
+            h = norm.BatchNorm(group=self.norm_group, name=f"bn{i}")(h, train=train)
         return h
 
 

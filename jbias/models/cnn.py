@@ -18,6 +18,7 @@ class CNN(nn.Module):
     "stage1.conv", "stage1", "stage2.conv" and "stage2".
 
     width: channels of the first stage; the second has twice as many.
+    norm_group: how many consecutive rows of a batch batch norm takes together; 0 is all.
     """
 
     classes: int
@@ -27,12 +28,13 @@ class CNN(nn.Module):
     dtype: Any = jnp.float32
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    norm_group: int = 0
 
     def setup(self):
         self.stage1_conv = self._conv(self.width)
-        self.stage1_bn = norm.BatchNorm(dtype=self.dtype)
+        self.stage1_bn = norm.BatchNorm(dtype=self.dtype, group=self.norm_group)
         self.stage2_conv = self._conv(2 * self.width)
-        self.stage2_bn = norm.BatchNorm(dtype=self.dtype)
+        self.stage2_bn = norm.BatchNorm(dtype=self.dtype, group=self.norm_group)
         self.fc = nn.Dense(self.classes, dtype=jnp.float32)
 
     def _conv(self, features: int) -> nn.Conv:

@@ -102,6 +102,7 @@ class ResNet(nn.Module):
     dtype: what convolutions compute in; parameters are float32 always.
     remat: keeps the input of each block alone for the gradient and computes the rest
       again: less memory for about a third more operations.
+    norm_group: how many consecutive rows of a batch batch norm takes together; 0 is all.
     """
 
     classes: int
@@ -117,6 +118,7 @@ class ResNet(nn.Module):
     norm_decay: float = 0.9
     norm_eps: float = 1e-5
     remat: bool = False
+    norm_group: int = 0
 
     def setup(self):
         if self.stem not in ("imagenet", "small"):
@@ -141,7 +143,11 @@ class ResNet(nn.Module):
 
     def _norm(self) -> Callable[..., nn.Module]:
         return functools.partial(
-            norm.BatchNorm, decay=self.norm_decay, eps=self.norm_eps, dtype=self.dtype
+            norm.BatchNorm,
+            decay=self.norm_decay,
+            eps=self.norm_eps,
+            dtype=self.dtype,
+            group=self.norm_group,
         )
 
     def _blocks(self, stage: int) -> dict[str, Residual]:

@@ -79,3 +79,42 @@ def test_initialisation_in_training_mode_leaves_the_statistics(x):
 def test_refuses_to_train_on_one_value():
     with pytest.raises(ValueError, match="more than one value per channel"):
         train(variables(), np.zeros((1, 1, 1, 3), np.float32))
+
+
+def test_groups_are_normalised_by_themselves(x):
+    """As two batch norms that see two images each would; remembered is their mean."""
+    y, stats = train(variables(mean=0.5, var=2.0), x, group=2)
+    halves = [train(variables(mean=0.5, var=2.0), half)[0] for half in (x[:2], x[2:])]
+    np.testing.assert_allclose(y, np.concatenate(halves), atol=1e-6)
+    parts = x.reshape(2, 2, 5, 6, 3)
+    mean, var = (
+        f((1, 2, 3), keepdims=True).reshape(2, 1, 1, 1, 3)
+        for f in (parts.mean, parts.var)
+    )
+    expected = (parts - mean) / np.sqrt(var + EPS) * [1, 2, 3] + [0, 1, 2]
+    np.testing.assert_allclose(y, expected.reshape(x.shape), atol=1e-5)
+    means, unbiased = parts.mean((1, 2, 3)), parts.var((1, 2, 3), ddof=1)
+    assert np.ptp(means, axis=0).min() > 0.1  # The groups differ.
+    np.testing.assert_allclose(stats["mean"], 0.45 + 0.1 * means.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(stats["var"], 1.8 + 0.1 * unbiased.mean(0), rtol=1e-6)
+
+
+def test_one_group_is_the_whole_batch(x):
+    whole, one = (train(variables(mean=0.5), x, group=group) for group in (0, 4))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), whole, one)
+
+
+def test_gradients_stay_in_their_group(x):
+    def first_of(x):
+        y, _ = train(variables(), x, group=2)
+        return jnp.sum(y[:2] ** 3)
+
+    gradient = jax.grad(first_of)(jnp.asarray(x))
+    assert jnp.abs(gradient[:2]).max() > 1e-3 and not gradient[2:].any()
+
+
+def test_refuses_rows_that_groups_do_not_divide(x):
+    with pytest.raises(ValueError, match="multiple of norm_group, 3 rows, got 4"):
+        train(variables(), x, group=3)
+    with pytest.raises(ValueError, match="more than one value per channel"):
+        train(variables(), np.zeros((4, 1, 1, 3), np.float32), group=1)
