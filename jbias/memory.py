@@ -106,6 +106,7 @@ def of_step(
         )
 
     layout = layouts.Layout(devices, (devices.shape["seed"],))
+    looped = seeds.STRATEGIES["looped"]
     axes = ("data",)
     if width := layout.width(0):
         state, own, taken = jax.tree.map(
@@ -116,7 +117,9 @@ def of_step(
         state, own = placed(state), placed(own)
     arg = (own, placed(taken, *axes))
     held = placed(held)
-    program = jax.jit(seeds.of_tree(one, layout), static_argnums=3, donate_argnums=0)
+    program = jax.jit(
+        seeds.of_tree(one, layout, looped), static_argnums=3, donate_argnums=0
+    )
     counted = program.lower(state, arg, held, static).compile().memory_analysis()
     shared = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(held))
     return Need(

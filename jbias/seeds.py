@@ -16,6 +16,7 @@ import jax
 from jax.sharding import PartitionSpec
 from jaxtyping import PRNGKeyArray
 
+from jbias import batched
 from jbias import layout as layouts
 
 # (state, arg, shared, static) -> outputs, of one seed, or of a tree of seeds.
@@ -47,13 +48,19 @@ class Strategy(NamedTuple):
       thread that dispatches it, and one seed alone leaves part of the cores idle.
       "unrolled", one program of all trees side by side. All are equal to lone runs to
       the bit on CPU.
-    stacked: whether the seeds of a wave are one tree and vectorised over. Convolutions
-      become grouped ones, which is slow on most backends, and a gate becomes a select;
-      equal to lone runs within float tolerance.
+    convolutions: "", or how the seeds of a wave, which are one tree then, share their
+      convolutions: "grouped", as `jax.vmap` has it, which is slow on most backends, or
+      as `batched.over_seeds` says. A gate becomes a select; equal to lone runs within
+      float tolerance.
     """
 
     dispatch: str
-    stacked: bool = False
+    convolutions: str = ""
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the seeds of a wave are one tree."""
+        return bool(self.convolutions)
 
 
 STRATEGIES: Mapping[str, Strategy] = types.MappingProxyType(
@@ -61,7 +68,10 @@ STRATEGIES: Mapping[str, Strategy] = types.MappingProxyType(
         "unrolled": Strategy("unrolled"),
         "threaded": Strategy("threaded"),
         "looped": Strategy("looped"),
-        "vmapped": Strategy("looped", stacked=True),
+        "vmapped": Strategy("looped", "grouped"),
+        "unrolled_convolutions": Strategy("looped", "unrolled"),
+        "patches": Strategy("looped", "patches"),
+        "mixed": Strategy("looped", "mixed"),
     }
 )
 
@@ -101,7 +111,7 @@ def over(
     `donate` gives the states' memory to the outputs.
     """
     kept = dict(static_argnums=3, donate_argnums=(0,) if donate else ())
-    tree = of_tree(one, layout)
+    tree = of_tree(one, layout, strategy)
     if strategy.dispatch == "unrolled":
 
         @functools.partial(jax.jit, **kept)
@@ -128,7 +138,7 @@ def stepper(one: One, strategy: Strategy, layout: layouts.Layout) -> Advance:
     Trees in threads take their steps without waiting for each other.
     """
     if strategy.dispatch == "threaded":
-        several = _threaded(one, layout)
+        several = _threaded(of_tree(one, layout, strategy), layout)
     else:
         many = over(one, strategy, layout, donate=True)
 
@@ -151,8 +161,8 @@ def stepper(one: One, strategy: Strategy, layout: layouts.Layout) -> Advance:
     return advance
 
 
-def _threaded(one: One, layout: layouts.Layout) -> Callable:
-    alone = jax.jit(of_tree(one, layout), static_argnums=3, donate_argnums=0)
+def _threaded(tree: One, layout: layouts.Layout) -> Callable:
+    alone = jax.jit(tree, static_argnums=3, donate_argnums=0)
     each = _threads(max(layout.waves))
 
     def several(states, steps, shared, static):
@@ -179,15 +189,17 @@ def at_once(count: int) -> int:
     return min(count, 2 * len(os.sched_getaffinity(0)))
 
 
-def of_tree(one: One, layout: layouts.Layout) -> One:
+def of_tree(one: One, layout: layouts.Layout, strategy: Strategy) -> One:
     """Makes of a function of one seed one of a tree of seeds, wherever these lie."""
     if not layout.width(0):
         return one
-    devices = layout.devices
+    devices, several = layout.devices, _vectorised(one, strategy.convolutions)
 
     def tree(state, arg, shared, static):
         def share(state, arg, shared):
-            return _along(one, state, arg, shared, static)
+            if len(jax.tree.leaves(state)[0]) > 1:
+                return several(state, arg, shared, static)
+            return _alone(one, state, arg, shared, static)
 
         if devices.shape["seed"] == 1:
             return share(state, arg, shared)
@@ -204,9 +216,17 @@ def of_tree(one: One, layout: layouts.Layout) -> One:
     return tree
 
 
-def _along(one: One, state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
-    """Maps over a leading axis; a single seed is computed as it would be alone."""
-    if len(jax.tree.leaves(state)[0]) > 1:
+def _vectorised(one: One, convolutions: str) -> One:
+    if convolutions != "grouped":
+        return batched.over_seeds(one, convolutions or "unrolled")
+
+    def several(state, arg, shared, static):
         return jax.vmap(lambda state, arg: one(state, arg, shared, static))(state, arg)
+
+    return several
+
+
+def _alone(one: One, state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
+    """A single seed with a leading axis of one is computed as it would be alone."""
     state, arg = jax.tree.map(lambda x: x[0], (state, arg))
     return jax.tree.map(lambda x: x[None], one(state, arg, shared, static))

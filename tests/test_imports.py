@@ -50,6 +50,7 @@ CORE = {
     "config",
     "seeds",
     "layout",
+    "batched",
     "mesh",
     "optim",
     "checkpoint",

@@ -13,7 +13,10 @@ EXACT = [name for name, one in seeds.STRATEGIES.items() if not one.stacked]
 STACKED = [name for name, one in seeds.STRATEGIES.items() if one.stacked]
 
 
-@pytest.fixture(scope="module", params=["erm", "padain", "sagnet"])
+SAGNET = pytest.param("sagnet", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["erm", "padain", SAGNET])
 def stage(request):
     """A stage of that algorithm, its gates open often enough to be seen."""
     config = runs.small(request.param)
@@ -59,7 +62,13 @@ def test_seeds_differ(alone):
     assert not np.allclose(b, c, atol=1e-3)
 
 
-@pytest.mark.parametrize("strategy", STACKED)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "patches",
+        *(pytest.param(s, marks=pytest.mark.slow) for s in STACKED if s != "patches"),
+    ],
+)
 def test_stacked_seeds_are_near_over_the_first_step(stage, strategy):
     """Other fusions of float32 sums: 1e-4 relative is some hundred roundings."""
     together, _ = runs.trained(stage, (0, 1), strategy, steps=1)

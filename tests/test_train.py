@@ -82,7 +82,9 @@ def test_seeds_in_waves_are_recorded_as_seeds_together(finished, tmp_path, capsy
     assert "2 seeds in waves of at most 1: together they" in capsys.readouterr().err
     assert runs.records(tmp_path / "waves") == runs.records(workdir)
     config.run.memory = 1e-4
-    with pytest.raises(ValueError, match="one seed needs .* take config.train.accumulate"):
+    with pytest.raises(
+        ValueError, match="one seed needs .* take config.train.accumulate"
+    ):
         train.run(config, tmp_path / "none")
 
 
