@@ -3,16 +3,31 @@
     python -m tests.strategies '{"preset": "erm", "seeds": 2, "ways": [["looped", 8], ...],
         "change": {"model.norm_group": 4}}'
 
-The output is JSON: for each way the losses of two steps by seed, the mesh, and what the
-compiled step moves between devices.
+The output is JSON: for each way the losses of two steps by seed, and the mesh. With
+"moved": true it is what the first way's compiled step moves between devices.
 """
 
 import json
 import sys
 
+import jax
+
+from benchmarks import collectives
+from jbias import build, mesh, seeds
 from jbias import config as jc
-from jbias import mesh
 from tests import runs
+
+
+def moved(stage, which, strategy: str, devices) -> list:
+    """All collectives of the step of the first tree of seeds."""
+    laid = build.laid_out(stage, len(which), devices, strategy=strategy)
+    layout, chosen = laid.layout, seeds.STRATEGIES[strategy]
+    ((state, *_),) = layout.pack(build.start(stage, seed) for seed in which)
+    ((key, *_),) = layout.here(seeds.key(seed) for seed in which)
+    ((taken, *_),) = layout.place(stage.take(seed, 0) for seed in which)
+    step = jax.jit(seeds.of_tree(stage.one, layout, chosen), static_argnums=3)
+    lowered = step.lower(state, (key, taken), stage.held(0), None)
+    return collectives.parse(lowered.compile(collectives.QUICKLY).as_text())
 
 
 def main(text: str) -> None:
@@ -29,6 +44,9 @@ def main(text: str) -> None:
     for strategy, count in asked["ways"]:
         devices = mesh.make(count, len(which))
         stage = runs.stage(config, devices)
+        if asked.get("moved"):
+            print(json.dumps(moved(stage, which, strategy, devices)))
+            return
         states, seen = runs.trained(stage, which, strategy, steps=2, devices=devices)
         kernel = states[0].params["net"]["fc"]["kernel"]
         assert len(kernel.sharding.device_set) == count

@@ -16,9 +16,10 @@ from tests import runs
 WAYS = (("looped", 1), ("looped", 2), ("looped", 8))
 
 
-def losses(preset: str, count: int, ways, change=()) -> list[dict]:
+def losses(preset: str, count: int, ways, change=(), **more) -> list[dict]:
     """What `tests.strategies` found on eight devices of a CPU."""
     asked = {"preset": preset, "seeds": count, "ways": ways, "change": dict(change)}
+    asked |= more
     flags = os.environ.get("XLA_FLAGS", "")
     flags += " --xla_force_host_platform_device_count=8"
     done = subprocess.run(
@@ -64,6 +65,16 @@ def test_every_strategy_on_devices_gives_what_one_gives(preset, count):
         spread = other["mesh"]["seed"]
         assert spread == min(count, way[1]), way
         alike(one, other)
+
+
+def test_seeds_on_devices_of_their_own_move_nothing():
+    assert losses("erm", 8, [("looped", 8)], moved=True) == []
+
+
+@pytest.mark.slow
+def test_seeds_on_two_devices_each_move_their_gradients():
+    moved = losses("erm", 4, [("looped", 8)], moved=True)
+    assert {kind for kind, *_ in moved} == {"all-reduce"}
 
 
 def test_shares_that_do_not_divide_are_refused():

@@ -1,0 +1,132 @@
+"""Draws what docs/performance.md and docs/scaling.md show, from the results kept here.
+
+    python -m benchmarks.plots [--results=benchmarks/results] [--out=docs]
+
+Writes an SVG for each: performance-seeds-<...>.svg, images a second of all seeds together over one
+seed alone by their number, a line a strategy, from each seeds-*.json with several
+numbers; scaling-pod.svg, the modelled efficiency of pods, from scaling-imagenet-*.json.
+"""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+mpl.rcParams["svg.hashsalt"] = "jbias"  # The same file for the same results.
+
+from matplotlib import pyplot as plt
+
+from benchmarks import measured, scaling
+
+ALONE = "alone"
+
+
+def lines(results: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, ...]]]:
+    """Ratios to one seed alone of plain training: strategy, seeds, (median, low, high)."""
+    found = {}
+    for name, ways in results.items():
+        algorithm, _, number = name.removesuffix(" seeds").partition(", ")
+        if algorithm != "erm":
+            continue
+        for way, r in ways.items():
+            if way != ALONE:
+                at = found.setdefault(way, {})
+                at[int(number)] = (r["ratio"], r["lowest"], r["highest"])
+    return found
+
+
+def seeds(results: Mapping[str, Any], title: str, path: pathlib.Path) -> bool:
+    """Draws a line a strategy; nothing where there is one number of seeds alone."""
+    found = lines(results)
+    if max((len(points) for points in found.values()), default=0) < 2:
+        return False
+    figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
+    ends = []
+    for way, points in found.items():
+        numbers = sorted(points)
+        ratios = [points[n] for n in numbers]
+        middle = [r for r, _, _ in ratios]
+        errors = [[r - low for r, low, _ in ratios], [top - r for r, _, top in ratios]]
+        errors = [[max(0, e) for e in side] for side in errors]
+        line = axes.errorbar(numbers, middle, errors, marker="o", capsize=3, lw=1.5)
+        ends.append((middle[-1], numbers[-1], way, line[0].get_color()))
+    axes.axhline(1, color="0.6", lw=1, zorder=0)
+    axes.set_xscale("log", base=2)
+    ticks = sorted({n for points in found.values() for n in points})
+    axes.set_xticks(ticks, [str(n) for n in ticks])
+    axes.set_xlim(right=max(ticks) * 1.9)
+    _apart(axes, ends)
+    axes.set_xlabel("seeds trained together")
+    axes.set_ylabel("images a second of all, over one seed alone")
+    axes.set_title(title, fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return True
+
+
+def _apart(axes, ends: list[tuple[float, int, str, str]]) -> None:
+    """Names each line at its end, none over another."""
+    low, high = axes.get_ylim()
+    last, gap = -1e9, (high - low) / 18
+    for y, x, name, colour in sorted(ends):
+        last = max(y, last + gap)
+        axes.annotate(name, (x * 1.05, last), color=colour, fontsize=8, va="center")
+
+
+def pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
+    """Draws the modelled efficiency by link, without overlap."""
+    if not results["pod"]:
+        return False
+    figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    for link, by_chips in results["pod"].items():
+        chips = sorted(map(int, by_chips))
+        axes.plot(chips, [by_chips[str(n)][0] for n in chips], marker="o", label=link)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(scaling.CHIPS, [str(n) for n in scaling.CHIPS])
+    axes.set_xlabel("chips")
+    axes.set_ylabel("efficiency if nothing overlaps")
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return True
+
+
+def main() -> None:
+    """Draws all that there are results for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=pathlib.Path, default=measured.RESULTS)
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=measured.RESULTS.parents[1] / "docs"
+    )
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for source in sorted(options.results.glob("seeds-*.json")):
+        written = json.loads(source.read_text())
+        setting = written.get("setting")
+        if setting is None:
+            continue
+        device = written["device"]
+        title = (
+            f"ERM, {setting['model']} of width {setting['width']}, {setting['size']} "
+            f"pixels, batches of {setting['batch']}; {device['cores']} cores, "
+            f"{device['kind']}"
+        )
+        path = options.out / f"performance-{source.stem}.svg"
+        if seeds(written["results"], title, path):
+            print(path)
+    for source in sorted(options.results.glob("scaling-imagenet*.json")):
+        path = options.out / "scaling-pod.svg"
+        if pod(json.loads(source.read_text())["results"], path):
+            print(path)
+
+
+if __name__ == "__main__":
+    main()
