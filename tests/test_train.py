@@ -208,7 +208,7 @@ def _split(options):
             lambda c: setattr(c, "valid", dict(data="shapes", **_split(c.train))),
             "valid is the training set",
         ),
-        (lambda c: setattr(c, "valid", c.train), "config.valid: .*got 'batch'"),
+        (lambda c: setattr(c, "valid", c.train), "config.valid: .*got 'accumulate'"),
         (lambda c: setattr(c, "seeds", (1, 1)), "config.seeds"),
     ],
 )
