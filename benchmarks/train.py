@@ -1,7 +1,7 @@
 """Training images a second, beside the same network in PyTorch.
 
     python -m benchmarks.train [--setting=shapes] [--algorithms=erm,sagnet] [--seeds=1]
-        [--precision=auto] [--steps=8] [--rounds=7] [--torch=PYTHON|no]
+        [--precision=auto] [--steps=8] [--rounds=7] [--torch=PYTHON|no] [--whole]
 
 One seed, or several at once by the backend's strategy, of each algorithm in a setting
 (benchmarks/settings.py, or --model, --width, --size, --batch): whole steps, from images
@@ -13,10 +13,12 @@ and .md.
 """
 
 import statistics
+from unittest import mock
 
 import jax
 
 from benchmarks import common, measured, roofline
+from jbias import chunked
 
 
 def main() -> None:
@@ -24,6 +26,9 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--algorithms", default="erm")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument(
+        "--whole", action="store_true", help="also with kernel gradients not in chunks"
+    )
     options = parser.parse_args()
     setting, which = common.setting_of(options), range(options.seeds)
     trainers = {
@@ -34,6 +39,16 @@ def main() -> None:
         for name in options.algorithms.split(",")
     }
     base = next(iter(trainers))
+    for name in [*trainers] if options.whole else ():
+        with mock.patch.object(chunked, "MOST", 1):
+            whole = common.Trainer(
+                common.stage_of(
+                    name, setting, which=which, precision=options.precision
+                ),
+                which,
+            )
+            whole.run(1)  # Traced now.
+        trainers[f"{name}, whole"] = whole
     ways = {
         name: common.repeated(one.run, options.steps) for name, one in trainers.items()
     }

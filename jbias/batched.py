@@ -1,11 +1,8 @@
 """The step of one seed vectorised over seeds, without grouped convolutions.
 
 Under plain `jax.vmap` a convolution whose kernel differs from seed to seed becomes a
-grouped one, which is slow on most backends. Here the function of one seed is traced
-first: what it differentiates is then done, and its forward and both its gradient
-convolutions are equations of one kind. In each of them the convolution gives way to one
-with a batching rule of its own, wherever it lies (a branch, a loop, a remat), and the
-rest is left to `jax.vmap`.
+grouped one, which is slow on most backends. Here each convolution of the traced step
+gives way to one with a batching rule of its own, and the rest is left to `jax.vmap`.
 """
 
 import functools
@@ -19,6 +16,8 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.extend import core
 from jaxtyping import Array
+
+from jbias import rewrite
 
 HOWS = ("unrolled", "patches", "mixed")
 
@@ -41,47 +40,13 @@ def over_seeds(one: Callable, how: str) -> Callable:
     if how not in HOWS:
         raise ValueError(f"batched: how must be one of {', '.join(HOWS)}, got {how!r}")
 
-    def many(states, args, shared, static):
-        def each(state, arg):
-            trace = jax.make_jaxpr(one, static_argnums=3, return_shape=True)
-            closed, outs = trace(state, arg, shared, static)
-            run = core.jaxpr_as_fun(_rewritten(closed, how))
-            flat = run(*jax.tree.leaves((state, arg, shared)))
-            return jax.tree.unflatten(jax.tree.structure(outs), flat)
+    alone = rewrite.convolutions(one, functools.partial(_convolution, how=how))
 
-        return jax.vmap(each)(states, args)
+    def many(states, args, shared, static):
+        each = jax.vmap(lambda state, arg: alone(state, arg, shared, static))
+        return each(states, args)
 
     return many
-
-
-def _rewritten(value: Any, how: str) -> Any:
-    """A parameter of an equation, the convolutions of its jaxprs replaced.
-
-    What holds none stays the same object, so that jax knows it again.
-    """
-    if isinstance(value, core.ClosedJaxpr):
-        inner = _rewritten(value.jaxpr, how)
-        return value if inner is value.jaxpr else value.replace(jaxpr=inner)
-    if isinstance(value, core.Jaxpr):
-        eqns = [_equation(eqn, how) for eqn in value.eqns]
-        same = all(new is old for new, old in zip(eqns, value.eqns, strict=True))
-        return value if same else value.replace(eqns=eqns)
-    if type(value) is tuple:  # The branches of a cond.
-        parts = tuple(_rewritten(part, how) for part in value)
-        same = all(new is old for new, old in zip(parts, value, strict=True))
-        return value if same else parts
-    return value
-
-
-def _equation(eqn: core.JaxprEqn, how: str) -> core.JaxprEqn:
-    if eqn.primitive is core.primitives.conv_general_dilated_p:
-        replaced = _convolution(eqn, how)
-        (call,) = jax.make_jaxpr(replaced)(*(var.aval for var in eqn.invars)).eqns
-        return eqn.replace(primitive=call.primitive, params=call.params)
-    params = {name: _rewritten(value, how) for name, value in eqn.params.items()}
-    if all(params[name] is value for name, value in eqn.params.items()):
-        return eqn
-    return eqn.replace(params=params)
 
 
 def _convolution(eqn: core.JaxprEqn, how: str) -> Callable:
@@ -105,17 +70,9 @@ def _convolution(eqn: core.JaxprEqn, how: str) -> Callable:
     return convolution
 
 
-def _extents(eqn: core.JaxprEqn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The kernel's spatial extents, and the output's."""
-    _, rhs, out = eqn.params["dimension_numbers"]
-    kernel, outs = eqn.invars[1].aval.shape, eqn.outvars[0].aval.shape
-    return tuple(kernel[i] for i in rhs[2:]), tuple(outs[i] for i in out[2:])
-
-
 def _as_patches(eqn: core.JaxprEqn, how: str) -> bool:
-    groups = eqn.params["feature_group_count"] * eqn.params["batch_group_count"]
-    slices = min(map(math.prod, _extents(eqn)))
-    if groups > 1 or slices == 0:
+    slices = min(map(math.prod, rewrite.extents(eqn)))
+    if rewrite.in_groups(eqn) or slices == 0:
         return False
     return how == "patches" or (how == "mixed" and slices == 1)
 
@@ -130,7 +87,7 @@ def _product(lhs: Array, rhs: Array, eqn: core.JaxprEqn) -> Array:
     """
     params = eqn.params
     lhs_spec, rhs_spec, out_spec = params["dimension_numbers"]
-    kernel, outs = _extents(eqn)
+    kernel, outs = rewrite.extents(eqn)
     strides = params["window_strides"]
     # Where a patch is one pixel, no zeros need be multiplied: they are put in later.
     late = math.prod(kernel) == 1 and max(params["lhs_dilation"]) > 1

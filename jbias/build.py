@@ -13,8 +13,8 @@ from flax import linen as nn
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxtyping import PyTree, UInt8
 
+from jbias import chunked, feed, mesh, parts, seeds, sets, supply, vary
 from jbias import config as jc
-from jbias import feed, mesh, parts, seeds, sets, supply, vary
 from jbias import layout as layouts
 from jbias import order as orders
 from jbias import step as train_step
@@ -167,7 +167,9 @@ def _stage(
 
     def step(algo: base.Algo, txs: tuple) -> seeds.One:
         learning = dict(average=average, first=first, **pieces)
-        return trainer(algo, txs, inputs, classes, other=beside, **learning)
+        one = trainer(algo, txs, inputs, classes, other=beside, **learning)
+        on_one_cpu = devices.size == 1 and jax.default_backend() == "cpu"
+        return chunked.kernel_gradients(one) if on_one_cpu else one
 
     one = step(algo, txs)
     if config["vary"]:

@@ -51,6 +51,8 @@ CORE = {
     "seeds",
     "layout",
     "batched",
+    "chunked",
+    "rewrite",
     "mesh",
     "optim",
     "checkpoint",
