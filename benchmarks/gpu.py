@@ -59,21 +59,21 @@ PARTS = {
     "resnet50": Part(
         "train",
         ("--setting=imagenet", "--precision=bfloat16", *STEPS),
-        200,
+        160,
     ),
-    "seeds16": seeds(16, 10, 120),
-    "seeds64": seeds(64, 10, 130),
+    "seeds16": seeds(16, 10, 110),
+    "seeds64": seeds(64, 10, 110),
     "evaluation": Part(
         "eval",
         ("--setting=cifar64", "--seeds=4", "--eval-batch=1024", "--steps=64"),
-        80,
+        60,
         ("--seeds=2",),
     ),
     **{
         f"flags-{name}": Part(
             "train",
             (*("--setting=imagenet", "--precision=bfloat16", "--torch=no"), *STEPS),
-            60,
+            35,
             flags=flags,
         )
         for name, flags in FLAGS.items()
@@ -81,7 +81,7 @@ PARTS = {
     "float32": Part(
         "train",
         ("--setting=cifar64", "--precision=float32", "--steps=20", "--rounds=5"),
-        50,
+        45,
     ),
 }
 

@@ -75,7 +75,7 @@ def _apart(axes, ends: list[tuple[float, int, str, str]]) -> None:
     last, gap = -1e9, (high - low) / 18
     for y, x, name, colour in sorted(ends):
         last = max(y, last + gap)
-        axes.annotate(name, (x * 1.05, last), color=colour, fontsize=8, va="center")
+        axes.annotate(name, (x * 1.12, last), color=colour, fontsize=8, va="center")
 
 
 def pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
@@ -83,14 +83,19 @@ def pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
     if not results["pod"]:
         return False
     figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    ends = []
     for link, by_chips in results["pod"].items():
         chips = sorted(map(int, by_chips))
-        axes.plot(chips, [by_chips[str(n)][0] for n in chips], marker="o", label=link)
+        found = [by_chips[str(n)][0] for n in chips]
+        (line,) = axes.plot(chips, found, marker="o")
+        ends.append((found[-1], chips[-1], link, line.get_color()))
     axes.set_xscale("log", base=2)
     axes.set_xticks(scaling.CHIPS, [str(n) for n in scaling.CHIPS])
+    axes.set_xlim(right=max(scaling.CHIPS) * 10)
+    axes.set_ylim(min(0.9, *(y for y, *_ in ends)), 1.01)
+    _apart(axes, ends)
     axes.set_xlabel("chips")
     axes.set_ylabel("efficiency if nothing overlaps")
-    axes.legend(fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
