@@ -10,7 +10,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import checkpoint
+from jbias import checkpoint, vary
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
 
@@ -18,17 +18,27 @@ Net = dict[str, Any]  # {"params": ..., "stats": ...}
 def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
     """Reads the nets of these seeds from the latest checkpoint of a run.
 
-    A run of one seed gives its net to all. ValueError where the workdir holds no
-    checkpoint, or none of such a seed.
+    A run of one seed gives its net to all; a folder of a run whose numbers vary, such as
+    runs/x/vary/optim.rate=0.1, those of that branch. ValueError where the workdir holds
+    no checkpoint, or none of such a seed.
     """
-    workdir = epath.Path(workdir)
-    config, checkpoints = workdir / "config.json", workdir / "checkpoints"
+    workdir = whole = epath.Path(workdir)
+    if workdir.parent.name == "vary" and not (workdir / "checkpoints").exists():
+        whole = workdir.parent.parent
+    config, checkpoints = whole / "config.json", whole / "checkpoints"
     if not config.exists() or not checkpoints.exists():
         raise ValueError(
             f"config.init: {workdir} must be the workdir of a run with checkpoints; "
             "train it first or name another"
         )
-    held = json.loads(config.read_text())["seeds"]
+    found = json.loads(config.read_text())
+    held, folders = found["seeds"], [b.folder for b in vary.branches(found)]
+    folder = "" if whole == workdir else f"vary/{workdir.name}"
+    if folder not in folders:
+        raise ValueError(
+            f"config.init: {workdir} must be one branch of the run in {whole}; name one, "
+            f"such as {whole / folders[0]}"
+        )
     lacking = [seed for seed in seeds if seed not in held]
     if lacking and len(held) > 1:
         raise ValueError(
@@ -36,8 +46,9 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
             "train that one, or start from a run of a single seed"
         )
     states = _latest(checkpoints)
+    first = folders.index(folder) * len(held)  # All seeds of a branch, then the next.
     places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
-    return [_net_of(states[place]) for place in places]
+    return [_net_of(states[first + place]) for place in places]
 
 
 def _latest(checkpoints: epath.Path) -> list[Mapping[str, Any]]:
