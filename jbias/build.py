@@ -34,6 +34,7 @@ class Stage(NamedTuple):
     init: Callable  # and the same, compiled.
     one: seeds.One  # The step of one seed, its arg (key, what it takes),
     score_one: seeds.One  # and its network's logits of images, in evaluation.
+    branch: Callable  # Values of what varies -> such a draw, one and score_one.
     layout: layouts.Layout | None = None  # Of all seeds, as `laid_out` says;
     advance: seeds.Advance | None = None  # their steps,
     score: seeds.Many | None = None  # and their logits, of a wave.
@@ -129,6 +130,9 @@ def stages(
             )
         first = built[-1].last if built else 0
         built.append(_stage(number, first, config, train, images, devices))
+    if config["vary"] and images is not None:
+        effects = (_reached(config, stage) for stage in built)
+        vary.check_effective(config, set().union(*effects))
     return built
 
 
@@ -163,22 +167,29 @@ def _stage(
     groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
     batch, norm_group = part["train"]["batch"], part["model"].get("norm_group", 0)
     pieces = _pieces(part["train"], algo, norm_group, plans["train"].order.period)
-    mesh.check_batch(batch, math.lcm(*groups), devices, norm_group=norm_group, **pieces)
 
-    def step(algo: base.Algo, txs: tuple) -> seeds.One:
+    def functions(algo: base.Algo, txs: tuple) -> tuple[Callable, seeds.One, seeds.One]:
         learning = dict(average=average, first=first, **pieces)
         one = trainer(algo, txs, inputs, classes, other=beside, **learning)
         on_one_cpu = devices.size == 1 and jax.default_backend() == "cpu"
-        return chunked.kernel_gradients(one) if on_one_cpu else one
+        return (
+            initialiser(algo, txs, config["size"], first, average),
+            chunked.kernel_gradients(one) if on_one_cpu else one,
+            predict.scorer(algo.decide or _plainly(algo.net)),
+        )
 
-    one = step(algo, txs)
+    def branch(values: tuple) -> tuple[Callable, seeds.One, seeds.One]:
+        return functions(*learner(vary.placed(config, values)))
+
+    draw, one, score_one = functions(algo, txs)
     if config["vary"]:
         for other in branches[1:]:
-            vary.check_alike(algo, learner(other)[0])
-        one = vary.traced(lambda values: step(*learner(vary.placed(config, values))))
-    draw = initialiser(algo, txs, config["size"], first, average)
+            vary.check_alike(algo, learner(other)[0], total)
+        one = vary.traced(lambda values: branch(values)[1])
     feeds = plans
     if images is not None:
+        check = functools.partial(mesh.check_batch, norm_group=norm_group, **pieces)
+        check(batch, math.lcm(*groups), devices)
         make = functools.partial(
             supply.make,
             images=images,
@@ -197,8 +208,37 @@ def _stage(
         draw=draw,
         init=_quickly_compiled(draw),
         one=one,
-        score_one=predict.scorer(algo.decide or _plainly(algo.net)),
+        score_one=score_one,
+        branch=branch,
     )
+
+
+def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
+    """Which keys of config.vary the steps depend on; refuses where more does."""
+    key = jax.eval_shape(lambda: seeds.key(0))
+    state = jax.eval_shape(stage.draw, key, None)
+    image = jax.ShapeDtypeStruct((1, config["size"], config["size"], 3), np.uint8)
+    net = train_step.net_of(state)
+    reached = functools.partial(vary.reached, config)
+    draws = reached(lambda values: lambda key: stage.branch(values)[0](key, None), key)
+    vary.check_shared("the weights at the start", draws)
+
+    def score(values):
+        return lambda net, image: stage.branch(values)[2](net, None, image, None)
+
+    vary.check_shared("how decisions are made", reached(score, net, image))
+    shapes = {name: one.shapes() for name, one in stage.feeds.items()}
+    taken = {name: one for name, (one, _) in shapes.items()}
+    held = {name: one for name, (_, one) in shapes.items()}
+    found = set()
+    for static in {stage.static(step) for step in range(stage.first, stage.last)}:
+
+        def step(values, static=static):
+            one = stage.branch(values)[1]
+            return lambda *args: one(*args, static)
+
+        found |= reached(step, state, (key, taken), held)
+    return found
 
 
 def laid_out(

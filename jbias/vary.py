@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.interpreters import partial_eval
 
 from jbias import config as jc
 from jbias import seeds
@@ -39,7 +40,7 @@ def branches(config: Mapping[str, Any]) -> list[Branch]:
     made = []
     for values in itertools.product(*(one["values"] for one in config["vary"])):
         named = zip(keys(config), values, strict=True)
-        name = ",".join(f"{key}={value:g}" for key, value in named)
+        name = ",".join(f"{key}={_text(value)}" for key, value in named)
         folder = f"vary/{name}" if name else ""
         made.append(Branch(values, {**placed(config, values), "vary": []}, folder))
     return made
@@ -54,15 +55,22 @@ def placed(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
 
 def check(config: Mapping[str, Any]) -> None:
     """Refuses what is no number of the config, or cannot vary in one program."""
+    is_list = isinstance(config["vary"], list | tuple)
+    if not is_list:
+        raise ValueError(
+            "config.vary: must be a list of dict(key=..., values=...), got "
+            f"{config['vary']!r}"
+        )
     for i, one in enumerate(config["vary"]):
         where = f"config.vary[{i}]"
-        if not isinstance(one, Mapping) or set(one) != {"key", "values"}:
-            raise ValueError(f"{where}: must be dict(key=..., values=...), got {one!r}")
-        values = one["values"]
-        finite = all(_is_number(value) for value in values)
-        if not values or not finite or len(set(values)) < len(values):
+        if not _is_entry(one):
             raise ValueError(
-                f"{where}.values: must be different numbers, at least one, got {values}"
+                f"{where}: must be dict(key='optim.rate', values=...), got {one!r}"
+            )
+        if not _are_different(one["values"]):
+            raise ValueError(
+                f"{where}.values: must be a list of different numbers in float32, at "
+                f"least one, got {one['values']!r}"
             )
         _check_key(config, where, one["key"])
     named = keys(config)
@@ -78,6 +86,11 @@ def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
         raise ValueError(
             f"{where}.key: only numbers of config.algo and config.optim can differ in "
             f"one program, got {key!r}; start a run for each value"
+        )
+    if (room, *rest) == ("optim", "average"):
+        raise ValueError(
+            f"{where}.key: {key} cannot differ in one program, which keeps one average "
+            "for all; start a run for each value"
         )
     try:
         found = _get(config, key.split("."))
@@ -128,26 +141,69 @@ def traced(make: Callable[[tuple], seeds.One]) -> seeds.One:
 
     def one(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
         (key, values), taken = arg
-        try:
-            return make(values)(state, (key, taken), shared, static)
-        except jax.errors.ConcretizationTypeError as error:
-            raise ValueError(
-                "config.vary: the algorithm or optimiser must know one of the numbers "
-                "while it is compiled, so that it cannot differ in one program; start "
-                "a run for each value"
-            ) from error
+        return make(values)(state, (key, taken), shared, static)
 
     return one
 
 
-def check_alike(one: base.Algo, other: base.Algo) -> None:
-    """Refuses values between which more differs than a number."""
+def reached(config: Mapping[str, Any], make: Callable, *args: Any) -> set[str]:
+    """The keys that what `make(values)` computes of such arguments depends on.
+
+    ValueError where one of the values must be known to make or to trace it.
+    """
+    known = keys(config)
+    values = (jax.ShapeDtypeStruct((), np.float32),) * len(known)
+    try:
+        jaxpr = jax.make_jaxpr(lambda values, *args: make(values)(*args))(values, *args)
+    except (TypeError, ValueError, AttributeError) as error:
+        # An error that the values themselves bring as well is another one.
+        jax.eval_shape(make(branches(config)[0].values), *args)
+        raise ValueError(
+            f"config.vary: a number of {', '.join(known)} must be known while the "
+            "program is compiled, so that it cannot differ in one; start a run for "
+            "each value"
+        ) from error
+    outputs = [True] * len(jaxpr.jaxpr.outvars)
+    _, used = partial_eval.dce_jaxpr(jaxpr.jaxpr, outputs)
+    return {key for key, of_it in zip(known, used) if of_it}
+
+
+def check_shared(what: str, reached: set[str]) -> None:
+    """Refuses keys that would change what all branches have in common."""
+    if reached:
+        raise ValueError(
+            f"config.vary: {', '.join(sorted(reached))} must not change {what}, which "
+            "all branches share; start a run for each value"
+        )
+
+
+def check_effective(config: Mapping[str, Any], reached: set[str]) -> None:
+    """Refuses keys that no step of any stage depends on."""
+    for i, key in enumerate(keys(config)):
+        if key not in reached:
+            raise ValueError(
+                f"config.vary[{i}].key: {key} has no effect on any step, as where every "
+                "stage has an entry of its own; name what is used, such as "
+                f"stages.0.{key}, or take it out"
+            )
+
+
+def check_alike(one: base.Algo, other: base.Algo, steps: int) -> None:
+    """Refuses values between which more differs than a number, in so many steps."""
     a, b = ([*map(_name, x.updates), *x.parts] for x in (one, other))
     if a != b or one.mix_group != other.mix_group:
         raise ValueError(
             f"config.vary: the values must make one algorithm, got updates and parts {a} "
             f"and {b}; start a run for the value that makes another, such as 0"
         )
+    if one.static is other.static:
+        return
+    for step in range(steps):
+        if one.static(step, steps) != other.static(step, steps):
+            raise ValueError(
+                "config.vary: the values must make one algorithm, got programs that "
+                f"differ at step {step} of {steps}; start a run for each value"
+            )
 
 
 def _name(update: base.Update) -> tuple:
@@ -157,6 +213,25 @@ def _name(update: base.Update) -> tuple:
 def _is_number(value: Any) -> bool:
     plain = isinstance(value, numbers.Real) and not isinstance(value, bool)
     return plain and abs(value) < float("inf")
+
+
+def _is_entry(one: Any) -> bool:
+    fits = isinstance(one, Mapping) and set(one) == {"key", "values"}
+    return fits and isinstance(one["key"], str)
+
+
+def _are_different(values: Any) -> bool:
+    """Whether these are a list of numbers that differ in float32, and are finite."""
+    if not isinstance(values, list | tuple) or not all(map(_is_number, values)):
+        return False
+    if any(abs(value) > float(np.finfo(np.float32).max) for value in values):
+        return False
+    return 0 < len(values) == len({float(np.float32(value)) for value in values})
+
+
+def _text(value: float) -> str:
+    """All digits that tell it from others: `0.1`, `1e-05`, `3`."""
+    return repr(value).removesuffix(".0")
 
 
 def _get(tree: Any, path: Sequence[str]) -> Any:

@@ -4,11 +4,12 @@ import inspect
 import json
 import math
 
-import jax
+import numpy as np
 import pytest
 
-from jbias import algos, results, seeds, train, vary
+from jbias import algos, results, train, vary, warmstart
 from jbias import config as jc
+from jbias.evals import decisions
 from tests import runs
 from tests.methods import METHODS
 from tests.test_matrix import config_of
@@ -16,6 +17,8 @@ from tests.test_matrix import config_of
 RATES = (0.02, 0.3)
 # Whether there is any, and how many draws are made.
 STATIC = (("sagnet", "dropout"), ("infodrop", "rate"))
+# The transfer of these configs is of one strength.
+IDLE = (("debiased", "alpha"),)
 
 
 def config(**entries):
@@ -50,6 +53,7 @@ def numbers(workdir) -> dict:
 def test_a_branch_is_a_run_of_its_own(varied, tmp_path, rate, p):
     _, workdir = varied
     lone = config()
+    lone.run.decisions = True
     lone.optim.rate, lone.algo.p = rate, p
     assert train.run(lone, tmp_path / "lone")
     branch = workdir / "vary" / f"optim.rate={rate:g},algo.p={p:g}"
@@ -62,8 +66,17 @@ def test_a_branch_is_a_run_of_its_own(varied, tmp_path, rate, p):
     assert len(losses) == 2
     for key in losses:  # Later, steps of a large rate magnify the rounding.
         assert found[key] == pytest.approx(wanted[key], rel=2e-3)
+    for key in found:
+        if key[1] == first and key[3] == "accuracy":
+            assert found[key] == pytest.approx(wanted[key], abs=0.05), key
     assert (branch / "done").exists()
-    assert (branch / "decisions" / "edge" / f"{first}.parquet").exists()
+    ours, theirs = (
+        decisions.read(of / "decisions" / "edge" / f"{first}.parquet")
+        for of in (branch, tmp_path / "lone")
+    )
+    for seed in (0, 1):
+        agree = ours[seed].prediction == theirs[seed].prediction
+        assert np.mean(agree) > 0.9, seed
 
 
 def _config(workdir) -> dict:
@@ -102,12 +115,21 @@ def test_a_resumed_run_puts_records_back(varied, tmp_path):
     [
         (dict(key="train.batch", values=(8, 16)), "start a run for each value"),
         (dict(key="optim.rtae", values=(0.1,)), "did you mean 'optim.rate'"),
-        (dict(key="optim.rate", values=(0.1, 0.1)), "must be different numbers"),
-        (dict(key="optim.rate", values=(0.1, math.inf)), "must be different numbers"),
+        (dict(key="optim.rate", values=(0.1, 0.1)), "different numbers in float32"),
+        (
+            dict(key="optim.rate", values=(0.1, math.inf)),
+            "different numbers in float32",
+        ),
         (dict(key="optim.name", values=(0.1,)), "must be a number, got 'sgd'"),
         (dict(key="optim.rate", values=(0.1, -1.0)), "optim.rate: must be positive"),
         (dict(key="algo.p", values=(0.1, 2.0)), r"p must be in \[0, 1\]"),
-        (dict(values=(0.1,)), r"must be dict\(key=..., values=...\)"),
+        (dict(values=(0.1,)), r"must be dict\(key='optim.rate', values=...\)"),
+        (dict(key=3, values=(0.1,)), r"must be dict\(key='optim.rate', values=...\)"),
+        (dict(key="optim.rate", values=0.1), "must be a list of different numbers"),
+        (dict(key="optim.rate", values=(0.1, "a")), "must be a list of different"),
+        (dict(key="optim.rate", values=(0.1, 1e39)), "must be a list of different"),
+        (dict(key="optim.rate", values=(0.1, 0.1 + 1e-12)), "different .* in float32"),
+        (dict(key="optim.average", values=(0.0, 0.9)), "cannot differ in one program"),
     ],
 )
 def test_what_cannot_vary_is_refused(tmp_path, change, message):
@@ -132,7 +154,7 @@ def test_strengths_of_algorithms_can_vary(name):
     strengths = {
         k: v
         for k, v in strengths.items()
-        if isinstance(v, float) and (name, k) not in STATIC
+        if isinstance(v, float) and (name, k) not in (*STATIC, *IDLE)
     }
     if not strengths:
         return
@@ -140,17 +162,7 @@ def test_strengths_of_algorithms_can_vary(name):
     with c.unlocked():
         c.algo.update(strengths)
     c.vary = [dict(key=f"algo.{k}", values=(v,)) for k, v in strengths.items()]
-    c = jc.plain(c)
-    stage = runs.stage(c)
-    taken, held = stage.take(0, 0), stage.held(0)
-    (entry,) = vary.entries((0,), vary.branches(c))
-    state = jax.eval_shape(stage.draw, seeds.key(0), None)
-    new, _ = jax.eval_shape(
-        lambda state, own: stage.one(state, (own, taken), held, stage.static(0)),
-        state,
-        entry.own,
-    )
-    assert jax.tree.structure(new) == jax.tree.structure(state)
+    runs.stage(jc.plain(c))  # Traces the step, and refuses what does not reach it.
 
 
 def test_what_must_be_known_while_compiling_is_refused(tmp_path):
@@ -159,6 +171,129 @@ def test_what_must_be_known_while_compiling_is_refused(tmp_path):
     c.vary = (dict(key="algo.dropout", values=(0.1, 0.2)),)
     with pytest.raises(ValueError, match="start a run for each value"):
         train.run(c, tmp_path / "none")
+
+
+def refused(c, tmp_path, key: str, values: tuple, message: str) -> None:
+    """Before anything is written."""
+    c.vary = (dict(key=key, values=values),)
+    with pytest.raises(ValueError, match=message) as raised:
+        train.run(c, tmp_path / "none")
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "none" / "config.json").exists()
+
+
+def test_what_decides_in_evaluation_cannot_vary(tmp_path):
+    c = config_of("infodrop")
+    with c.unlocked():
+        c.algo.update(variant="biasbed", temperature=0.03, rate=1.5)
+    message = "algo.temperature must not change how decisions are made"
+    refused(c, tmp_path, "algo.temperature", (0.03, 0.3), message)
+
+
+def test_steps_of_one_program_cannot_vary(tmp_path):
+    c = config_of("debiased")
+    with c.unlocked():
+        c.algo.update(multi_grid=True, milestones=(0.5, 0.75))
+    message = "programs that differ at step"
+    refused(c, tmp_path, "algo.milestones.0", (0.5, 0.2), message)
+
+
+OWN = """
+import jax, math
+from jbias.algos import base, erm
+
+def scaled(net, *, scale=1.0):
+    def part(key, image, net):
+        return {"params": {"w": scale * jax.random.normal(key, (2,))}}
+    def losses(params, stats, batch, key, static=None):
+        losses, aux = erm.make(net).losses(params, stats, batch, key)
+        seen = {**aux.stats, "own": stats["own"]}
+        return {"class": losses["class"] + params["own"]["w"].sum()}, base.Aux(seen, {})
+    return base.Algo(net, losses, parts={"own": part})
+
+def counted(net, *, scale=1.0):
+    kept = [0] * math.floor(10 * scale)
+    return erm.make(net)
+
+def indexed(net, *, scale=1.0):
+    def losses(params, stats, batch, key, static=None):
+        losses, aux = erm.make(net).losses(params, stats, batch, key)
+        return {"class": losses["class"] * math.sqrt(scale)}, aux
+    return base.Algo(net, losses)
+
+def idle(net, *, scale=1.0):
+    return erm.make(net)
+
+def broken(net, *, scale=1.0):
+    def losses(params, stats, batch, key, static=None):
+        return {"class": "a" + scale}, None
+    return base.Algo(net, losses)
+"""
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        ("scaled", "algo.scale must not change the weights at the start"),
+        ("counted", "algo.scale must be known while the program is compiled"),
+        ("indexed", "algo.scale must be known while the program is compiled"),
+        ("idle", "algo.scale has no effect on any step"),
+    ],
+)
+def test_more_than_a_number_of_an_own_algorithm_is_refused(tmp_path, function, message):
+    c = own(tmp_path, function)
+    refused(c, tmp_path, "algo.scale", (0.5, 1.0), message)
+
+
+def test_an_own_algorithm_that_does_not_work_says_why(tmp_path):
+    c = own(tmp_path, "broken")
+    c.vary = (dict(key="algo.scale", values=(0.5, 1.0)),)
+    with pytest.raises(TypeError, match="concatenate"):
+        train.run(c, tmp_path / "none")
+
+
+def own(tmp_path, function: str):
+    (tmp_path / "own.py").write_text(OWN)
+    c = runs.small()
+    c.model = {"name": "cnn", "width": 4}
+    with c.unlocked():
+        c.algo = {"name": f"{tmp_path / 'own.py'}:{function}", "scale": 1.0}
+    return c
+
+
+def test_a_number_that_every_stage_overrides_is_refused(tmp_path):
+    c = runs.small()
+    c.model = {"name": "cnn", "width": 4}
+    optim = c.optim.to_dict()
+    c.stages = (dict(optim=optim, epochs=1.0), dict(optim=optim, epochs=1.0))
+    message = "optim.rate has no effect on any step.*stages.0.optim.rate"
+    refused(c, tmp_path, "optim.rate", (0.1, 0.2), message)
+    c.vary = (dict(key="stages.1.optim.rate", values=(0.1, 0.2)),)
+    assert train.run(c, tmp_path / "some")
+    one, other = (numbers(path) for path in sorted((tmp_path / "some").glob("vary/*")))
+    assert one.keys() == other.keys()
+    assert one != other
+
+
+def test_folders_tell_near_values_apart():
+    c = config(vary=(dict(key="optim.rate", values=(0.1, 0.10000001, 1.0, 1e-5, 3)),))
+    c = jc.plain(c)
+    vary.check(c)
+    names = [branch.folder.partition("=")[2] for branch in vary.branches(c)]
+    assert names == ["0.1", "0.10000001", "1", "1e-05", "3"]
+
+
+def test_a_branch_can_be_started_from(varied):
+    _, workdir = varied
+    with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
+        warmstart.nets(workdir, (0,))
+    with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
+        warmstart.nets(workdir / "vary" / "optim.rate=7", (0,))
+    states = warmstart._latest(workdir / "checkpoints")
+    third = workdir / "vary" / f"optim.rate={RATES[1]:g},algo.p=0"
+    for seed, net in zip((1, 0), warmstart.nets(third, (1, 0)), strict=True):
+        wanted = states[2 * 2 + seed]["params"]["net"]["fc"]["kernel"]
+        np.testing.assert_array_equal(net["params"]["fc"]["kernel"], wanted)
 
 
 def test_the_text_of_an_argument():
