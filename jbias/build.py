@@ -317,11 +317,13 @@ def _quickly_compiled(init: Callable) -> Callable:
     return jax.jit(init, compiler_options=quick if on_cpu else None)
 
 
-def template(stage: Stage, count: int, devices: jax.sharding.Mesh) -> tuple:
+def template(
+    stage: Stage, count: int, devices: jax.sharding.Mesh, *, on_host: bool = False
+) -> tuple:
     """Shapes and places of a stage's states, to read a checkpoint into."""
     shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
     place = NamedSharding(devices, PartitionSpec())
-    if len(stage.layout.waves) > 1:  # They wait on the host.
+    if on_host or len(stage.layout.waves) > 1:  # They wait on the host.
         place = SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
     state = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),

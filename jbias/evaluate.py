@@ -15,17 +15,25 @@ import os
 import sys
 from collections.abc import Sequence
 
+from jbias import xla
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
     args = parser().parse_args(argv)
-    # Only now: --help and wrong arguments need none of it.
+    xla.set_flags()
+    # Only now: --help and wrong arguments need none of it, and flags are set.
     from jbias import console, follow, opening
 
     console.hush()
     opening.keep_programs()
     try:
-        follow.run(args.follow, interval=args.interval, once=args.once)
+        follow.run(
+            args.follow,
+            interval=args.interval,
+            once=args.once,
+            devices=args.devices,
+        )
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
@@ -62,6 +70,13 @@ def parser() -> argparse.ArgumentParser:
         default=10.0,
         metavar="SECONDS",
         help="between looks at the checkpoints (default: %(default)s)",
+    )
+    add(
+        "--devices",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of those here, whatever the run has; 0 is all (default: %(default)s)",
     )
     return made
 

@@ -8,18 +8,27 @@ import json
 import time
 from collections.abc import Callable
 
+import jax
 from etils import epath
 
-from jbias import build, checkpoint, console, observe, opening
+from jbias import build, checkpoint, console, memory, observe, opening, seeds
+from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
 
 
-def run(workdir: epath.PathLike, *, interval: float, once: bool = False) -> None:
+def run(
+    workdir: epath.PathLike,
+    *,
+    interval: float,
+    once: bool = False,
+    devices: int = 0,
+) -> None:
     """Evaluates each step that is due until the run is done; `once`: those there are.
 
-    interval: seconds between looks at the checkpoints. ValueError or OSError where that
-    cannot be; what was evaluated stands, and the same call goes on.
+    interval: seconds between looks at the checkpoints. devices: how many to use of those
+    here, whatever the run has; 0: all. ValueError or OSError where that cannot be; what
+    was evaluated stands, and the same call goes on.
     """
     workdir = epath.Path(workdir).resolve()
     say = _await_run(workdir, interval, once)
@@ -28,13 +37,13 @@ def run(workdir: epath.PathLike, *, interval: float, once: bool = False) -> None
         while True:
             over = once or (workdir / "done").exists()
             for step in observe.left(workdir):
-                job = job or _opened(workdir, say)
+                job = job or _opened(workdir, say, devices)
                 _evaluate(job, step)
             if over:
-                count = len(list((workdir / "evals").glob("*.jsonl")))
+                count = len(observe.all_written(workdir))
                 say(f"{workdir}: evaluated all that was due, {count} steps in all")
                 return
-            job = job or _opened(workdir, say)
+            job = job or _opened(workdir, say, devices)
             time.sleep(interval)
 
 
@@ -42,7 +51,7 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
     """Waits while a run is being opened; ValueError where there is none."""
     told = False
     while not (workdir / "provenance.json").exists():
-        if once or not (workdir / "lock").exists():
+        if once or not workdirs.claimed(workdir):
             raise ValueError(
                 f"--follow: {workdir} is no run (no provenance.json); start its "
                 "training first, or name its workdir"
@@ -54,16 +63,30 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
     return console.logger(workdir)
 
 
-def _opened(workdir: epath.Path, say: Callable) -> Job:
+def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:
+    """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
     config = json.loads((workdir / "config.json").read_text())
-    job, run = opening.job(config, workdir, say, follows=True), config["run"]
-    options = dict(strategy=run["strategy"], together=run["together"])
+    config["run"].update(
+        devices=devices, spread=0, together=0, memory=0.0, strategy="auto"
+    )
+    job = opening.job(config, workdir, say, follows=True)
     job.stages = [
-        build.laid_out(stage, len(job.entries), job.devices, **options)
-        for stage in job.stages
+        build.laid_out(stage, len(job.entries), job.devices, together=_together(job, i))
+        for i, stage in enumerate(job.stages)
     ]
     return job
+
+
+def _together(job: Job, number: int) -> int:
+    """How many nets to have on the devices at once: half of the memory, 0 for all."""
+    free = memory.room(job.devices)
+    if free is None:
+        return 0
+    state = jax.eval_shape(job.stages[number].draw, seeds.key(0), None)
+    leaves = jax.tree.leaves(train_step.net_of(state))
+    each = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    return max(1, free // 2 // each) * job.devices.shape["seed"]
 
 
 def _evaluate(job: Job, step: int) -> None:
@@ -71,7 +94,8 @@ def _evaluate(job: Job, step: int) -> None:
     checkpoints = job.workdir / "checkpoints"
 
     def template(number: int) -> tuple:
-        return build.template(job.stages[number], len(job.entries), job.devices)
+        count = len(job.entries)
+        return build.template(job.stages[number], count, job.devices, on_host=True)
 
     try:
         states, info = checkpoint.read(checkpoints, step, template)
@@ -89,4 +113,13 @@ def _evaluate(job: Job, step: int) -> None:
     job.config["run"].update(info["left"])
     job.watch.load(info["watch"])
     stage = job.stages[info["stage"]]
-    observe.evaluate(job, stage, stage.layout.pack(states), step)
+    nets = stage.layout.pack(map(_net_alone, states))
+    del states
+    observe.evaluate(job, stage, nets, step)
+
+
+def _net_alone(state: train_step.State) -> train_step.State:
+    """A state with nothing but the net to evaluate."""
+    net = train_step.net_of(state)
+    params, stats = {"net": net["params"]}, {"net": net["stats"]}
+    return train_step.State(state.step, params, stats, ())

@@ -117,6 +117,14 @@ def written(workdir: epath.Path, step: int) -> bool:
     return all(records_path(folder, step).exists() for folder in _folders(workdir))
 
 
+def all_written(workdir: epath.Path) -> list[int]:
+    """The steps that are evaluated, in order."""
+    paths = _folders(workdir)[0].glob("evals/*.jsonl")
+    return [
+        step for step in sorted(int(p.stem) for p in paths) if written(workdir, step)
+    ]
+
+
 def _folders(workdir: epath.Path) -> list[epath.Path]:
     """Where the records of a run are: its branches' folders, if its settings vary."""
     return sorted((workdir / "vary").glob("*")) or [workdir]

@@ -9,8 +9,9 @@ import os
 import pathlib
 import platform
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import jax
 from etils import epath
@@ -50,6 +51,18 @@ def claim(workdir: epath.Path, config: Mapping[str, Any]):
             yield
         finally:
             _clear(workdir)  # Under the lock: the workdir may be another's.
+
+
+def claimed(workdir: epath.Path) -> bool:
+    """Whether a process is at work in it; a killed one leaves its lock's file behind."""
+    try:
+        with pathlib.Path(workdir / "lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 @contextlib.contextmanager
@@ -105,11 +118,19 @@ def _ours(name: str) -> bool:
 @contextlib.contextmanager
 def _lock(path: epath.Path, held: str) -> Iterator[None]:
     with pathlib.Path(path).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(f"workdir: {held}; wait for it or stop it") from None
+        if not (_locks(file) or _locks(file)):
+            raise ValueError(f"workdir: {held}; wait for it or stop it")
         yield
+
+
+def _locks(file: IO) -> bool:
+    """Takes a file's lock, if no other has it; waits where one has, in case it looks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(0.1)  # `claimed` holds it for less.
+        return False
+    return True
 
 
 def environment() -> dict[str, Any]:

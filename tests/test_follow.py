@@ -10,7 +10,18 @@ import time
 
 import pytest
 
-from jbias import checkpoint, evaluate, follow, observe, results, train, watch
+from jbias import (
+    checkpoint,
+    evaluate,
+    follow,
+    memory,
+    mesh,
+    observe,
+    results,
+    train,
+    watch,
+    xla,
+)
 from jbias import workdir as workdirs
 from tests import runs
 from tests.test_resume import assert_same_end
@@ -153,6 +164,85 @@ def test_no_run_is_told_in_one_line(tmp_path, capsys):
     assert "nowhere is no run" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_lock_that_nobody_holds_is_not_waited_for(tmp_path, capsys, monkeypatch):
+    """A killed opening leaves its file behind."""
+    (tmp_path / "lock").touch()
+
+    class Waited(Exception):
+        pass
+
+    def waits(seconds):
+        raise Waited
+
+    monkeypatch.setattr(follow.time, "sleep", waits)
+    assert evaluate.main([f"--follow={tmp_path}"]) == 2
+    assert "is no run" in capsys.readouterr().err
+    with workdirs.claim(tmp_path, {}), pytest.raises(Waited):
+        evaluate.main([f"--follow={tmp_path}"])
+
+
+def test_who_looks_at_a_lock_does_not_take_it(tmp_path):
+    with workdirs._lock(tmp_path / "lock", "held"):
+        assert workdirs.claimed(tmp_path)
+    assert not workdirs.claimed(tmp_path)
+    with workdirs._lock(tmp_path / "lock", "held"):
+        pass
+
+
+def test_the_devices_are_the_followers_own(here, elsewhere, monkeypatch):
+    """Not those of the run, by which its batch was divided."""
+    path = elsewhere / "config.json"
+    held = json.loads(path.read_text())
+    held["run"].update(devices=64, spread=2, together=1, memory=1e-9)
+    path.write_text(json.dumps(held))
+    monkeypatch.setattr(mesh, "check_batch", pytest.fail)
+    assert evaluate.main([f"--follow={elsewhere}", "--once", "--devices=1"]) == 0
+    assert measured(elsewhere) == measured(here)
+
+
+def test_too_many_devices_are_refused(elsewhere, capsys):
+    assert evaluate.main([f"--follow={elsewhere}", "--once", "--devices=999"]) == 2
+    assert "the devices here, got 999" in capsys.readouterr().err
+
+
+def test_where_memory_is_short_nets_wait_on_the_host(here, elsewhere, monkeypatch):
+    """And optimisers do not come to the devices at all."""
+    observed, waves = observe.evaluate, []
+
+    def seen(job, stage, states, step):
+        waves.append([len(wave) for wave in states])
+        for wave in states:
+            assert all(state.opt == () for state in wave)
+            assert all(state.params.keys() == {"net"} for state in wave)
+        observed(job, stage, states, step)
+
+    monkeypatch.setattr(memory, "room", lambda devices: 1)
+    monkeypatch.setattr(observe, "evaluate", seen)
+    assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 0
+    assert waves == [[1, 1]] * 4
+    assert measured(elsewhere) == measured(here)
+
+
+def test_flags_of_xla_are_set_as_main_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert evaluate.main([f"--follow={tmp_path}"]) == 2
+    assert os.environ["XLA_FLAGS"] == " ".join(
+        f"--{k}={v}" for k, v in xla.FLAGS.items()
+    )
+
+
+def test_branches_are_followed(tmp_path, capsys):
+    c = config("elsewhere")
+    c.epochs, c.eval_every, c.seeds = 1.0, "2 steps", (0,)
+    c.vary = (dict(key="optim.rate", values=(0.1, 0.2)),)
+    assert train.run(c, tmp_path / "run")
+    assert evaluate.main([f"--follow={tmp_path / 'run'}", "--once"]) == 0
+    assert "evaluated all that was due, 2 steps in all" in capsys.readouterr().err
+    for rate in (0.1, 0.2):
+        branch = tmp_path / "run" / "vary" / f"optim.rate={rate}"
+        assert {r["step"] for r in runs.records(branch)} == {2, 4}
 
 
 @pytest.mark.slow
