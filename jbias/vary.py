@@ -181,10 +181,13 @@ def check_effective(config: Mapping[str, Any], reached: set[str]) -> None:
     """Refuses keys that no step of any stage depends on."""
     for i, key in enumerate(keys(config)):
         if key not in reached:
+            staged = config["stages"] and not key.startswith("stages.")
+            hint = (
+                f"; a stage has an entry of its own, stages.0.{key}" if staged else ""
+            )
             raise ValueError(
-                f"config.vary[{i}].key: {key} has no effect on any step, as where every "
-                "stage has an entry of its own; name what is used, such as "
-                f"stages.0.{key}, or take it out"
+                f"config.vary[{i}].key: {key} has no effect on any step{hint}; vary what "
+                "the steps use"
             )
 
 
