@@ -181,10 +181,9 @@ def check_effective(config: Mapping[str, Any], reached: set[str]) -> None:
     """Refuses keys that no step of any stage depends on."""
     for i, key in enumerate(keys(config)):
         if key not in reached:
-            staged = config["stages"] and not key.startswith("stages.")
-            hint = (
-                f"; a stage has an entry of its own, stages.0.{key}" if staged else ""
-            )
+            stages, room = config["stages"], key.partition(".")[0]
+            staged = stages and all(room in stage for stage in stages)
+            hint = f": stages have their own, such as stages.0.{key}" if staged else ""
             raise ValueError(
                 f"config.vary[{i}].key: {key} has no effect on any step{hint}; vary what "
                 "the steps use"

@@ -266,7 +266,7 @@ def test_a_number_that_every_stage_overrides_is_refused(tmp_path):
     c.model = {"name": "cnn", "width": 4}
     optim = c.optim.to_dict()
     c.stages = (dict(optim=optim, epochs=1.0), dict(optim=optim, epochs=1.0))
-    message = "optim.rate has no effect on any step.*stages.0.optim.rate"
+    message = "optim.rate has no effect on any step: stages have their own.*stages.0.optim.rate"
     refused(c, tmp_path, "optim.rate", (0.1, 0.2), message)
     c.vary = (dict(key="stages.1.optim.rate", values=(0.1, 0.2)),)
     assert train.run(c, tmp_path / "some")
