@@ -71,7 +71,7 @@ def _evaluate(job: Job, step: int) -> None:
     checkpoints = job.workdir / "checkpoints"
 
     def template(number: int) -> tuple:
-        return build.template(job.stages[number], len(job.entries), job.devices)
+        return build.template(job.stages[number], len(job.entries))
 
     try:
         states, info = checkpoint.read(checkpoints, step, template)

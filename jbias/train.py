@@ -134,7 +134,7 @@ def _laid_out(job: Job, number: int) -> build.Stage:
 
 
 def _template(job: Job, number: int) -> tuple:
-    return build.template(_laid_out(job, number), len(job.entries), job.devices)
+    return build.template(job.stages[number], len(job.entries))
 
 
 def _start(
