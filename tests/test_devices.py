@@ -71,6 +71,13 @@ def test_seeds_on_devices_of_their_own_move_nothing():
     assert losses("erm", 8, [("looped", 8)], moved=True) == []
 
 
+def test_a_device_holds_its_own_seed_alone():
+    """Besides, the first draws them, one after the other."""
+    first, *others = losses("erm", 8, [], held=True)
+    assert others == [4] * 7
+    assert first <= 3 * 4
+
+
 @pytest.mark.slow
 def test_seeds_on_two_devices_each_move_their_gradients():
     moved = losses("erm", 4, [("looped", 8)], moved=True)
