@@ -74,6 +74,7 @@ def main(text: str) -> None:
     config, which = jc.plain(config), tuple(range(asked["seeds"]))
     found = []
     if asked.get("held"):
+        assert mesh.make(8, 8, together=3).shape["seed"] == 2
         print(json.dumps(held(mesh.make(8, 8))))
         return
     for strategy, count in asked["ways"]:

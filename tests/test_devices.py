@@ -89,6 +89,11 @@ def test_shares_that_do_not_divide_are_refused():
         mesh.make(1, seeds=3, spread=2)
 
 
+def test_fewer_seeds_together_than_shares_are_refused():
+    with pytest.raises(ValueError, match="run.together: must be 0 or at least .*, 2,"):
+        mesh.make(1, seeds=2, spread=2, together=1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("norm_group", [4, 16])
 def test_groups_and_micro_batches_are_the_same_on_any_number(norm_group):
