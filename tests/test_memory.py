@@ -110,7 +110,7 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
     """Four seeds as one tree work at the same time; looped ones have one's memory."""
     stage = fed(9)
     stage.draw = lambda key, net: jnp.zeros((256, 256))
-    stage.one = lambda state, arg, held, static: (jnp.tanh(state @ state) @ state, 0.0)
+    stage.one = lambda state, arg, held, static: (jnp.tanh(state @ state) @ state, ())
     stage.static = lambda step: None
     size, own = 4 * 256 * 256, [seeds.key(seed) for seed in range(4)]
 
@@ -122,7 +122,7 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
     assert 5 * size <= looped.needed < 7 * size
     stacked = found("vmapped", 10**9)
     assert stacked.count == 4
-    assert 8 * size <= stacked.needed < 12 * size
+    assert 8 * size <= stacked.needed < 13 * size
     assert found("vmapped", stacked.needed - 1).count == 3
     assert found("vmapped", size).count == 0
 
