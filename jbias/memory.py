@@ -113,7 +113,7 @@ def fit(
 ) -> Fit:
     """How many seeds of one of the stages fit into `free` bytes; None: all asked for."""
     spread, strategy = devices.shape["seed"], seeds.strategy(run["strategy"], devices)
-    asked = min(run["together"] or len(own), len(own))
+    asked = min(run["together"] or len(own), len(own)) // spread * spread
     if free is None:
         return Fit(asked, asked, 0, 0)
     shapes = {name: one.shapes() for name, one in stage.feeds.items()}

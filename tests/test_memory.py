@@ -127,6 +127,13 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
     assert found("vmapped", size).count == 0
 
 
+def test_seeds_are_asked_for_in_whole_shares():
+    stage, own = fed(9), [seeds.key(seed) for seed in range(4)]
+    two = types.SimpleNamespace(shape={"seed": 2, "data": 1}, size=2)
+    run = {**RUN, "together": 3}
+    assert memory.fit([stage], stage, own, two, run, None)[:2] == (2, 2)
+
+
 def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
     """Lays eight seeds out on eight devices; returns shares, seeds at once, words.
 
