@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxtyping import PyTree, UInt8
 
 from jbias import chunked, feed, mesh, parts, seeds, sets, supply, vary
@@ -317,19 +316,9 @@ def _quickly_compiled(init: Callable) -> Callable:
     return jax.jit(init, compiler_options=quick if on_cpu else None)
 
 
-def template(
-    stage: Stage, count: int, devices: jax.sharding.Mesh, *, on_host: bool = False
-) -> tuple:
-    """Shapes and places of a stage's states, to read a checkpoint into."""
-    shapes = jax.eval_shape(stage.draw, seeds.key(0), None)
-    place = NamedSharding(devices, PartitionSpec())
-    if on_host or len(stage.layout.waves) > 1:  # They wait on the host.
-        place = SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
-    state = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
-        shapes,
-    )
-    return (state,) * count
+def template(stage: Stage, count: int) -> tuple:
+    """Shapes of a stage's states, to read a checkpoint into."""
+    return (jax.eval_shape(stage.draw, seeds.key(0), None),) * count
 
 
 def start(

@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -146,25 +146,26 @@ def restore(
 ) -> tuple[tuple, dict[str, Any]] | None:
     """Reads the latest whole checkpoint: (states, info), or None where there is none.
 
-    `template` gives the tree to read into for a stage; `info["stage"]` says which.
-    Damaged ones are moved to `damaged/<step>` beside and told about through `say`.
+    `template` gives the shapes of a stage's states; `info["stage"]` says which. They
+    come as arrays of the host. Damaged checkpoints are moved to `damaged/<step>` beside
+    and told about through `say`; errors of `template` itself pass.
     """
     damaged = {}
     for step in sorted(manager.all_steps(), reverse=True):
+        with _noting_damage(damaged, step):
+            sealed, info = _info(manager, step)
+        if step in damaged:
+            continue
+        shapes = template(info["stage"])
         try:
-            found = _read(manager, step, template)
+            with _noting_damage(damaged, step):
+                states = _states(manager, step, shapes, sealed)
         except _Mismatch as error:
             raise ValueError(
                 f"checkpoint: {manager.directory / str(step)} holds another model "
                 f"({error}); use another workdir"
             ) from error
-        except OF_THE_MACHINE:
-            raise
-        # Orbax and tensorstore raise bare Exceptions for damaged bytes.
-        except Exception as error:  # noqa: BLE001
-            damaged[step] = str(error).split("\n")[0][:120]
         if step in damaged:
-            _forget_other_reads()
             continue
         for number, reason in damaged.items():
             _move_aside(manager, number)
@@ -172,7 +173,7 @@ def restore(
                 f"checkpoint: step {number} is damaged ({reason}); moved to damaged/, "
                 f"falling back to step {step}"
             )
-        return found
+        return states, info
     if damaged:
         step, reason = max(damaged.items())
         raise ValueError(
@@ -180,6 +181,20 @@ def restore(
             f"{reason}); if they are damaged, delete that directory to begin anew"
         )
     return None
+
+
+@contextlib.contextmanager
+def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
+    """Notes why a step cannot be read, unless the machine or the model is at fault."""
+    try:
+        yield
+        return
+    except (*OF_THE_MACHINE, _Mismatch):
+        raise
+    # Orbax and tensorstore raise bare Exceptions for damaged bytes.
+    except Exception as error:  # noqa: BLE001
+        damaged[step] = str(error).split("\n")[0][:120]
+    _forget_other_reads()
 
 
 def steps(directory: epath.PathLike) -> list[int]:
@@ -201,7 +216,7 @@ def left(directory: epath.PathLike, step: int) -> bool:
 def read(
     directory: epath.PathLike, step: int, template: Callable[[int], tuple]
 ) -> tuple[tuple, dict[str, Any]]:
-    """The states and the info of one step, checked; leaves all as it is."""
+    """As `restore`, of one step, where nothing is changed; any error passes."""
     options = ocp.CheckpointManagerOptions(
         read_only=True, create=False, save_interval_steps=0
     )
@@ -209,7 +224,8 @@ def read(
         epath.Path(directory).resolve(), options=options, item_names=("state", "info")
     )
     with contextlib.closing(manager):
-        return _read(manager, step, template)
+        sealed, info = _info(manager, step)
+        return _states(manager, step, template(info["stage"]), sealed), info
 
 
 def _forget_other_reads() -> None:
@@ -235,11 +251,16 @@ class _Mismatch(ValueError):
     """A whole checkpoint whose tree is not the one asked for."""
 
 
-def _read(manager, step, template):
+def _info(manager, step):
     items = ocp.args.Composite(info=ocp.args.JsonRestore())
     sealed = manager.restore(step, args=items)["info"]
-    info = json.loads(sealed["body"])
-    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, template(info["stage"]))
+    return sealed, json.loads(sealed["body"])
+
+
+def _states(manager, step, shapes, sealed):
+    # Arrays of numpy ask for such, whatever their shape; those of a single number can
+    # be compared in orbax's own errors.
+    target = jax.tree.map(lambda x: np.zeros((), x.dtype), shapes)
     items = ocp.args.Composite(state=ocp.args.StandardRestore(target))
     try:
         states = manager.restore(step, args=items)["state"]
@@ -249,7 +270,16 @@ def _read(manager, step, template):
         raise
     if _sum(states, sealed["body"]) != sealed["sum"]:
         raise ValueError("its content does not match its sum")
-    return states, info
+    for (path, one), other in zip(
+        jax.tree.leaves_with_path(states), jax.tree.leaves(shapes), strict=True
+    ):
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            where = jax.tree_util.keystr(path)
+            raise _Mismatch(
+                f"{where} has shape {one.shape} {one.dtype}, not {other.shape} "
+                f"{other.dtype}"
+            )
+    return states
 
 
 def _sum(states: tuple, body: str) -> int:

@@ -94,8 +94,7 @@ def _evaluate(job: Job, step: int) -> None:
     checkpoints = job.workdir / "checkpoints"
 
     def template(number: int) -> tuple:
-        count = len(job.entries)
-        return build.template(job.stages[number], count, job.devices, on_host=True)
+        return build.template(job.stages[number], len(job.entries))
 
     try:
         states, info = checkpoint.read(checkpoints, step, template)

@@ -41,17 +41,28 @@ class Layout(NamedTuple):
         return self.waves[wave] if self.stacked else spread if spread > 1 else 0
 
     def pack(self, trees: Iterable[PyTree]) -> Packed:
-        """Lays one tree a seed out; they may be drawn one after the other."""
-        return tuple(self.off(wave) for wave in self._stacked(trees))
+        """Lays one tree a seed out; they may be drawn one after the other.
+
+        Where seeds wait or are spread they go by the host, and each device gets its own.
+        """
+        if not self._by_host:
+            return tuple(self._stacked(trees))
+        trees, found = map(jax.device_get, trees), []
+        for number, count in enumerate(self.waves):
+            wave, width = tuple(itertools.islice(trees, count)), self.width(number)
+            found.append(_stacked(wave, width, np.stack) if width else wave)
+        if len(found) == 1:
+            return (jax.device_put(found[0], self._place(0)),)
+        return tuple(found)
 
     def here(self, trees: Iterable[PyTree]) -> Packed:
         """As `pack`, of small things that stay on the devices, whoever waits."""
         return tuple(self._stacked(trees))
 
     def unpack(self, packed: Packed) -> tuple[PyTree, ...]:
-        """One tree a seed, whole on every device; on the host if there are waves."""
-        if len(self.waves) > 1:
-            return self.split(packed)
+        """One tree a seed, on the host where seeds wait or are spread, else on devices."""
+        if self._by_host:
+            return self.split(jax.device_get(packed))
         if not self.width(0):
             return packed[0]
         return _unstacked(self.devices)(packed[0])
@@ -92,6 +103,10 @@ class Layout(NamedTuple):
         """Takes a wave back to the host, if there are others."""
         return wave if len(self.waves) == 1 else jax.device_get(wave)
 
+    @property
+    def _by_host(self) -> bool:
+        return len(self.waves) > 1 or self.devices.shape["seed"] > 1
+
     def _stacked(self, trees: Iterable[PyTree]) -> Iterator[Wave]:
         trees = iter(trees)
         for number, count in enumerate(self.waves):
@@ -130,7 +145,7 @@ def _each(wave: Wave) -> list[PyTree]:
     found = []
     for tree in wave:
         width = len(jax.tree.leaves(tree)[0])
-        found += [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(width)]
+        found += [jax.tree.map(lambda x, i=i: x[i, ...], tree) for i in range(width)]
     return found
 
 

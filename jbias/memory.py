@@ -1,5 +1,6 @@
 """How many seeds fit onto the devices at once, by the compiler's own count."""
 
+import functools
 import pathlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,95 +9,188 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias import build, seeds
+from jbias import build, feed, mesh, seeds
 from jbias import layout as layouts
 
 _USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
+_REMEDIES = (
+    "config.train.accumulate=2, config.model.remat=True or a smaller config.train.batch"
+)
 
 
 class Need(NamedTuple):
-    """Bytes of each device that a step of one seed takes."""
+    """Bytes of each device that a program of a step takes, of its seeds there."""
 
-    state: int  # Kept from step to step, with the seed's batch.
+    state: int  # Kept from step to step.
     work: int  # While the step runs.
-    shared: int  # By all seeds: what is held of the training set.
 
-    def of(self, count: int, strategy: seeds.Strategy) -> int:
-        """Of so many seeds on the same device."""
-        running = count
-        if strategy == seeds.STRATEGIES["looped"]:
-            running = 1
-        elif strategy.dispatch == "threaded":
-            running = seeds.at_once(count)
-        return self.shared + count * self.state + running * self.work
-
-    def fitting(self, count: int, strategy: seeds.Strategy, room: int) -> int:
-        """The largest number up to `count` that needs no more than `room`; 0: none."""
-        fits = (k for k in range(count, 0, -1) if self.of(k, strategy) <= room)
-        return next(fits, 0)
+    def times(self, count: int, strategy: seeds.Strategy) -> int:
+        """Of so many such programs, as the strategy runs them."""
+        threaded = strategy.dispatch == "threaded"
+        running = seeds.at_once(count) if threaded else 1
+        return count * self.state + running * self.work
 
 
-def together(
-    stage: build.Stage,
+class Fit(NamedTuple):
+    """How many seeds of a stage are on the devices at once, and bytes of each device."""
+
+    count: int  # 0: not even one.
+    asked: int  # Seeds that should be,
+    needed: int  # and what these need;
+    least: int  # what is needed by one seed on each device.
+
+
+def laid_out(
+    make: Callable[[jax.sharding.Mesh], list[build.Stage]],
     own: Sequence[Any],
     devices: jax.sharding.Mesh,
     run: Mapping[str, Any],
     say: Callable[[str], None],
-) -> int:
-    """How many seeds to have on the devices at once; tells if not all.
+) -> tuple[jax.sharding.Mesh, list[build.Stage]]:
+    """The stages of a run, with as many seeds at once as fit; tells if not all do.
 
-    `own` is what each has of its own in every step: its key, and perhaps more.
-
-    At most `run["together"]`, if given. ValueError where not even one of them fits.
+    `make` builds them for a mesh; `own` is what each seed has of its own in every step.
+    Where not one seed fits on each device of the mesh's axis "seed", fewer shares of
+    the devices are tried, unless `run["spread"]` says how many. ValueError where none
+    fits; but where a CPU's machine only seems to have too little left, that is told and
+    one seed at a time is trained.
     """
-    spread = devices.shape["seed"]
-    limit = min(run["together"] or len(own), len(own))
-    free = room(devices, run["memory"])
-    if free is None or len(own) == 1 and not run["memory"]:
-        return limit
-    shapes = {name: one.shapes() for name, one in stage.feeds.items()}
-    need = of_step(
-        stage.one,
-        jax.eval_shape(stage.draw, seeds.key(0), None),
-        jax.eval_shape(lambda: own[0]),
-        {name: taken for name, (taken, _) in shapes.items()},
-        {name: held for name, (_, held) in shapes.items()},
-        stage.static(stage.first),
-        devices,
-    )
-    strategy = seeds.strategy(run["strategy"], devices)
-    fits = spread * need.fitting(max(1, limit // spread), strategy, free)
-    if not fits:
-        raise ValueError(
-            f"memory: one seed needs {_gib(need.of(1, strategy))} of each device, which "
-            f"has {_gib(free)}; take config.train.accumulate=2, "
-            "config.model.remat=True or a smaller config.train.batch"
-        )
-    if fits < limit:
-        whole = need.of(len(own) // spread, strategy)
+    free, first, lacking = room(devices, run["memory"]), devices.shape["seed"], ""
+    if len(own) == 1 and not run["memory"]:
+        free = None
+    guessed = devices.local_devices[0].platform == "cpu" and not run["memory"]
+    fewer = [] if run["spread"] or guessed else range(first - 1, 0, -1)
+    for spread in (first, *(k for k in fewer if first % k == 0)):
+        stages = None  # The sets that they hold leave the devices.
+        try:
+            devices = mesh.make(run["devices"], len(own), spread)
+            stages = make(devices)
+        except ValueError:
+            if spread == first:
+                raise
+            continue  # The batch cannot be shared out among so many.
+        fits = [fit(stages, one, own, devices, run, free) for one in stages]
+        if all(one.count for one in fits):
+            break
+        least = max(one.least for one in fits)
+        lacking = f"one seed needs {_gib(least)} of each device, which has {_gib(free)}"
+    if lacking and guessed:
+        say(f"memory: {lacking}; one at a time is tried, or take {_REMEDIES}")
+        fits = [one._replace(count=one.count or first) for one in fits]
+    elif not all(one.count for one in fits):
+        spread = "--config.run.spread=1, " * (run["spread"] > 1)
+        raise ValueError(f"memory: {lacking}; take {spread}{_REMEDIES}")
+    elif lacking:
+        say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
+    return devices, [
+        _with(stage, one, own, devices, run, free, say)
+        for stage, one in zip(stages, fits, strict=True)
+    ]
+
+
+def _with(stage, one, own, devices, run, free, say) -> build.Stage:
+    if one.count < one.asked:
         say(
-            f"{len(own)} seeds in waves of at most {fits}: together they need "
-            f"{_gib(whole)} of each device, which has {_gib(free)}"
+            f"{len(own)} seeds in waves of at most {one.count}: {one.asked} together "
+            f"need {_gib(one.needed)} of each device, which has {_gib(free)}"
         )
-    return fits
+    return build.laid_out(
+        stage, len(own), devices, strategy=run["strategy"], together=one.count
+    )
 
 
 def _gib(count: int) -> str:
     return f"{count / 2**30:.3g} GiB"
 
 
+def fit(
+    stages: Sequence[build.Stage],
+    stage: build.Stage,
+    own: Sequence[Any],
+    devices: jax.sharding.Mesh,
+    run: Mapping[str, Any],
+    free: int | None,
+) -> Fit:
+    """How many seeds of one of the stages fit into `free` bytes; None: all asked for."""
+    spread, strategy = devices.shape["seed"], seeds.strategy(run["strategy"], devices)
+    asked = min(run["together"] or len(own), len(own)) // spread * spread
+    if free is None:
+        return Fit(asked, asked, 0, 0)
+    shapes = {name: one.shapes() for name, one in stage.feeds.items()}
+    arguments = (
+        jax.eval_shape(stage.draw, seeds.key(0), None),
+        jax.eval_shape(lambda: own[0]),
+        {name: taken for name, (taken, _) in shapes.items()},
+        {name: held for name, (_, held) in shapes.items()},
+        stage.static(stage.first),
+    )
+
+    side_by_side = strategy.stacked or strategy.dispatch == "unrolled"
+
+    @functools.cache
+    def program(count: int) -> Need:
+        return of_step(stage.one, strategy, *arguments, devices, count)
+
+    def needed(count: int) -> int:
+        if side_by_side:
+            return shared + program(count).times(1, strategy)
+        return shared + program(1).times(count, strategy)
+
+    # The batches of all seeds for the steps of one dispatch while the last one's run.
+    batches = 2 * run["steps_per_dispatch"] * (len(own) // spread)
+    shared = sum(held(one, stage) for one in stages)
+    shared += batches * _bytes(arguments[2]) // devices.shape["data"]
+    limit = asked // spread
+    count = most(needed, limit, free)
+    return Fit(spread * count, asked, needed(limit), needed(1) if not count else 0)
+
+
+def most(needed: Callable[[int], int], count: int, free: int) -> int:
+    """The largest number up to `count` that needs no more than `free`; 0: none.
+
+    Each guess is smaller in proportion: what is needed has a part that all share, so
+    none is too small. A guess may cost a compilation.
+    """
+    while count > 0 and (need := needed(count)) > free:
+        count = min(count - 1, count * free // need)
+    return max(0, count)
+
+
+def held(stage: build.Stage, now: build.Stage) -> int:
+    """Bytes of training sets that a stage holds on each device while `now` is trained.
+
+    A set that is there as a whole is there in all stages. Of windows there are two
+    while one takes the other's place.
+    """
+    total, steps = 0, stage.last - stage.first
+    for one in stage.feeds.values():
+        _, rows = one.shapes()
+        if isinstance(one, feed.Resident):
+            total += _bytes(rows)
+        elif stage is now:
+            total += _bytes(rows) * (2 if one.until(0) < steps else 1)
+    return total
+
+
+def _bytes(tree: PyTree) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
 def of_step(
     one: seeds.One,
+    strategy: seeds.Strategy,
     state: PyTree,
     own: PyTree,
     taken: PyTree,
     held: PyTree,
     static: Hashable,
     devices: jax.sharding.Mesh,
+    count: int = 1,
 ) -> Need:
-    """Compiles one seed's step for shapes of a state and all else that it is given.
+    """Compiles the step of `count` seeds on each device of the mesh's axis "seed".
 
-    Where the seeds are dispatched one by one, this is the program that runs later.
+    It is given the shapes of a seed's state and of all else that a step takes. Where
+    all seeds fit, this is the program that runs later.
     """
 
     def placed(tree: Any, *axes: str) -> PyTree:
@@ -105,40 +199,35 @@ def of_step(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree
         )
 
-    layout = layouts.Layout(devices, (devices.shape["seed"],))
-    looped = seeds.STRATEGIES["looped"]
-    axes = ("data",)
+    wave = count * devices.shape["seed"]
+    layout = layouts.Layout(devices, (wave,), strategy.stacked)
+    kept, by_seed = count * _bytes(state), ()
     if width := layout.width(0):
+        by_seed = ("seed",)
         state, own, taken = jax.tree.map(
-            lambda x: _wider(x, width), (state, own, taken)
+            lambda x: jax.ShapeDtypeStruct((width, *x.shape), x.dtype),
+            (state, own, taken),
         )
-        state, own, axes = placed(state, "seed"), placed(own, "seed"), ("seed", "data")
+    state = placed(state, *by_seed)
+    arg = (placed(own, *by_seed), placed(taken, *by_seed, "data"))
+    if strategy.dispatch == "unrolled":
+        program = seeds.over(one, strategy, layout, donate=True)
+        state, arg = ((x,) * (wave // (width or 1)) for x in (state, arg))
     else:
-        state, own = placed(state), placed(own)
-    arg = (own, placed(taken, *axes))
-    held = placed(held)
-    program = jax.jit(
-        seeds.of_tree(one, layout, looped), static_argnums=3, donate_argnums=0
-    )
-    counted = program.lower(state, arg, held, static).compile().memory_analysis()
-    shared = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(held))
-    return Need(
-        state=counted.argument_size_in_bytes - shared,
-        work=counted.temp_size_in_bytes
-        + counted.output_size_in_bytes
-        - counted.alias_size_in_bytes,
-        shared=shared,
-    )
-
-
-def _wider(x: jax.ShapeDtypeStruct, width: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((width, *x.shape), x.dtype)
+        program = jax.jit(
+            seeds.of_tree(one, layout, strategy), static_argnums=3, donate_argnums=0
+        )
+    lowered = program.lower(state, arg, placed(held), static)
+    counted = lowered.compile().memory_analysis()
+    made = counted.output_size_in_bytes - counted.alias_size_in_bytes
+    return Need(state=kept, work=counted.temp_size_in_bytes + made)
 
 
 def room(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
     """Bytes of each device that a run may use; `gib` of them if given.
 
-    None where nobody says. Devices of a CPU share what its machine has left.
+    Asked before the run holds anything there. None where nobody says. Devices of a CPU
+    share what its machine has left.
     """
     if gib:
         return round(gib * 2**30)
@@ -150,20 +239,34 @@ def room(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
     return free and round(_USED * free / len(devices.local_devices))
 
 
-def _of_host() -> int | None:
+# Of a container, by version: its folder, limit, use, and where its files are counted,
+# which are in use until others need the room.
+_GROUPS = (
+    ("", "memory.max", "memory.current", "inactive_file"),
+    (
+        "memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+)
+
+
+def _of_host(
+    meminfo: str = "/proc/meminfo", groups: str = "/sys/fs/cgroup"
+) -> int | None:
     """Bytes that this machine, or the container that this runs in, has left."""
     try:
-        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+        lines = pathlib.Path(meminfo).read_text().splitlines()
         known = [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvail")]
     except (OSError, ValueError):
         return None
-    group = pathlib.Path("/sys/fs/cgroup")
-    try:
-        limit, used = (
-            (group / name).read_text().strip()
-            for name in ("memory.max", "memory.current")
-        )
-        known.append(int(limit) - int(used))
-    except (OSError, ValueError):
-        pass  # No container, or one without a limit.
+    for folder, limit, used, files in _GROUPS:
+        group = pathlib.Path(groups) / folder
+        try:
+            left = int((group / limit).read_text()) - int((group / used).read_text())
+            stats = (group / "memory.stat").read_text().split()
+            known.append(left + int(stats[stats.index(files) + 1]))
+        except (OSError, ValueError):
+            pass  # No container of this version, or one without a limit.
     return min(known, default=None)

@@ -10,13 +10,16 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import DTypeLike, PyTree
 
 
-def make(count: int = 0, seeds: int = 1, spread: int = 0) -> jax.sharding.Mesh:
+def make(
+    count: int = 0, seeds: int = 1, spread: int = 0, together: int = 0
+) -> jax.sharding.Mesh:
     """A mesh over the first `count` devices (0: all), axes "seed" and "data".
 
     `seeds` of them train there: each of `spread` shares of the devices has as many,
     which costs no traffic at all, and examples are shared out among the devices of a
     share. 0 shares: as many as divide both seeds and devices; one where several
-    processes train together. ValueError where there are no such devices or shares.
+    processes train together. At most `together` seeds, if given, are on them at once.
+    ValueError where there are no such devices or shares.
     """
     devices = jax.devices()
     if not 0 <= count <= len(devices):
@@ -26,7 +29,13 @@ def make(count: int = 0, seeds: int = 1, spread: int = 0) -> jax.sharding.Mesh:
         )
     devices = devices[:count] if count else devices
     possible = math.gcd(seeds, len(devices)) if jax.process_count() == 1 else 1
-    spread = spread or possible
+    if together and spread > together:
+        raise ValueError(
+            f"config.run.together: must be 0 or at least config.run.spread, {spread}, as "
+            f"each share of the devices has a seed, got {together}"
+        )
+    limit = min(possible, together or possible)
+    spread = spread or max(k for k in range(1, limit + 1) if possible % k == 0)
     if possible % spread:
         raise ValueError(
             f"config.run.spread: must divide {possible}, as {seeds} seeds on "

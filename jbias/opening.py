@@ -11,10 +11,12 @@ from jbias import (
     build,
     checkpoint,
     checks,
+    memory,
     mesh,
     observe,
     parts,
     results,
+    seeds,
     sets,
     supply,
     vary,
@@ -36,8 +38,8 @@ def job(
     """
     checks.whole(config)
     run, branches = config["run"], vary.branches(config)
-    trained = len(config["seeds"]) * len(branches)
-    devices = mesh.make(run["devices"], trained, run["spread"])
+    entries = vary.entries(config["seeds"], branches)
+    devices = mesh.make(run["devices"], len(entries), run["spread"], run["together"])
     train_sets, train, opened, answers = _opened(config)
     checks.leaks(train, opened, say)
     reading = build.reading(config["run"]["loading"], devices)
@@ -56,7 +58,13 @@ def job(
         sets.test_set(name, test, answers[name], images.get(name), say)
         for name, test in opened.items()
     ]
-    stages = build.stages(config, train_sets, None if follows else images, devices)
+    made = functools.partial(build.stages, config, train_sets)
+    if follows:
+        stages = made(None, devices)
+    else:
+        own = [entry.own for entry in entries]
+        on = functools.partial(made, images)
+        devices, stages = memory.laid_out(on, own, devices, run, say)
     told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
     for name, how in streamed.items():
         told[name]["preprocessing"] = how
@@ -69,8 +77,10 @@ def job(
     if not follows:
         workdirs.record_config(workdir, config)
         given, init = _given(config, workdir)
-    own = parts.own_files(config)
-    facts = {"config": config, "data": told, "own_code": own, "init": init}
+    code = parts.own_files(config)
+    facts = {"config": config, "data": told, "own_code": code, "init": init}
+    if not follows:
+        facts["layout"] = _layout(stages, devices, run["strategy"])
     record = workdirs.record_follower if follows else workdirs.record_provenance
     differing = record(workdir, facts)
     if differing:
@@ -90,10 +100,18 @@ def job(
             (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
             workdirs.record_config(workdir / branch.folder, branch.config)
             workdirs.record_provenance(workdir / branch.folder, own_facts)
-    entries = vary.entries(config["seeds"], branches)
     eyes = watch.Watch(tuple(entry.name for entry in entries))
     parts_of = (devices, tests, stages, branches, manager, eyes, given)
     return Job(config, workdir, say, *parts_of)
+
+
+def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
+    """What the numbers depend on of how the seeds lie: only stacked ones see others."""
+    layout = {"spread": devices.shape["seed"], "devices": devices.size}
+    if seeds.strategy(strategy, devices).stacked:
+        layout["strategy"] = strategy
+        layout["waves"] = [stage.layout.waves for stage in stages]
+    return layout
 
 
 def keep_programs() -> None:

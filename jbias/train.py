@@ -19,7 +19,6 @@ from jbias import (
     build,
     checkpoint,
     console,
-    memory,
     observe,
     opening,
     profiling,
@@ -94,18 +93,20 @@ def _signals(job: Job) -> Iterator[None]:
 
 def _train(job: Job) -> None:
     restored = checkpoint.restore(
-        job.manager, lambda number: _template(job, number), job.say
+        job.manager,
+        lambda number: build.template(job.stages[number], len(job.entries)),
+        job.say,
     )
     first, packed, step = 0, None, 0
     if restored is not None:
         states, info = restored
         first, step = info["stage"], info["step"]
-        packed = _laid_out(job, first).layout.pack(states)
+        packed = job.stages[first].layout.pack(states)
         del states, restored
         _take_up(job, info)
     try:
         for number in range(first, len(job.stages)):
-            stage = _laid_out(job, number)
+            stage = job.stages[number]
             if packed is None or number > first:
                 job.best, step = {}, stage.first
                 packed = _start(job, stage, packed)
@@ -119,22 +120,6 @@ def _train(job: Job) -> None:
         checkpoint.finish(job.manager)
     if job.watch.all_diverged:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
-
-
-def _laid_out(job: Job, number: int) -> build.Stage:
-    """A stage of the run, with as many seeds at once as fit onto the devices."""
-    stage, run = job.stages[number], job.config["run"]
-    if stage.layout is None:
-        own = [entry.own for entry in job.entries]
-        count = memory.together(stage, own, job.devices, run, job.say)
-        job.stages[number] = stage = build.laid_out(
-            stage, len(own), job.devices, strategy=run["strategy"], together=count
-        )
-    return stage
-
-
-def _template(job: Job, number: int) -> tuple:
-    return build.template(_laid_out(job, number), len(job.entries), job.devices)
 
 
 def _start(

@@ -170,7 +170,8 @@ def _contents(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _environment_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: facts.get(key) for key in ("code", "packages", "python", "device")}
+    named = ("code", "packages", "python", "device", "layout")
+    return {key: facts.get(key) for key in named}
 
 
 def _commit() -> str | None:

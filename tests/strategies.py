@@ -4,17 +4,21 @@
         "change": {"model.norm_group": 4}}'
 
 The output is JSON: for each way the losses of two steps by seed, and the mesh. With
-"moved": true it is what the first way's compiled step moves between devices.
+"moved": true it is what the first way's compiled step moves between devices, with
+"held": true how many values each device holds while eight trees of four come and go.
 """
 
 import json
 import sys
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from benchmarks import collectives
 from jbias import build, mesh, seeds
 from jbias import config as jc
+from jbias import layout as layouts
 from tests import runs
 
 
@@ -30,6 +34,34 @@ def moved(stage, which, strategy: str, devices) -> list:
     return collectives.parse(lowered.compile(collectives.QUICKLY).as_text())
 
 
+def held(devices) -> list[int]:
+    """Values that each device holds at most, while eight trees of four are laid out."""
+    layout = layouts.choose(8, devices, stacked=False, together=8)
+    most = [0] * devices.size
+
+    def look() -> None:
+        for i, device in enumerate(devices.devices.flat):
+            shards = {
+                shard.data.unsafe_buffer_pointer(): shard.data.size
+                for array in jax.live_arrays()
+                for shard in array.addressable_shards
+                if shard.device == device
+            }
+            most[i] = max(most[i], sum(shards.values()))
+
+    def drawn():
+        for seed in range(8):
+            yield {"w": jnp.full(4, seed)}
+            look()
+
+    packed = layout.pack(drawn())
+    look()
+    states = layout.unpack(packed)
+    look()
+    assert [tree["w"].tolist() for tree in states] == [[i] * 4 for i in range(8)]
+    return most
+
+
 def main(text: str) -> None:
     asked = json.loads(text)
     config = runs.small(asked["preset"])
@@ -41,6 +73,10 @@ def main(text: str) -> None:
         config.update_from_flattened_dict(asked["change"])
     config, which = jc.plain(config), tuple(range(asked["seeds"]))
     found = []
+    if asked.get("held"):
+        assert mesh.make(8, 8, together=3).shape["seed"] == 2
+        print(json.dumps(held(mesh.make(8, 8))))
+        return
     for strategy, count in asked["ways"]:
         devices = mesh.make(count, len(which))
         stage = runs.stage(config, devices)
@@ -49,7 +85,10 @@ def main(text: str) -> None:
             return
         states, seen = runs.trained(stage, which, strategy, steps=2, devices=devices)
         kernel = states[0].params["net"]["fc"]["kernel"]
-        assert len(kernel.sharding.device_set) == count
+        if devices.shape["seed"] == 1:
+            assert len(kernel.sharding.device_set) == count
+        else:
+            assert isinstance(kernel, np.ndarray)
         losses = [
             [{k: float(v) for k, v in one.items()} for one in step] for step in seen
         ]

@@ -182,6 +182,38 @@ def test_another_models_checkpoint_is_refused_and_left_alone(tmp_path):
     assert kept(tmp_path / "c") == [1]
 
 
+def test_another_width_is_another_model(tmp_path):
+    fill(tmp_path / "c", {1: None})
+    manager = checkpoint.open(tmp_path / "c")
+    wide = {"net": {"w": jax.ShapeDtypeStruct((64, 32), jnp.float32)}}
+    other = tuple(s._replace(params=wide) for s in template(0))
+    with pytest.raises(ValueError, match="another model"):
+        checkpoint.restore(manager, lambda _: other, print)
+    checkpoint.finish(manager)
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_what_the_template_refuses_is_no_damage(tmp_path, kind):
+    fill(tmp_path / "c", {1: None, 2: None})
+    manager = checkpoint.open(tmp_path / "c")
+
+    def refused(stage):
+        raise kind("memory: too little")
+
+    with pytest.raises(kind, match="^memory: too little$"):
+        checkpoint.restore(manager, refused, print)
+    checkpoint.finish(manager)
+    assert kept(tmp_path / "c") == [1, 2]
+    assert not (tmp_path / "damaged").exists()
+
+
+def test_what_is_read_lies_on_the_host(tmp_path):
+    """No device holds it before the run says which is to."""
+    fill(tmp_path / "c", {1: None})
+    found, _ = latest(tmp_path / "c")
+    assert {type(leaf) for leaf in jax.tree.leaves(found)} == {np.ndarray}
+
+
 def test_saving_an_older_step_is_our_own_bug(tmp_path):
     manager = checkpoint.open(tmp_path / "c")
     checkpoint.save(manager, 2, states(2.0), {})

@@ -71,6 +71,13 @@ def test_seeds_on_devices_of_their_own_move_nothing():
     assert losses("erm", 8, [("looped", 8)], moved=True) == []
 
 
+def test_a_device_holds_its_own_seed_alone():
+    """Besides, the first draws them, one after the other."""
+    first, *others = losses("erm", 8, [], held=True)
+    assert others == [4] * 7
+    assert first <= 3 * 4
+
+
 @pytest.mark.slow
 def test_seeds_on_two_devices_each_move_their_gradients():
     moved = losses("erm", 4, [("looped", 8)], moved=True)
@@ -80,6 +87,11 @@ def test_seeds_on_two_devices_each_move_their_gradients():
 def test_shares_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="run.spread: must divide 1, as 3 seeds on 1"):
         mesh.make(1, seeds=3, spread=2)
+
+
+def test_fewer_seeds_together_than_shares_are_refused():
+    with pytest.raises(ValueError, match="run.together: must be 0 or at least .*, 2,"):
+        mesh.make(1, seeds=2, spread=2, together=1)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import layout as layouts
-from jbias import memory, mesh, seeds
+from jbias import mesh, seeds
 
 TREES = [{"w": jnp.full((3,), i), "n": jnp.asarray(i)} for i in range(5)]
 
@@ -34,28 +34,3 @@ def test_keys_are_laid_out_too():
     ((tree,),) = layout.here(seeds.key(seed) for seed in range(3))
     assert tree.shape == (3,)
     assert (tree[2] == seeds.key(2)).all()
-
-
-NEED = memory.Need(state=10, work=100, shared=1000)
-
-
-@pytest.mark.parametrize(
-    "strategy, eight", [("looped", 1180), ("unrolled", 1880), ("vmapped", 1880)]
-)
-def test_what_seeds_need(strategy, eight):
-    chosen = seeds.STRATEGIES[strategy]
-    assert NEED.of(1, chosen) == 1110
-    assert NEED.of(8, chosen) == eight
-    assert NEED.fitting(8, chosen, eight) == 8
-    assert NEED.fitting(8, chosen, eight - 1) == 7
-    assert NEED.fitting(8, chosen, 1109) == 0
-
-
-def test_threads_need_room_for_those_that_run(monkeypatch):
-    monkeypatch.setattr(seeds, "at_once", lambda count: min(count, 3))
-    assert NEED.of(8, seeds.STRATEGIES["threaded"]) == 1000 + 80 + 300
-
-
-def test_a_machine_says_what_it_has_left():
-    assert memory.room(mesh.make(1), 2.0) == 2**31
-    assert memory.room(mesh.make(1)) > 2**20

@@ -1,5 +1,6 @@
 """The resume law: killed anywhere and started again, a run ends with the same bits."""
 
+import os
 import random
 import signal
 import time
@@ -92,6 +93,27 @@ def test_a_lost_evaluation_is_put_back_from_its_checkpoint(unbroken, tmp_path):
     (workdir / "evals" / "8.jsonl").unlink()
     finish(config, workdir)
     assert_same_end(unbroken, workdir)
+
+
+@pytest.mark.slow
+def test_spread_seeds_in_waves_killed_go_on_to_the_same_end(tmp_path):
+    """Four seeds over two devices; the run goes on without waves."""
+    config = runs.small("erm", seeds=(0, 1, 2, 3), epochs=2.0, save_every="3 steps")
+    flags = os.environ.get("XLA_FLAGS", "")
+    two = {"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=2"}
+
+    def ended(workdir, *death) -> str:
+        process = runs.start(config, workdir, *death, JAX_PLATFORMS="cpu", **two)
+        said, _ = process.communicate(timeout=600)
+        assert process.returncode == (-signal.SIGKILL if death else 0), said
+        return said
+
+    ended(tmp_path / "unbroken")
+    config.run.together = 2
+    ended(tmp_path / "run", "step", "6")
+    config.run.together = 0
+    assert "resuming" in ended(tmp_path / "run")
+    assert_same_end(tmp_path / "unbroken", tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -79,13 +79,33 @@ def test_seeds_in_waves_are_recorded_as_seeds_together(finished, tmp_path, capsy
     config = config.copy_and_resolve_references()
     config.run.memory = 0.015
     assert train.run(config, tmp_path / "waves")
-    assert "2 seeds in waves of at most 1: together they" in capsys.readouterr().err
+    assert "2 seeds in waves of at most 1: 2 together need" in capsys.readouterr().err
     assert runs.records(tmp_path / "waves") == runs.records(workdir)
     config.run.memory = 1e-4
     with pytest.raises(
         ValueError, match="one seed needs .* take config.train.accumulate"
     ):
         train.run(config, tmp_path / "none")
+    assert not (tmp_path / "none").exists()  # The remedies are of another identity.
+
+
+def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypatch):
+    config, workdir = finished
+    config = config.copy_and_resolve_references()
+    config.run.together = 1
+    save = train._save
+
+    def saved_then_stopped(*args, **kwargs):
+        save(*args, **kwargs)
+        raise RuntimeError("stopped")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="^stopped$"):
+        patch.setattr(train, "_save", saved_then_stopped)
+        train.run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "done").exists()
+    config.run.together = 0
+    assert train.run(config, tmp_path / "run")
+    assert runs.records(tmp_path / "run") == runs.records(workdir)
 
 
 def test_the_same_again_says_done_and_changes_nothing(finished, capsys):
