@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import results, vary
+from jbias import results, seeds, vary
 from jbias.data import labels, spec
 
 RUN_KEYS = (
@@ -49,6 +49,7 @@ def whole(config: Mapping[str, Any]) -> None:
     """Refuses unknown and missing keys, and values that cannot mean anything."""
     _keys(config)
     _seeds(config["seeds"])
+    seeds.known(config["run"]["strategy"])
     vary.check(config)
     for branch in vary.branches(config):
         for number, part in enumerate(jc.stages(branch.config)):

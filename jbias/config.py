@@ -33,10 +33,20 @@ def parse_arg(arg: str, **defaults: Any) -> types.SimpleNamespace:
         name, equals, text = item.partition("=")
         if name not in defaults:
             raise ValueError(
-                f"config argument: unknown {name!r}; {nearest(name, defaults)}"
+                "config argument: several values are joined by +, arguments by commas, "
+                f"got {name!r} as an argument"
+                if _is_number(name)
+                else f"config argument: unknown {name!r}; {nearest(name, defaults)}"
             )
         values[name] = _convert(name, text if equals else None, defaults[name])
     return types.SimpleNamespace(**values)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False
 
 
 def _convert(name: str, text: str | None, default: Any) -> Any:

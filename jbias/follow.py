@@ -41,7 +41,10 @@ def run(
                 _evaluate(job, step)
             if over:
                 count = len(observe.all_written(workdir))
-                say(f"{workdir}: evaluated all that was due, {count} steps in all")
+                config = json.loads((workdir / "config.json").read_text())
+                own = config["run"].get("evaluate") == "here"
+                by = "; the run evaluates by itself" if own else ""
+                say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
                 return
             job = job or _opened(workdir, say, devices)
             time.sleep(interval)

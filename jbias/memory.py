@@ -60,6 +60,8 @@ def laid_out(
         free = None
     guessed = devices.local_devices[0].platform == "cpu" and not run["memory"]
     fewer = [] if run["spread"] or guessed else range(first - 1, 0, -1)
+    if free is not None:
+        say("compiling a step of one seed, to see how many fit ...")
     for spread in (first, *(k for k in fewer if first % k == 0)):
         stages = None  # The sets that they hold leave the devices.
         try:
@@ -82,10 +84,25 @@ def laid_out(
         raise ValueError(f"memory: {lacking}; take {spread}{_REMEDIES}")
     elif lacking:
         say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
-    return devices, [
+    laid = [
         _with(stage, one, own, devices, run, free, say)
         for stage, one in zip(stages, fits, strict=True)
     ]
+    if len(own) > 1 or devices.size > 1:
+        say(_words(laid, len(own), devices, run["strategy"]))
+    return devices, laid
+
+
+def _words(stages, count: int, devices: jax.sharding.Mesh, name: str) -> str:
+    """Says how the seeds lie."""
+    if name == "auto":
+        name = seeds.strategy_for(jax.default_backend(), devices.size)
+    waves = stages[0].layout.waves
+    turns = f"{len(waves)} waves of up to {max(waves)}" if waves[1:] else "all at once"
+    return (
+        f"{count} seeds on {devices.size} device(s): {devices.shape['seed']} share(s) "
+        f"with seeds of their own, {name}, {turns}"
+    )
 
 
 def _with(stage, one, own, devices, run, free, say) -> build.Stage:

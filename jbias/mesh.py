@@ -38,9 +38,9 @@ def make(
     spread = spread or max(k for k in range(1, limit + 1) if possible % k == 0)
     if possible % spread:
         raise ValueError(
-            f"config.run.spread: must divide {possible}, as {seeds} seeds on "
-            f"{len(devices)} devices of {jax.process_count()} processes need, got "
-            f"{spread}"
+            f"config.run.spread: must divide {possible}, what {seeds} seeds and "
+            f"{len(devices)} devices in {jax.process_count()} process(es) have in "
+            f"common, got {spread}; config.run.devices says how many are used"
         )
     return jax.make_mesh(
         (spread, len(devices) // spread),
@@ -121,16 +121,21 @@ def check_batch(
         )
     share, group = batch // shards, norm_group or batch
     if batch % group or (share % group and group % share):
+        fit = [
+            n for n in range(1, batch + 1) if not (batch % n or share % n and n % share)
+        ]
+        around = [n for n in fit if n < group][-1:] + [n for n in fit if n > group][:1]
+        near = " or ".join(map(str, around))
         raise ValueError(
             f"config.model.norm_group: must divide the batch, {batch}, and divide or be a "
-            f"multiple of a device's share of it, {share}, got {group}; try "
-            f"{math.gcd(share, group)}"
+            f"multiple of a device's share of it, {share}, got {group}; try {near}"
         )
     if accumulate > 1 and share % (accumulate * block):
         raise ValueError(
             f"config.train.batch: must be a multiple of {shards} devices x accumulate "
             f"{accumulate} x {block} examples that stay together (mix_group, norm_group) "
-            f"= {shards * accumulate * block}, got {batch}; lower accumulate"
+            f"= {shards * accumulate * block}, got {batch}; lower accumulate or norm_group, "
+            "or take a larger batch"
         )
 
 

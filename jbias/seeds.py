@@ -86,15 +86,20 @@ def strategy_for(backend: str, devices: int = 1) -> str:
     return "threaded" if backend == "cpu" and devices == 1 else "looped"
 
 
-def strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
-    """Looks a strategy up; ValueError where it is unknown or cannot be taken."""
-    if name == "auto":
-        name = strategy_for(jax.default_backend(), devices.size)
-    if name not in STRATEGIES:
+def known(name: str) -> None:
+    """Refuses the name of no strategy."""
+    if name not in ("auto", *STRATEGIES):
         raise ValueError(
             f"config.run.strategy: must be one of auto, {', '.join(STRATEGIES)}, "
             f"got {name!r}"
         )
+
+
+def strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
+    """Looks a strategy up; ValueError where it is unknown or cannot be taken."""
+    known(name)
+    if name == "auto":
+        name = strategy_for(jax.default_backend(), devices.size)
     if name == "threaded" and devices.size > 1:
         raise ValueError(
             "config.run.strategy: 'threaded' needs a single device, got "

@@ -18,6 +18,7 @@ from etils import epath
 from jbias import (
     build,
     checkpoint,
+    checks,
     console,
     observe,
     opening,
@@ -47,12 +48,13 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
     take it, Interrupted after SIGTERM or SIGINT; each loses nothing that was saved.
     """
     config = jc.plain(config)
+    checks.whole(config)
     workdir = epath.Path(workdir).resolve()
     with workdirs.claim(workdir, config):
         say = console.logger(workdir)
         done = workdir / "done"
         if done.exists():
-            say(f"{workdir} is done: nothing to do")
+            say(f"{workdir} is done: nothing to do; another --workdir trains again")
             return done.read_text().strip() != "diverged"
         job = opening.job(config, workdir, say)
         with _signals(job):
@@ -61,6 +63,8 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
         for folder in (*(b.folder for b in job.branches if b.folder), ""):
             workdirs.write_text(workdir / folder / "done", fate + "\n")
         say(f"{fate}: {job.name} in {workdir}")
+        if config["vary"]:
+            say(f"its branches side by side: python -m jbias.report --runs={workdir}")
         if left := [*observe.left(workdir)]:
             say(
                 f"steps {', '.join(map(str, left))} are left to "
