@@ -90,7 +90,8 @@ def page(
         "",
         (
             f"{1000 * seconds / steps:.2f} ms a step of all seeds, "
-            f"{rate * stage.order.batch:,.0f} images/s in all."
+            f"{rate * stage.order.batch:,.0f} images/s in all, by the clock and traced. "
+            "Below, ms a step are of operations alone, on all threads or streams together."
         ),
         "",
         "| | a seed's step | a second, all seeds | of the device's limit |",
