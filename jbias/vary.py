@@ -96,15 +96,22 @@ def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
         found = _get(config, key.split("."))
     except (KeyError, IndexError, TypeError, ValueError):
         known = [
-            f"optim.{name}" for name, v in config["optim"].items() if _is_number(v)
+            f"optim.{k}"
+            for k, v in config["optim"].items()
+            if _is_number(v) and k != "average"
         ]
-        known += [f"algo.{name}" for name, v in config["algo"].items() if _is_number(v)]
+        known += [f"algo.{k}" for k, v in config["algo"].items() if type(v) is float]
         raise ValueError(
             f"{where}.key: the config has no {key!r}; {jc.nearest(key, known)}; write an "
             "algorithm's default into the config to vary it"
         ) from None
     if not _is_number(found):
         raise ValueError(f"{where}.key: {key} must be a number, got {found!r}")
+    if room == "algo" and type(found) is int:
+        raise ValueError(
+            f"{where}.key: {key} is a whole number, {found}, which says what is computed; "
+            f"start a run for each value, or write {found}.0 if it is a strength"
+        )
 
 
 def name(seed: int, folder: str) -> str:

@@ -121,6 +121,7 @@ def test_a_resumed_run_puts_records_back(varied, tmp_path):
             "different numbers in float32",
         ),
         (dict(key="optim.name", values=(0.1,)), "must be a number, got 'sgd'"),
+        (dict(key="algo.mix_group", values=(8, 16)), "is a whole number, 8, which"),
         (dict(key="optim.rate", values=(0.1, -1.0)), "optim.rate: must be positive"),
         (dict(key="algo.p", values=(0.1, 2.0)), r"p must be in \[0, 1\]"),
         (dict(values=(0.1,)), r"must be dict\(key='optim.rate', values=...\)"),
