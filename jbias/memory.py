@@ -1,6 +1,7 @@
 """How many seeds fit onto the devices at once, by the compiler's own count."""
 
 import functools
+import math
 import pathlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -89,18 +90,18 @@ def laid_out(
         for stage, one in zip(stages, fits, strict=True)
     ]
     if len(own) > 1 or devices.size > 1:
-        say(_words(laid, len(own), devices, run["strategy"]))
+        say(_words(len(own), fits[0].count, devices, run["strategy"]))
     return devices, laid
 
 
-def _words(stages, count: int, devices: jax.sharding.Mesh, name: str) -> str:
+def _words(count: int, at_once: int, devices: jax.sharding.Mesh, name: str) -> str:
     """Says how the seeds lie."""
+    size = math.prod(devices.shape.values())
     if name == "auto":
-        name = seeds.strategy_for(jax.default_backend(), devices.size)
-    waves = stages[0].layout.waves
-    turns = f"{len(waves)} waves of up to {max(waves)}" if waves[1:] else "all at once"
+        name = seeds.strategy_for(jax.default_backend(), size)
+    turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
     return (
-        f"{count} seeds on {devices.size} device(s): {devices.shape['seed']} share(s) "
+        f"{count} seeds on {size} device(s): {devices.shape['seed']} share(s) "
         f"with seeds of their own, {name}, {turns}"
     )
 
