@@ -37,7 +37,7 @@ class NemenyiResult:
 
 
 def nemenyi(
-    scores: Float[np.ndarray, "n k"], *, larger_is_better: bool
+    scores: ranks_lib.Table, *, larger_is_better: bool, axis: int = 1
 ) -> NemenyiResult:
     """Compares all pairs of k algorithms over n data sets by their mean ranks.
 
@@ -45,7 +45,7 @@ def nemenyi(
     standard normals (studentised range with infinite degrees of freedom).
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    ranked = ranks_lib.rank(scores, larger_is_better=larger_is_better)
+    ranked = ranks_lib.rank(scores, larger_is_better=larger_is_better, axis=axis)
     n, k = ranked.shape
     means = ranked.mean(axis=0)
     rows, columns = np.triu_indices(k, 1)

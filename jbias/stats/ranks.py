@@ -9,8 +9,13 @@ import math
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import scipy.stats
 from jaxtyping import Float
+
+from jbias.stats import scores as scores_lib
+
+Table = Float[np.ndarray, "n k"] | pd.DataFrame | scores_lib.Scores
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,9 +32,10 @@ class FriedmanResult:
 
 
 def friedman(
-    scores: Float[np.ndarray, "n k"],
+    scores: Table,
     *,
     larger_is_better: bool,
+    axis: int = 1,
     df: Literal["textbook", "conover"] = "textbook",
     ties: bool = True,
 ) -> FriedmanResult:
@@ -42,7 +48,7 @@ def friedman(
     that, as the package pingouin does. If all scores are equal, W = 0 and both p are 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    ranked = rank(scores, larger_is_better=larger_is_better)
+    ranked = rank(scores, larger_is_better=larger_is_better, axis=axis)
     n, k = ranked.shape
     degrees = _degrees(n, k, df)
     # Ranks are halves of integers, so agreement and its absence are seen exactly.
@@ -69,29 +75,13 @@ def friedman(
 
 
 def rank(
-    scores: Float[np.ndarray, "n k"], *, larger_is_better: bool
+    scores: Table, *, larger_is_better: bool, axis: int = 1
 ) -> Float[np.ndarray, "n k"]:
-    """Ranks the algorithms on every data set: 1 is the best, ties share their mean."""
-    scores = np.asarray(scores, dtype=np.float64)
-    if scores.ndim != 2:
-        raise ValueError(
-            "scores: must be a matrix (data sets, algorithms), got shape "
-            f"{scores.shape}; give one row a data set"
-        )
-    n, k = scores.shape
-    if n < 2 or k < 2:
-        raise ValueError(
-            "scores: must hold at least 2 data sets (rows) and 2 algorithms (columns), "
-            f"got {n} and {k}; add scores"
-        )
-    missing = np.argwhere(~np.isfinite(scores))
-    if len(missing):
-        i, j = map(int, missing[0])
-        raise ValueError(
-            f"scores: every cell must be a finite number, got {scores[i, j]} in row {i} "
-            f"(data set), column {j} (algorithm) and {len(missing) - 1} more; fill the "
-            "cells or leave the data sets out"
-        )
+    """Ranks the algorithms on every data set: 1 is the best, ties share their mean.
+
+    `scores` is what `scores.read` takes; several runs are averaged first.
+    """
+    scores = scores_lib.matrix(scores, axis=axis)
     return scipy.stats.rankdata(-scores if larger_is_better else scores, axis=1)
 
 

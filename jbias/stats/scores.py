@@ -1,0 +1,220 @@
+"""A table of scores: which run of which algorithm scored what on which data set.
+
+Every test begins here. What it may be: a matrix (data sets, algorithms), an array (data sets,
+algorithms, runs), a pandas matrix with names, or a tidy frame with the columns algorithm,
+dataset, score and, if there are several, run.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
+_TOLD = 5  # Cells that a refusal lists.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores without missing cells; a run is one model, measured on every data set.
+
+    Algorithms may have different numbers of runs: `values[:, j, counts[j]:]` is NaN.
+    """
+
+    values: Float[np.ndarray, "n k r"]
+    datasets: tuple[str, ...]
+    algorithms: tuple[str, ...]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Runs of every algorithm (k,)."""
+        return np.isfinite(self.values[0]).sum(axis=1)
+
+    @property
+    def means(self) -> Float[np.ndarray, "n k"]:
+        """Means over runs."""
+        return np.nanmean(self.values, axis=2)
+
+    @property
+    def stds(self) -> Float[np.ndarray, "n k"]:
+        """Standard deviations over runs (n - 1 in the denominator); NaN for one run."""
+        counts = self.counts
+        spread = np.nansum((self.values - self.means[:, :, None]) ** 2, axis=2)
+        return np.sqrt(spread / np.where(counts > 1, counts - 1, math.nan))
+
+    def of(self, algorithm: str) -> Float[np.ndarray, "n r"]:
+        """Scores of one algorithm, its own runs alone."""
+        j = self.algorithms.index(known(algorithm, self.algorithms, "algorithm"))
+        return self.values[:, j, : self.counts[j]]
+
+    def only(
+        self, *, datasets: Sequence[str] = (), algorithms: Sequence[str] = ()
+    ) -> "Scores":
+        """Keeps these data sets and algorithms, in this order; () keeps all."""
+        rows = [
+            self.datasets.index(known(d, self.datasets, "dataset"))
+            for d in datasets or self.datasets
+        ]
+        columns = [
+            self.algorithms.index(known(a, self.algorithms, "algorithm"))
+            for a in algorithms or self.algorithms
+        ]
+        return Scores(
+            values=self.values[rows][:, columns],
+            datasets=tuple(self.datasets[i] for i in rows),
+            algorithms=tuple(self.algorithms[j] for j in columns),
+        )
+
+
+def read(scores, *, axis: int = 1) -> Scores:
+    """Reads scores in any of the forms above; `Scores` pass as they are.
+
+    `axis` is that of the algorithms in a matrix: 1 if they are columns, 0 if rows.
+    Raises ValueError for missing, doubled and not finite cells, and for fewer than 2 data
+    sets or algorithms; `filled` drops explicitly.
+    """
+    if isinstance(scores, Scores):
+        return scores
+    if axis not in (0, 1):
+        raise ValueError(f"axis: must be 0 or 1, the axis of algorithms, got {axis!r}")
+    if isinstance(scores, pd.DataFrame) and set(NEEDED) <= set(scores.columns):
+        return _checked(*_cells(scores))
+    if isinstance(scores, pd.DataFrame):
+        frame = scores if axis == 1 else scores.T
+        if not (frame.index.is_unique and frame.columns.is_unique):
+            raise ValueError("scores: names must occur once in a matrix; rename them")
+        values = frame.to_numpy(np.float64)[:, :, None]
+        return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim not in (2, 3):
+        raise ValueError(
+            "scores: must be a matrix (data sets, algorithms) or an array (data sets, "
+            f"algorithms, runs), got shape {values.shape}; give one row a data set"
+        )
+    values = np.moveaxis(values, axis, 1)
+    values = values[:, :, None] if values.ndim == 2 else values
+    names = [tuple(map(str, range(size))) for size in values.shape[:2]]
+    return _checked(values, *names)
+
+
+def matrix(scores, *, axis: int = 1) -> Float[np.ndarray, "n k"]:
+    """Reads scores as one matrix: means over runs."""
+    return read(scores, axis=axis).means
+
+
+def filled(
+    frame: pd.DataFrame, *, drop: Literal["datasets", "algorithms", "runs"]
+) -> pd.DataFrame:
+    """Drops from a tidy frame all data sets, algorithms or runs that miss a cell."""
+    values, datasets, algorithms = _cells(frame)
+    missing = _missing(values)
+    if drop == "datasets":
+        bad = {datasets[i] for i, _, _ in missing}
+        return frame[~frame["dataset"].astype(str).isin(bad)]
+    if drop == "algorithms":
+        bad = {algorithms[j] for _, j, _ in missing}
+        return frame[~frame["algorithm"].astype(str).isin(bad)]
+    if drop != "runs":
+        raise ValueError(
+            f"drop: must be 'datasets', 'algorithms' or 'runs', got {drop!r}"
+        )
+    known_runs = {name: _runs(rows) for name, rows in frame.groupby("algorithm")}
+    bad = {(algorithms[j], known_runs[algorithms[j]][r]) for _, j, r in missing}
+    keys = zip(frame["algorithm"].astype(str), _run_names(frame), strict=True)
+    return frame[[key not in bad for key in keys]]
+
+
+def known(name: str, names: Sequence[str], what: str) -> str:
+    """Gives the name back; refuses one that is not there."""
+    if name not in names:
+        raise ValueError(f"{what}: must be one of {', '.join(names)}, got {name!r}")
+    return name
+
+
+def _run_names(frame: pd.DataFrame) -> list[str]:
+    if "run" not in frame:
+        return [""] * len(frame)
+    return frame["run"].astype(str).tolist()
+
+
+def _runs(rows: pd.DataFrame) -> list[str]:
+    return list(dict.fromkeys(_run_names(rows)))
+
+
+def _cells(
+    frame: pd.DataFrame,
+) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """Gives the cells of a tidy frame; NaN where there is none, names in their order."""
+    algorithms = list(dict.fromkeys(frame["algorithm"].astype(str)))
+    datasets = list(dict.fromkeys(frame["dataset"].astype(str)))
+    named = pd.DataFrame(
+        {
+            "algorithm": frame["algorithm"].astype(str).to_numpy(),
+            "dataset": frame["dataset"].astype(str).to_numpy(),
+            "run": _run_names(frame),
+            "score": frame["score"].to_numpy(np.float64),
+        }
+    )
+    keys = ["algorithm", "dataset", "run"]
+    doubled = named[named.duplicated(keys, keep=False)]
+    if len(doubled):
+        told = ", ".join(map(str, doubled[keys].iloc[0]))
+        raise ValueError(
+            f"scores: a cell must occur once, got {len(doubled)} rows that share theirs, "
+            f"such as {told}; remove one or tell them apart in a column run"
+        )
+    groups = named.groupby("algorithm", sort=False)
+    runs = {name: _runs(rows) for name, rows in groups}
+    most = max(map(len, runs.values()), default=0)
+    values = np.full((len(datasets), len(algorithms), most), math.nan)
+    rows = pd.Index(datasets).get_indexer(named["dataset"])
+    columns = pd.Index(algorithms).get_indexer(named["algorithm"])
+    layers = np.empty(len(named), int)
+    for name, members in groups.indices.items():
+        layers[members] = pd.Index(runs[name]).get_indexer(named["run"].iloc[members])
+    values[rows, columns, layers] = named["score"]
+    return values, tuple(datasets), tuple(algorithms)
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    """Gives the cells (i, j, run) that lack a score, of runs that have one elsewhere."""
+    present = np.isfinite(values)
+    used = present.any(axis=0, keepdims=True)
+    used[:, ~used.any(axis=2)[0], 0] = True
+    return np.argwhere(used & ~present)
+
+
+def _checked(
+    values: np.ndarray, datasets: tuple[str, ...], algorithms: tuple[str, ...]
+) -> Scores:
+    n, k, _ = values.shape
+    if n < 2 or k < 2:
+        raise ValueError(
+            "scores: must hold at least 2 data sets (rows) and 2 algorithms (columns), "
+            f"got {n} and {k}; add scores"
+        )
+    infinite = np.argwhere(np.isinf(values))
+    if len(infinite):
+        i, j, _ = infinite[0]
+        raise ValueError(
+            f"scores: must be finite, got {values[tuple(infinite[0])]} for "
+            f"{algorithms[j]} on {datasets[i]}; correct or leave it out"
+        )
+    missing = _missing(values)
+    if len(missing):
+        cells = [f"{algorithms[j]} on {datasets[i]}" for i, j, _ in missing]
+        cells = list(dict.fromkeys(cells))
+        more = f" and {len(cells) - _TOLD} more" if len(cells) > _TOLD else ""
+        raise ValueError(
+            "scores: every run of every algorithm must have a finite number on every data "
+            f"set, got none for {'; '.join(cells[:_TOLD])}{more}; fill the cells or leave "
+            "data sets, algorithms or runs out"
+        )
+    # The runs of an algorithm come first, so that what pads lies behind them.
+    order = np.argsort(~np.isfinite(values[0]), axis=1, kind="stable")
+    values = np.take_along_axis(values, order[None], axis=2)
+    return Scores(values=values, datasets=datasets, algorithms=algorithms)

@@ -1,0 +1,98 @@
+"""Tables of scores: every form gives the same, and what cannot be compared is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias import stats
+from jbias.stats import scores as scores_lib
+
+N, K, R = 5, 3, 4
+
+
+@pytest.fixture
+def array():
+    return np.random.default_rng(0).normal(size=(N, K, R))
+
+
+def tidy(array, algorithms="abc", datasets="vwxyz"):
+    cells = np.ndindex(array.shape)
+    rows = [(algorithms[j], datasets[i], r, array[i, j, r]) for i, j, r in cells]
+    return pd.DataFrame(rows, columns=["algorithm", "dataset", "run", "score"])
+
+
+def test_every_form_gives_the_same(array):
+    frame = tidy(array).sample(frac=1, random_state=1)
+    found = scores_lib.read(frame).only(datasets="vwxyz", algorithms="abc")
+    np.testing.assert_allclose(found.means, array.mean(axis=2), rtol=1e-12)
+    np.testing.assert_allclose(found.stds, array.std(axis=2, ddof=1), rtol=1e-12)
+    assert found.counts.tolist() == [R] * K
+    means = array.mean(axis=2)
+    named = pd.DataFrame(means, index=list("vwxyz"), columns=list("abc"))
+    for given, axis in [(means, 1), (means.T, 0), (named, 1), (named.T, 0)]:
+        np.testing.assert_array_equal(scores_lib.matrix(given, axis=axis), means)
+        result = stats.friedman(given, larger_is_better=True, axis=axis)
+        expected = stats.friedman(frame, larger_is_better=True)
+        assert result.pvalue == pytest.approx(expected.pvalue)
+    assert scores_lib.read(named).algorithms == ("a", "b", "c")
+
+
+def test_algorithms_may_have_different_numbers_of_runs(array):
+    frame = tidy(array)
+    frame = frame[(frame["algorithm"] != "b") | (frame["run"] > 1)]
+    found = scores_lib.read(frame)
+    assert found.counts.tolist() == [R, R - 2, R]
+    np.testing.assert_allclose(found.of("b"), array[:, 1, 2:])
+    np.testing.assert_allclose(found.means[:, 1], array[:, 1, 2:].mean(axis=1))
+
+
+def test_missing_cells_are_listed_and_dropped_only_if_asked(array):
+    frame = tidy(array)
+    hole = (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
+    with pytest.raises(ValueError, match="got none for b on x; fill the cells or"):
+        scores_lib.read(frame[~hole])
+    for drop, shape in [
+        ("datasets", (N - 1, K, R)),
+        ("algorithms", (N, K - 1, R)),
+        ("runs", (N, K, R)),
+    ]:
+        left = scores_lib.read(scores_lib.filled(frame[~hole], drop=drop))
+        assert left.values.shape == shape
+    assert left.counts.tolist() == [R, R - 1, R]
+    with pytest.raises(ValueError, match="drop: must be"):
+        scores_lib.filled(frame, drop="cells")
+
+
+def test_a_run_that_is_nowhere_is_no_hole(array):
+    frame = tidy(array[:, :, :1]).drop(columns="run")
+    assert scores_lib.read(frame).values.shape == (N, K, 1)
+    whole = (frame["algorithm"] == "b") & (frame["dataset"] != "x")
+    with pytest.raises(
+        ValueError, match="got none for b on v; b on w; b on y; b on z;"
+    ):
+        scores_lib.read(frame[~whole])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_refuses_what_is_not_finite(array, bad):
+    array[2, 1, 0] = bad
+    with pytest.raises(ValueError, match="scores: .* finite"):
+        scores_lib.read(tidy(array))
+    if np.isnan(bad):
+        with pytest.raises(ValueError, match="none for 1 on 2"):
+            scores_lib.read(array[:, :, 0])
+
+
+def test_refuses_doubled_cells_and_tables_too_small(array):
+    frame = tidy(array)
+    with pytest.raises(ValueError, match="must occur once, got 2 rows .* a, v, 0;"):
+        scores_lib.read(pd.concat([frame, frame.iloc[:1]]))
+    with pytest.raises(ValueError, match="must occur once"):
+        scores_lib.read(frame.drop(columns="run"))
+    for small in (frame[frame["algorithm"] == "a"], frame[frame["dataset"] == "v"]):
+        with pytest.raises(ValueError, match="at least 2 data sets"):
+            scores_lib.read(small)
+    with pytest.raises(ValueError, match="axis: must be 0 or 1"):
+        scores_lib.read(array, axis=2)
+    with pytest.raises(ValueError, match="algorithm: must be one of a, b, c, got 'd'"):
+        scores_lib.read(frame).of("d")
