@@ -181,16 +181,26 @@ def best_validation(frame: pd.DataFrame) -> pd.DataFrame:
 
     What is compared is the accuracy on the data set "valid" in the last stage.
     """
+    return best_on(frame, VALID, rule="best_validation")
+
+
+def best_on(
+    frame: pd.DataFrame, dataset: str, *, rule: str = "best_on"
+) -> pd.DataFrame:
+    """Selects, per run and seed, the evaluation with the first maximum on a data set.
+
+    For another than `valid`, that data set is no longer a test.
+    """
     candidates = evaluations(frame)
-    is_valid = (candidates["dataset"] == VALID) & (candidates["metric"] == "accuracy")
-    valid = candidates[is_valid & (candidates["condition"] == "")]
-    valid = valid.dropna(subset="value")
-    best = valid.loc[valid.groupby(UNIT)["value"].idxmax(), [*UNIT, "step"]]
+    looked = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
+    looked = candidates[looked & (candidates["condition"] == "")]
+    looked = looked.dropna(subset="value")
+    best = looked.loc[looked.groupby(UNIT)["value"].idxmax(), [*UNIT, "step"]]
     missing = set(_keys(candidates, UNIT)) - set(_keys(best, UNIT))
     if missing:
         run, stage, seed = min(missing)
         raise ValueError(
-            f"best_validation: every seed needs accuracy on {VALID!r}, got none for run "
+            f"{rule}: every seed needs accuracy on {dataset!r}, got none for run "
             f"{run!r}, seed {seed}, stage {stage}; evaluate on it or select last_n"
         )
     return _selected(candidates.merge(best, on=[*UNIT, "step"]))

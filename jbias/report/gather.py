@@ -1,5 +1,6 @@
 """From the records of runs to a study."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,7 +9,7 @@ import pandas as pd
 from jbias import results
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
-from jbias.report import workdirs
+from jbias.report import trained, workdirs
 
 SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
 
@@ -24,31 +25,47 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     runs = workdirs.load(frame)
     labels = {run.workdir: run.label for run in runs}
     frame = frame.assign(label=frame["workdir"].map(labels))
+    known = list(dict.fromkeys(run.label for run in runs))
+    check_names("--algorithms", options.algorithms, known)
+    algorithms = list(options.algorithms) or known
+    frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
+    runs = tuple(run for run in runs if run.label in algorithms)
     chosen = evaluated(frame)
+    rules = Rules(
+        last=options.last or default_last(chosen),
+        epoch=chosen.groupby(results.UNIT)["epoch"].max().min()
+        if options.epoch is None
+        else options.epoch,
+        best_on=options.best_on,
+        larger_is_better=options.larger_is_better,
+    )
     datasets = _datasets(chosen, options)
-    last = options.last or default_last(chosen)
-    selected = select(frame, options.selection, last, options.larger_is_better, labels)
+    selected = rules.select(frame, options.selection)
     values = values_of(selected, options.metric, datasets)
     others, notes = [], list(_notes(empty, runs, frame))
     for rule in options_lib.SELECTIONS:
+        if rule == "best_on" and not options.best_on:
+            continue
         try:
-            rows = select(frame, rule, last, options.larger_is_better, labels)
+            rows = rules.select(frame, rule)
         except ValueError as error:
             notes.append(f"One selection is not compared: {error}.")
             continue
-        others.append(
-            (rule_name(rule, last), values_of(rows, options.metric, datasets))
-        )
+        others.append((rules.name(rule), values_of(rows, options.metric, datasets)))
+    pairs = trained.of_runs(runs, datasets)
+    if options.trained_on:
+        pairs |= trained.read(options.trained_on, algorithms, datasets)
     return study_lib.Study(
         source=", ".join(patterns),
         metric=options.metric,
         larger_is_better=options.larger_is_better,
         selection=options.selection,
-        rule=_rule_words(options.selection, last),
-        algorithms=tuple(dict.fromkeys(run.label for run in runs)),
+        rule=rules.words(options.selection),
+        algorithms=tuple(algorithms),
         datasets=tuple(datasets),
         values=values,
         unfit=tuple(_unfit(chosen, runs, datasets, options.metric)),
+        trained=pairs,
         notes=tuple(notes),
         frame=frame,
         selected=selected,
@@ -56,6 +73,56 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
         runs=runs,
         diverged=results.diverged(frame),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """Rules of selection with what each of them needs."""
+
+    last: int
+    epoch: float
+    best_on: str
+    larger_is_better: bool
+
+    def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
+        """Gives one row a number of each seed."""
+        if rule == "best_validation":
+            return self._labelled(frame, results.best_validation(frame))
+        if rule == "last_n":
+            return self._labelled(frame, results.last_n(frame, self.last))
+        if rule == "at_epoch":
+            return self._labelled(frame, results.at_epoch(frame, self.epoch))
+        if rule == "best_on":
+            return self._labelled(frame, results.best_on(frame, self.best_on))
+        rows = results.oracle(frame, larger_is_better=self.larger_is_better)
+        return self._labelled(frame, rows)
+
+    def name(self, rule: str) -> str:
+        """What a table calls it."""
+        return {
+            "best_validation": "best validation",
+            "last_n": f"last {self.last}",
+            "at_epoch": f"epoch {self.epoch:g}",
+            "best_on": f"best on {self.best_on}",
+        }.get(rule, rule)
+
+    def words(self, rule: str) -> str:
+        """What a caption says."""
+        return {
+            "best_validation": "the evaluation with the best validation accuracy of each "
+            "seed (the first, if several)",
+            "last_n": f"the mean of the last {self.last} "
+            f"evaluation{'s' if self.last > 1 else ''} of each seed",
+            "at_epoch": f"the evaluation after epoch {self.epoch:g} of each seed",
+            "best_on": "the evaluation with the best accuracy of each seed on "
+            f"{self.best_on}, which is no test set then",
+            "oracle": "the best evaluation of each seed on each data set, chosen by looking "
+            "at that data set: an oracle, not a result that could be had",
+        }[rule]
+
+    def _labelled(self, frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+        labels = frame.drop_duplicates("workdir").set_index("workdir")["label"]
+        return rows.assign(label=rows["workdir"].map(labels))
 
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
@@ -73,22 +140,6 @@ def default_last(chosen: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of the seed that has fewest, at least one."""
     fewest = int(chosen.groupby(results.CELL).size().min())
     return max(1, round(SHARE_OF_LAST * fewest))
-
-
-def select(frame, rule: str, last: int, larger_is_better: bool, labels) -> pd.DataFrame:
-    """Selects by a rule's name; adds the column `label`."""
-    if rule == "best_validation":
-        rows = results.best_validation(frame)
-    elif rule == "last_n":
-        rows = results.last_n(frame, last)
-    else:
-        rows = results.oracle(frame, larger_is_better=larger_is_better)
-    return rows.assign(label=rows["workdir"].map(labels))
-
-
-def rule_name(rule: str, last: int) -> str:
-    names = {"best_validation": "best validation", "oracle": "oracle"}
-    return names.get(rule, f"last {last}")
 
 
 def values_of(
@@ -123,28 +174,19 @@ def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
             f"{', '.join(metrics)}"
         )
     known = list(dict.fromkeys(chosen[chosen["metric"] == options.metric]["dataset"]))
-    check_datasets(options.datasets, known)
-    return list(options.datasets) or [name for name in known if name != results.VALID]
+    check_names("--datasets", options.datasets, known)
+    looked = (results.VALID, options.best_on)
+    return list(options.datasets) or [name for name in known if name not in looked]
 
 
-def check_datasets(wanted: Sequence[str], known: Sequence[str]) -> None:
+def check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Refuses names that have no scores."""
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise ValueError(
-            f"--datasets: must be data sets with scores, got {', '.join(unknown)}; "
-            f"known are {', '.join(known)}"
+            f"{flag}: must be names with scores, got {', '.join(unknown)}; known are "
+            f"{', '.join(known)}"
         )
-
-
-def _rule_words(rule: str, last: int) -> str:
-    return {
-        "best_validation": "the evaluation with the best validation accuracy of each "
-        "seed (the first, if several)",
-        "last_n": f"the mean of the last {last} evaluation{'s' if last > 1 else ''} of "
-        "each seed",
-        "oracle": "the best evaluation of each seed on each data set, chosen by looking "
-        "at that data set: an oracle, not a result that could be had",
-    }[rule]
 
 
 def _unfit(chosen, runs, datasets, metric):
