@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from jbias import results
@@ -23,16 +22,16 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     frame = results.read(full)
     runs = workdirs.load(frame)
     labels = {run.workdir: run.label for run in runs}
-    frame = frame.assign(label=frame["workdir"].map(labels))
+    frame = frame.assign(label=_labels(frame["workdir"], labels))
     chosen = evaluated(frame)
     datasets = _datasets(chosen, options)
     last = options.last or default_last(chosen)
-    selected = select(frame, options.selection, last, options.larger_is_better, labels)
+    selected = select(chosen, options.selection, last, options.larger_is_better, labels)
     values = values_of(selected, options.metric, datasets)
-    others, notes = [], list(_notes(empty, runs, frame))
+    others, notes = [], list(_notes(empty, runs, frame, chosen))
     for rule in options_lib.SELECTIONS:
         try:
-            rows = select(frame, rule, last, options.larger_is_better, labels)
+            rows = select(chosen, rule, last, options.larger_is_better, labels)
         except ValueError as error:
             notes.append(f"One selection is not compared: {error}.")
             continue
@@ -58,6 +57,11 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     )
 
 
+def _labels(workdirs: pd.Series, labels) -> pd.Categorical:
+    paths = workdirs.cat.categories
+    return pd.Categorical([labels[path] for path in paths]).take(workdirs.cat.codes)
+
+
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """Gives the evaluations that selection looks at."""
     chosen = results.evaluations(frame)
@@ -71,7 +75,8 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 
 def default_last(chosen: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of the seed that has fewest, at least one."""
-    fewest = int(chosen.groupby(results.CELL).size().min())
+    cells = pd.Series(results.keyed(chosen, results.CELL))
+    fewest = int(cells.value_counts().min())
     return max(1, round(SHARE_OF_LAST * fewest))
 
 
@@ -99,15 +104,7 @@ def values_of(
     A record without condition is the data set's own number and goes before any mean.
     """
     rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
-    by = ["label", "dataset", "run", "seed"]
-    whole = rows[rows["condition"] == ""]
-    have = set(whole[by].itertuples(index=False, name=None))
-    keys = rows[by].itertuples(index=False, name=None)
-    parts = rows[np.array([key not in have for key in keys], bool)]
-    means = parts.groupby(by, as_index=False)["value"].agg(
-        lambda v: v.mean(skipna=False)
-    )
-    both = pd.concat([whole, means]) if len(means) else whole
+    both = averaged(rows, ["label", "dataset", "run", "seed"])
     both = both.assign(
         algorithm=both["label"], seed=both["run"] + ":" + both["seed"].astype(str)
     )
@@ -115,14 +112,23 @@ def values_of(
     return both[columns].reset_index(drop=True)
 
 
+def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Gives one row for each of `by`: the one without condition, else a mean."""
+    whole = rows["condition"] == ""
+    keys = pd.Series(results.keyed(rows, by), rows.index)
+    parts = rows[~keys.isin(keys[whole])]
+    means = parts.groupby(by, as_index=False)["value"].mean(skipna=False)
+    return pd.concat([rows[whole], means]) if len(means) else rows[whole]
+
+
 def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
-    metrics = list(dict.fromkeys(chosen["metric"]))
+    metrics = list(chosen["metric"].unique())
     if options.metric not in metrics:
         raise ValueError(
             f"--metric: must be a metric of the runs, got {options.metric!r}: "
             f"{', '.join(metrics)}"
         )
-    known = list(dict.fromkeys(chosen[chosen["metric"] == options.metric]["dataset"]))
+    known = list(chosen["dataset"][chosen["metric"] == options.metric].unique())
     check_datasets(options.datasets, known)
     return list(options.datasets) or [name for name in known if name != results.VALID]
 
@@ -149,6 +155,8 @@ def _rule_words(rule: str, last: int) -> str:
 
 def _unfit(chosen, runs, datasets, metric):
     """Names data sets that are not the same in all runs."""
+    told = ["metric", "dataset", "condition", "label", "n"]
+    chosen = chosen[told][~pd.Series(results.keyed(chosen, told)).duplicated()]
     rows = chosen[chosen["metric"] == "accuracy"]
     prints = _fingerprints(runs)
     used = chosen[chosen["metric"] == metric]
@@ -176,8 +184,8 @@ def _fingerprints(runs) -> dict[str, set[str]]:
     return prints
 
 
-def _notes(empty, runs, frame):
-    tests = set(frame["dataset"]) - {results.VALID, results.TRAIN}
+def _notes(empty, runs, frame, chosen):
+    tests = set(frame["dataset"].unique()) - {results.VALID, results.TRAIN}
     for name, prints in _fingerprints(runs).items():
         if len(prints) > 1 and name not in tests:
             yield f"The data {name!r} (fingerprint) is not the same in all runs."
@@ -192,7 +200,7 @@ def _notes(empty, runs, frame):
     if stages.max() > 0:
         told = ", ".join(f"{run}: {stage}" for run, stage in stages.items())
         yield f"Only the last stage of each run counts ({told})."
-    ends = results.evaluations(frame).groupby("label")["epoch"].max()
+    ends = chosen.groupby("label")["epoch"].max()
     if ends.nunique() > 1:
         told = ", ".join(f"{label}: {epoch:g}" for label, epoch in ends.items())
         yield f"Algorithms were trained for different numbers of epochs ({told})."
