@@ -1,9 +1,8 @@
 """From the records of runs to a study."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from jbias import results
@@ -24,30 +23,30 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     frame = results.read(full)
     runs = workdirs.load(frame)
     labels = {run.workdir: run.label for run in runs}
-    frame = frame.assign(label=frame["workdir"].map(labels))
+    frame = frame.assign(label=_labels(frame["workdir"], labels))
     known = list(dict.fromkeys(run.label for run in runs))
     check_names("--algorithms", options.algorithms, known)
     algorithms = list(options.algorithms) or known
-    frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
+    if len(algorithms) < len(known):
+        frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
     runs = tuple(run for run in runs if run.label in algorithms)
     chosen = evaluated(frame)
     rules = Rules(
         last=options.last or default_last(chosen),
-        epoch=chosen.groupby(results.UNIT)["epoch"].max().min()
-        if options.epoch is None
-        else options.epoch,
+        epoch=_common_epoch(chosen) if options.epoch is None else options.epoch,
         best_on=options.best_on,
         larger_is_better=options.larger_is_better,
+        labels=labels,
     )
     datasets = _datasets(chosen, options)
-    selected = rules.select(frame, options.selection)
+    selected = rules.select(chosen, options.selection)
     values = values_of(selected, options.metric, datasets)
-    others, notes = [], list(_notes(empty, runs, frame))
+    others, notes = [], list(_notes(empty, runs, frame, chosen))
     for rule in options_lib.SELECTIONS:
         if rule == "best_on" and not options.best_on:
             continue
         try:
-            rows = rules.select(frame, rule)
+            rows = rules.select(chosen, rule)
         except ValueError as error:
             notes.append(f"One selection is not compared: {error}.")
             continue
@@ -83,19 +82,20 @@ class Rules:
     epoch: float
     best_on: str
     larger_is_better: bool
+    labels: Mapping[str, str]  # By workdir.
 
     def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
         """Gives one row a number of each seed."""
         if rule == "best_validation":
-            return self._labelled(frame, results.best_validation(frame))
+            return self._labelled(results.best_validation(frame))
         if rule == "last_n":
-            return self._labelled(frame, results.last_n(frame, self.last))
+            return self._labelled(results.last_n(frame, self.last))
         if rule == "at_epoch":
-            return self._labelled(frame, results.at_epoch(frame, self.epoch))
+            return self._labelled(results.at_epoch(frame, self.epoch))
         if rule == "best_on":
-            return self._labelled(frame, results.best_on(frame, self.best_on))
+            return self._labelled(results.best_on(frame, self.best_on))
         rows = results.oracle(frame, larger_is_better=self.larger_is_better)
-        return self._labelled(frame, rows)
+        return self._labelled(rows)
 
     def name(self, rule: str) -> str:
         """What a table calls it."""
@@ -120,9 +120,19 @@ class Rules:
             "at that data set: an oracle, not a result that could be had",
         }[rule]
 
-    def _labelled(self, frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-        labels = frame.drop_duplicates("workdir").set_index("workdir")["label"]
-        return rows.assign(label=rows["workdir"].map(labels))
+    def _labelled(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(label=rows["workdir"].map(self.labels))
+
+
+def _common_epoch(chosen: pd.DataFrame) -> float:
+    """Gives the last epoch that all seeds were evaluated at."""
+    ends = chosen["epoch"].groupby(results.keyed(chosen, results.UNIT)).max()
+    return float(ends.min())
+
+
+def _labels(workdirs: pd.Series, labels) -> pd.Categorical:
+    paths = workdirs.cat.categories
+    return pd.Categorical([labels[path] for path in paths]).take(workdirs.cat.codes)
 
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +148,8 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 
 def default_last(chosen: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of the seed that has fewest, at least one."""
-    fewest = int(chosen.groupby(results.CELL).size().min())
+    cells = pd.Series(results.keyed(chosen, results.CELL))
+    fewest = int(cells.value_counts().min())
     return max(1, round(SHARE_OF_LAST * fewest))
 
 
@@ -150,15 +161,7 @@ def values_of(
     A record without condition is the data set's own number and goes before any mean.
     """
     rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
-    by = ["label", "dataset", "run", "seed"]
-    whole = rows[rows["condition"] == ""]
-    have = set(whole[by].itertuples(index=False, name=None))
-    keys = rows[by].itertuples(index=False, name=None)
-    parts = rows[np.array([key not in have for key in keys], bool)]
-    means = parts.groupby(by, as_index=False)["value"].agg(
-        lambda v: v.mean(skipna=False)
-    )
-    both = pd.concat([whole, means]) if len(means) else whole
+    both = averaged(rows, ["label", "dataset", "run", "seed"])
     both = both.assign(
         algorithm=both["label"], seed=both["run"] + ":" + both["seed"].astype(str)
     )
@@ -166,14 +169,23 @@ def values_of(
     return both[columns].reset_index(drop=True)
 
 
+def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Gives one row for each of `by`: the one without condition, else a mean."""
+    whole = rows["condition"] == ""
+    keys = pd.Series(results.keyed(rows, by), rows.index)
+    parts = rows[~keys.isin(keys[whole])]
+    means = parts.groupby(by, as_index=False)["value"].mean(skipna=False)
+    return pd.concat([rows[whole], means]) if len(means) else rows[whole]
+
+
 def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
-    metrics = list(dict.fromkeys(chosen["metric"]))
+    metrics = list(chosen["metric"].unique())
     if options.metric not in metrics:
         raise ValueError(
             f"--metric: must be a metric of the runs, got {options.metric!r}: "
             f"{', '.join(metrics)}"
         )
-    known = list(dict.fromkeys(chosen[chosen["metric"] == options.metric]["dataset"]))
+    known = list(chosen["dataset"][chosen["metric"] == options.metric].unique())
     check_names("--datasets", options.datasets, known)
     looked = (results.VALID, options.best_on)
     return list(options.datasets) or [name for name in known if name not in looked]
@@ -191,6 +203,8 @@ def check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
 
 def _unfit(chosen, runs, datasets, metric):
     """Names data sets that are not the same in all runs."""
+    told = ["metric", "dataset", "condition", "label", "n"]
+    chosen = chosen[told][~pd.Series(results.keyed(chosen, told)).duplicated()]
     rows = chosen[chosen["metric"] == "accuracy"]
     prints = _fingerprints(runs)
     used = chosen[chosen["metric"] == metric]
@@ -218,8 +232,8 @@ def _fingerprints(runs) -> dict[str, set[str]]:
     return prints
 
 
-def _notes(empty, runs, frame):
-    tests = set(frame["dataset"]) - {results.VALID, results.TRAIN}
+def _notes(empty, runs, frame, chosen):
+    tests = set(frame["dataset"].unique()) - {results.VALID, results.TRAIN}
     for name, prints in _fingerprints(runs).items():
         if len(prints) > 1 and name not in tests:
             yield f"The data {name!r} (fingerprint) is not the same in all runs."
@@ -234,7 +248,7 @@ def _notes(empty, runs, frame):
     if stages.max() > 0:
         told = ", ".join(f"{run}: {stage}" for run, stage in stages.items())
         yield f"Only the last stage of each run counts ({told})."
-    ends = results.evaluations(frame).groupby("label")["epoch"].max()
+    ends = chosen.groupby("label")["epoch"].max()
     if ends.nunique() > 1:
         told = ", ".join(f"{label}: {epoch:g}" for label, epoch in ends.items())
         yield f"Algorithms were trained for different numbers of epochs ({told})."

@@ -119,8 +119,12 @@ def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
     """Gives mean, std (ddof 1) and n over seeds for every cell; n is 0 where it is empty."""
     groups = values.groupby(["algorithm", "dataset"])["value"]
     # A seed without a value (no decision to count) leaves the cell without a mean.
-    means = groups.agg(
-        mean=lambda v: v.mean(skipna=False), std=lambda v: v.std(skipna=False), n="size"
+    means = pd.DataFrame(
+        {
+            "mean": groups.mean(skipna=False),
+            "std": groups.std(skipna=False),
+            "n": groups.size(),
+        }
     )
     wanted = pd.MultiIndex.from_product(
         [algorithms, datasets], names=["algorithm", "dataset"]

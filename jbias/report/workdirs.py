@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from jbias import results
+
 # What may differ between runs whose seeds are pooled: how they ran, not what.
 _NO_IDENTITY = ("run", "seeds", "workdir")
 
@@ -52,6 +54,8 @@ class Run:
 def load(frame: pd.DataFrame) -> tuple[Run, ...]:
     """Reads config and provenance of the workdirs of all records, and labels the runs."""
     runs = []
+    told = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
+    frame = frame[told][~pd.Series(results.keyed(frame, told)).duplicated()]
     for workdir, rows in frame.groupby("workdir", sort=False):
         path = pathlib.Path(workdir)
         last = rows[rows["stage"] == rows["stage"].max()]
