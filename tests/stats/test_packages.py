@@ -12,9 +12,7 @@ from jbias.stats import adjustment, compared
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 MADE = json.loads((ORACLES / "ranks.json").read_text())
-CASES = [
-    pytest.param(case, id=f"{np.shape(case['scores'])}") for case in MADE["cases"]
-]
+CASES = [pytest.param(case, id=f"{np.shape(case['scores'])}") for case in MADE["cases"]]
 
 
 def has_ties(scores):
