@@ -4,6 +4,7 @@ Each data set's ranks, ties and all, are permuted on their own. Ranks are double
 they are halves of integers.
 """
 
+import collections
 import functools
 import itertools
 import math
@@ -29,15 +30,13 @@ def exact(
 
 @functools.lru_cache(maxsize=16)
 def _exact(twice: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray] | None:
-    rows = [_orders(np.array(row)) for row in twice]
-    if any(row is None for row in rows):
-        return None
-    rows.sort(key=len, reverse=True)
-    sums, chances = rows[0][:1], np.ones(1)
-    for orders in rows[1:]:
-        if len(sums) * len(orders) > LIMIT:
+    rows = sorted(twice, key=_count, reverse=True)
+    sums, chances = np.array(rows[:1]), np.ones(1)
+    for row in rows[1:]:
+        if len(sums) * _count(row) > LIMIT or len(row) > 8:
             return None
-        following = (sums[:, None] + orders).reshape(-1, orders.shape[1])
+        orders = _orders(row)
+        following = (sums[:, None] + orders).reshape(-1, len(row))
         following.sort(axis=1)
         shares = np.repeat(chances / len(orders), len(orders))
         sums, places = _distinct(following)
@@ -84,15 +83,18 @@ def draws(
         yield sums.astype(np.int64)
 
 
-def _orders(row: Int[np.ndarray, "k"]) -> Int[np.ndarray, "p k"] | None:
-    """All distinct orders of a sorted row, that one first; None if they are too many."""
-    different = len(set(row.tolist()))
-    if different == 1:
-        return row[None]
-    if len(row) > 8:
-        return None
-    orders = row[_ways(len(row))]
-    return orders if different == len(row) else np.unique(orders, axis=0)
+def _count(row: tuple[int, ...]) -> int:
+    """How many distinct orders a row has."""
+    sizes = collections.Counter(row).values()
+    return math.factorial(len(row)) // math.prod(map(math.factorial, sizes))
+
+
+@functools.lru_cache(maxsize=256)
+def _orders(row: tuple[int, ...]) -> Int[np.ndarray, "p k"]:
+    if len(set(row)) == 1:
+        return np.array([row])
+    orders = np.array(row)[_ways(len(row))]
+    return orders if len(set(row)) == len(row) else _distinct(orders)[0]
 
 
 @functools.cache
