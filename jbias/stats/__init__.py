@@ -1,23 +1,48 @@
-"""Tests that take one matrix of scores (data sets, algorithms) and decide nothing."""
+"""Tests of tables of scores: they give numbers and decide nothing."""
 
 from jbias.stats.adjustment import adjust
+from jbias.stats.bayes import bayesian_signed_rank, correlated_t
+from jbias.stats.bootstrap import (
+    intervals,
+    mean_differences,
+    performance_profiles,
+    probability_of_improvement,
+)
+from jbias.stats.effects import effect_sizes
+from jbias.stats.hierarchical import hierarchical_t
+from jbias.stats.mixed import mixed_model
 from jbias.stats.omnibus import aligned_ranks, quade
+from jbias.stats.paired_comparison import bradley_terry, bradley_terry_of_wins
 from jbias.stats.pairs import bonferroni_dunn, conover, nemenyi
+from jbias.stats.pairs import nemenyi
 from jbias.stats.permutation import friedman_permutation, max_t
 from jbias.stats.ranks import friedman
 from jbias.stats.signed_rank import wilcoxon
 from jbias.stats.size import approximation
+from jbias.stats.stability import rank_stability
 
 __all__ = [
     "adjust",
     "aligned_ranks",
     "approximation",
+    "bayesian_signed_rank",
     "bonferroni_dunn",
+    "bradley_terry",
+    "bradley_terry_of_wins",
     "conover",
+    "correlated_t",
+    "effect_sizes",
     "friedman",
     "friedman_permutation",
+    "hierarchical_t",
+    "intervals",
     "max_t",
+    "mean_differences",
+    "mixed_model",
     "nemenyi",
+    "performance_profiles",
+    "probability_of_improvement",
     "quade",
+    "rank_stability",
     "wilcoxon",
 ]
