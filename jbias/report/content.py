@@ -1,18 +1,27 @@
 """The tables of a report: scores, tests, selection."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pandas as pd
 
 from jbias import results
+from jbias.report import evidence as evidence_lib
 from jbias.report import gather, tables, words
 from jbias.report import study as study_lib
 
+_RUNS = 200  # Rows that the page shows; the CSV file has all.
 
-def score_table(study: study_lib.Study, analysis: study_lib.Analysis) -> tables.Table:
-    """Shows mean ± std of every algorithm on every data set, the best one strong."""
+
+def score_table(
+    study: study_lib.Study,
+    analysis: study_lib.Analysis,
+    evidence: evidence_lib.Evidence | None,
+) -> tables.Table:
+    """Shows mean ± std of every algorithm on every data set.
+
+    Strong is what may be called best, underlined what an algorithm trained on.
+    """
     cells = analysis.cells.set_index(["algorithm", "dataset"])
     unit, images = study.unit, _images(study)
     ranked = None
@@ -31,7 +40,16 @@ def score_table(study: study_lib.Study, analysis: study_lib.Analysis) -> tables.
         rows.append((algorithm, str(counts.get(algorithm, 0)), rank, *shown))
     marks = {d: f"{d} (n={images[d]:,})" if d in images else d for d in study.datasets}
     what = "seeds" if study.is_runs else "runs"
-    caption = f"{words.made_of(study, analysis)} The best mean of a data set is strong."
+    strong = _best(study, analysis, evidence)
+    caption = f"{words.made_of(study, analysis)} {_strong_words(evidence, strong)}"
+    under = frozenset(
+        (i, j + 3)
+        for i, algorithm in enumerate(study.algorithms)
+        for j, dataset in enumerate(study.datasets)
+        if (algorithm, dataset) in study.trained
+    )
+    if under:
+        caption += " Underlined: the algorithm trained on that kind of data."
     if images:
         caption += " n in the head counts images."
     return tables.Table(
@@ -40,7 +58,8 @@ def score_table(study: study_lib.Study, analysis: study_lib.Analysis) -> tables.
         head=("Algorithm", what, "Mean rank", *(marks[d] for d in study.datasets)),
         rows=tuple(rows),
         data=analysis.cells,
-        strong=frozenset(_best(study, analysis)),
+        strong=strong,
+        under=under,
     )
 
 
@@ -118,81 +137,6 @@ def shape_bias_table(study: study_lib.Study) -> tables.Table | None:
     )
 
 
-def friedman_table(analysis: study_lib.Analysis) -> tables.Table:
-    """Shows Friedman's and Iman and Davenport's test with and without correction."""
-    rows, data = [], []
-    kinds = [("corrected", analysis.friedman), ("not corrected", analysis.uncorrected)]
-    for ties, result in kinds:
-        df = f"{result.df[0]}, {result.df[1]}"
-        numbers = (result.chi2, result.chi2_pvalue, result.kendall_w)
-        p = (tables.p_text(result.pvalue), tables.p_text(result.chi2_pvalue))
-        f = words.f_text(result)
-        w = f"{result.kendall_w:.3f}"
-        rows.append(
-            (ties, f, df, p[0], f"{result.chi2:.3f}", str(result.df[0]), p[1], w)
-        )
-        data.append((ties, result.statistic, *result.df, result.pvalue, *numbers))
-    columns = ["ties", "F", "df1", "df2", "p", "chi2", "chi2_p", "kendall_w"]
-    return tables.Table(
-        name="friedman",
-        caption="Do the algorithms rank alike? F after Iman and Davenport (1980) from "
-        "Friedman's χ²; W is Kendall's agreement of the data sets, 0 to 1. The first line is "
-        f"the one that counts. Data sets: {', '.join(analysis.datasets)}.",
-        head=("Ties", "F", "df", "p", "χ²", "df of χ²", "p of χ²", "W"),
-        rows=tuple(rows),
-        data=pd.DataFrame(data, columns=columns),
-    )
-
-
-def rank_table(study: study_lib.Study, analysis: study_lib.Analysis) -> tables.Table:
-    """Shows the ranks that the tests see."""
-    ranked = study_lib.rank_table(study, analysis)
-    means = dict(zip(analysis.algorithms, analysis.nemenyi.ranks, strict=True))
-    rows = [
-        (name, *(f"{r:g}" for r in ranked[name]), f"{means[name]:.2f}")
-        for name in analysis.algorithms
-    ]
-    data = ranked.T.reset_index(names="algorithm").assign(
-        mean_rank=list(means.values())
-    )
-    return tables.Table(
-        name="ranks",
-        caption="Ranks of the means on each data set, 1 is the best; ties share their mean "
-        "rank. Means that agree to 12 digits are ties.",
-        head=("Algorithm", *analysis.datasets, "Mean"),
-        rows=tuple(rows),
-        data=data,
-    )
-
-
-def nemenyi_table(analysis: study_lib.Analysis) -> tables.Table:
-    """Shows the matrix of p-values, in the order of mean ranks."""
-    names, result = analysis.algorithms, analysis.nemenyi
-    order = [int(i) for i in np.argsort(result.ranks, kind="stable")]
-    claimed = {frozenset(pair[:2]) for pair in analysis.significant}
-    rows, strong = [], set()
-    for a, i in enumerate(order):
-        shown = []
-        for b, j in enumerate(order):
-            shown.append("" if i == j else tables.p_text(result.pvalues[i, j]))
-            if frozenset((names[i], names[j])) in claimed:
-                strong.add((a, b + 2))
-        rows.append((names[i], f"{result.ranks[i]:.2f}", *shown))
-    data = pd.DataFrame(result.pvalues, columns=names)
-    data.insert(0, "algorithm", names)
-    return tables.Table(
-        name="nemenyi",
-        caption="p-values of Nemenyi's test for all pairs, exact from the studentised range "
-        "and adjusted for all pairs by its nature; best mean rank first. Strong where "
-        f"p ≤ {analysis.alpha:g} and Friedman's test rejects. Critical difference of mean "
-        f"ranks: {analysis.critical_difference:.3f}.",
-        head=("Algorithm", "Mean rank", *(names[i] for i in order)),
-        rows=tuple(rows),
-        data=data,
-        strong=frozenset(strong),
-    )
-
-
 def reference_table(
     study: study_lib.Study, analysis: study_lib.Analysis, reference: str
 ) -> tables.Table:
@@ -219,74 +163,67 @@ def reference_table(
     )
 
 
-def selection_table(study: study_lib.Study) -> tables.Table:
-    """Shows what other selection rules would have given."""
-    rules = {name: values for name, values in study.others}
-    means = {
-        name: study_lib.cells_of(values, study.algorithms, study.datasets).set_index(
-            ["algorithm", "dataset"]
-        )["mean"]
-        for name, values in rules.items()
-    }
-    data = pd.DataFrame(means)
-    gap = "oracle − best validation"
-    if {"oracle", "best validation"} <= set(rules):
-        data[gap] = data["oracle"] - data["best validation"]
-    rows = [
-        (*key, *(study.unit.show(row[c], signed=c == gap) for c in data.columns))
-        for key, row in data.iterrows()
-    ]
-    heads = (f"{c} (not a result)" if c == "oracle" else c for c in data.columns)
-    return tables.Table(
-        name="selections",
-        caption="Means over seeds by rule of selection. The oracle chooses each epoch by "
-        "looking at the test set; its gap shows how much a study gains that does so.",
-        head=("Algorithm", "Data set", *heads),
-        rows=tuple(rows),
-        data=data.reset_index(),
-        texts=2,
-    )
-
-
-def selection_test_table(study: study_lib.Study, alpha: float) -> tables.Table:
-    """Shows what the tests would have said under other selection rules."""
-    rows, data = [], []
-    for name, values in study.others:
-        other = study_lib.analyse(dataclasses.replace(study, values=values), alpha)
-        result, count = other.friedman, len(other.significant)
-        if result is None:
-            rows.append((name, "–", "–", "–", "–"))
-            data.append((name, math.nan, math.nan, 0, ""))
-            continue
-        order = np.argsort(result.ranks, kind="stable")
-        ranked = ", ".join(
-            f"{other.algorithms[i]} {result.ranks[i]:.2f}" for i in order
-        )
-        shown = (words.f_text(result), tables.p_text(result.pvalue), str(count), ranked)
-        rows.append((name, *shown))
-        data.append((name, result.statistic, result.pvalue, count, ranked))
-    return tables.Table(
-        name="selection_tests",
-        caption="The same tests under each rule of selection: F and p after Iman and "
-        f"Davenport, how many pairs differ at α = {alpha:g}, and mean ranks. A conclusion "
-        "that changes with the rule is a weak one.",
-        head=("Selection", "F", "p", "pairs", "Mean ranks"),
-        rows=tuple(rows),
-        data=pd.DataFrame(data, columns=["selection", "F", "p", "pairs", "mean_ranks"]),
-    )
-
-
 def _images(study: study_lib.Study) -> dict[str, int]:
     """Gives the number of images of the data sets where it is one number."""
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].unique()
     return {name: int(n[0]) for name, n in sizes.items() if len(n) == 1}
 
 
-def _best(study: study_lib.Study, analysis: study_lib.Analysis):
-    matrix = analysis.cells.pivot(index="algorithm", columns="dataset", values="mean")
-    for j, dataset in enumerate(study.datasets):
-        column = matrix[dataset].reindex(list(study.algorithms)).round(12)
-        best = column.max() if study.larger_is_better else column.min()
-        for i, value in enumerate(column):
-            if value == best and len(column) > 1:
-                yield i, j + 3
+def _best(study, analysis, evidence) -> frozenset[tuple[int, int]]:
+    """Gives the cells of the table that may be called best; the mean rank is one."""
+    found = set()
+    if analysis.significant:
+        names = analysis.algorithms
+        first = names[int(np.argmin(analysis.nemenyi.ranks))]
+        behind = {worse for better, worse, _ in analysis.significant if better == first}
+        if behind:
+            found = {(a, 2) for a in names if a not in behind}
+    if evidence is not None:
+        cells = evidence_lib.best_cells(
+            evidence.runs,
+            larger_is_better=study.larger_is_better,
+            alpha=analysis.alpha,
+        )
+        columns = [study.datasets.index(d) + 3 for d in analysis.datasets]
+        found |= {(analysis.algorithms[a], columns[i]) for a, i in cells}
+    return frozenset((study.algorithms.index(a), j) for a, j in found)
+
+
+def _strong_words(evidence, strong) -> str:
+    if evidence is None:
+        return "Nothing is strong: nothing was tested."
+    single = f"; {evidence.no_seeds}" if evidence.no_seeds else ""
+    if not strong:
+        return f"Nothing is strong: no test tells a best one apart{single}."
+    return (
+        "Strong: the best of a data set, and those that Welch's t test over seeds (Holm for "
+        "the algorithms) does not tell apart from it, where it tells any apart; likewise "
+        f"mean ranks, by Nemenyi's test{single}."
+    )
+
+
+def runs_table(study: study_lib.Study) -> tables.Table:
+    """Shows the scores of every single run."""
+    wide = study.values.pivot(
+        index=["algorithm", "seed"], columns="dataset", values="value"
+    ).reindex(columns=list(study.datasets))
+    order = {name: i for i, name in enumerate(study.algorithms)}
+    wide = wide.reset_index()
+    wide["algorithm"] = wide["algorithm"].astype(str)
+    wide = wide.sort_values("algorithm", key=lambda c: c.map(order), kind="stable")
+    shown = wide.head(_RUNS)
+    rows = [
+        (a, str(seed), *(study.unit.show(value) for value in values))
+        for a, seed, *values in shown.itertuples(index=False, name=None)
+    ]
+    more = len(wide) - len(shown)
+    left = f" {more:,} more rows stand in the CSV file." if more else ""
+    what = "seed" if study.is_runs else "run"
+    return tables.Table(
+        name="runs",
+        caption=f"Every {what} by itself, at {study.rule}.{left}",
+        head=("Algorithm", what, *study.datasets),
+        rows=tuple(rows),
+        data=wide,
+        texts=2,
+    )

@@ -10,19 +10,26 @@ from jbias.report import study as study_lib
 CSS = pathlib.Path(__file__).with_name("page.css")
 _TITLES = (
     ("scores", "Scores"),
-    ("tests", "Tests"),
-    ("shape_bias", "Shape bias"),
-    ("curves", "Over epochs"),
-    ("selection", "Selection"),
+    ("tests", "What is significant"),
+    ("seeds", "How stable"),
+    ("power", "How much power"),
     ("caveats", "What to keep in mind"),
+    ("shape_bias", "Shape bias"),
+    ("selection", "Selection"),
+    ("curves", "Over epochs"),
+    ("runs", "Single runs"),
     ("provenance", "What was run"),
+    ("methods", "Methods, to paste"),
 )
 # Which tables stand in which section, in this order.
 _TABLES = {
-    "scores": ("scores", "validation", "reference"),
-    "tests": ("friedman", "nemenyi", "ranks"),
+    "scores": ("scores", "reference"),
+    "tests": ("omnibus", "strict", "nemenyi", "posthoc", "control", "ranks"),
+    "seeds": ("stability", "differences"),
+    "power": ("power",),
     "shape_bias": ("shape_bias",),
-    "selection": ("selection_tests", "selections"),
+    "selection": ("validation", "selection_tests", "selections", "variability"),
+    "runs": ("runs",),
     "provenance": ("settings", "provenance", "data"),
 }
 
@@ -33,8 +40,10 @@ def render(
     shown: Mapping[str, tables.Table],
     drawn: Mapping[str, tuple[str, str, str]],
     *,
+    answer: tuple[str, str],
+    paragraphs: Mapping[str, Sequence[str]],
     caveats: Sequence[str],
-    reference: str | None,
+    methods: tuple[str, str],
 ) -> str:
     """Gives the page. `drawn` maps a figure to its section, its SVG and its caption."""
     bodies = {}
@@ -46,25 +55,24 @@ def render(
             if name in shown
         ]
         bodies[section] = "".join(parts)
-    bodies["tests"] = _tests(analysis) + bodies["tests"]
+        told = map(tables.escape, paragraphs.get(section, ()))
+        bodies[section] = "".join(f"<p>{text}</p>" for text in told) + bodies[section]
     bodies["caveats"] = _list(caveats)
     bodies["provenance"] = _sources(study) + bodies["provenance"] + _configs(study)
+    bodies["methods"] = _methods(*methods)
     used = [(name, title) for name, title in _TITLES if bodies[name]]
     sections = "".join(
         f'<section id="{name}"><h2>{title}</h2>{bodies[name]}</section>'
         for name, title in used
     )
     links = "".join(f'<a href="#{name}">{title}</a>' for name, title in used)
-    answer, basis = words.headline(study, analysis)
-    if reference:
-        basis += f" {words.against_reference(analysis, reference)}"
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>jbias report</title><style>{CSS.read_text(encoding='utf-8')}</style>"
         f"</head><body><main>{_head(study)}"
-        f'<div class="answer"><strong>{tables.escape(answer)}</strong>'
-        f"<p>{tables.escape(basis)}</p></div>"
+        f'<div class="answer"><strong>{tables.escape(answer[0])}</strong>'
+        f"<p>{tables.escape(answer[1])}</p></div>"
         f"{_facts(study, analysis)}<nav>{links}</nav>{sections}{_footer()}"
         "</main></body></html>\n"
     )
@@ -104,13 +112,11 @@ def _facts(study: study_lib.Study, analysis: study_lib.Analysis) -> str:
     return f'<dl class="facts">{items}</dl>'
 
 
-def _tests(analysis: study_lib.Analysis) -> str:
-    parts = []
-    if analysis.friedman is None:
-        parts.append(analysis.why_not)
-    for name, why in analysis.left_out:
-        parts.append(f"Left out of the tests: {name} ({why}).")
-    return "".join(f"<p>{tables.escape(part)}</p>" for part in parts)
+def _methods(text: str, bib: str) -> str:
+    return (
+        f"<p>{tables.escape(text)}</p><details><summary>Works cited, as BibTeX</summary>"
+        f"<pre>{tables.escape(bib)}</pre></details>"
+    )
 
 
 def _figure(svg: str, caption: str) -> str:

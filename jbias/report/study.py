@@ -135,14 +135,21 @@ def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
     )
 
 
-def analyse(study: Study, alpha: float) -> Analysis:
-    """Tests all algorithms with scores over all data sets that may be compared."""
+def analyse(study: Study, alpha: float, *, strict: bool = False) -> Analysis:
+    """Tests all algorithms with scores over all data sets that may be compared.
+
+    `strict` leaves out those that some algorithm trained on.
+    """
     cells = cells_of(study.values, study.algorithms, study.datasets)
     matrix = cells.pivot(index="dataset", columns="algorithm", values="mean")
     matrix = matrix.reindex(index=list(study.datasets), columns=list(study.algorithms))
     silent = [a for a in study.algorithms if matrix[a].isna().all()]
     matrix = matrix.drop(columns=silent)
     reasons = dict(study.unfit)
+    for dataset in study.datasets if strict else ():
+        seen = [a for a in matrix.columns if (a, dataset) in study.trained]
+        if seen:
+            reasons[dataset] = f"{', '.join(seen)} trained on it"
     for dataset in study.datasets:
         empty = list(matrix.columns[matrix.loc[dataset].isna()])
         if empty:

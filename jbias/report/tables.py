@@ -52,6 +52,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     data: pd.DataFrame
     strong: frozenset[tuple[int, int]] = frozenset()
+    under: frozenset[tuple[int, int]] = frozenset()
     texts: int = 1  # How many leading columns hold words, not numbers.
 
     def __post_init__(self):

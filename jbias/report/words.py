@@ -4,14 +4,34 @@ import math
 
 import numpy as np
 
+from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
 from jbias.report import tables
 
 _MOST = 8  # Pairs that are told in words; all are in the table.
 
 
-def headline(study: study_lib.Study, analysis: study_lib.Analysis) -> tuple[str, str]:
+def headline(
+    study: study_lib.Study,
+    analysis: study_lib.Analysis,
+    reference: str | None = None,
+) -> tuple[str, str]:
     """Gives the answer in one sentence and what it rests on."""
+    answer, basis = _headline(analysis)
+    if reference:
+        basis += f" {against_reference(analysis, reference)}"
+    return answer, basis
+
+
+def tests(analysis: study_lib.Analysis) -> list[str]:
+    """Says what was not tested, and why."""
+    told = [] if analysis.friedman is not None else [analysis.why_not]
+    return told + [
+        f"Left out of the tests: {name} ({why})." for name, why in analysis.left_out
+    ]
+
+
+def _headline(analysis: study_lib.Analysis) -> tuple[str, str]:
     result = analysis.friedman
     if result is None:
         return "Nothing was tested.", analysis.why_not
@@ -105,12 +125,16 @@ def made_of(study: study_lib.Study, analysis: study_lib.Analysis) -> str:
     return f"{metric}{unit}, {better} is better. {spread} Selection: {study.rule}."
 
 
-def caveats(study: study_lib.Study, analysis: study_lib.Analysis) -> list[str]:
+def caveats(
+    study: study_lib.Study,
+    analysis: study_lib.Analysis,
+    evidence: evidence_lib.Evidence | None,
+) -> list[str]:
     """Gives what a reader must know before believing."""
     told = [f"{name} is not in the tests: {why}." for name, why in analysis.left_out]
     told += study.notes
     if analysis.friedman is not None:
-        told += _test_caveats(analysis)
+        told += _test_caveats(analysis, evidence)
     if study.selection == "oracle":
         told.append(
             "The oracle looks at the test sets to choose epochs. Its numbers are bounds and "
@@ -126,21 +150,39 @@ def caveats(study: study_lib.Study, analysis: study_lib.Analysis) -> list[str]:
     return told
 
 
-def _test_caveats(analysis: study_lib.Analysis) -> list[str]:
+def _test_caveats(
+    analysis: study_lib.Analysis, evidence: evidence_lib.Evidence
+) -> list[str]:
     k, n = len(analysis.algorithms), len(analysis.datasets)
     blind = (
-        "The tests see mean ranks on data sets: the spread between seeds does not enter, "
-        "and the data sets count as independent even where they share images or classes."
+        "The rank tests see means: the spread between seeds does not enter them (see how "
+        "stable they are), and the data sets count as independent even where they share "
+        "images or classes."
     )
     alike = (
         "Every test set counts alike, also those that are like the training data; "
-        "--datasets chooses."
+        "--datasets chooses, --strict leaves out what some algorithm trained on."
     )
     told = [blind, alike]
-    if n < 10 or k < 3:
+    size = evidence.size
+    if abs(size.f - analysis.alpha) > 0.1 * analysis.alpha + 3 * size.standard_error:
         told.append(
-            f"With {n} data sets and {k} algorithms the distributions of F and of the range "
-            "are approximations, and poor ones for few data sets: read p as a rough guide."
+            f"With {n} data sets and {k} algorithms F is an approximation: at a nominal "
+            f"{analysis.alpha:g} it rejects in {100 * size.f:.1f} % of tables in which all "
+            f"algorithms are alike (χ²: {100 * size.chi2:.1f} %). The permutation test has "
+            "no such error."
+        )
+    exact = evidence.permutation.pvalue
+    if (exact <= analysis.alpha) != (analysis.friedman.pvalue <= analysis.alpha):
+        told.append(
+            f"The permutation test decides otherwise (p = {tables.p_text(exact)}): believe "
+            "it rather than F."
+        )
+    if evidence.spread_of_units:
+        low, high = evidence.spread_of_units
+        told.append(
+            f"The scores of {high} are over 20 times those of {low}: Quade's test, aligned "
+            "ranks, Wilcoxon's test and means over data sets need one unit. Ranks do not."
         )
     least = math.exp(-(n - 1) * math.lgamma(k + 1))
     if analysis.friedman.pvalue < least:

@@ -14,7 +14,6 @@ from jbias.stats.mixed import mixed_model
 from jbias.stats.omnibus import aligned_ranks, quade
 from jbias.stats.paired_comparison import bradley_terry, bradley_terry_of_wins
 from jbias.stats.pairs import bonferroni_dunn, conover, nemenyi
-from jbias.stats.pairs import nemenyi
 from jbias.stats.permutation import friedman_permutation, max_t
 from jbias.stats.ranks import friedman
 from jbias.stats.signed_rank import wilcoxon

@@ -83,7 +83,8 @@ def test_the_table_is_made_of_selected_records(runs, tmp_path):
 def test_all_parts_are_written(runs, tmp_path):
     run(runs, tmp_path / "out")
     tables = {p.name for p in (tmp_path / "out" / "tables").iterdir()}
-    names = ("scores", "validation", "friedman", "nemenyi", "ranks", "shape_bias")
+    names = ("scores", "validation", "omnibus", "nemenyi", "posthoc", "ranks")
+    names += ("stability", "differences", "shape_bias", "runs", "variability")
     names += ("selections", "selection_tests", "settings", "provenance", "data")
     assert tables == {f"{name}.{end}" for name in names for end in ("csv", "tex")}
     figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}

@@ -1,0 +1,186 @@
+"""What is asked of the tested scores beside Friedman's test and Nemenyi's.
+
+Three kinds: other tests of the same means; what the spread over seeds says, which the tests of
+means do not see; and how large a difference such a study could have found.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from jbias import stats
+from jbias.report import options as options_lib
+from jbias.report import study as study_lib
+from jbias.stats import scores as scores_lib
+
+_MANY = 20  # Algorithms from which on all pairs are drawn less often.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evidence:
+    """Results of jbias.stats, in the unit that is shown; None where one cannot be had."""
+
+    table: scores_lib.Scores  # The means that are tested.
+    size: Any  # Of F at alpha, for so many data sets and algorithms.
+    spread_of_units: tuple[str, str] | None  # Data sets that cannot be of one unit.
+    permutation: Any
+    quade: Any
+    aligned: Any
+    max_t: Any
+    conover: Any
+    wilcoxon: Any
+    control: Any  # All against the reference, if there is one: by ranks,
+    control_wilcoxon: Any  # and by differences.
+    signed_rank: Any
+    bradley_terry: Any
+    rope: float
+    no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
+    runs: scores_lib.Scores | None = None
+    intervals: Any = None
+    profiles: Any = None
+    stability: Any = None
+    seeds: Any = None  # Differences of means over redrawn seeds,
+    both: Any = None  # and over redrawn seeds and data sets.
+    improvement: Any = None
+    effects: Any = None
+    hierarchical: Any = None
+    power: Any = None
+
+
+def gather(
+    study: study_lib.Study,
+    analysis: study_lib.Analysis,
+    options: options_lib.Options,
+) -> Evidence | None:
+    """Makes all of it; None where nothing was tested."""
+    if analysis.friedman is None:
+        return None
+    direction = {"larger_is_better": study.larger_is_better}
+    table = means(study, analysis)
+    reference = options.reference if options.reference in table.algorithms else None
+    runs, no_seeds = seeds_of(study, analysis)
+    found = {}
+    if runs is not None:
+        draws = 2000 if len(table.algorithms) <= _MANY else 500
+        found = _of_seeds(runs, direction, draws, options)
+    return Evidence(
+        table=table,
+        size=stats.approximation(
+            len(table.datasets), len(table.algorithms), alpha=options.alpha
+        ),
+        spread_of_units=_units(table),
+        permutation=stats.friedman_permutation(table, **direction),
+        quade=stats.quade(table, **direction),
+        aligned=stats.aligned_ranks(table, **direction),
+        max_t=stats.max_t(table, **direction),
+        conover=stats.conover(table, **direction),
+        wilcoxon=stats.wilcoxon(table, **direction),
+        control=stats.bonferroni_dunn(table, control=reference, **direction)
+        if reference
+        else None,
+        control_wilcoxon=stats.wilcoxon(table, control=reference, **direction)
+        if reference
+        else None,
+        signed_rank=stats.bayesian_signed_rank(table, rope=options.points, **direction),
+        bradley_terry=stats.bradley_terry(table, **direction),
+        rope=options.points,
+        no_seeds=no_seeds,
+        runs=runs,
+        **found,
+    )
+
+
+def _units(table: scores_lib.Scores) -> tuple[str, str] | None:
+    """Names two data sets of which one has fractions and the other has not."""
+    most = np.abs(table.means).max(axis=1)
+    low, high = int(np.argmin(most)), int(np.argmax(most))
+    if most[low] <= 1 and most[high] > 20 * most[low]:
+        return table.datasets[low], table.datasets[high]
+    return None
+
+
+def means(study: study_lib.Study, analysis: study_lib.Analysis) -> scores_lib.Scores:
+    """Gives the tested means in the unit that is shown."""
+    matrix = analysis.cells.pivot(index="dataset", columns="algorithm", values="mean")
+    matrix = matrix.loc[list(analysis.datasets), list(analysis.algorithms)]
+    shown = study_lib.significant_digits(matrix.to_numpy() * study.unit.scale)
+    return scores_lib.read(
+        pd.DataFrame(shown, index=matrix.index, columns=matrix.columns)
+    )
+
+
+def seeds_of(
+    study: study_lib.Study, analysis: study_lib.Analysis
+) -> tuple[scores_lib.Scores | None, str]:
+    """Gives the tested scores seed by seed, or why that cannot be."""
+    values = study.values
+    wanted = values["dataset"].isin(analysis.datasets)
+    wanted &= values["algorithm"].isin(analysis.algorithms)
+    frame = pd.DataFrame(
+        {
+            "algorithm": values["algorithm"].astype(str),
+            "dataset": values["dataset"].astype(str),
+            "run": values["seed"].astype(str),
+            "score": values["value"].astype(float) * study.unit.scale,
+        }
+    )[wanted.to_numpy()]
+    what = "seed" if study.is_runs else "run"
+    lacking = scores_lib.missing(frame)
+    if lacking:
+        told = "; ".join(lacking[:3])
+        return None, f"not every {what} has a score on every data set ({told})"
+    found = scores_lib.read(frame)
+    found = found.only(datasets=analysis.datasets, algorithms=analysis.algorithms)
+    single = [a for a, n in zip(found.algorithms, found.counts, strict=True) if n < 2]
+    if single:
+        told = ", ".join(single[:3]) + (" and others" if len(single) > 3 else "")
+        return None, f"there is a single {what} of {told}"
+    return found, ""
+
+
+def _of_seeds(runs, direction, draws: int, options) -> dict[str, Any]:
+    common = {**direction, "draws": draws}
+    return {
+        "intervals": stats.intervals(runs, **common),
+        "profiles": stats.performance_profiles(runs, **common),
+        "stability": stats.rank_stability(runs, alpha=options.alpha, **common),
+        "seeds": stats.mean_differences(runs, **common),
+        "both": stats.mean_differences(runs, datasets=True, **common),
+        "improvement": stats.probability_of_improvement(runs, **common),
+        "effects": stats.effect_sizes(runs, **common),
+    }
+
+
+def best_cells(
+    runs: scores_lib.Scores | None, *, larger_is_better: bool, alpha: float
+) -> list[tuple[int, int]]:
+    """Gives the cells (algorithm, data set) that may be called best of their data set.
+
+    The best mean, and those that Welch's t test does not tell apart from it, adjusted for
+    the other algorithms by Holm; none where it tells no algorithm apart.
+    """
+    if runs is None:
+        return []
+    found, sign = [], 1 if larger_is_better else -1
+    for i in range(len(runs.datasets)):
+        mean = sign * runs.means[i]
+        best = int(np.argmax(mean))
+        others = [j for j in range(len(mean)) if j != best]
+        p = [_welch(runs.values[i, best], runs.values[i, j]) for j in others]
+        apart = stats.adjust(p, "holm") <= alpha
+        if apart.any():
+            kept = [j for j, far in zip(others, apart, strict=True) if not far]
+            found += [(j, i) for j in (best, *kept)]
+    return found
+
+
+def _welch(x: np.ndarray, y: np.ndarray) -> float:
+    """p of Welch's t test of two samples, NaN left out; without any spread 0 or 1."""
+    x, y = x[np.isfinite(x)], y[np.isfinite(y)]
+    apart = abs(x.mean() - y.mean())
+    if np.ptp(x) == 0 and np.ptp(y) == 0:
+        return float(apart == 0)
+    return float(scipy.stats.ttest_ind(x, y, equal_var=False).pvalue)

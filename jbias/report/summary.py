@@ -1,0 +1,124 @@
+"""results.json: what a script needs of a report without parsing HTML."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from jbias.report import study as study_lib
+from jbias.report import tables, words
+
+_LISTED = (
+    *("omnibus", "posthoc", "control", "strict", "stability", "differences"),
+    *("power", "variability"),
+)
+
+
+def summary(
+    study: study_lib.Study,
+    analysis: study_lib.Analysis,
+    shown: Mapping[str, tables.Table],
+    *,
+    caveats: Sequence[str],
+    methods: str,
+) -> str:
+    """Gives results.json: strict JSON, null for what is not finite or not known.
+
+    Tables of tests are listed by their names, with the numbers of their CSV files.
+    """
+    tested = analysis.friedman is not None
+    answer, basis = words.headline(study, analysis)
+    tree = {
+        "headline": answer,
+        "basis": basis,
+        "source": study.source,
+        "metric": study.metric,
+        "larger_is_better": study.larger_is_better,
+        "selection": study.selection,
+        "selection_rule": study.rule,
+        "algorithms": list(study.algorithms),
+        "datasets": list(study.datasets),
+        "table": analysis.cells.to_dict("records"),
+        "alpha": analysis.alpha,
+        "tested": {
+            "algorithms": list(analysis.algorithms) if tested else [],
+            "datasets": list(analysis.datasets) if tested else [],
+            "left_out": [{"name": n, "reason": r} for n, r in analysis.left_out],
+            "why_not": analysis.why_not,
+        },
+        "friedman": _friedman(analysis, analysis.friedman) if tested else None,
+        "friedman_uncorrected": _friedman(analysis, analysis.uncorrected)
+        if tested
+        else None,
+        "nemenyi": _nemenyi(analysis) if tested else None,
+        "caveats": list(caveats),
+        "methods": methods,
+        "trained_on": sorted(map(list, study.trained)),
+        **{name: _records(shown[name]) for name in _LISTED if name in shown},
+    }
+    if study.is_runs:
+        bias = shown.get("shape_bias")
+        tree["shape_bias"] = [] if bias is None else _records(bias)
+        tree["diverged"] = study.diverged.to_dict("records")
+        tree["other_selections"] = {
+            name: study_lib.cells_of(v, study.algorithms, study.datasets).to_dict(
+                "records"
+            )
+            for name, v in study.others
+        }
+        tree["runs"] = [{"workdir": r.workdir, "label": r.label} for r in study.runs]
+    return (
+        json.dumps(_strict(tree), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    )
+
+
+def _friedman(analysis: study_lib.Analysis, result) -> dict:
+    return {
+        "chi2": result.chi2,
+        "chi2_p": result.chi2_pvalue,
+        "F": result.statistic,
+        "F_is_infinite": math.isinf(result.statistic),
+        "p": result.pvalue,
+        "df": list(result.df),
+        "kendall_w": result.kendall_w,
+        "mean_ranks": dict(
+            zip(analysis.algorithms, result.ranks.tolist(), strict=True)
+        ),
+    }
+
+
+def _nemenyi(analysis: study_lib.Analysis) -> dict:
+    names, result = analysis.algorithms, analysis.nemenyi
+    p = {
+        name: dict(zip(names, row, strict=True))
+        for name, row in zip(names, result.pvalues.tolist(), strict=True)
+    }
+    alphas = sorted({0.05, 0.1, analysis.alpha})
+    return {
+        "p": p,
+        "critical_difference": {
+            f"{alpha:g}": result.critical_difference(alpha) for alpha in alphas
+        },
+        "significant": [
+            {"better": a, "worse": b, "p": pvalue}
+            for a, b, pvalue in analysis.significant
+        ],
+        "cliques": [[names[i] for i in clique] for clique in analysis.cliques],
+    }
+
+
+def _records(table: tables.Table) -> list[dict]:
+    return table.data.to_dict("records")
+
+
+def _strict(tree):
+    """Makes numbers plain and what is not finite null."""
+    if isinstance(tree, dict):
+        return {str(key): _strict(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_strict(value) for value in tree]
+    if tree is pd.NA:
+        return None
+    value = tree.item() if hasattr(tree, "item") else tree
+    return None if isinstance(value, float) and not math.isfinite(value) else value
