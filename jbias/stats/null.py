@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 LIMIT = 300_000  # Rows at a time; beyond, drawing is quicker than enumerating.
-_CELLS = 200_000  # Of one block of draws: what the processor keeps at hand.
+_CELLS = 100_000  # Of one block of draws: what the processor keeps at hand.
 
 
 def exact(
@@ -76,7 +76,8 @@ def draws(
         sums = np.zeros((size, k), dtype=kind)
         for row in rows:
             bits = rng.integers(0, 2**64, words, dtype=np.uint64).view(kind)
-            keys = bits[: size * k].reshape(size, k) & ~low
+            keys = bits[: size * k].reshape(size, k)
+            keys &= ~low
             keys |= row
             keys.sort(axis=1)
             keys &= low
