@@ -47,16 +47,17 @@ def nemenyi(
     """
     read, ranked = _ranked(scores, larger_is_better, axis)
     n, k = ranked.shape
-    means = ranked.mean(axis=0)
+    sums = ranked.sum(axis=0)
     rows, columns = np.triu_indices(k, 1)
-    q = (means[columns] - means[rows]) / _scale(n, k)
+    # Sums are exact, so that equal differences are: few are left to integrate for.
+    q = (sums[columns] - sums[rows]) / n / _scale(n, k)
     pvalues = compared.square(studentized.sf(math.sqrt(2) * np.abs(q), k), k)
     least = float(studentized.sf(math.sqrt(2) * (k - 1) / _scale(n, k), k))
     return NemenyiResult(
         statistics=compared.square(q, k, diagonal=0.0, sign=-1),
         pvalues=pvalues,
         adjusted=pvalues,
-        ranks=means,
+        ranks=sums / n,
         algorithms=read.algorithms,
         n=n,
         adjustment="nemenyi",

@@ -116,9 +116,9 @@ def test_p_of_draws_is_never_zero_and_seeds_repeat():
 
 
 def test_many_algorithms():
-    """Beyond 512 the keys are of 64 bits."""
-    sums = np.concatenate([*null.draws(np.arange(600)[None], 50, 0)])
-    assert (np.sort(sums, axis=1) == np.arange(600)).all()
+    """Ranks beyond 1023 take keys of 64 bits."""
+    sums = np.concatenate([*null.draws(2 * np.arange(600)[None], 50, 0)])
+    assert (np.sort(sums, axis=1) == 2 * np.arange(600)).all()
     assert len(np.unique(sums, axis=0)) == 50
 
 
