@@ -15,6 +15,12 @@ from jbias.stats.omnibus import aligned_ranks, quade
 from jbias.stats.paired_comparison import bradley_terry, bradley_terry_of_wins
 from jbias.stats.pairs import bonferroni_dunn, conover, nemenyi
 from jbias.stats.permutation import friedman_permutation, max_t
+from jbias.stats.power import (
+    datasets_for_nemenyi,
+    minimal_difference_of_t,
+    power_of_design,
+    power_of_t,
+)
 from jbias.stats.ranks import friedman
 from jbias.stats.signed_rank import wilcoxon
 from jbias.stats.size import approximation
@@ -30,6 +36,7 @@ __all__ = [
     "bradley_terry_of_wins",
     "conover",
     "correlated_t",
+    "datasets_for_nemenyi",
     "effect_sizes",
     "friedman",
     "friedman_permutation",
@@ -37,9 +44,12 @@ __all__ = [
     "intervals",
     "max_t",
     "mean_differences",
+    "minimal_difference_of_t",
     "mixed_model",
     "nemenyi",
     "performance_profiles",
+    "power_of_design",
+    "power_of_t",
     "probability_of_improvement",
     "quade",
     "rank_stability",
