@@ -1,6 +1,12 @@
-"""Tests that take one matrix of scores (data sets, algorithms) and decide nothing."""
+"""Tests that take a matrix of scores or measures of the same models, and decide nothing.
 
+Scores are (data sets, algorithms); correlations take a number for each model.
+"""
+
+from jbias.stats.correlation import kendall, spearman
 from jbias.stats.pairs import nemenyi
+from jbias.stats.partial import partial
 from jbias.stats.ranks import friedman
+from jbias.stats.stability import influence
 
-__all__ = ["friedman", "nemenyi"]
+__all__ = ["friedman", "influence", "kendall", "nemenyi", "partial", "spearman"]
