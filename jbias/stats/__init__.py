@@ -5,7 +5,7 @@ Scores are (data sets, algorithms); correlations take a number for each model.
 
 from jbias.stats.correlation import kendall, spearman
 from jbias.stats.pairs import nemenyi
-from jbias.stats.partial import partial
+from jbias.stats.partials import partial
 from jbias.stats.ranks import friedman
 from jbias.stats.stability import influence
 
