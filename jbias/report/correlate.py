@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     args = _parser().parse_args(argv)
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import relations
+    from jbias.report import relation_page, relations
 
     try:
         options = relations.Options(
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         frame = read(args.table, options.measures, options.category, options.size)
         study = relations.analyse(frame, options, source=args.table)
-        answer = relations.write(study, pathlib.Path(args.out))
+        answer = relation_page.write(study, pathlib.Path(args.out))
     except (ValueError, OSError) as error:
         print(f"correlate: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

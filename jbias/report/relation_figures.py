@@ -1,5 +1,6 @@
 """Figures of correlations: heat maps, and small multiples of models."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import matplotlib as mpl
@@ -9,22 +10,17 @@ from matplotlib import figure as mpl_figure
 from matplotlib import lines, patches
 from matplotlib.backends import backend_agg
 
-from jbias.report import figures
+from jbias.report import figures, relations
 
 _MARKERS = "osD^vP*X<>ph"
 _UNIT = 26.0  # Area of a marker in square points.
 
 
-def draw(study) -> Iterator[tuple[str, mpl_figure.Figure, str]]:
+def draw(study: relations.Study) -> Iterator[tuple[str, mpl_figure.Figure, str]]:
     """Gives names, figures and captions of a study of relations."""
     options = study.options
-    sign = {"spearman": "Spearman's ρ", "kendall": "Kendall's τ"}[options.method]
-    marked = f"Hatched: p > {options.alpha:g}"
-    marked += {
-        "none": ", not adjusted",
-        "holm": " after Holm's adjustment",
-        "bh": " after Benjamini and Hochberg's adjustment",
-    }[options.adjust]
+    sign = f"{options.method.capitalize()}'s {relations.SIGN[options.method]}"
+    marked = f"Hatched: p > {options.alpha:g} {relations.WORDS[options.adjust]}"
     panels = {
         f"{name} (n = {family.n})": (family.statistic, study.significant(name))
         for name, family in study.families.items()
@@ -121,7 +117,7 @@ def _scale(fig, left: float, width: float, height: float) -> None:
     axes.spines[:].set_visible(False)
 
 
-def scatter(study) -> mpl_figure.Figure:
+def scatter(study: relations.Study) -> mpl_figure.Figure:
     """Draws each y (rows) over each x (columns): one marker a model."""
     options, frame = study.options, study.frame
     kinds = frame[options.category].astype(str)
@@ -130,8 +126,9 @@ def scatter(study) -> mpl_figure.Figure:
         frame[options.size] if options.size else pd.Series(index=frame.index)
     )
     rows, columns = len(options.y), len(options.x)
-    legend = -(-len(names) // 4)
-    width, height = max(5.0, 1.55 * columns + 0.7), 1.45 * rows + 0.5 + 0.24 * legend
+    width = max(5.0, 1.55 * columns + 0.7)
+    aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
+    height = 1.45 * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
     fig = _figure(width, height)
     fig.set_layout_engine("constrained")
     with mpl.rc_context(dict(figures._STYLE)):
@@ -171,7 +168,7 @@ def scatter(study) -> mpl_figure.Figure:
             handles,
             names,
             loc="outside upper left",
-            ncols=min(4, len(names)),
+            ncols=min(aside, len(names)),
             frameon=False,
             labelcolor=figures.INK,
             fontsize=8,

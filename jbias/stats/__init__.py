@@ -7,6 +7,6 @@ from jbias.stats.correlation import kendall, spearman
 from jbias.stats.pairs import nemenyi
 from jbias.stats.partials import partial
 from jbias.stats.ranks import friedman
-from jbias.stats.stability import influence
+from jbias.stats.sensitivity import influence
 
 __all__ = ["friedman", "influence", "kendall", "nemenyi", "partial", "spearman"]

@@ -17,7 +17,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Float, Int
 
-from jbias.stats.adjust import adjust
+from jbias.stats.adjustment import adjust
 
 Values = Sequence[float] | Float[np.ndarray, "n"] | pd.Series
 # Sums of floats in another order must not turn a tie with the observed one into less.

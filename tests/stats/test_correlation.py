@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import correlation, stability
-from jbias.stats.adjust import adjust
+from jbias.stats import correlation, sensitivity
+from jbias.stats.adjustment import adjust
 
 METHODS = {
     "spearman": (stats.spearman, scipy.stats.spearmanr),
@@ -231,7 +231,7 @@ def test_influence_flags_who_goes_against_and_not_who_is_far_out():
 def test_interval_is_scipys_percentile():
     """Quantiles of two bootstraps of 4,000 differ by little."""
     x, y = drawn(40, 2, seed=1).T
-    mine = stability.interval(x, y, resamples=4000)
+    mine = sensitivity.interval(x, y, resamples=4000)
     other = scipy.stats.bootstrap(
         (x, y),
         lambda a, b: scipy.stats.spearmanr(a, b).statistic,
@@ -243,12 +243,12 @@ def test_interval_is_scipys_percentile():
     ).confidence_interval
     assert mine.low < mine.statistic < mine.high
     assert (mine.low, mine.high) == pytest.approx(tuple(other), abs=0.05)
-    wide = stability.interval(x, y, resamples=4000, level=0.99)
+    wide = sensitivity.interval(x, y, resamples=4000, level=0.99)
     assert wide.low < mine.low < mine.high < wide.high
 
 
 def test_interval_counts_resamples_without_rho():
-    result = stability.interval([0, 0, 1], [1, 2, 3], resamples=500)
+    result = sensitivity.interval([0, 0, 1], [1, 2, 3], resamples=500)
     # Of the 27 draws of three, 8 hold the first two alone and 1 the last.
     share = 9 / 27
     assert abs(result.constant / 500 - share) < 4 * np.sqrt(share * (1 - share) / 500)
@@ -265,13 +265,13 @@ REFUSED = {
     "both": (lambda: correlation.matrix(FRAME, ["a"], ["a"]), "'a' twice"),
     "one": (lambda: correlation.matrix(FRAME, ["a"]), "at least 2"),
     "method": (lambda: correlation.matrix(FRAME, "ab", method="r"), "method"),
-    "family": (lambda: adjust([0.5, np.nan], "bh"), "between 0 and 1"),
+    "family": (lambda: adjust([0.5, np.nan], "bh"), "pvalues: must"),
     "unadjusted": (lambda: adjust([0.5], "none"), "holm"),
     "free": (lambda: stats.partial(FRAME.a, FRAME.b), "groups or covariates"),
     "few": (lambda: stats.partial(FRAME.a, FRAME.b, groups="wxy"), "groups: must"),
     "spent": (lambda: stats.partial(FRAME.a, FRAME.b, groups=FRAME.c), "2 are needed"),
     "short": (lambda: stats.influence([1, 2, 3], [1, 2, 3]), "at least 4"),
-    "level": (lambda: stability.interval(FRAME.a, FRAME.b, level=95), "level"),
+    "level": (lambda: sensitivity.interval(FRAME.a, FRAME.b, level=95), "level"),
 }
 
 
