@@ -18,6 +18,7 @@ PUBLISHED = EXAMPLES / "published"
 KEYS = ["algorithm", "dataset"]
 TRAINED = "ImageNet1k"  # Most were trained on it; the paper's tests keep it.
 CAE, PADAIN = "DeepAugERM-CAE", "pAdaIN"
+LAST = "published/biasbed_last30"
 # A run and a print are each rounded to 0.1: a mean of runs may miss a print by 0.05 + 0.05.
 # A deviation moves by up to 0.05 sqrt(n / (n-1)) with its runs, 0.053 for ten.
 MEAN_OFF, STD_OFF = 0.1, 0.103
@@ -62,7 +63,7 @@ def pooled(last: pd.DataFrame) -> pd.DataFrame:
 
 def recomputed(table: int, *, without: tuple[int, ...] = ()) -> pd.DataFrame:
     """Gives Table 2 or 3 from its runs, leaving out these runs of pAdaIN."""
-    runs = scores("biasbed_runs" if table == 2 else "published/biasbed_last30")
+    runs = scores("biasbed_runs" if table == 2 else LAST)
     runs = runs[(runs["algorithm"] != PADAIN) | ~runs["run"].isin(without)]
     return selected(runs) if table == 2 else pooled(runs)
 
@@ -83,18 +84,22 @@ def differences(table: int, *, without: tuple[int, ...] = ()) -> pd.DataFrame:
     return both
 
 
-def implied_run() -> pd.DataFrame:
-    """Gives the tenth run of DeepAugERM-CAE that Table 2's means ask for.
+def implied_run(table: int) -> pd.DataFrame:
+    """Gives the tenth run of DeepAugERM-CAE that the means of Table 2 or 3 ask for.
 
-    10 printed - the sum of the nine listed; `std` is that of the ten, beside the print.
+    10 printed - the sum of the nine listed; `std` is that of the ten, beside the print. Within
+    the tenth run of Table 3 it takes the nine others' mean square deviation.
     """
-    runs = scores("biasbed_runs")
-    mine = runs[runs["algorithm"] == CAE].groupby("dataset")["score"].apply(list)
+    name, value = ("biasbed_runs", "score") if table == 2 else (LAST, "mean")
+    runs = scores(name)
+    mine = dict(list(runs[runs["algorithm"] == CAE].groupby("dataset")))
     rows = []
-    for row in printed(2)[lambda t: t["algorithm"] == CAE].itertuples():
+    for row in printed(table)[lambda t: t["algorithm"] == CAE].itertuples():
         listed = mine[row.dataset]
-        tenth = 10 * row.mean - sum(listed)
-        std = np.std([*listed, tenth], ddof=1)
+        tenth = 10 * row.mean - listed[value].sum()
+        std = np.std([*listed[value], tenth], ddof=1 if table == 2 else 0)
+        if table == 3:
+            std = np.sqrt(std**2 + (listed["std"] ** 2).mean())
         rows.append((row.dataset, len(listed), tenth, std, row.std))
     return pd.DataFrame(
         rows, columns=["dataset", "listed", "tenth", "std", "std_printed"]
