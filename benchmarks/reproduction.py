@@ -40,7 +40,8 @@ def _wrapped(part: str) -> str:
         for item in re.split(r"\n(?=- )", block):
             indent = "  " if item.startswith("- ") else ""
             fill = dict(width=110, break_long_words=False, break_on_hyphens=False)
-            lines.append(textwrap.fill(item, subsequent_indent=indent, **fill))
+            words = " ".join(item.split())
+            lines.append(textwrap.fill(words, subsequent_indent=indent, **fill))
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
