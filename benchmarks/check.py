@@ -63,6 +63,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("later", type=pathlib.Path)
     parser.add_argument("--tolerance", type=float, default=0.15)
     options = parser.parse_args(argv)
+    for path in (options.earlier, options.later):
+        if not path.exists():
+            parser.error(f"{path}: must be a result or a folder of them, got nothing")
     compared, bad = 0, 0
     for name, earlier, later in pairs(options.earlier, options.later):
         if why := unlike(earlier, later):

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from jbias import lines
+
 VALID = "valid"  # The data set that model selection looks at.
 TRAIN = "train"  # Training statistics, never an evaluation.
 STATUSES = ("ok", "diverged")
@@ -67,12 +69,18 @@ _TYPES: dict[str, tuple] = {
     "epoch": (int, float),
     "value": (int, float, type(None)),
 }
+_KINDS = {  # How lines.py tells them.
+    **dict.fromkeys(Record._fields, "words"),
+    **dict.fromkeys(("stage", "seed", "step"), "whole"),
+    **dict.fromkeys(("count", "n"), "whole or none"),
+    **dict.fromkeys(("epoch", "value"), "number"),
+}
 
 
 def dumps(records: Iterable[Record]) -> str:
     """Gives records as JSON lines; refuses a key that occurs twice."""
     seen: set[tuple] = set()
-    lines = []
+    told = []
     for record in records:
         if record.key in seen:
             named = dict(zip(KEY, record.key, strict=True))
@@ -81,16 +89,18 @@ def dumps(records: Iterable[Record]) -> str:
         fields = {k: _plain(v) for k, v in record._asdict().items()}
         if problem := _problem(fields):
             raise ValueError(f"results: {problem}; correct the record {record.key}")
-        lines.append(json.dumps(fields, allow_nan=False))
-    return "".join(line + "\n" for line in lines)
+        told.append(json.dumps(fields, allow_nan=False))
+    return "".join(line + "\n" for line in told)
 
 
 def loads(text: str, *, where: str = "records") -> list[Record]:
     """Reads what `dumps` gave; a damaged line is refused as `where:line`."""
     if not text.strip():
         raise ValueError(f"{where}:1: must hold a record, got nothing; remove it")
-    lines = enumerate(text.splitlines(), start=1)
-    return [_parse(line, f"{where}:{i}") for i, line in lines]
+    return [
+        _parse(line, f"{where}:{i}")
+        for i, line in enumerate(text.splitlines(), start=1)
+    ]
 
 
 def write(path: str | os.PathLike, records: Iterable[Record]) -> None:
@@ -145,31 +155,66 @@ def _branches(workdir: pathlib.Path) -> list[pathlib.Path]:
 def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFrame:
     """Reads the records of all workdirs (paths or globs) as a table, one row each.
 
-    Columns are the fields of `Record` and `workdir`. Raises ValueError naming file and line
-    for a damaged line and for a key that occurred before.
+    Columns are the fields of `Record` and `workdir`; words are categories in the order of
+    the alphabet. Raises ValueError naming file and line for a damaged line and for a key
+    that occurred before.
     """
     full, _ = find(workdirs)
     if not full:
         raise ValueError(f"{workdirs}: must match evals/*.jsonl in workdirs, got none")
-    rows, places = [], {}
-    for workdir in full:
-        for path in sorted((workdir / "evals").glob("*.jsonl"), key=_by_step):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            for i, record in enumerate(loads(text, where=str(path)), start=1):
-                place = f"{path}:{i}"
-                first = places.setdefault(record.key, place)
-                if first != place:
-                    raise ValueError(
-                        f"{place}: a key must occur once, got the record of {first} "
-                        "again; leave one out or name the two runs differently"
-                    )
-                rows.append((*record, str(workdir)))
-    return _table(rows)
+    files = [
+        (str(workdir), path)
+        for workdir in full
+        for path in sorted((workdir / "evals").glob("*.jsonl"), key=_by_step)
+    ]
+    paths = [path for _, path in files]
+    columns, sizes = lines.read(paths, _KINDS, fits=_fits, exact=_parsed)
+    folders = pd.Categorical([workdir for workdir, _ in files])
+    frame = pd.DataFrame({**columns, "workdir": folders.repeat(sizes)})
+    _refuse_repeated(frame, paths, sizes)
+    return frame
+
+
+def _parsed(path: pathlib.Path) -> list[Record]:
+    return loads(path.read_text(encoding="utf-8", errors="replace"), where=str(path))
+
+
+def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
+    keys = keyed(frame, KEY)
+    again = np.flatnonzero(pd.Series(keys).duplicated())
+    if not len(again):
+        return
+    ends = np.cumsum(sizes)
+    places = []
+    for row in (again[0], np.flatnonzero(keys == keys[again[0]])[0]):
+        i = int(np.searchsorted(ends, row, side="right"))
+        places.append(f"{paths[i]}:{row - (ends[i] - sizes[i]) + 1}")
+    raise ValueError(
+        f"{places[0]}: a key must occur once, got the record of {places[1]} again; leave "
+        "one out or name the two runs differently"
+    )
+
+
+def keyed(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """Numbers the rows: two have the same number if they are equal in all of `names`."""
+    keys, span = np.zeros(len(frame), np.int64), 1
+    for name in names:
+        column = frame[name]
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            codes, size = column.cat.codes.to_numpy(), len(column.cat.categories)
+        else:
+            codes, known = pd.factorize(column, use_na_sentinel=False)
+            size = len(known)
+        if span * size >= 2**62:  # Number anew what occurs, or numbers run over.
+            keys, known = pd.factorize(keys)
+            span = len(known)
+        keys, span = keys * size + codes, span * max(size, 1)
+    return keys
 
 
 def diverged(frame: pd.DataFrame) -> pd.DataFrame:
     """Names the seeds that diverged: algorithm, variant, run, seed, first bad step."""
-    bad = frame[frame["status"] == "diverged"]
+    bad = _in_words(frame[frame["status"] == "diverged"])
     told = bad["value"].where(bad["metric"] == "diverged").fillna(bad["step"])
     by = ["algorithm", "variant", "run", "seed"]
     bad = bad.assign(step=told.astype("int64"))
@@ -181,19 +226,30 @@ def best_validation(frame: pd.DataFrame) -> pd.DataFrame:
 
     What is compared is the accuracy on the data set "valid" in the last stage.
     """
+    return best_on(frame, VALID, rule="best_validation")
+
+
+def best_on(
+    frame: pd.DataFrame, dataset: str, *, rule: str = "best_on"
+) -> pd.DataFrame:
+    """Selects, per run and seed, the evaluation with the first maximum on a data set.
+
+    For another than `valid`, that data set is no longer a test.
+    """
     candidates = evaluations(frame)
-    is_valid = (candidates["dataset"] == VALID) & (candidates["metric"] == "accuracy")
-    valid = candidates[is_valid & (candidates["condition"] == "")]
-    valid = valid.dropna(subset="value")
-    best = valid.loc[valid.groupby(UNIT)["value"].idxmax(), [*UNIT, "step"]]
-    missing = set(_keys(candidates, UNIT)) - set(_keys(best, UNIT))
-    if missing:
-        run, stage, seed = min(missing)
+    looked = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
+    looked &= (candidates["condition"] == "") & candidates["value"].notna()
+    units = pd.Series(keyed(candidates, UNIT))
+    best = candidates["value"][looked].groupby(units[looked]).idxmax()
+    missing = candidates[~units.isin(best.index)]
+    if len(missing):
+        run, stage, seed = missing[UNIT].sort_values(UNIT).iloc[0]
         raise ValueError(
-            f"best_validation: every seed needs accuracy on {VALID!r}, got none for run "
+            f"{rule}: every seed needs accuracy on {dataset!r}, got none for run "
             f"{run!r}, seed {seed}, stage {stage}; evaluate on it or select last_n"
         )
-    return _selected(candidates.merge(best, on=[*UNIT, "step"]))
+    moments = pd.Series(keyed(candidates, [*UNIT, "step"]))
+    return _selected(candidates[moments.isin(moments[best])])
 
 
 def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
@@ -201,18 +257,22 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     if n < 1:
         raise ValueError(f"last_n: n must be at least 1, got {n}")
     candidates = evaluations(frame)
-    sizes = candidates.groupby(CELL).size()
+    cells, _ = pd.factorize(keyed(candidates, CELL))
+    later = candidates.groupby(cells).cumcount(ascending=False).to_numpy()
+    last = candidates[later == 0]
+    sizes = np.bincount(cells)[cells[later == 0]]
     if len(sizes) and sizes.min() < n:
-        run, _, seed, dataset, *_ = sizes.idxmin()
+        short = last[sizes == sizes.min()].sort_values(CELL).iloc[0]
         raise ValueError(
             f"last_n: every seed needs {n} evaluations, got {sizes.min()} of data set "
-            f"{dataset!r} for run {run!r}, seed {seed}; choose a smaller n"
+            f"{short['dataset']!r} for run {short['run']!r}, seed {short['seed']}; choose "
+            "a smaller n"
         )
-    tail = candidates.groupby(CELL).tail(n)
-    last = tail.groupby(CELL).tail(1).set_index(CELL)
     # An evaluation without a value leaves the mean without one.
-    means = tail.groupby(CELL)["value"].agg(lambda values: values.mean(skipna=False))
-    return _selected(last.assign(value=means, count=pd.NA).reset_index())
+    tail = candidates["value"][later < n].groupby(cells[later < n])
+    means = tail.mean(skipna=False)[cells[later == 0]].to_numpy()
+    nothing = pd.array([pd.NA] * len(last), dtype="Int64")
+    return _selected(last.assign(value=means, count=nothing))
 
 
 def oracle(frame: pd.DataFrame, *, larger_is_better: bool = True) -> pd.DataFrame:
@@ -220,8 +280,9 @@ def oracle(frame: pd.DataFrame, *, larger_is_better: bool = True) -> pd.DataFram
 
     No model is chosen so in earnest: it bounds what selection could reach.
     """
-    candidates = evaluations(frame).dropna(subset="value")
-    groups = candidates.groupby(CELL)["value"]
+    candidates = evaluations(frame)
+    values = candidates["value"].dropna()
+    groups = values.groupby(keyed(candidates, CELL)[values.index])
     best = groups.idxmax() if larger_is_better else groups.idxmin()
     return _selected(candidates.loc[best])
 
@@ -239,30 +300,32 @@ def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
 def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
     """Gives the evaluations of the last stage of every run, without diverged seeds.
 
-    Every selection starts here.
+    Every selection starts here; what it gave it gives back at once.
     """
-    seed = ["run", "seed"]
-    bad = set(_keys(frame[frame["status"] == "diverged"], seed))
-    keep = [key not in bad for key in _keys(frame, seed)]
-    frame = frame[np.array(keep, bool) & (frame["dataset"] != TRAIN).to_numpy()]
-    last = frame.groupby("run")["stage"].transform("max")
-    frame = frame[frame["stage"] == last]
-    return frame.sort_values("step", kind="stable", ignore_index=True)
-
-
-def _keys(frame: pd.DataFrame, names: list[str]) -> list[tuple]:
-    return list(frame[names].itertuples(index=False, name=None))
+    seeds = pd.Series(keyed(frame, ["run", "seed"]))
+    bad = seeds[(frame["status"] == "diverged").to_numpy()]
+    keep = ~seeds.isin(bad).to_numpy() & (frame["dataset"] != TRAIN).to_numpy()
+    rows = np.flatnonzero(keep)
+    stages = frame["stage"].iloc[rows]
+    last = stages.groupby(keyed(frame, ["run"])[rows]).transform("max")
+    rows = rows[(stages == last).to_numpy()]
+    steps = frame["step"].to_numpy()[rows]
+    if (steps[1:] < steps[:-1]).any():
+        rows = rows[np.argsort(steps, kind="stable")]
+    elif len(rows) == len(frame):
+        return frame.reset_index(drop=True)
+    return frame.take(rows).reset_index(drop=True)
 
 
 def _selected(frame: pd.DataFrame) -> pd.DataFrame:
     order = ["algorithm", "variant", *CELL]
-    return frame.sort_values(order)[SELECTED].reset_index(drop=True)
+    return _in_words(frame[SELECTED].sort_values(order).reset_index(drop=True))
 
 
-def _table(rows: list[tuple]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=[*Record._fields, "workdir"])
-    types = {"stage": "int64", "seed": "int64", "step": "int64", "epoch": "float64"}
-    return frame.astype(types | {"value": "float64", "count": "Int64", "n": "Int64"})
+def _in_words(frame: pd.DataFrame) -> pd.DataFrame:
+    """Makes categories plain text: few rows need none."""
+    told = frame.dtypes[frame.dtypes == "category"].index
+    return frame.astype(dict.fromkeys(told, "str"))
 
 
 def _by_step(path: pathlib.Path) -> tuple:
@@ -299,8 +362,14 @@ def _problem(fields) -> str | None:
         differing = sorted(set(fields) ^ set(Record._fields))
         return f"must have the fields of a record, got others: {', '.join(differing)}"
     for name, value in fields.items():
-        if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
+        if not _fits(name, value) and name == "status" and isinstance(value, str):
+            return f"status must be one of {STATUSES}, got {value!r}"
+        if not _fits(name, value):
             return f"{name} must be {_TYPES[name][0].__name__}, got {value!r}"
-    if fields["status"] not in STATUSES:
-        return f"status must be one of {STATUSES}, got {fields['status']!r}"
     return None
+
+
+def _fits(name: str, value) -> bool:
+    if name == "status":
+        return value in STATUSES
+    return not isinstance(value, bool) and isinstance(value, _TYPES[name])

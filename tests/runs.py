@@ -17,6 +17,7 @@ import sys
 
 import ml_collections
 
+from benchmarks import collectives
 from configs import erm, padain, sagnet
 
 CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
@@ -86,6 +87,21 @@ def trained(
         )
         seen.append(layout.split(jax.device_get(out)))
     return layout.unpack(states), seen
+
+
+def on_eight(module: str, *args: str):
+    """What a program printed as JSON on eight devices of a CPU."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {collectives.HOST_DEVICES.format(8)}"
+    done = subprocess.run(
+        [sys.executable, "-m", module, *args],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def start(config, workdir: pathlib.Path, *death: str, **env) -> subprocess.Popen:

@@ -1,10 +1,6 @@
 """A step moves its gradients between devices and little else; and it lowers for TPUs."""
 
 import functools
-import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -67,17 +63,7 @@ BUDGETS = {"debiased": 2.1, "simclr": 1.2}
 @functools.cache
 def compiled(*names: str) -> dict:
     """What each algorithm's step moves among eight devices."""
-    flags = collectives.HOST_DEVICES.format(8)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.programs", *names],
-        cwd=runs.ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return runs.on_eight("tests.programs", *names)
 
 
 def within_budget(found: dict, budget: float) -> None:

@@ -1,9 +1,6 @@
 """The device law: 1, 2 or 8 devices give the same numbers, up to the order of sums."""
 
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import pytest
@@ -20,18 +17,7 @@ def losses(preset: str, count: int, ways, change=(), **more) -> list[dict]:
     """What `tests.strategies` found on eight devices of a CPU."""
     asked = {"preset": preset, "seeds": count, "ways": ways, "change": dict(change)}
     asked |= more
-    flags = os.environ.get("XLA_FLAGS", "")
-    flags += " --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.strategies", json.dumps(asked)],
-        cwd=runs.ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return runs.on_eight("tests.strategies", json.dumps(asked))
 
 
 def alike(one: dict, other: dict) -> None:

@@ -19,7 +19,8 @@ ROOMS = {
     "data": set(),
     "augment": set(),
     "stats": set(),
-    "results": set(),
+    "lines": set(),
+    "results": {"lines"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats"},
     "report": {"results", "stats", "evals"},
@@ -66,7 +67,7 @@ CORE = {
     "feed",
     "streams",
 }
-WITHOUT_JAX = {"data", "results", "stats", "report"}
+WITHOUT_JAX = {"data", "lines", "results", "stats", "report"}
 LAZY = {"grain", "tensorflow_datasets"}
 
 

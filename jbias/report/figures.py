@@ -123,11 +123,14 @@ def curves(
     algorithms: Sequence[str],
     *,
     scale: float,
+    places: Sequence[int] | None = None,
 ) -> mpl_figure.Figure:
     """Draws small multiples over epochs: means over seeds, bands of ± one deviation.
 
-    A panel is a title and a table algorithm, epoch, mean, std.
+    A panel is a title and a table algorithm, epoch, mean, std. `places` are those of the
+    algorithms among all, so that each keeps its colour.
     """
+    styles = [style_of(i) for i in places or range(len(algorithms))]
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     legend_columns = max(2, columns)
@@ -141,10 +144,10 @@ def curves(
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         for axes, (title, table) in zip(grid.flat, panels, strict=False):
-            _panel(axes, title, table, algorithms, scale)
+            _panel(axes, title, table, algorithms, styles, scale)
         for axes in grid[-1]:
             axes.set_xlabel("epoch", color=INK, fontsize=8)
-        handles = [lines.Line2D([], [], **style_of(i)) for i in range(len(algorithms))]
+        handles = [lines.Line2D([], [], **style) for style in styles]
         fig.legend(
             handles,
             algorithms,
@@ -158,15 +161,15 @@ def curves(
     return fig
 
 
-def _panel(axes, title, table, algorithms, scale):
-    for i, name in enumerate(algorithms):
+def _panel(axes, title, table, algorithms, styles, scale):
+    for name, style in zip(algorithms, styles, strict=True):
         mine = table[table["algorithm"] == name].sort_values("epoch")
         epochs, mean = mine["epoch"].to_numpy(), scale * mine["mean"].to_numpy()
         std = scale * mine["std"].fillna(0).to_numpy()
         alone = {"marker": "o", "markersize": 3} if len(mine) == 1 else {}
-        axes.plot(epochs, mean, linewidth=1.5, **style_of(i), **alone)
+        axes.plot(epochs, mean, linewidth=1.5, **style, **alone)
         axes.fill_between(
-            epochs, mean - std, mean + std, color=style_of(i)["color"], alpha=0.16, lw=0
+            epochs, mean - std, mean + std, color=style["color"], alpha=0.16, lw=0
         )
     axes.set_title(title, fontsize=9, color=INK, loc="left")
     axes.set_facecolor("none")

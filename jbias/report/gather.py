@@ -1,14 +1,14 @@
 """From the records of runs to a study."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from jbias import results
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
-from jbias.report import workdirs
+from jbias.report import trained, workdirs
 
 SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
 
@@ -23,32 +23,48 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     frame = results.read(full)
     runs = workdirs.load(frame)
     labels = {run.workdir: run.label for run in runs}
-    frame = frame.assign(label=frame["workdir"].map(labels))
+    frame = frame.assign(label=_labels(frame["workdir"], labels))
+    known = list(dict.fromkeys(run.label for run in runs))
+    check_names("--algorithms", options.algorithms, known)
+    algorithms = list(options.algorithms) or known
+    if len(algorithms) < len(known):
+        frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
+    runs = tuple(run for run in runs if run.label in algorithms)
     chosen = evaluated(frame)
+    rules = Rules(
+        last=options.last or default_last(chosen),
+        epoch=_common_epoch(chosen) if options.epoch is None else options.epoch,
+        best_on=options.best_on,
+        larger_is_better=options.larger_is_better,
+        labels=labels,
+    )
     datasets = _datasets(chosen, options)
-    last = options.last or default_last(chosen)
-    selected = select(frame, options.selection, last, options.larger_is_better, labels)
+    selected = rules.select(chosen, options.selection)
     values = values_of(selected, options.metric, datasets)
-    others, notes = [], list(_notes(empty, runs, frame))
+    others, notes = [], list(_notes(empty, runs, frame, chosen))
     for rule in options_lib.SELECTIONS:
+        if rule == "best_on" and not options.best_on:
+            continue
         try:
-            rows = select(frame, rule, last, options.larger_is_better, labels)
+            rows = rules.select(chosen, rule)
         except ValueError as error:
             notes.append(f"One selection is not compared: {error}.")
             continue
-        others.append(
-            (rule_name(rule, last), values_of(rows, options.metric, datasets))
-        )
+        others.append((rules.name(rule), values_of(rows, options.metric, datasets)))
+    pairs = trained.of_runs(runs, datasets)
+    if options.trained_on:
+        pairs |= trained.read(options.trained_on, algorithms, datasets)
     return study_lib.Study(
         source=", ".join(patterns),
         metric=options.metric,
         larger_is_better=options.larger_is_better,
         selection=options.selection,
-        rule=_rule_words(options.selection, last),
-        algorithms=tuple(dict.fromkeys(run.label for run in runs)),
+        rule=rules.words(options.selection),
+        algorithms=tuple(algorithms),
         datasets=tuple(datasets),
         values=values,
         unfit=tuple(_unfit(chosen, runs, datasets, options.metric)),
+        trained=pairs,
         notes=tuple(notes),
         frame=frame,
         selected=selected,
@@ -56,6 +72,67 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
         runs=runs,
         diverged=results.diverged(frame),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """Rules of selection with what each of them needs."""
+
+    last: int
+    epoch: float
+    best_on: str
+    larger_is_better: bool
+    labels: Mapping[str, str]  # By workdir.
+
+    def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
+        """Gives one row a number of each seed."""
+        if rule == "best_validation":
+            return self._labelled(results.best_validation(frame))
+        if rule == "last_n":
+            return self._labelled(results.last_n(frame, self.last))
+        if rule == "at_epoch":
+            return self._labelled(results.at_epoch(frame, self.epoch))
+        if rule == "best_on":
+            return self._labelled(results.best_on(frame, self.best_on))
+        rows = results.oracle(frame, larger_is_better=self.larger_is_better)
+        return self._labelled(rows)
+
+    def name(self, rule: str) -> str:
+        """What a table calls it."""
+        return {
+            "best_validation": "best validation",
+            "last_n": f"last {self.last}",
+            "at_epoch": f"epoch {self.epoch:g}",
+            "best_on": f"best on {self.best_on}",
+        }.get(rule, rule)
+
+    def words(self, rule: str) -> str:
+        """What a caption says."""
+        return {
+            "best_validation": "the evaluation with the best validation accuracy of each "
+            "seed (the first, if several)",
+            "last_n": f"the mean of the last {self.last} "
+            f"evaluation{'s' if self.last > 1 else ''} of each seed",
+            "at_epoch": f"the evaluation after epoch {self.epoch:g} of each seed",
+            "best_on": "the evaluation with the best accuracy of each seed on "
+            f"{self.best_on}, which is no test set then",
+            "oracle": "the best evaluation of each seed on each data set, chosen by looking "
+            "at that data set: an oracle, not a result that could be had",
+        }[rule]
+
+    def _labelled(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(label=rows["workdir"].map(self.labels))
+
+
+def _common_epoch(chosen: pd.DataFrame) -> float:
+    """Gives the last epoch that all seeds were evaluated at."""
+    ends = chosen["epoch"].groupby(results.keyed(chosen, results.UNIT)).max()
+    return float(ends.min())
+
+
+def _labels(workdirs: pd.Series, labels) -> pd.Categorical:
+    paths = workdirs.cat.categories
+    return pd.Categorical([labels[path] for path in paths]).take(workdirs.cat.codes)
 
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
@@ -71,24 +148,9 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 
 def default_last(chosen: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of the seed that has fewest, at least one."""
-    fewest = int(chosen.groupby(results.CELL).size().min())
+    cells = pd.Series(results.keyed(chosen, results.CELL))
+    fewest = int(cells.value_counts().min())
     return max(1, round(SHARE_OF_LAST * fewest))
-
-
-def select(frame, rule: str, last: int, larger_is_better: bool, labels) -> pd.DataFrame:
-    """Selects by a rule's name; adds the column `label`."""
-    if rule == "best_validation":
-        rows = results.best_validation(frame)
-    elif rule == "last_n":
-        rows = results.last_n(frame, last)
-    else:
-        rows = results.oracle(frame, larger_is_better=larger_is_better)
-    return rows.assign(label=rows["workdir"].map(labels))
-
-
-def rule_name(rule: str, last: int) -> str:
-    names = {"best_validation": "best validation", "oracle": "oracle"}
-    return names.get(rule, f"last {last}")
 
 
 def values_of(
@@ -99,15 +161,7 @@ def values_of(
     A record without condition is the data set's own number and goes before any mean.
     """
     rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
-    by = ["label", "dataset", "run", "seed"]
-    whole = rows[rows["condition"] == ""]
-    have = set(whole[by].itertuples(index=False, name=None))
-    keys = rows[by].itertuples(index=False, name=None)
-    parts = rows[np.array([key not in have for key in keys], bool)]
-    means = parts.groupby(by, as_index=False)["value"].agg(
-        lambda v: v.mean(skipna=False)
-    )
-    both = pd.concat([whole, means]) if len(means) else whole
+    both = averaged(rows, ["label", "dataset", "run", "seed"])
     both = both.assign(
         algorithm=both["label"], seed=both["run"] + ":" + both["seed"].astype(str)
     )
@@ -115,40 +169,42 @@ def values_of(
     return both[columns].reset_index(drop=True)
 
 
+def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Gives one row for each of `by`: the one without condition, else a mean."""
+    whole = rows["condition"] == ""
+    keys = pd.Series(results.keyed(rows, by), rows.index)
+    parts = rows[~keys.isin(keys[whole])]
+    means = parts.groupby(by, as_index=False)["value"].mean(skipna=False)
+    return pd.concat([rows[whole], means]) if len(means) else rows[whole]
+
+
 def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
-    metrics = list(dict.fromkeys(chosen["metric"]))
+    metrics = list(chosen["metric"].unique())
     if options.metric not in metrics:
         raise ValueError(
             f"--metric: must be a metric of the runs, got {options.metric!r}: "
             f"{', '.join(metrics)}"
         )
-    known = list(dict.fromkeys(chosen[chosen["metric"] == options.metric]["dataset"]))
-    check_datasets(options.datasets, known)
-    return list(options.datasets) or [name for name in known if name != results.VALID]
+    known = list(chosen["dataset"][chosen["metric"] == options.metric].unique())
+    check_names("--datasets", options.datasets, known)
+    looked = (results.VALID, options.best_on)
+    return list(options.datasets) or [name for name in known if name not in looked]
 
 
-def check_datasets(wanted: Sequence[str], known: Sequence[str]) -> None:
+def check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Refuses names that have no scores."""
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise ValueError(
-            f"--datasets: must be data sets with scores, got {', '.join(unknown)}; "
-            f"known are {', '.join(known)}"
+            f"{flag}: must be names with scores, got {', '.join(unknown)}; known are "
+            f"{', '.join(known)}"
         )
-
-
-def _rule_words(rule: str, last: int) -> str:
-    return {
-        "best_validation": "the evaluation with the best validation accuracy of each "
-        "seed (the first, if several)",
-        "last_n": f"the mean of the last {last} evaluation{'s' if last > 1 else ''} of "
-        "each seed",
-        "oracle": "the best evaluation of each seed on each data set, chosen by looking "
-        "at that data set: an oracle, not a result that could be had",
-    }[rule]
 
 
 def _unfit(chosen, runs, datasets, metric):
     """Names data sets that are not the same in all runs."""
+    told = ["metric", "dataset", "condition", "label", "n"]
+    chosen = chosen[told][~pd.Series(results.keyed(chosen, told)).duplicated()]
     rows = chosen[chosen["metric"] == "accuracy"]
     prints = _fingerprints(runs)
     used = chosen[chosen["metric"] == metric]
@@ -176,8 +232,8 @@ def _fingerprints(runs) -> dict[str, set[str]]:
     return prints
 
 
-def _notes(empty, runs, frame):
-    tests = set(frame["dataset"]) - {results.VALID, results.TRAIN}
+def _notes(empty, runs, frame, chosen):
+    tests = set(frame["dataset"].unique()) - {results.VALID, results.TRAIN}
     for name, prints in _fingerprints(runs).items():
         if len(prints) > 1 and name not in tests:
             yield f"The data {name!r} (fingerprint) is not the same in all runs."
@@ -192,7 +248,7 @@ def _notes(empty, runs, frame):
     if stages.max() > 0:
         told = ", ".join(f"{run}: {stage}" for run, stage in stages.items())
         yield f"Only the last stage of each run counts ({told})."
-    ends = results.evaluations(frame).groupby("label")["epoch"].max()
+    ends = chosen.groupby("label")["epoch"].max()
     if ends.nunique() > 1:
         told = ", ".join(f"{label}: {epoch:g}" for label, epoch in ends.items())
         yield f"Algorithms were trained for different numbers of epochs ({told})."

@@ -18,7 +18,7 @@ class Study:
     """Scores of algorithms on data sets, one row a seed, and where they come from.
 
     `values` has the columns algorithm, dataset, seed, value, count, n. `unfit` names data
-    sets that may not be compared, with reasons. The last fields are for runs only.
+    sets that may not be compared, with reasons. The last five are for runs only.
     """
 
     source: str
@@ -30,6 +30,7 @@ class Study:
     datasets: tuple[str, ...]
     values: pd.DataFrame
     unfit: tuple[tuple[str, str], ...] = ()
+    trained: frozenset[tuple[str, str]] = frozenset()  # (algorithm, test set it saw).
     notes: tuple[str, ...] = ()
     frame: pd.DataFrame | None = None  # All records with a column `label`.
     selected: pd.DataFrame | None = None  # All metrics, by `selection`.
@@ -118,8 +119,12 @@ def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
     """Gives mean, std (ddof 1) and n over seeds for every cell; n is 0 where it is empty."""
     groups = values.groupby(["algorithm", "dataset"])["value"]
     # A seed without a value (no decision to count) leaves the cell without a mean.
-    means = groups.agg(
-        mean=lambda v: v.mean(skipna=False), std=lambda v: v.std(skipna=False), n="size"
+    means = pd.DataFrame(
+        {
+            "mean": groups.mean(skipna=False),
+            "std": groups.std(skipna=False),
+            "n": groups.size(),
+        }
     )
     wanted = pd.MultiIndex.from_product(
         [algorithms, datasets], names=["algorithm", "dataset"]

@@ -8,13 +8,15 @@ from typing import Any
 
 import pandas as pd
 
+from jbias import results
+
 # What may differ between runs whose seeds are pooled: how they ran, not what.
 _NO_IDENTITY = ("run", "seeds", "workdir")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A workdir with its settings, flattened to dotted keys."""
+    """A workdir with its settings, as they are and flattened to dotted keys."""
 
     workdir: str
     name: str
@@ -24,6 +26,7 @@ class Run:
     config: Mapping[str, str] | None  # None where there is no config.json.
     provenance: Mapping[str, Any]
     finished: bool
+    settings: Mapping[str, Any]
     label: str = ""
 
     @property
@@ -51,6 +54,8 @@ class Run:
 def load(frame: pd.DataFrame) -> tuple[Run, ...]:
     """Reads config and provenance of the workdirs of all records, and labels the runs."""
     runs = []
+    told = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
+    frame = frame[told][~pd.Series(results.keyed(frame, told)).duplicated()]
     for workdir, rows in frame.groupby("workdir", sort=False):
         path = pathlib.Path(workdir)
         last = rows[rows["stage"] == rows["stage"].max()]
@@ -69,6 +74,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
                 variant=named["variant"].item(),
                 seeds=tuple(sorted(set(rows["seed"]))),
                 config=None if config is None else flatten(config),
+                settings=config or {},
                 provenance=_json(path / "provenance.json") or {},
                 finished=(path / "done").exists(),
             )

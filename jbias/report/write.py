@@ -13,6 +13,8 @@ from jbias.report import content, figures, gather, page, sources, tables, words
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 
+PANELS, CURVES = 12, 16  # More on one figure nobody can read.
+
 
 def report(
     study: study_lib.Study, options: options_lib.Options, out: pathlib.Path
@@ -172,18 +174,21 @@ def _figures(study, analysis):
         yield "critical_difference", ("tests", figure, caption)
     if not study.is_runs:
         return
+    drawn = _leading(study, analysis)
     for metric in dict.fromkeys((study.metric, "shape_bias")):
         panels = list(_panels(study, metric))
         if not panels:
             continue
+        shown = panels[:PANELS]
         scale = study_lib.unit_of(metric, panels[0][1]["mean"]).scale
-        figure = figures.curves(panels, study.algorithms, scale=scale)
+        places = [study.algorithms.index(name) for name in drawn]
+        figure = figures.curves(shown, drawn, scale=scale, places=places)
         unit = " in %" if scale == 100 else ""
         name = metric.replace("_", " ").capitalize()
         caption = (
             f"{name}{unit} over epochs. Mean over seeds; the band is ± one standard "
             "deviation over seeds. Each panel has an axis of its own; diverged seeds are "
-            "left out."
+            f"left out.{_limits(study, panels, drawn)}"
         )
         yield f"curves_{metric}", ("curves", figure, caption)
 
@@ -194,20 +199,43 @@ def _panels(study: study_lib.Study, metric: str):
     if metric == study.metric:
         wanted = list(dict.fromkeys([results.VALID, *wanted]))
     else:
-        wanted = list(dict.fromkeys(chosen[chosen["metric"] == metric]["dataset"]))
-    parts = []
-    for epoch, rows in chosen.groupby("epoch"):
-        parts.append(gather.values_of(rows, metric, wanted).assign(epoch=epoch))
-    values = pd.concat(parts)
+        wanted = list(chosen["dataset"][chosen["metric"] == metric].unique())
+    rows = chosen[(chosen["metric"] == metric) & chosen["dataset"].isin(wanted)]
+    by = ["label", "dataset", "run", "seed", "epoch"]
+    values = gather.averaged(rows, by).dropna(subset="value")
+    groups = values.groupby(["dataset", "label", "epoch"])["value"]
+    tables_of = dict(iter(groups.agg(["mean", "std", "size"]).groupby(level=0)))
     for dataset in wanted:
-        mine = values[values["dataset"] == dataset].dropna(subset="value")
-        groups = mine.groupby(["algorithm", "epoch"])["value"]
-        table = groups.agg(["mean", "std", "size"]).reset_index()
+        if dataset not in tables_of:
+            continue
+        table = (
+            tables_of[dataset].droplevel(0).reset_index(names=["algorithm", "epoch"])
+        )
         # Where seeds are missing the mean would jump for no reason of training.
         full = table.groupby("algorithm")["size"].transform("max")
-        table = table[table["size"] == full]
-        if len(table):
-            yield dataset, table
+        yield dataset, table[table["size"] == full]
+
+
+def _leading(study: study_lib.Study, analysis: study_lib.Analysis) -> tuple[str, ...]:
+    """Gives the algorithms whose curves are drawn: all, or the best if they are many."""
+    if len(study.algorithms) <= CURVES:
+        return study.algorithms
+    if analysis.nemenyi is None:
+        return study.algorithms[:CURVES]
+    ranked = dict(zip(analysis.algorithms, analysis.nemenyi.ranks, strict=True))
+    best = sorted(study.algorithms, key=lambda name: ranked.get(name, math.inf))
+    return tuple(best[:CURVES])
+
+
+def _limits(study: study_lib.Study, panels, drawn) -> str:
+    """Says what a figure leaves out for want of room."""
+    told = []
+    if len(panels) > PANELS:
+        told.append(f"the first {PANELS} of {len(panels)} data sets")
+    if len(drawn) < len(study.algorithms):
+        which = f"{len(drawn)} of {len(study.algorithms)} algorithms"
+        told.append(f"{which}, those of the best mean rank if there is one")
+    return f" Drawn are {' and '.join(told)}." if told else ""
 
 
 def _strict(tree):

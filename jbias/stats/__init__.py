@@ -1,12 +1,57 @@
-"""Tests that take a matrix of scores or measures of the same models, and decide nothing.
+"""Tests of tables of scores and of measures: they give numbers and decide nothing.
 
 Scores are (data sets, algorithms); correlations take a number for each model.
 """
 
+from jbias.stats.adjustment import adjust
+from jbias.stats.bayes import bayesian_signed_rank, correlated_t
+from jbias.stats.bootstrap import (
+    intervals,
+    mean_differences,
+    performance_profiles,
+    probability_of_improvement,
+)
 from jbias.stats.correlation import kendall, spearman
-from jbias.stats.pairs import nemenyi
+from jbias.stats.effects import effect_sizes
+from jbias.stats.hierarchical import hierarchical_t
+from jbias.stats.mixed import mixed_model
+from jbias.stats.omnibus import aligned_ranks, quade
+from jbias.stats.paired_comparison import bradley_terry, bradley_terry_of_wins
+from jbias.stats.pairs import bonferroni_dunn, conover, nemenyi
 from jbias.stats.partials import partial
+from jbias.stats.permutation import friedman_permutation, max_t
 from jbias.stats.ranks import friedman
 from jbias.stats.sensitivity import influence
+from jbias.stats.signed_rank import wilcoxon
+from jbias.stats.size import approximation
+from jbias.stats.stability import rank_stability
 
-__all__ = ["friedman", "influence", "kendall", "nemenyi", "partial", "spearman"]
+__all__ = [
+    "adjust",
+    "aligned_ranks",
+    "approximation",
+    "bayesian_signed_rank",
+    "bonferroni_dunn",
+    "bradley_terry",
+    "bradley_terry_of_wins",
+    "conover",
+    "correlated_t",
+    "effect_sizes",
+    "friedman",
+    "friedman_permutation",
+    "hierarchical_t",
+    "influence",
+    "intervals",
+    "kendall",
+    "max_t",
+    "mean_differences",
+    "mixed_model",
+    "nemenyi",
+    "partial",
+    "performance_profiles",
+    "probability_of_improvement",
+    "quade",
+    "rank_stability",
+    "spearman",
+    "wilcoxon",
+]

@@ -15,6 +15,7 @@ from jbias import stats
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLES = ROOT / "tests" / "oracles"
 REFERENCE = json.loads((ORACLES / "biasbed_stats.json").read_text())
+PAIRS = json.loads((ORACLES / "biasbed_pairs.json").read_text())
 TABLES = {
     "paper_configuration": ROOT / "examples" / "biasbed_paper_configuration.csv",
     "table2_printed": ROOT / "examples" / "biasbed_table2.csv",
@@ -143,3 +144,51 @@ def test_which_pairs_differ():
             if pvalues[i, j] < 0.05
         }
         assert found == pytest.approx(wanted, abs=5e-5)
+
+
+@pytest.mark.parametrize("name", PAIRS["inputs"])
+def test_wilcoxon_gives_the_reference(name):
+    expected = PAIRS["inputs"][name]
+    result = stats.wilcoxon(scores_of(name), larger_is_better=True)
+    # The reference is rounded to six decimals.
+    np.testing.assert_allclose(result.pvalues, expected["wilcoxon_p"], atol=6e-7)
+    np.testing.assert_allclose(result.adjusted, expected["wilcoxon_holm_p"], atol=6e-7)
+
+
+@pytest.mark.parametrize("which", ["all", "strict"])
+def test_against_erm_gives_the_reference(which):
+    expected = pd.DataFrame(PAIRS["versus_ERM_control"][which])
+    matrix = pd.DataFrame(
+        scores_of(f"paper_configuration/{which}"), columns=REFERENCE["algorithms"]
+    )
+    asked = {"larger_is_better": True, "control": "ERM", "adjust": "holm"}
+    z = stats.bonferroni_dunn(matrix, **asked)
+    w = stats.wilcoxon(matrix, **asked)
+    assert list(z.algorithms) == list(w.algorithms) == list(expected["alg"])
+    assert z.control == w.control == "ERM"
+    np.testing.assert_allclose(z.statistics, expected["z"], atol=6e-5)
+    np.testing.assert_allclose(z.pvalues, expected["p_z"], atol=6e-6)
+    np.testing.assert_allclose(z.adjusted, expected["holm_z"], atol=6e-6)
+    np.testing.assert_allclose(w.pvalues, expected["p_wilcoxon"], atol=6e-6)
+    np.testing.assert_allclose(w.adjusted, expected["holm_wilcoxon"], atol=6e-6)
+
+
+def test_wilcoxon_can_never_reject_here():
+    """28 pairs over 10 or 7 data sets: the least adjusted p is 0.0547 or 0.44."""
+    for which, least, adjusted in [("all", 0.00195, 0.0547), ("strict", 0.0156, 0.44)]:
+        scores = scores_of(f"paper_configuration/{which}")
+        result = stats.wilcoxon(scores, larger_is_better=True)
+        assert result.least == pytest.approx(least, rel=5e-3)
+        assert result.least_adjusted == pytest.approx(adjusted, rel=7e-3)
+        assert result.adjusted.min() >= result.least_adjusted > 0.05
+        assert result.cliques(0.05)[0] == tuple(np.argsort(result.ranks, kind="stable"))
+
+
+def test_permutation_agrees_with_f():
+    """Ten data sets suffice for F: both p-values of the study say the same."""
+    for which in ("all", "strict"):
+        scores = scores_of(f"table2_printed/{which}")
+        result = stats.friedman_permutation(scores, larger_is_better=True)
+        assert not result.exact
+        assert result.approximate.pvalue < 1e-3
+        assert result.pvalue <= 10 / 10_001

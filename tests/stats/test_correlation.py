@@ -150,15 +150,6 @@ def test_a_family_of_24_takes_less_than_a_second():
     assert time.process_time() - began < 1
 
 
-def test_adjusts_as_scipy_and_by_hand():
-    p = np.random.default_rng(0).uniform(size=20) ** 3
-    expected = scipy.stats.false_discovery_control(p)
-    np.testing.assert_allclose(adjust(p, "bh"), expected, rtol=1e-12)
-    np.testing.assert_allclose(
-        adjust([0.04, 0.01, 0.03, 0.5], "holm"), [0.09, 0.04, 0.09, 0.5]
-    )
-
-
 def test_partial_is_the_textbooks_for_one_covariate():
     x, y, z = drawn(30, 3, seed=1).T
     xy, xz, yz = (
@@ -265,8 +256,6 @@ REFUSED = {
     "both": (lambda: correlation.matrix(FRAME, ["a"], ["a"]), "'a' twice"),
     "one": (lambda: correlation.matrix(FRAME, ["a"]), "at least 2"),
     "method": (lambda: correlation.matrix(FRAME, "ab", method="r"), "method"),
-    "family": (lambda: adjust([0.5, np.nan], "bh"), "pvalues: must"),
-    "unadjusted": (lambda: adjust([0.5], "none"), "holm"),
     "free": (lambda: stats.partial(FRAME.a, FRAME.b), "groups or covariates"),
     "few": (lambda: stats.partial(FRAME.a, FRAME.b, groups="wxy"), "groups: must"),
     "spent": (lambda: stats.partial(FRAME.a, FRAME.b, groups=FRAME.c), "2 are needed"),

@@ -1,0 +1,118 @@
+"""What other packages say of the same scores: the same, or why not (docs/statistics.md)."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias import stats
+from jbias.stats import adjustment, compared
+
+ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
+MADE = json.loads((ORACLES / "ranks.json").read_text())
+CASES = [pytest.param(case, id=f"{np.shape(case['scores'])}") for case in MADE["cases"]]
+
+
+def has_ties(scores):
+    return any(len(set(row)) < len(row) for row in scores)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("adjust", MADE["cases"][0]["conover"])
+def test_conover_equals_scikit_posthocs(case, adjust):
+    result = stats.conover(case["scores"], larger_is_better=True, adjust=adjust)
+    np.testing.assert_allclose(
+        result.adjusted, case["conover"][adjust], rtol=1e-9, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_quade_equals_statds(case):
+    result = stats.quade(case["scores"], larger_is_better=True)
+    np.testing.assert_allclose(result.ranks, case["quade"]["ranks"], rtol=1e-12)
+    assert result.statistic == pytest.approx(case["quade"]["f"], rel=1e-10)
+    assert result.pvalue == pytest.approx(case["quade"]["p"], rel=1e-8)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_aligned_ranks_equal_statds_without_ties(case):
+    """With ties statds keeps the sum of squared ranks that holds without them."""
+    result = stats.aligned_ranks(case["scores"], larger_is_better=True)
+    if has_ties(case["scores"]):
+        assert result.statistic > case["aligned"]["chi2"]
+        assert result.statistic == pytest.approx(case["aligned"]["chi2"], rel=1e-2)
+        return
+    np.testing.assert_allclose(result.ranks, case["aligned"]["ranks"], rtol=1e-12)
+    assert result.statistic == pytest.approx(case["aligned"]["chi2"], rel=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wilcoxon_equals_scikit_posthocs_without_ties(case):
+    """With ties or zeros scipy's exact table, which it takes, is of other ranks."""
+    scores = np.array(case["scores"])
+    result = stats.wilcoxon(scores, larger_is_better=True)
+    compared_pairs = 0
+    for i, j in zip(*np.triu_indices(scores.shape[1], 1), strict=True):
+        sizes = np.abs(scores[:, i] - scores[:, j])
+        if len({0.0, *sizes}) == len(sizes) + 1:
+            assert result.pvalues[i, j] == pytest.approx(case["wilcoxon"][i][j])
+            compared_pairs += 1
+    assert compared_pairs > 0 or has_ties(scores)
+
+
+@pytest.mark.parametrize("case", MADE["adjusted"], ids=lambda c: str(len(c["p"])))
+def test_adjusted_equal_statsmodels(case):
+    for name, expected in case["adjusted"].items():
+        np.testing.assert_allclose(
+            stats.adjust(case["p"], name), expected, rtol=1e-12, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("case", MADE["shaffer"], ids=lambda c: str(c["k"]))
+def test_shaffer_equals_statds(case):
+    np.testing.assert_allclose(
+        stats.adjust(case["p"], "shaffer"), case["adjusted"], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("case", MADE["critical_distances"], ids=str)
+def test_critical_difference_nears_autoranks(case):
+    """autorank interpolates a table of quantiles, to some four digits."""
+    n, k = case["n"], case["k"]
+    scores = np.random.default_rng(0).random((n, k))
+    ours = stats.nemenyi(scores, larger_is_better=True).critical_difference
+    assert ours(case["alpha"]) == pytest.approx(case["cd"], rel=5e-4)
+    q = scipy.stats.studentized_range.ppf(1 - case["alpha"], k, np.inf)
+    exact = q * np.sqrt(k * (k + 1) / (12 * n))
+    assert ours(case["alpha"]) == pytest.approx(exact, rel=1e-10)
+
+
+@pytest.mark.parametrize("case", MADE["cliques"], ids=lambda c: str(len(c["near"])))
+def test_groups_equal_scikit_posthocs(case):
+    near = np.array(case["near"], dtype=bool)
+    found = compared.largest_groups(near, np.arange(len(near)))
+    assert [list(group) for group in found] == case["groups"]
+
+
+def test_quade_equals_r():
+    """R's example (?quade.test): hand lotions, Conover 1999, p. 375."""
+    sold = [
+        [5, 4, 7, 10, 12],
+        [1, 3, 1, 0, 2],
+        [16, 12, 22, 22, 35],
+        [5, 4, 3, 5, 4],
+        [10, 9, 7, 13, 10],
+        [19, 18, 28, 37, 58],
+        [10, 7, 6, 8, 7],
+    ]
+    result = stats.quade(sold, larger_is_better=True)
+    assert result.statistic == pytest.approx(3.8293, abs=5e-5)
+    assert result.pvalue == pytest.approx(0.01519, abs=5e-6)
+    assert result.df == (4, 24)
+
+
+def test_every_method_is_checked():
+    mine = {*MADE["adjusted"][0]["adjusted"], "shaffer", "none"}
+    assert mine == set(adjustment.METHODS)

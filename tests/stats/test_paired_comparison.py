@@ -1,0 +1,104 @@
+"""Bradley-Terry: the reference's posteriors, quadrature for two, invariants."""
+
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.special
+import scipy.stats
+
+from jbias import stats
+from jbias.stats import paired_comparison
+
+ROOT = pathlib.Path(__file__).parents[2]
+ORACLE = ROOT / "tests" / "oracles" / "biasbed_bradley_terry.json"
+REFERENCE = json.loads(ORACLE.read_text())
+
+
+def paper(which):
+    """Means of the paper's configuration, and Table 2's deviations."""
+    frame = pd.read_csv(ROOT / "examples" / "biasbed_paper_configuration.csv")
+    means = frame.pivot(index="dataset", columns="algorithm", values="score")
+    order = REFERENCE["datasets"][which], REFERENCE["algorithms"]
+    stds = pd.DataFrame(REFERENCE["stds"]).loc[order]
+    return means.loc[order].to_numpy(), stds.to_numpy()
+
+
+@pytest.mark.parametrize("name", REFERENCE["results"])
+def test_equals_the_reference(name):
+    expected = REFERENCE["results"][name]
+    means, stds = paper(name.split("/")[0])
+    rope = 0.4 if "localrope" in name else 0.0
+    wins, ties = paired_comparison.wins_and_ties(
+        means, stds if rope else 0 * stds, rope
+    )
+    np.testing.assert_array_equal(wins, expected["wins_after_ties"])
+    np.testing.assert_array_equal(ties, expected["ties"])
+    found = stats.bradley_terry_of_wins(wins)
+    # The reference's own Monte Carlo error is about 0.005.
+    np.testing.assert_allclose(found.p_win.value, expected["mean_pwin"], atol=0.005)
+    better = np.array(expected["prob_pwin_gt_half"])
+    np.fill_diagonal(better, 0.5)
+    np.testing.assert_allclose(found.better, better, atol=0.012)
+    assert found.effective_draws > 20000
+
+
+def test_two_algorithms_by_quadrature():
+    """b_1 - b_2 ~ Normal(0, 2 s^2): two dimensions on a grid."""
+    s = np.exp(0.5 * scipy.stats.norm.ppf((np.arange(400) + 0.5) / 400))
+    d = np.linspace(-15, 15, 6001)
+    prior = scipy.stats.norm.pdf(d, scale=np.sqrt(2) * s[:, None]).mean(axis=0)
+    density = prior * scipy.special.expit(d) ** 7 * scipy.special.expit(-d) ** 2
+    density /= density.sum()
+    p = scipy.special.expit(d)
+    upto = np.cumsum(density)
+    ends = np.searchsorted(upto, upto + 0.89)
+    inside = ends < len(d)
+    width = p[ends[inside]] - p[inside]
+    low = p[inside][np.argmin(width)]
+    found = stats.bradley_terry_of_wins([[0, 7], [2, 0]])
+    assert found.p_win.value[0, 1] == pytest.approx(p @ density, abs=2e-3)
+    assert found.better[0, 1] == pytest.approx(density[d > 0].sum(), abs=6e-3)
+    band = density[(p >= 0.45) & (p <= 0.55)].sum()
+    assert found.equivalent[0, 1] == pytest.approx(band, abs=6e-3)
+    assert found.p_win.low[0, 1] == pytest.approx(low, abs=0.015)
+    assert found.p_win.high[0, 1] == pytest.approx(low + width.min(), abs=0.015)
+
+
+def test_reads_scores_in_any_direction():
+    scores = np.random.default_rng(0).normal(size=(8, 4, 5)) + np.arange(4)[:, None]
+    found = stats.bradley_terry(scores, larger_is_better=True, local_rope=0.4)
+    turned = stats.bradley_terry(-scores, larger_is_better=False, local_rope=0.4)
+    np.testing.assert_array_equal(found.wins, turned.wins)
+    np.testing.assert_array_equal(found.p_win.value, turned.p_win.value)
+    assert found.algorithms == ("0", "1", "2", "3")
+    np.testing.assert_allclose(found.better + found.better.T, 1)
+    np.testing.assert_allclose(found.p_win.low + found.p_win.high.T, 1)
+    assert (np.diff(found.strengths.value) > 0).all()
+    several = found.wins + found.wins.T - 8
+    off = ~np.eye(4, dtype=bool)
+    np.testing.assert_array_equal(several[off], found.ties[off] % 2)
+
+
+def test_equal_means_tie():
+    wins, ties = paired_comparison.wins_and_ties(
+        np.array([[1.0, 1.0], [1.0, 1.0], [0.3, 0.1 + 0.2], [2, 1]]),
+        np.zeros((4, 2)),
+        0,
+    )
+    np.testing.assert_array_equal(ties, [[0, 3], [3, 0]])
+    np.testing.assert_array_equal(wins, [[0, 3], [2, 0]])
+
+
+def test_refusals():
+    scores = np.random.default_rng(0).normal(size=(8, 4))
+    with pytest.raises(ValueError, match="at least 2 runs"):
+        stats.bradley_terry(scores, larger_is_better=True, local_rope=0.4)
+    with pytest.raises(ValueError, match="local_rope: must be 0 or larger, got -1"):
+        stats.bradley_terry(scores, larger_is_better=True, local_rope=-1)
+    with pytest.raises(ValueError, match="draws: 100 are worth only .* ask for more"):
+        stats.bradley_terry(scores, larger_is_better=True, draws=100)
+    with pytest.raises(ValueError, match="wins: must be a square matrix of counts"):
+        stats.bradley_terry_of_wins([[1, 2], [3, 0]])
