@@ -11,7 +11,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import data, evaluate, prepare
-from jbias.report import cli
+from jbias.report import cli, correlate
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -20,7 +20,9 @@ DOCS = (
     "docs/architecture.md",
     "docs/benchmarks.md",
     "docs/data.md",
+    "docs/reproduction.md",
     "examples/README.md",
+    "examples/published/README.md",
 )
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCS}
 
@@ -83,6 +85,7 @@ LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWa
 READERS = {
     "main": main,
     "report": lambda arguments: cli._parser().parse_args(arguments),
+    "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": lambda arguments: evaluate.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }

@@ -126,7 +126,9 @@ def test_heavy_readers_are_imported_where_used(path):
     assert not {name.split(".")[0] for name in names} & LAZY
 
 
-@pytest.mark.parametrize("command", ["main", "evaluate", "report", "prepare"])
+@pytest.mark.parametrize(
+    "command", ["main", "evaluate", "report", "report.correlate", "prepare"]
+)
 def test_help_waits_for_nothing(command):
     """It answers before anything slow is imported."""
     code = (

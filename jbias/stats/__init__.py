@@ -8,12 +8,14 @@ from jbias.stats.bootstrap import (
     performance_profiles,
     probability_of_improvement,
 )
+from jbias.stats.correlation import kendall, spearman
 from jbias.stats.effects import effect_sizes
 from jbias.stats.hierarchical import hierarchical_t
 from jbias.stats.mixed import mixed_model
 from jbias.stats.omnibus import aligned_ranks, quade
 from jbias.stats.paired_comparison import bradley_terry, bradley_terry_of_wins
 from jbias.stats.pairs import bonferroni_dunn, conover, nemenyi
+from jbias.stats.partials import partial
 from jbias.stats.permutation import friedman_permutation, max_t
 from jbias.stats.power import (
     datasets_for_nemenyi,
@@ -22,6 +24,7 @@ from jbias.stats.power import (
     power_of_t,
 )
 from jbias.stats.ranks import friedman
+from jbias.stats.sensitivity import influence
 from jbias.stats.signed_rank import wilcoxon
 from jbias.stats.size import approximation
 from jbias.stats.stability import rank_stability
@@ -41,17 +44,21 @@ __all__ = [
     "friedman",
     "friedman_permutation",
     "hierarchical_t",
+    "influence",
     "intervals",
+    "kendall",
     "max_t",
     "mean_differences",
     "minimal_difference_of_t",
     "mixed_model",
     "nemenyi",
+    "partial",
     "performance_profiles",
     "power_of_design",
     "power_of_t",
     "probability_of_improvement",
     "quade",
     "rank_stability",
+    "spearman",
     "wilcoxon",
 ]

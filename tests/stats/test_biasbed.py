@@ -20,7 +20,7 @@ TABLES = {
     "paper_configuration": ROOT / "examples" / "biasbed_paper_configuration.csv",
     "table2_printed": ROOT / "examples" / "biasbed_table2.csv",
     "c2_means": ROOT / "examples" / "biasbed_runs.csv",
-    "table3_printed": ORACLES / "biasbed_table3.csv",
+    "table3_printed": ROOT / "examples" / "published" / "biasbed_table3.csv",
 }
 
 

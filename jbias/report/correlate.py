@@ -1,0 +1,194 @@
+r"""Correlates measures of many models, and reports what goes together with what.
+
+    python -m jbias.report.correlate --table=examples/published/biases.csv --out=report \
+        --x=shape,low_freq,high_freq --y=ID,Robustness,Concepts,Adversarial \
+        --category=training --split=adversarial_training --size=epsilon
+
+The table has one line a model: its name in the first column, a column for each measure.
+Writes to --out: index.html (one page that needs no network), tables/*.csv and *.tex,
+figures/*.svg and *.pdf, results.json.
+"""
+
+import argparse
+import csv
+import math
+import pathlib
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
+    args = _parser().parse_args(argv)
+    # Only now: --help and wrong arguments need none of it.
+    from jbias.report import relation_page, relations
+
+    try:
+        options = relations.Options(
+            x=args.x,
+            y=args.y,
+            category=args.category,
+            among=tuple(args.among),
+            split=args.split,
+            size=args.size,
+            method=args.method,
+            adjust=args.adjust,
+            alpha=args.alpha,
+            permutations=args.permutations,
+            seed=args.seed,
+        )
+        frame = read(args.table, options.measures, options.category, options.size)
+        study = relations.analyse(frame, options, source=args.table)
+        answer = relation_page.write(study, pathlib.Path(args.out))
+    except (ValueError, OSError) as error:
+        print(f"correlate: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    for line in answer:
+        print(line)
+    return 0
+
+
+def read(path: str, measures: Sequence[str], category: str, size: str | None):
+    """Gives a frame of models: measures as numbers, `category` as words.
+
+    A cell of `size` may be empty. Raises ValueError by file and line for columns that are
+    missing, models that occur twice, and what is no finite number.
+    """
+    import pandas as pd
+
+    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    reader = csv.reader(text.splitlines())
+    head = [name.strip() for name in next(reader, [])]
+    wanted = [*measures, category, *([size] if size else [])]
+    missing = [name for name in wanted if name not in head]
+    if missing or len(set(head)) < len(head):
+        what = f"have no {missing[0]!r}" if missing else "name a column twice"
+        raise ValueError(
+            f"{path}:1: the first line must name every column once, and does "
+            f"{what}; it names {', '.join(head) or 'nothing'}"
+        )
+    rows, places = {}, {}
+    for line in reader:
+        place = f"{path}:{reader.line_num}"
+        if not any(field.strip() for field in line):
+            continue
+        if len(line) != len(head):
+            raise ValueError(
+                f"{place}: must have {len(head)} fields as line 1, got {len(line)}; "
+                "complete or remove the line"
+            )
+        fields = dict(zip(head, (field.strip() for field in line), strict=True))
+        name = fields[head[0]]
+        if not name or not fields[category]:
+            raise ValueError(
+                f"{place}: {head[0]} and {category} must not be empty; name them"
+            )
+        if places.setdefault(name, place) != place:
+            raise ValueError(
+                f"{place}: a model must occur once, got {name!r} of {places[name]} again"
+            )
+        rows[name] = {m: _number(fields[m], m, place) for m in measures}
+        rows[name][category] = fields[category]
+        if size and size not in rows[name]:
+            empty = not fields[size]
+            rows[name][size] = math.nan if empty else _number(fields[size], size, place)
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _number(field: str, name: str, place: str) -> float:
+    try:
+        value = float(field)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(
+            f"{place}: {name} must be a finite number, got {field!r}; correct it, or leave "
+            "the model or the measure out"
+        )
+    return value
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"must name columns once each, got {text!r}")
+    return names
+
+
+def _chance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"must be a number between 0 and 1, got {text!r}"
+        )
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m jbias.report.correlate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--table", required=True, metavar="CSV", help="one line a model, with a header")
+    add(
+        "--x",
+        required=True,
+        type=_names,
+        metavar="A,B",
+        help="measures, such as biases",
+    )
+    add(
+        "--y",
+        required=True,
+        type=_names,
+        metavar="C,D",
+        help="measures to correlate with, such as averages of accuracies",
+    )
+    add(
+        "--category",
+        required=True,
+        metavar="COL",
+        help="column with each model's kind: it colours, and partial correlations "
+        "control for it",
+    )
+    add("--out", required=True, metavar="DIR", help="folder of the report")
+    add(
+        "--among",
+        type=_names,
+        action="append",
+        default=[],
+        metavar="E,F",
+        help="measures to correlate among themselves; may be given again",
+    )
+    add(
+        "--split",
+        metavar="KIND",
+        help="also correlate within this category and without it",
+    )
+    add("--size", metavar="COL", help="column that sizes markers; cells may be empty")
+    add("--method", choices=("spearman", "kendall"), default="spearman")
+    add(
+        "--adjust",
+        choices=("none", "holm", "bh"),
+        default="holm",
+        help="p-values that say what is significant (default: %(default)s)",
+    )
+    add("--alpha", type=_chance, default=0.05, help="level (default: %(default)s)")
+    add(
+        "--permutations",
+        type=int,
+        default=9_999,
+        metavar="N",
+        help="random orders behind a p-value (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="of the orders (default: %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Figures of correlations: heat maps, and small multiples of models."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib import figure as mpl_figure
+from matplotlib import lines, patches
+from matplotlib.backends import backend_agg
+
+from jbias.report import figures, relations
+
+_MARKERS = "osD^vP*X<>ph"
+_UNIT = 26.0  # Area of a marker in square points.
+
+
+def draw(study: relations.Study) -> Iterator[tuple[str, mpl_figure.Figure, str]]:
+    """Gives names, figures and captions of a study of relations."""
+    options = study.options
+    sign = f"{options.method.capitalize()}'s {relations.SIGN[options.method]}"
+    marked = f"Hatched: p > {options.alpha:g} {relations.WORDS[options.adjust]}"
+    panels = {
+        f"{name} (n = {family.n})": (family.statistic, study.significant(name))
+        for name, family in study.families.items()
+    }
+    yield "correlations", heat(panels), f"{sign} of measures. {marked}."
+    for i, one in enumerate(study.among, start=1):
+        panel = {f"n = {one.n}": (one.statistic, study.tested(one))}
+        yield f"among_{i}", heat(panel), f"{sign} among measures {i}. {marked}."
+    told = "Models, one a marker, coloured by category."
+    if options.size:
+        told += f" Markers grow with {options.size}; models without it have one size."
+    yield "models", scatter(study), told
+
+
+def heat(
+    panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
+) -> mpl_figure.Figure:
+    """Draws correlations (rows by columns) side by side; hatches what is not significant.
+
+    A panel is a table of correlations and one of booleans; NaN is grey, and so is the
+    diagonal of a table of measures among themselves.
+    """
+    rows, columns = next(iter(panels.values()))[0].shape
+    words = max(len(name) for table, _ in panels.values() for name in table.index)
+    top = max(len(name) for table, _ in panels.values() for name in table)
+    cell = 0.5
+    left, above = 0.15 + 0.075 * words, 0.2 + 0.047 * top
+    step = max(columns * cell, *(0.069 * len(title) for title in panels)) + 0.25
+    width = left + len(panels) * step + 0.25
+    height = above + rows * cell + 0.65
+    fig = _figure(width, height)
+    for i, (title, (table, passed)) in enumerate(panels.items()):
+        x = left + i * step
+        place = (x / width, 0.65 / height, columns * cell / width, rows * cell / height)
+        axes = fig.add_axes(place)
+        _cells(axes, table, passed)
+        axes.set_yticks(np.arange(rows), list(table.index) if i == 0 else [""] * rows)
+        names = list(table)
+        axes.set_xticks(np.arange(columns), names, rotation=40, ha="left")
+        axes.tick_params(
+            length=0, labelcolor=figures.INK, labelsize=8, top=False, labeltop=True
+        )
+        axes.tick_params(axis="x", labelbottom=False, pad=1)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel(title, fontsize=9, color=figures.INK, labelpad=4)
+    _scale(fig, left / width, width, height)
+    return figures._literal(fig)
+
+
+def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame) -> None:
+    colours = mpl.colormaps["RdBu"]
+    rows, columns = table.shape
+    axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), facecolor="none")
+    axes.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color="w", lw=0.8)
+    axes.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color="w", lw=0.8)
+    for i, row in enumerate(table.index):
+        for j, column in enumerate(table):
+            value = table.iloc[i, j]
+            known = np.isfinite(value) and row != column
+            # A little short of the ends, where text would not be read.
+            face = colours(0.5 + 0.42 * value) if known else "#c9ced4"
+            dark = np.dot(mpl.colors.to_rgb(face), (0.299, 0.587, 0.114)) < 0.5
+            ink = "#ffffff" if dark else "#000000"
+            hatch = "" if not known or passed.loc[row, column] else "////"
+            axes.add_patch(
+                patches.Rectangle(
+                    (j - 0.5, i - 0.5),
+                    1,
+                    1,
+                    facecolor=face,
+                    edgecolor="#8b939c",
+                    hatch=hatch,
+                    linewidth=0,
+                    hatch_linewidth=0.5,
+                )
+            )
+            told = _two(value) if known else "–"
+            box = dict(facecolor=face, edgecolor="none", pad=0.8) if hatch else None
+            axes.text(
+                j, i, told, ha="center", va="center", fontsize=8, color=ink, bbox=box
+            )
+
+
+def _scale(fig, left: float, width: float, height: float) -> None:
+    axes = fig.add_axes((left, 0.3 / height, 1.6 / width, 0.09 / height))
+    values = 0.5 + 0.42 * np.linspace(-1, 1, 42)
+    for i, value in enumerate(values):
+        axes.add_patch(
+            patches.Rectangle((i, 0), 1.02, 1, facecolor=mpl.colormaps["RdBu"](value))
+        )
+    axes.set(xlim=(0, 42), ylim=(0, 1), yticks=[])
+    axes.set_xticks([0, 21, 42], ["−1", "0", "1"])
+    axes.tick_params(length=0, labelsize=7, labelcolor=figures.INK, pad=2)
+    axes.spines[:].set_visible(False)
+
+
+def scatter(study: relations.Study) -> mpl_figure.Figure:
+    """Draws each y (rows) over each x (columns): one marker a model."""
+    options, frame = study.options, study.frame
+    kinds = frame[options.category].astype(str)
+    names = list(dict.fromkeys(kinds))
+    areas = _areas(
+        frame[options.size] if options.size else pd.Series(index=frame.index)
+    )
+    rows, columns = len(options.y), len(options.x)
+    width = max(5.0, 1.55 * columns + 0.7)
+    aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
+    height = 1.45 * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
+    fig = _figure(width, height)
+    fig.set_layout_engine("constrained")
+    with mpl.rc_context(dict(figures._STYLE)):
+        grid = fig.subplots(rows, columns, squeeze=False, sharex="col", sharey="row")
+        for i, y in enumerate(options.y):
+            for j, x in enumerate(options.x):
+                axes = grid[i, j]
+                for k, name in enumerate(names):
+                    mine = (kinds == name).to_numpy()
+                    axes.scatter(
+                        frame[x][mine],
+                        frame[y][mine],
+                        s=areas[mine],
+                        marker=_MARKERS[k % len(_MARKERS)],
+                        color=figures.style_of(k)["color"],
+                        alpha=0.75,
+                        linewidths=0,
+                    )
+                _dress(axes, study, x, y)
+                if i == rows - 1:
+                    axes.set_xlabel(x, color=figures.INK, fontsize=8)
+                if j == 0:
+                    axes.set_ylabel(y, color=figures.INK, fontsize=8)
+        handles = [
+            lines.Line2D(
+                [],
+                [],
+                linestyle="",
+                marker=_MARKERS[k % len(_MARKERS)],
+                color=figures.style_of(k)["color"],
+                markersize=5.5,
+                markeredgewidth=0,
+            )
+            for k in range(len(names))
+        ]
+        fig.legend(
+            handles,
+            names,
+            loc="outside upper left",
+            ncols=min(aside, len(names)),
+            frameon=False,
+            labelcolor=figures.INK,
+            fontsize=8,
+        )
+        figures._literal(fig).draw_without_rendering()
+    fig.set_layout_engine("none")  # Laid out once, not again for every format.
+    return fig
+
+
+def _dress(axes, study, x: str, y: str) -> None:
+    value = study.families["all"].statistic.loc[x, y]
+    told = _two(value) if np.isfinite(value) else "–"
+    axes.set_title(told, fontsize=8, color=figures.INK, loc="right", pad=2)
+    axes.set_facecolor("none")
+    axes.grid(color=figures.FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(figures.FAINT)
+    axes.locator_params(nbins=4)
+
+
+def _areas(sizes: pd.Series) -> np.ndarray:
+    """Gives 0.2 to 1.8 units by size, and 1 without one.
+
+    For attack strengths up to 8 that is (epsilon + 1) / 5 units, as Gavrikov and Keuper draw.
+    """
+    values = sizes.to_numpy(np.float64)
+    most = np.nanmax(values) if np.isfinite(values).any() else 0
+    shares = 0.2 + 1.6 * values / most if most > 0 else np.full(len(values), np.nan)
+    return _UNIT * np.where(np.isfinite(shares), np.clip(shares, 0.2, None), 1)
+
+
+def _two(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
+
+
+def _figure(width: float, height: float) -> mpl_figure.Figure:
+    with mpl.rc_context(dict(figures._STYLE)):
+        fig = mpl_figure.Figure(figsize=(width, height))
+        backend_agg.FigureCanvasAgg(fig)
+    return fig

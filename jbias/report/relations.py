@@ -1,0 +1,220 @@
+"""What goes together with what among many models, in numbers and in words."""
+
+import dataclasses
+import json
+
+import pandas as pd
+
+from jbias.stats import correlation, partials, sensitivity
+
+RESAMPLES = 1_999
+SIGN = {"spearman": "ρ", "kendall": "τ"}
+TESTED = {"none": "pvalue", "holm": "holm", "bh": "bh"}
+WORDS = {
+    "none": "unadjusted",
+    "holm": "after Holm's adjustment",
+    "bh": "after Benjamini and Hochberg's adjustment",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the user asked for."""
+
+    x: tuple[str, ...]
+    y: tuple[str, ...]
+    category: str
+    among: tuple[tuple[str, ...], ...] = ()
+    split: str | None = None
+    size: str | None = None
+    method: str = "spearman"
+    adjust: str = "holm"
+    alpha: float = 0.05
+    permutations: int = 9_999
+    seed: int = 0
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        return tuple(dict.fromkeys([*self.x, *self.y, *sum(self.among, ())]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Study:
+    """Correlations of x with y in each choice of models, and among measures."""
+
+    source: str
+    options: Options
+    frame: pd.DataFrame  # One row a model.
+    families: dict[str, correlation.MatrixResult]  # By the choice of models.
+    pairs: pd.DataFrame  # One row for each choice, x and y.
+    influential: pd.DataFrame  # Models that a correlation of all rests on.
+    among: tuple[correlation.MatrixResult, ...]
+
+    def significant(self, name: str) -> pd.DataFrame:
+        """Which cells (x, y) of a choice of models pass the level."""
+        return self.tested(self.families[name])
+
+    def tested(self, family: correlation.MatrixResult) -> pd.DataFrame:
+        table = getattr(family, TESTED[self.options.adjust])
+        return table <= self.options.alpha
+
+
+def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
+    """Correlates the measures of a frame of models (index: names).
+
+    With `split`, a category, also within its models and within all others; each choice
+    is a family of its own. Raises ValueError where a choice has fewer than 4 models.
+    """
+    kinds = frame[options.category].astype(str)
+    chosen = {"all": frame}
+    if options.split is not None:
+        if options.split not in set(kinds):
+            raise ValueError(
+                f"--split: must be one of {options.category}, got {options.split!r}: "
+                f"{', '.join(dict.fromkeys(kinds))}"
+            )
+        chosen[options.split] = frame[kinds == options.split]
+        chosen[f"not {options.split}"] = frame[kinds != options.split]
+    for name, part in chosen.items():
+        if len(part) < 4:
+            raise ValueError(f"{name}: must have at least 4 models, got {len(part)}")
+    asked = dict(
+        method=options.method, permutations=options.permutations, seed=options.seed
+    )
+    families = {
+        name: correlation.matrix(part, options.x, options.y, **asked)
+        for name, part in chosen.items()
+    }
+    rows = [
+        _pair(name, chosen[name], family, x, y, options)
+        for name, family in families.items()
+        for x in options.x
+        for y in options.y
+    ]
+    return Study(
+        source=source,
+        options=options,
+        frame=frame,
+        families=families,
+        pairs=pd.DataFrame(rows),
+        influential=_influential(frame, kinds, options),
+        among=tuple(correlation.matrix(frame, m, **asked) for m in options.among),
+    )
+
+
+def _pair(name: str, part: pd.DataFrame, family, x: str, y: str, options) -> dict:
+    """Gives one line of the long table; interval and partial rho are of Spearman's."""
+    seed = options.seed
+    row = {"models": name, "n": family.n, "x": x, "y": y}
+    row["statistic"] = family.statistic.loc[x, y]
+    for key in ("pvalue", "holm", "bh"):
+        row[key] = getattr(family, key).loc[x, y]
+    if options.method == "spearman":
+        ends = sensitivity.interval(part[x], part[y], resamples=RESAMPLES, seed=seed)
+        row |= {"low": ends.low, "high": ends.high}
+    kinds = part[options.category]
+    if options.method == "spearman" and 1 < kinds.nunique() <= len(part) - 2:
+        within = partials.partial(
+            part[x],
+            part[y],
+            groups=kinds,
+            permutations=options.permutations,
+            seed=seed,
+        )
+        row |= {"partial": within.statistic, "partial_pvalue": within.pvalue}
+    return row
+
+
+def _influential(frame: pd.DataFrame, kinds: pd.Series, options) -> pd.DataFrame:
+    columns = ["x", "y", "model", options.category, "statistic", "without"]
+    rows = []
+    for x in options.x:
+        for y in options.y:
+            found = sensitivity.influence(frame[x], frame[y])
+            rows += [
+                (x, y, frame.index[i], kinds.iloc[i], found.statistic, found.without[i])
+                for i in found.flagged.nonzero()[0]
+            ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def headline(study: Study) -> tuple[str, str]:
+    """Gives the answer in one sentence and what it rests on."""
+    options, family = study.options, study.families["all"]
+    passed = study.significant("all")
+    count = int(passed.to_numpy().sum())
+    answer = (
+        f"{count} of {family.family} correlations are significant at "
+        f"α = {options.alpha:g} {WORDS[options.adjust]}."
+    )
+    sizes = family.statistic.abs().stack().dropna()
+    if len(sizes):
+        x, y = sizes.idxmax()
+        rho = family.statistic.loc[x, y]
+        answer += f" The strongest: {x} with {y}, {SIGN[options.method]} = {rho:.2f}."
+    kind = options.method.capitalize()
+    orders = "all" if family.exact else f"{family.draws:,} random"
+    basis = (
+        f"{kind}'s rank correlations over {family.n} models; two-sided p from "
+        f"{orders} orders."
+    )
+    if "partial_pvalue" in study.pairs:
+        all_models = study.pairs[study.pairs["models"] == "all"]
+        kept = int((all_models["partial_pvalue"] <= options.alpha).sum())
+        basis += (
+            f" Within categories ({options.category}), {kept} of {len(all_models)} "
+            "partial correlations have an unadjusted p of at most that."
+        )
+    return answer, basis
+
+
+def caveats(study: Study) -> list[str]:
+    """Gives what a reader must know before believing."""
+    kinds = study.frame[study.options.category].value_counts()
+    kin = (
+        "p takes the models as exchangeable. Models of one category are variants of one "
+        "method and not independent: the partial correlations reorder within categories "
+        f"only. The largest category here is {kinds.index[0]} with {kinds.iloc[0]} of "
+        f"{len(study.frame)} models."
+    )
+    told = [
+        "Correlations do not say what causes what.",
+        kin,
+        "Each choice of models is adjusted as a family of its own.",
+    ]
+    constant = study.pairs[study.pairs["statistic"].isna()]
+    for row in constant.itertuples():
+        told.append(f"{row.x} or {row.y} is constant in {row.models}: not known.")
+    if len(study.influential):
+        told.append(
+            "Some correlations rest on single models: see the models that count most."
+        )
+    return told
+
+
+def summary(study: Study) -> str:
+    """Gives results.json: strict JSON, null for what is not known."""
+    options = study.options
+    answer, basis = headline(study)
+    tree = {
+        "headline": answer,
+        "basis": basis,
+        "source": study.source,
+        "options": dataclasses.asdict(options),
+        "correlations": _records(study.pairs),
+        "influential": _records(study.influential),
+        "among": [
+            {
+                key: json.loads(getattr(one, key).to_json(orient="index"))
+                for key in ("statistic", "pvalue", "holm", "bh")
+            }
+            for one in study.among
+        ],
+        "caveats": caveats(study),
+    }
+    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _records(frame: pd.DataFrame) -> list[dict]:
+    return json.loads(frame.to_json(orient="records", double_precision=15))

@@ -1,0 +1,160 @@
+"""`python -m jbias.report.correlate`: numbers, files, figures, refusals."""
+
+import csv
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias.report import correlate, relation_figures, relations
+from jbias.stats import correlation
+from tests.report import test_figures
+
+TABLE = pathlib.Path(__file__).parents[2] / "examples" / "published" / "biases.csv"
+X, Y = ("shape", "cb_bw"), ("ID", "Adversarial")
+ASKED = (
+    "--x=shape,cb_bw",
+    "--y=ID,Adversarial",
+    "--category=training",
+    "--permutations=199",
+)
+
+
+def run(out, *options, table=TABLE):
+    return correlate.main([f"--table={table}", f"--out={out}", *ASKED, *options])
+
+
+@pytest.fixture(scope="module")
+def study():
+    options = relations.Options(
+        x=X,
+        y=Y,
+        category="training",
+        among=(("imagenet", "pgd", "imagenet_r"),),
+        split="adversarial_training",
+        size="epsilon",
+        permutations=199,
+    )
+    frame = correlate.read(str(TABLE), options.measures, "training", "epsilon")
+    return relations.analyse(frame, options, source="biases.csv")
+
+
+def test_numbers_are_those_of_the_tests(study):
+    assert [family.n for family in study.families.values()] == [48, 15, 33]
+    part = study.frame[study.frame["training"] != "adversarial_training"]
+    expected = correlation.matrix(part, X, Y, permutations=199)
+    rows = study.pairs[study.pairs["models"] == "not adversarial_training"]
+    for row in rows.itertuples():
+        for name in ("statistic", "pvalue", "holm", "bh"):
+            assert getattr(row, name) == getattr(expected, name).loc[row.x, row.y]
+        assert row.low < row.statistic < row.high
+        assert -1 <= row.partial <= 1
+    # One category alone has nothing to control for.
+    alone = study.pairs[study.pairs["models"] == "adversarial_training"]
+    assert alone["partial"].isna().all()
+
+
+def test_writes_a_page_tables_figures_and_numbers(tmp_path, no_pdf, capsys):
+    assert run(tmp_path, "--among=imagenet,pgd", "--size=epsilon") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == f"written: {tmp_path / 'index.html'}"
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["headline"] == told[0]
+    with open(tmp_path / "tables" / "correlations.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(r["statistic"]) for r in rows] == pytest.approx(
+        [r["statistic"] for r in found["correlations"]]
+    )
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("<svg") == 3
+    assert "http" not in page.replace("http://www.w3.org", "")
+    names = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*")}
+    for name in ("correlations", "among_1", "models"):
+        assert {f"figures/{name}.svg", f"figures/{name}.pdf"} <= names
+    for name in ("correlations", "among_1", "influential"):
+        assert {f"tables/{name}.csv", f"tables/{name}.tex"} <= names
+
+
+def test_kendall_unadjusted(tmp_path, no_pdf):
+    assert run(tmp_path, "--method=kendall", "--adjust=none") == 0
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert "unadjusted" in found["headline"]
+    assert "Kendall" in found["basis"]
+
+
+def test_figures_are_legible(study):
+    """No text over another, none cut, in every figure; cells that do not pass are hatched."""
+    for name, fig, _ in relation_figures.draw(study):
+        found = test_figures.boxes(fig)
+        if name != "models":  # Boxes of slanted names overlap where the names do not.
+            found = [f for f in found if f[0] not in (*X, *Y, *study.options.among[0])]
+        assert list(test_figures.overlapping(found)) == [], name
+        drawn, (width, height) = fig.get_tightbbox(), fig.get_size_inches()
+        assert drawn.x0 >= -0.02
+        assert drawn.y0 >= -0.02
+        assert drawn.x1 <= width + 0.02
+        assert drawn.y1 <= height + 0.02
+    fig = next(iter(relation_figures.draw(study)))[1]
+    hatched = [sum(bool(p.get_hatch()) for p in axes.patches) for axes in fig.axes[:-1]]
+    assert hatched == [
+        int((~study.significant(name)).to_numpy().sum()) for name in study.families
+    ]
+    assert 0 < sum(hatched) < 12
+
+
+def test_markers_grow_as_published():
+    """(epsilon + 1) / 5 of the unit where the strongest attack is 8."""
+    areas = relation_figures._areas(pd.Series([0, 1, 8, np.nan])) / 26
+    assert areas == pytest.approx([0.2, 0.4, 1.8, 1])
+
+
+def test_constant_measures_are_told(tmp_path, no_pdf):
+    table = tmp_path / "t.csv"
+    lines = [f"m{i},{'ab'[i % 2]},1,{i},{i * i % 7}" for i in range(8)]
+    table.write_text("\n".join(["name,training,shape,ID,Adversarial", *lines]))
+    out = tmp_path / "out"
+    told = [f"--table={table}", f"--out={out}", "--x=shape", "--y=ID,Adversarial"]
+    assert correlate.main([*told, "--category=training", "--permutations=99"]) == 0
+    found = json.loads((out / "results.json").read_text())
+    assert {row["statistic"] for row in found["correlations"]} == {None}
+    assert "shape or ID is constant in all: not known." in found["caveats"]
+
+
+REFUSED = {
+    "column": ("name,training,shape\na,b,1", "have no 'cb_bw'"),
+    "number": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2,x,3", ":2: ID must be"),
+    "fields": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2", "have 6 fields"),
+    "twice": (
+        "n,training,shape,cb_bw,ID,Adversarial\na,b,1,2,3,4\na,b,1,2,3,4",
+        "must occur once, got 'a'",
+    ),
+    "kind": ("n,training,shape,cb_bw,ID,Adversarial\na,,1,2,3,4", "must not be empty"),
+    "few": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2,3,4", "at least 4 models"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses_in_one_line(name, tmp_path, capsys):
+    text, told = REFUSED[name]
+    table = tmp_path / "t.csv"
+    table.write_text(text)
+    assert run(tmp_path / "out", table=table) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("correlate: ")
+    assert error.count("\n") == 1
+    assert told in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_refuses_options_that_do_not_fit(tmp_path, capsys):
+    for option, told in [
+        ("--split=none", "--split: must be one of training"),
+        ("--permutations=0", "at least 1"),
+        ("--y=shape", "'shape' twice"),
+    ]:
+        assert run(tmp_path / "out", option) == 2
+        assert told in capsys.readouterr().err
+    assert correlate.main([f"--table={tmp_path / 'no.csv'}", "--out=o", *ASKED]) == 2
+    assert "no.csv" in capsys.readouterr().err

@@ -1,0 +1,271 @@
+"""Rank correlations: scipy, enumeration, invariances, null distributions, refusals."""
+
+import itertools
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from jbias import stats
+from jbias.stats import correlation, sensitivity
+from jbias.stats.adjustment import adjust
+
+METHODS = {
+    "spearman": (stats.spearman, scipy.stats.spearmanr),
+    "kendall": (stats.kendall, scipy.stats.kendalltau),
+}
+
+
+def drawn(n, k, seed=0, *, ties=True):
+    values = np.random.default_rng(seed).normal(size=(n, k))
+    values[:, 1:] += values[:, :1] / 2
+    return np.round(values, 0 if ties else 9)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("n", [3, 8, 48])
+def test_statistic_is_scipys(name, ties, n):
+    ours, theirs = METHODS[name]
+    x, y = drawn(n, 2, seed=n, ties=ties).T
+    x[0] += 3  # Not constant.
+    result = ours(x, y, permutations=10)
+    assert result.statistic == pytest.approx(theirs(x, y).statistic, abs=1e-12)
+    assert result.n == n
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_tiny_samples_are_enumerated(name):
+    """p is the share of all orders that go together as much."""
+    ours, theirs = METHODS[name]
+    x, y = [1.0, 2.0, 2.0, 4.0, 5.0], [2.0, 1.0, 3.0, 3.0, 9.0]
+    observed = abs(theirs(x, y).statistic)
+    every = [abs(theirs(x, z).statistic) for z in itertools.permutations(y)]
+    expected = np.mean(np.asarray(every) >= observed - 1e-9)
+    result = ours(x, y)
+    assert (result.pvalue, result.exact, result.draws) == (expected, True, 120)
+    assert not ours(x, y, permutations=119).exact
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_p_is_scipys_permutation_test(name):
+    """Within 5 standard errors of two samples of 20,000."""
+    ours, theirs = METHODS[name]
+    x, y = drawn(20, 2, seed=3).T
+    mine = ours(x, y, permutations=20_000).pvalue
+    other = scipy.stats.permutation_test(
+        (y,),
+        lambda z: theirs(x, z).statistic,
+        permutation_type="pairings",
+        n_resamples=2_000,
+        rng=np.random.default_rng(1),
+    ).pvalue
+    assert 0.01 < mine < 0.5
+    assert abs(mine - other) < 5 * np.sqrt(mine * (1 - mine) / 2_000)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sees_ranks_only(name):
+    ours, _ = METHODS[name]
+    x, y = drawn(15, 2, seed=5).T
+    result = ours(x, y, permutations=500, seed=2)
+    assert ours(np.exp(x), 3 * y - 1, permutations=500, seed=2) == result
+    turned = ours(-x, y, permutations=500, seed=2)
+    assert turned.statistic == pytest.approx(-result.statistic, abs=1e-14)
+    assert turned.pvalue == result.pvalue
+    assert ours(y, x, permutations=9).statistic == pytest.approx(result.statistic)
+
+
+def test_p_is_never_zero_and_one_where_nothing_differs():
+    x = np.arange(30.0)
+    assert stats.spearman(x, x, permutations=999).pvalue == 1 / 1000
+    # A single odd one out against a balanced measure: every order is as extreme.
+    assert stats.spearman([0, 1, 0, 1], [0, 0, 1, 1]).pvalue == 1
+
+
+def test_p_is_uniform_under_the_null():
+    """Of 400 independent pairs 5 % reject at 5 %, within 4 standard errors."""
+    rng = np.random.default_rng(0)
+    found = [
+        stats.spearman(*rng.normal(size=(2, 10)), permutations=199, seed=i).pvalue
+        for i in range(400)
+    ]
+    assert abs(np.mean(np.asarray(found) <= 0.05) - 0.05) < 4 * np.sqrt(0.0475 / 400)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_constant_is_not_known(name):
+    ours, _ = METHODS[name]
+    result = ours([2, 2, 2, 2], [1, 2, 3, 4])
+    assert np.isnan([result.statistic, result.pvalue]).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_cell_of_a_matrix_is_the_pair(name):
+    ours, _ = METHODS[name]
+    frame = pd.DataFrame(drawn(20, 5), columns=list("abcde"))
+    found = correlation.matrix(
+        frame, "ab", "cde", method=name, permutations=300, seed=4
+    )
+    for a, b in itertools.product("ab", "cde"):
+        one = ours(frame[a], frame[b], permutations=300, seed=4)
+        assert found.statistic.loc[a, b] == pytest.approx(one.statistic, abs=1e-14)
+        assert found.pvalue.loc[a, b] == one.pvalue
+    assert (found.n, found.family, found.draws, found.exact) == (20, 6, 300, False)
+    flat = found.pvalue.to_numpy().ravel()
+    for method in ("holm", "bh"):
+        table = getattr(found, method)
+        np.testing.assert_array_equal(table.to_numpy().ravel(), adjust(flat, method))
+
+
+def test_matrix_within_is_symmetric_and_counts_pairs_once():
+    frame = pd.DataFrame(drawn(20, 4), columns=list("abcd"))
+    frame["same"] = 1.0
+    found = correlation.matrix(frame, permutations=200)
+    assert found.family == 6
+    for name in ("statistic", "pvalue", "holm", "bh"):
+        table = getattr(found, name)
+        np.testing.assert_array_equal(table, table.T)
+        assert table["same"].isna().all()
+    assert np.isnan(np.diag(found.pvalue)).all()
+    upper = np.triu_indices(4, 1)
+    np.testing.assert_array_equal(
+        found.holm.to_numpy()[upper], adjust(found.pvalue.to_numpy()[upper], "holm")
+    )
+
+
+def test_batches_draw_the_same_orders(monkeypatch):
+    x, y = drawn(20, 2, seed=3).T
+    whole = stats.spearman(x, y, permutations=1000)
+    monkeypatch.setattr(correlation, "_CELLS", 700)
+    assert stats.spearman(x, y, permutations=1000) == whole
+
+
+def test_a_family_of_24_takes_less_than_a_second():
+    frame = pd.DataFrame(drawn(48, 10), columns=list("abcdefghij"))
+    began = time.process_time()
+    correlation.matrix(frame, "abcdef", "ghij", permutations=10_000)
+    assert time.process_time() - began < 1
+
+
+def test_partial_is_the_textbooks_for_one_covariate():
+    x, y, z = drawn(30, 3, seed=1).T
+    xy, xz, yz = (
+        scipy.stats.spearmanr(*pair).statistic for pair in [(x, y), (x, z), (y, z)]
+    )
+    expected = (xy - xz * yz) / np.sqrt((1 - xz**2) * (1 - yz**2))
+    result = stats.partial(x, y, covariates=[z], permutations=9)
+    assert result.statistic == pytest.approx(expected, abs=1e-12)
+
+
+def test_partial_with_one_group_is_spearman():
+    x, y = drawn(12, 2, seed=1, ties=False).T
+    plain = stats.spearman(x, y, permutations=999)
+    result = stats.partial(x, y, groups=["all"] * 12, permutations=999)
+    assert result.statistic == pytest.approx(plain.statistic, abs=1e-12)
+    assert result.pvalue == plain.pvalue
+
+
+def test_partial_removes_what_groups_explain():
+    """Two groups far apart and no relation within: rho 0.75 becomes what is left."""
+    rng = np.random.default_rng(2)
+    groups = np.repeat([0, 1], 20)
+    x, y = rng.normal(size=(2, 40)) + 9 * groups
+    assert stats.spearman(x, y, permutations=999).pvalue == 0.001
+    result = stats.partial(x, y, groups=groups, permutations=999)
+    assert abs(result.statistic) < 0.3
+    assert result.pvalue > 0.1
+
+
+def test_partial_reorders_within_groups_only():
+    """Two groups of three have 36 orders; all are enumerated."""
+    x = y = np.asarray([1.0, 2, 3, 11, 12, 13])
+    result = stats.partial(x, y, groups=list("aaabbb"))
+    assert (result.draws, result.exact, result.n) == (36, True, 6)
+    assert result.statistic == pytest.approx(1)
+    # The order itself and the one that turns both groups around.
+    assert result.pvalue == 2 / 36
+
+
+def test_partial_holds_its_level_with_a_covariate():
+    """Both measures follow the covariate: 5 % of 200 reject, within 4 errors."""
+    rng = np.random.default_rng(0)
+    found = []
+    for i in range(200):
+        z = rng.normal(size=20)
+        x, y = rng.normal(size=(2, 20)) + z
+        result = stats.partial(x, y, covariates=[z], permutations=199, seed=i)
+        found.append(result.pvalue <= 0.05)
+    assert abs(np.mean(found) - 0.05) < 4 * np.sqrt(0.0475 / 200)
+
+
+def test_influence_is_what_leaving_out_changes():
+    x, y = drawn(12, 2, seed=1).T
+    result = stats.influence(x, y)
+    for i in range(12):
+        rest = scipy.stats.spearmanr(np.delete(x, i), np.delete(y, i)).statistic
+        assert result.without[i] == pytest.approx(rest, abs=1e-12)
+    np.testing.assert_allclose(result.influence, result.statistic - result.without)
+
+
+def test_influence_flags_who_goes_against_and_not_who_is_far_out():
+    x = np.arange(20.0)
+    y = x + np.random.default_rng(0).normal(size=20)
+    x, y = np.append(x, [100, 19.5]), np.append(y, [100, -5])
+    flagged = stats.influence(x, y).flagged
+    assert flagged[21]
+    assert not flagged[20]
+
+
+def test_interval_is_scipys_percentile():
+    """Quantiles of two bootstraps of 4,000 differ by little."""
+    x, y = drawn(40, 2, seed=1).T
+    mine = sensitivity.interval(x, y, resamples=4000)
+    other = scipy.stats.bootstrap(
+        (x, y),
+        lambda a, b: scipy.stats.spearmanr(a, b).statistic,
+        paired=True,
+        vectorized=False,
+        n_resamples=1000,
+        method="percentile",
+        rng=np.random.default_rng(3),
+    ).confidence_interval
+    assert mine.low < mine.statistic < mine.high
+    assert (mine.low, mine.high) == pytest.approx(tuple(other), abs=0.05)
+    wide = sensitivity.interval(x, y, resamples=4000, level=0.99)
+    assert wide.low < mine.low < mine.high < wide.high
+
+
+def test_interval_counts_resamples_without_rho():
+    result = sensitivity.interval([0, 0, 1], [1, 2, 3], resamples=500)
+    # Of the 27 draws of three, 8 hold the first two alone and 1 the last.
+    share = 9 / 27
+    assert abs(result.constant / 500 - share) < 4 * np.sqrt(share * (1 - share) / 500)
+
+
+FRAME = pd.DataFrame({"a": [1.0, 2, 3, 5], "b": [2.0, 1, 4, 4], "c": list("wxyz")})
+REFUSED = {
+    "unequal": (lambda: stats.spearman([1, 2, 3], [1, 2]), "one length"),
+    "two": (lambda: stats.spearman([1, 2], [1, 2]), "at least 3"),
+    "nan": (lambda: stats.kendall([1, np.nan, 3], [1, 2, 3]), "x: must be a finite"),
+    "none": (lambda: stats.spearman([1, 2, 3], [1, 2, 3], permutations=0), "least 1"),
+    "words": (lambda: correlation.matrix(FRAME), "c: must be a finite"),
+    "unknown": (lambda: correlation.matrix(FRAME, ["q"]), "'q': a, b, c"),
+    "both": (lambda: correlation.matrix(FRAME, ["a"], ["a"]), "'a' twice"),
+    "one": (lambda: correlation.matrix(FRAME, ["a"]), "at least 2"),
+    "method": (lambda: correlation.matrix(FRAME, "ab", method="r"), "method"),
+    "free": (lambda: stats.partial(FRAME.a, FRAME.b), "groups or covariates"),
+    "few": (lambda: stats.partial(FRAME.a, FRAME.b, groups="wxy"), "groups: must"),
+    "spent": (lambda: stats.partial(FRAME.a, FRAME.b, groups=FRAME.c), "2 are needed"),
+    "short": (lambda: stats.influence([1, 2, 3], [1, 2, 3]), "at least 4"),
+    "level": (lambda: sensitivity.interval(FRAME.a, FRAME.b, level=95), "level"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(name):
+    call, told = REFUSED[name]
+    with pytest.raises(ValueError, match=told):
+        call()
