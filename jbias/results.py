@@ -226,16 +226,26 @@ def best_validation(frame: pd.DataFrame) -> pd.DataFrame:
 
     What is compared is the accuracy on the data set "valid" in the last stage.
     """
+    return best_on(frame, VALID, rule="best_validation")
+
+
+def best_on(
+    frame: pd.DataFrame, dataset: str, *, rule: str = "best_on"
+) -> pd.DataFrame:
+    """Selects, per run and seed, the evaluation with the first maximum on a data set.
+
+    For another than `valid`, that data set is no longer a test.
+    """
     candidates = evaluations(frame)
-    is_valid = (candidates["dataset"] == VALID) & (candidates["metric"] == "accuracy")
-    is_valid &= (candidates["condition"] == "") & candidates["value"].notna()
+    looked = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
+    looked &= (candidates["condition"] == "") & candidates["value"].notna()
     units = pd.Series(keyed(candidates, UNIT))
-    best = candidates["value"][is_valid].groupby(units[is_valid]).idxmax()
+    best = candidates["value"][looked].groupby(units[looked]).idxmax()
     missing = candidates[~units.isin(best.index)]
     if len(missing):
         run, stage, seed = missing[UNIT].sort_values(UNIT).iloc[0]
         raise ValueError(
-            f"best_validation: every seed needs accuracy on {VALID!r}, got none for run "
+            f"{rule}: every seed needs accuracy on {dataset!r}, got none for run "
             f"{run!r}, seed {seed}, stage {stage}; evaluate on it or select last_n"
         )
     moments = pd.Series(keyed(candidates, [*UNIT, "step"]))
@@ -292,13 +302,16 @@ def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
 
     Every selection starts here; what it gave it gives back at once.
     """
-    seeds = pd.Series(keyed(frame, ["run", "seed"]))
-    bad = seeds[(frame["status"] == "diverged").to_numpy()]
-    keep = ~seeds.isin(bad).to_numpy() & (frame["dataset"] != TRAIN).to_numpy()
+    keep = (frame["dataset"] != TRAIN).to_numpy()
+    bad = (frame["status"] == "diverged").to_numpy()
+    if bad.any():
+        seeds = pd.Series(keyed(frame, ["run", "seed"]))
+        keep = keep & ~seeds.isin(seeds[bad]).to_numpy()
     rows = np.flatnonzero(keep)
     stages = frame["stage"].iloc[rows]
-    last = stages.groupby(keyed(frame, ["run"])[rows]).transform("max")
-    rows = rows[(stages == last).to_numpy()]
+    if stages.nunique() > 1:
+        last = stages.groupby(keyed(frame, ["run"])[rows]).transform("max")
+        rows = rows[(stages == last).to_numpy()]
     steps = frame["step"].to_numpy()[rows]
     if (steps[1:] < steps[:-1]).any():
         rows = rows[np.argsort(steps, kind="stable")]

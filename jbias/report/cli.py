@@ -2,9 +2,10 @@ r"""Tests which differences between algorithms are real, and reports them.
 
     python -m jbias.report --runs='runs/*' --out=report
     python -m jbias.report --scores=examples/biasbed_table2.csv --out=report
+    python -m jbias.report --scores=mine.csv --out=report --points=0.5 --reference=ERM
 
-Writes to --out: index.html (one page that needs no network), tables/*.csv and *.tex,
-figures/*.svg and *.pdf, results.json.
+Writes to --out: index.html (one page that needs no network), tables/ (CSV, LaTeX,
+Markdown, Parquet), figures/ (SVG, PDF), results.json, methods.md and methods.bib.
 """
 
 import argparse
@@ -18,15 +19,25 @@ from jbias.report import options as options_lib
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes a report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if (args.selection == "best_on") != bool(args.best_on):
+        parser.error("--selection=best_on and --best-on=DATASET need each other")
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import gather, scores, write
 
     options = options_lib.Options(
         selection=args.selection,
         last=args.last,
+        epoch=args.epoch,
+        best_on=args.best_on,
         alpha=args.alpha,
         datasets=tuple(dict.fromkeys(args.datasets)),
+        algorithms=tuple(dict.fromkeys(args.algorithms)),
+        drop=args.drop,
+        trained_on=args.trained_on,
+        strict=args.strict,
+        points=args.points,
         metric=args.metric,
         larger_is_better=not args.lower_is_better,
         reference=args.reference,
@@ -68,8 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     source.add_argument(
         "--scores",
-        metavar="CSV",
-        help="a table with the columns algorithm, dataset, score and, if any, run",
+        metavar="FILE",
+        help="CSV or Parquet with the columns algorithm, dataset, score and, if any, run "
+        "and trained_on (yes or no)",
     )
     add(
         "--selection",
@@ -84,6 +96,18 @@ def _parser() -> argparse.ArgumentParser:
         help="evaluations that last_n averages (default: 30 %% of them)",
     )
     add(
+        "--epoch",
+        type=_positive,
+        metavar="E",
+        help="epoch that at_epoch takes (default: the last that all seeds have)",
+    )
+    add(
+        "--best-on",
+        default="",
+        metavar="DATASET",
+        help="data set whose accuracy best_on looks at; it leaves the tests",
+    )
+    add(
         "--alpha",
         type=_chance,
         default=0.05,
@@ -91,10 +115,43 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--datasets",
-        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        type=_names,
         default=[],
         metavar="A,B",
         help="data sets to report and test, in this order (default: all test sets)",
+    )
+    add(
+        "--algorithms",
+        type=_names,
+        default=[],
+        metavar="A,B",
+        help="algorithms to report and test, in this order (default: all)",
+    )
+    add(
+        "--drop",
+        choices=options_lib.DROPS,
+        default="",
+        help="what to leave out where cells are missing (default: refuse)",
+    )
+    add(
+        "--trained-on",
+        default="",
+        metavar="CSV",
+        help="a table with the columns algorithm, dataset: who trained on which test set, "
+        "beside what the runs tell themselves",
+    )
+    add(
+        "--strict",
+        action="store_true",
+        help="leave out the test sets that some algorithm trained on",
+    )
+    add(
+        "--points",
+        type=_positive,
+        default=1.0,
+        metavar="D",
+        help="the smallest difference that matters to you, in the unit shown: for "
+        "equivalence and power (default: %(default)s)",
     )
     add(
         "--metric", default="accuracy", help="metric of the runs (default: %(default)s)"
@@ -114,6 +171,16 @@ def _number(text: str, kind, fits, what: str):
     return value
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+_positive = functools.partial(
+    _number,
+    kind=float,
+    fits=lambda a: 0 < a < float("inf"),
+    what="a number above 0",
+)
 _chance = functools.partial(
     _number, kind=float, fits=lambda a: 0 < a < 1, what="a number between 0 and 1"
 )

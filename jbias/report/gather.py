@@ -1,13 +1,14 @@
 """From the records of runs to a study."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from jbias import results
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
-from jbias.report import workdirs
+from jbias.report import trained, workdirs
 
 SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
 
@@ -23,31 +24,47 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     runs = workdirs.load(frame)
     labels = {run.workdir: run.label for run in runs}
     frame = frame.assign(label=_labels(frame["workdir"], labels))
+    known = list(dict.fromkeys(run.label for run in runs))
+    check_names("--algorithms", options.algorithms, known)
+    algorithms = list(options.algorithms) or known
+    if options.algorithms:
+        frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
+    runs = tuple(run for run in runs if run.label in algorithms)
     chosen = evaluated(frame)
+    rules = Rules(
+        last=options.last or default_last(chosen),
+        epoch=_last_epoch(chosen) if options.epoch is None else options.epoch,
+        best_on=options.best_on,
+        larger_is_better=options.larger_is_better,
+        labels=labels,
+    )
     datasets = _datasets(chosen, options)
-    last = options.last or default_last(chosen)
-    selected = select(chosen, options.selection, last, options.larger_is_better, labels)
+    selected = rules.select(chosen, options.selection)
     values = values_of(selected, options.metric, datasets)
     others, notes = [], list(_notes(empty, runs, frame, chosen))
     for rule in options_lib.SELECTIONS:
+        if rule == "best_on" and not options.best_on:
+            continue
         try:
-            rows = select(chosen, rule, last, options.larger_is_better, labels)
+            rows = rules.select(chosen, rule)
         except ValueError as error:
             notes.append(f"One selection is not compared: {error}.")
             continue
-        others.append(
-            (rule_name(rule, last), values_of(rows, options.metric, datasets))
-        )
+        others.append((rules.name(rule), values_of(rows, options.metric, datasets)))
+    pairs = trained.of_runs(runs, datasets)
+    if options.trained_on:
+        pairs |= trained.read(options.trained_on, algorithms, datasets)
     return study_lib.Study(
         source=", ".join(patterns),
         metric=options.metric,
         larger_is_better=options.larger_is_better,
         selection=options.selection,
-        rule=_rule_words(options.selection, last),
-        algorithms=tuple(dict.fromkeys(run.label for run in runs)),
+        rule=rules.words(options.selection),
+        algorithms=tuple(algorithms),
         datasets=tuple(datasets),
         values=values,
         unfit=tuple(_unfit(chosen, runs, datasets, options.metric)),
+        trained=pairs,
         notes=tuple(notes),
         frame=frame,
         selected=selected,
@@ -62,6 +79,56 @@ def _labels(workdirs: pd.Series, labels) -> pd.Categorical:
     return pd.Categorical([labels[path] for path in paths]).take(workdirs.cat.codes)
 
 
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """Rules of selection with what each of them needs."""
+
+    last: int
+    epoch: float
+    best_on: str
+    larger_is_better: bool
+    labels: Mapping[str, str]  # Of workdirs.
+
+    def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
+        """Gives one row a number of each seed."""
+        if rule == "best_validation":
+            return self._labelled(results.best_validation(frame))
+        if rule == "last_n":
+            return self._labelled(results.last_n(frame, self.last))
+        if rule == "at_epoch":
+            return self._labelled(results.at_epoch(frame, self.epoch))
+        if rule == "best_on":
+            return self._labelled(results.best_on(frame, self.best_on))
+        rows = results.oracle(frame, larger_is_better=self.larger_is_better)
+        return self._labelled(rows)
+
+    def name(self, rule: str) -> str:
+        """What a table calls it."""
+        return {
+            "best_validation": "best validation",
+            "last_n": f"last {self.last}",
+            "at_epoch": f"epoch {self.epoch:g}",
+            "best_on": f"best on {self.best_on}",
+        }.get(rule, rule)
+
+    def words(self, rule: str) -> str:
+        """What a caption says."""
+        return {
+            "best_validation": "the evaluation with the best validation accuracy of each "
+            "seed (the first, if several)",
+            "last_n": f"the mean of the last {self.last} "
+            f"evaluation{'s' if self.last > 1 else ''} of each seed",
+            "at_epoch": f"the evaluation after epoch {self.epoch:g} of each seed",
+            "best_on": "the evaluation with the best accuracy of each seed on "
+            f"{self.best_on}, which is no test set then",
+            "oracle": "the best evaluation of each seed on each data set, chosen by looking "
+            "at that data set: an oracle, not a result that could be had",
+        }[rule]
+
+    def _labelled(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(label=rows["workdir"].map(self.labels))
+
+
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """Gives the evaluations that selection looks at."""
     chosen = results.evaluations(frame)
@@ -73,27 +140,17 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     return chosen
 
 
+def _last_epoch(chosen: pd.DataFrame) -> float:
+    """Gives the last epoch that every seed has reached."""
+    units = results.keyed(chosen, results.UNIT)
+    return float(chosen["epoch"].groupby(units).max().min())
+
+
 def default_last(chosen: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of the seed that has fewest, at least one."""
     cells = pd.Series(results.keyed(chosen, results.CELL))
     fewest = int(cells.value_counts().min())
     return max(1, round(SHARE_OF_LAST * fewest))
-
-
-def select(frame, rule: str, last: int, larger_is_better: bool, labels) -> pd.DataFrame:
-    """Selects by a rule's name; adds the column `label`."""
-    if rule == "best_validation":
-        rows = results.best_validation(frame)
-    elif rule == "last_n":
-        rows = results.last_n(frame, last)
-    else:
-        rows = results.oracle(frame, larger_is_better=larger_is_better)
-    return rows.assign(label=rows["workdir"].map(labels))
-
-
-def rule_name(rule: str, last: int) -> str:
-    names = {"best_validation": "best validation", "oracle": "oracle"}
-    return names.get(rule, f"last {last}")
 
 
 def values_of(
@@ -129,28 +186,19 @@ def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
             f"{', '.join(metrics)}"
         )
     known = list(chosen["dataset"][chosen["metric"] == options.metric].unique())
-    check_datasets(options.datasets, known)
-    return list(options.datasets) or [name for name in known if name != results.VALID]
+    check_names("--datasets", options.datasets, known)
+    looked = (results.VALID, options.best_on)
+    return list(options.datasets) or [name for name in known if name not in looked]
 
 
-def check_datasets(wanted: Sequence[str], known: Sequence[str]) -> None:
+def check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Refuses names that have no scores."""
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise ValueError(
-            f"--datasets: must be data sets with scores, got {', '.join(unknown)}; "
-            f"known are {', '.join(known)}"
+            f"{flag}: must be names with scores, got {', '.join(unknown)}; known are "
+            f"{', '.join(known)}"
         )
-
-
-def _rule_words(rule: str, last: int) -> str:
-    return {
-        "best_validation": "the evaluation with the best validation accuracy of each "
-        "seed (the first, if several)",
-        "last_n": f"the mean of the last {last} evaluation{'s' if last > 1 else ''} of "
-        "each seed",
-        "oracle": "the best evaluation of each seed on each data set, chosen by looking "
-        "at that data set: an oracle, not a result that could be had",
-    }[rule]
 
 
 def _unfit(chosen, runs, datasets, metric):

@@ -4,42 +4,50 @@ import csv
 import math
 import pathlib
 
+import numpy as np
 import pandas as pd
 
-from jbias.report import gather
+from jbias.report import gather, trained
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
+from jbias.stats import scores as scores_lib
 
-NEEDED = ("algorithm", "dataset", "score")
+NEEDED = scores_lib.NEEDED
+OPTIONAL = ("run", "trained_on")
+_YES = ("1", "yes", "true")
+_NO = ("", "0", "no", "false")
+# Scores that are this much smaller on every data set are fractions among percentages.
+_FRACTION = 20
 
 
 def from_scores(path: str, options: options_lib.Options) -> study_lib.Study:
-    """Reads a CSV file with the columns algorithm, dataset, score and, if any, run.
+    """Reads a CSV or Parquet file: algorithm, dataset, score; run and trained_on, if any.
 
-    Raises ValueError by file and line for what is no score, for a cell that occurs twice
-    and for missing cells: no test can be made over those.
+    `trained_on` (yes or no) tells that an algorithm trained on a data set's kind. Raises
+    ValueError by file and line for what is no score and for a cell that occurs twice; by
+    name for missing cells, unless `options.drop` says what to leave out, for constant
+    columns and for fractions among percentages.
     """
-    values, ignored = _read(path)
-    known = list(dict.fromkeys(values["dataset"]))
-    gather.check_datasets(options.datasets, known)
+    frame, ignored = _read(path)
+    known = list(dict.fromkeys(frame["dataset"]))
+    gather.check_names("--datasets", options.datasets, known)
+    named = list(dict.fromkeys(frame["algorithm"]))
+    gather.check_names("--algorithms", options.algorithms, named)
     datasets = list(options.datasets) or known
-    algorithms = list(dict.fromkeys(values["algorithm"]))
-    values = values[values["dataset"].isin(datasets)].reset_index(drop=True)
-    have = set(values[["algorithm", "dataset"]].itertuples(index=False, name=None))
-    missing = [(a, d) for d in datasets for a in algorithms if (a, d) not in have]
-    if missing:
-        algorithm, dataset = missing[0]
-        bad = {d for _, d in missing}
-        rest = ",".join(d for d in datasets if d not in bad) or "..."
-        more = f" and {len(missing) - 1} more missing" if len(missing) > 1 else ""
-        raise ValueError(
-            f"{path}: every algorithm needs a score on every data set, got none of "
-            f"algorithm {algorithm!r} on data set {dataset!r}{more}; add the scores or "
-            f"choose complete data sets with --datasets={rest}"
-        )
-    notes = []
+    algorithms = list(options.algorithms) or named
+    wanted = frame["dataset"].isin(datasets) & frame["algorithm"].isin(algorithms)
+    frame, notes = _complete(frame[wanted].reset_index(drop=True), path, options.drop)
+    _check_constant(frame, path)
+    _check_scale(frame, path)
     if ignored:
         notes.append(f"Columns of {path} that were not used: {', '.join(ignored)}.")
+    algorithms = [name for name in algorithms if name in set(frame["algorithm"])]
+    datasets = [name for name in datasets if name in set(frame["dataset"])]
+    seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
+    pairs = frozenset(seen.itertuples(index=False, name=None))
+    if options.trained_on:
+        pairs |= trained.read(options.trained_on, algorithms, datasets)
+    values = frame.rename(columns={"score": "value", "run": "seed"})
     return study_lib.Study(
         source=path,
         metric="score",
@@ -48,21 +56,88 @@ def from_scores(path: str, options: options_lib.Options) -> study_lib.Study:
         rule="scores as they stand in the file; how models were selected is not known here",
         algorithms=tuple(algorithms),
         datasets=tuple(datasets),
-        values=values,
+        values=values.drop(columns="trained_on").assign(count=pd.NA, n=pd.NA),
+        trained=pairs,
         notes=tuple(notes),
     )
 
 
-def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
-    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
-    reader = csv.reader(text.splitlines())
-    head = [name.strip() for name in next(reader, [])]
-    missing = [name for name in NEEDED if name not in head]
-    if missing or len(set(head)) < len(head):
+def _complete(
+    frame: pd.DataFrame, path: str, drop: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """Refuses missing cells, or leaves out what `drop` says and tells what."""
+    before = _names(frame)
+    if drop:
+        frame = scores_lib.filled(frame, drop=drop)
+    if min(len(set(frame[name])) for name in ("algorithm", "dataset")) < 1:
         raise ValueError(
-            f"{path}:1: the first line must name the columns {', '.join(NEEDED)} once each "
-            f"(and run, if there are several), got {', '.join(head) or 'nothing'}"
+            f"{path}: --drop={drop} leaves nothing over; fill the missing cells"
         )
+    told = scores_lib.missing(frame)
+    if told:
+        more = f" and {len(told) - 5} more" if len(told) > 5 else ""
+        raise ValueError(
+            f"{path}: every run of an algorithm needs a score on every data set, got none "
+            f"for {'; '.join(told[:5])}{more}; add them, or leave out what lacks them: "
+            "--drop=datasets, --drop=algorithms or --drop=runs"
+        )
+    gone = [name for name in before if name not in _names(frame)]
+    if not gone:
+        return frame.reset_index(drop=True), []
+    note = f"Left out for missing cells (--drop={drop}): {', '.join(gone)}."
+    return frame.reset_index(drop=True), [note]
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    runs = frame["algorithm"] + " run " + frame["run"]
+    return list(dict.fromkeys([*frame["algorithm"], *frame["dataset"], *runs]))
+
+
+def _check_constant(frame: pd.DataFrame, path: str) -> None:
+    """Refuses an algorithm or a data set that has one and the same score everywhere."""
+    for name, flag, other in [
+        ("algorithm", "--algorithms", "dataset"),
+        ("dataset", "--datasets", "algorithm"),
+    ]:
+        groups = frame.groupby(name, sort=False)
+        alike = (groups["score"].nunique() == 1) & (groups[other].nunique() > 2)
+        if alike.any():
+            first = alike.index[alike][0]
+            raise ValueError(
+                f"{path}: the scores of {name} {first!r} are all {groups['score'].first()[first]:g}, "
+                f"a constant column, which tells nothing; correct them or choose others "
+                f"with {flag}={','.join(alike.index[~alike]) or '...'}"
+            )
+
+
+def _check_scale(frame: pd.DataFrame, path: str) -> None:
+    """Refuses runs in fractions among runs in percent."""
+    named = frame.pivot(index="dataset", columns=["algorithm", "run"], values="score")
+    table = named.to_numpy()
+    if table.min() < 0 or table.max() > 100 or table.max() <= 1.5:
+        return
+    small = (table <= 1).all(axis=0)
+    if not small.any() or small.all():
+        return
+    usual = np.median(table[:, ~small], axis=1)
+    apart = (table[:, small] * _FRACTION < usual[:, None]).all(axis=0)
+    if apart.any():
+        first, run = named.columns[np.flatnonzero(small)[np.flatnonzero(apart)[0]]]
+        who = f"{first} run {run}" if run else first
+        raise ValueError(
+            f"{path}: fractions must not stand among percentages: the scores of {who} are "
+            f"all at most 1, others reach {table.max():g}; give all in one unit"
+        )
+
+
+def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
+    """Gives algorithm, dataset, run, score, trained_on; and the columns not used."""
+    if pathlib.Path(path).suffix == ".parquet":
+        return _read_parquet(path)
+    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    reader = csv.reader(text.splitlines(keepends=True))
+    head = [name.strip() for name in next(reader, [])]
+    _check_head(head, f"{path}:1")
     rows, places = [], {}
     for line in reader:
         place = f"{path}:{reader.line_num}"
@@ -81,12 +156,59 @@ def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
                 f"{place}: a score must occur once, got that of {first} again; remove one "
                 "of the two or tell them apart in a column `run`"
             )
-        rows.append((*key, _score(row, place)))
+        rows.append((*key, _score(row, place), _trained(row, place)))
     if not rows:
         raise ValueError(f"{path}: must hold scores, got a header alone; add rows")
-    frame = pd.DataFrame(rows, columns=["algorithm", "dataset", "seed", "value"])
-    ignored = [name for name in head if name not in (*NEEDED, "run")]
-    return frame.assign(count=pd.NA, n=pd.NA), ignored
+    columns = ["algorithm", "dataset", "run", "score", "trained_on"]
+    return pd.DataFrame(rows, columns=columns), _ignored(head)
+
+
+def _read_parquet(path: str) -> tuple[pd.DataFrame, list[str]]:
+    try:
+        table = pd.read_parquet(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: must be a Parquet file, got {error}") from None
+    head = list(map(str, table.columns))
+    _check_head(head, path)
+    frame = pd.DataFrame(
+        {
+            "algorithm": table["algorithm"].astype(str),
+            "dataset": table["dataset"].astype(str),
+            "run": table["run"].astype(str) if "run" in head else "",
+            "score": pd.to_numeric(table["score"], errors="coerce").astype(float),
+            "trained_on": table["trained_on"].astype(bool)
+            if "trained_on" in head
+            else False,
+        }
+    )
+    bad = frame[~np.isfinite(frame["score"])]
+    if len(bad):
+        row = bad.iloc[0]
+        raise ValueError(
+            f"{path}: row {bad.index[0]}: score must be a finite number, got "
+            f"{table['score'].iloc[bad.index[0]]!r} for algorithm {row['algorithm']!r} on "
+            f"data set {row['dataset']!r}; correct or remove it"
+        )
+    doubled = frame[frame.duplicated(["algorithm", "dataset", "run"])]
+    if len(doubled):
+        raise ValueError(
+            f"{path}: row {doubled.index[0]}: a score must occur once, got that of "
+            f"{', '.join(doubled.iloc[0][['algorithm', 'dataset', 'run']])} again"
+        )
+    return frame, _ignored(head)
+
+
+def _ignored(head: list[str]) -> list[str]:
+    return [name for name in head if name not in (*NEEDED, *OPTIONAL)]
+
+
+def _check_head(head: list[str], place: str) -> None:
+    missing = [name for name in NEEDED if name not in head]
+    if missing or len(set(head)) < len(head):
+        raise ValueError(
+            f"{place}: the first line must name the columns {', '.join(NEEDED)} once each "
+            f"(and run, if there are several), got {', '.join(head) or 'nothing'}"
+        )
 
 
 def _score(row: dict[str, str], place: str) -> float:
@@ -103,3 +225,10 @@ def _score(row: dict[str, str], place: str) -> float:
             f"{row['algorithm']!r} on data set {row['dataset']!r}; correct or remove it"
         )
     return score
+
+
+def _trained(row: dict[str, str], place: str) -> bool:
+    told = row.get("trained_on", "").lower()
+    if told not in (*_YES, *_NO):
+        raise ValueError(f"{place}: trained_on must be yes or no, got {told!r}")
+    return told in _YES

@@ -18,7 +18,7 @@ class Study:
     """Scores of algorithms on data sets, one row a seed, and where they come from.
 
     `values` has the columns algorithm, dataset, seed, value, count, n. `unfit` names data
-    sets that may not be compared, with reasons. The last fields are for runs only.
+    sets that may not be compared, with reasons. The last five are for runs only.
     """
 
     source: str
@@ -30,6 +30,7 @@ class Study:
     datasets: tuple[str, ...]
     values: pd.DataFrame
     unfit: tuple[tuple[str, str], ...] = ()
+    trained: frozenset[tuple[str, str]] = frozenset()  # (algorithm, test set it saw).
     notes: tuple[str, ...] = ()
     frame: pd.DataFrame | None = None  # All records with a column `label`.
     selected: pd.DataFrame | None = None  # All metrics, by `selection`.

@@ -16,7 +16,7 @@ _NO_IDENTITY = ("run", "seeds", "workdir")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A workdir with its settings, flattened to dotted keys."""
+    """A workdir with its settings, as they are and flattened to dotted keys."""
 
     workdir: str
     name: str
@@ -26,6 +26,7 @@ class Run:
     config: Mapping[str, str] | None  # None where there is no config.json.
     provenance: Mapping[str, Any]
     finished: bool
+    settings: Mapping[str, Any]
     label: str = ""
 
     @property
@@ -73,6 +74,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
                 variant=named["variant"].item(),
                 seeds=tuple(sorted(set(rows["seed"]))),
                 config=None if config is None else flatten(config),
+                settings=config or {},
                 provenance=_json(path / "provenance.json") or {},
                 finished=(path / "done").exists(),
             )

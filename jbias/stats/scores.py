@@ -111,21 +111,27 @@ def filled(
 ) -> pd.DataFrame:
     """Drops from a tidy frame all data sets, algorithms or runs that miss a cell."""
     values, datasets, algorithms = _cells(frame)
-    missing = _missing(values)
+    holes = _missing(values)
     if drop == "datasets":
-        bad = {datasets[i] for i, _, _ in missing}
+        bad = {datasets[i] for i, _, _ in holes}
         return frame[~frame["dataset"].astype(str).isin(bad)]
     if drop == "algorithms":
-        bad = {algorithms[j] for _, j, _ in missing}
+        bad = {algorithms[j] for _, j, _ in holes}
         return frame[~frame["algorithm"].astype(str).isin(bad)]
     if drop != "runs":
         raise ValueError(
             f"drop: must be 'datasets', 'algorithms' or 'runs', got {drop!r}"
         )
     known_runs = {name: _runs(rows) for name, rows in frame.groupby("algorithm")}
-    bad = {(algorithms[j], known_runs[algorithms[j]][r]) for _, j, r in missing}
+    bad = {(algorithms[j], known_runs[algorithms[j]][r]) for _, j, r in holes}
     keys = zip(frame["algorithm"].astype(str), _run_names(frame), strict=True)
     return frame[[key not in bad for key in keys]]
+
+
+def missing(frame: pd.DataFrame) -> list[str]:
+    """Names the cells that a tidy frame lacks, such as "ERM on Edge"."""
+    values, datasets, algorithms = _cells(frame)
+    return _told(_missing(values), datasets, algorithms)
 
 
 def known(name: str, names: Sequence[str], what: str) -> str:
@@ -188,6 +194,10 @@ def _missing(values: np.ndarray) -> np.ndarray:
     return np.argwhere(used & ~present)
 
 
+def _told(cells: np.ndarray, datasets, algorithms) -> list[str]:
+    return list(dict.fromkeys(f"{algorithms[j]} on {datasets[i]}" for i, j, _ in cells))
+
+
 def _checked(
     values: np.ndarray, datasets: tuple[str, ...], algorithms: tuple[str, ...]
 ) -> Scores:
@@ -204,10 +214,8 @@ def _checked(
             f"scores: must be finite, got {values[tuple(infinite[0])]} for "
             f"{algorithms[j]} on {datasets[i]}; correct or leave it out"
         )
-    missing = _missing(values)
-    if len(missing):
-        cells = [f"{algorithms[j]} on {datasets[i]}" for i, j, _ in missing]
-        cells = list(dict.fromkeys(cells))
+    cells = _told(_missing(values), datasets, algorithms)
+    if cells:
         more = f" and {len(cells) - _TOLD} more" if len(cells) > _TOLD else ""
         raise ValueError(
             "scores: every run of every algorithm must have a finite number on every data "

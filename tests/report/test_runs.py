@@ -117,11 +117,32 @@ def test_tests_are_shown_under_every_selection(runs, tmp_path):
     }
     table = pd.read_csv(tmp_path / "oracle" / "tables" / "selection_tests.csv")
     p = dict(zip(table["selection"], table["p"], strict=True))
-    assert list(p) == ["best validation", "last 1", "oracle"]
+    assert list(p) == ["best validation", "last 1", "epoch 3", "oracle"]
     assert p["oracle"] == pytest.approx(trees["oracle"]["friedman"]["p"])
     assert p["best validation"] == pytest.approx(
         trees["best_validation"]["friedman"]["p"]
     )
+
+
+def test_an_epoch_or_another_set_may_select(runs, tmp_path):
+    frame = results.read(f"{runs}/*")
+    tree = run(runs, tmp_path / "epoch", "--selection=at_epoch", "--epoch=2")
+    mean = results.at_epoch(frame, 2).query("run == 'erm' and dataset == 'edge'")
+    assert tree["table"][1]["mean"] == pytest.approx(mean["value"].mean())
+    assert tree["selection_rule"] == "the evaluation after epoch 2 of each seed"
+    tree = run(runs, tmp_path / "on", "--selection=best_on", "--best-on=edge")
+    assert "edge" not in tree["datasets"]
+    best = results.best_on(frame, "edge")
+    edge = best.query("dataset == 'edge' and metric == 'accuracy'")["value"]
+    every = results.evaluations(frame).query("dataset == 'edge'")
+    assert sorted(edge) == sorted(every.groupby(["run", "seed"])["value"].max())
+    with pytest.raises(SystemExit):
+        run(runs, tmp_path / "no", "--selection=best_on")
+
+
+def test_algorithms_may_be_chosen(runs, tmp_path):
+    tree = run(runs, tmp_path / "out", "--algorithms=SagNet,ERM")
+    assert tree["algorithms"] == ["SagNet", "ERM"]
 
 
 def test_shape_bias_has_its_counts(runs, tmp_path):

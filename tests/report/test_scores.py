@@ -1,11 +1,16 @@
 """`--scores`: the published study end to end, and refusals of tables that do not fit."""
 
+import itertools
 import json
+import math
 import pathlib
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from jbias import report
+from jbias.report import options, scores
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -151,7 +156,23 @@ def test_one_algorithm_or_data_set_is_reported_without_tests(tmp_path):
         ("algorithm,dataset,score\na,x,1\n\na,x,1\n", ":4: a score must occur once"),
         (
             "algorithm,dataset,score\na,x,1\na,y,1\nb,x,1\n",
-            "algorithm 'b' on data set 'y'; add the scores or choose complete data sets with",
+            "got none for b on y; add them, or leave out what lacks them: --drop=",
+        ),
+        (
+            "algorithm,dataset,score\na,x,1\na,y,2\na,z,3\nb,x,4\nb,y,4\nb,z,4\n",
+            "the scores of algorithm 'b' are all 4, a constant column",
+        ),
+        (
+            "algorithm,dataset,score\na,x,3\na,y,2\nb,x,3\nb,y,1\nc,x,3\nc,y,4\n",
+            "the scores of dataset 'x' are all 3, a constant column",
+        ),
+        (
+            "algorithm,dataset,score,run\na,x,50,1\na,y,60,1\nb,x,.5,1\nb,y,1,1\n",
+            "fractions must not stand among percentages: the scores of b run 1 are all at",
+        ),
+        (
+            "algorithm,dataset,score,trained_on\na,x,1,maybe\n",
+            ":2: trained_on must be yes or no, got 'maybe'",
         ),
     ],
 )
@@ -188,6 +209,41 @@ def test_refuses_wrong_flags(args, capsys):
         report.main(args)
     assert error.value.code == 2
     assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("drop", "algorithms", "datasets"),
+    [
+        ("datasets", ["a", "b", "c"], ["x", "z"]),
+        ("algorithms", ["a", "c"], ["x", "y", "z"]),
+        ("runs", ["a", "b", "c"], ["x", "y", "z"]),
+    ],
+)
+def test_what_lacks_cells_is_left_out_if_asked(tmp_path, drop, algorithms, datasets):
+    rng = np.random.default_rng(0)
+    cells = itertools.product("abc", "xyz", (1, 2))
+    lines = [f"{a},{d},{r},{rng.uniform():.3f}" for a, d, r in cells]
+    lines = [line for line in lines if not line.startswith("b,y,2")]
+    path = tmp_path / "scores.csv"
+    path.write_text("\n".join(["algorithm,dataset,run,score", *lines]))
+    tree = run(path, tmp_path / "out", f"--drop={drop}")
+    assert (tree["algorithms"], tree["datasets"]) == (algorithms, datasets)
+    gone = {"datasets": "y", "algorithms": "b, b run 1, b run 2", "runs": "b run 2"}
+    assert f"(--drop={drop}): {gone[drop]}." in tree["caveats"][0]
+
+
+def test_parquet_is_read_like_csv(tmp_path):
+    path = EXAMPLES / "biasbed_runs.csv"
+    pd.read_csv(path).to_parquet(tmp_path / "scores.parquet")
+    trees = [
+        run(one, tmp_path / one.suffix[1:])
+        for one in (path, tmp_path / "scores.parquet")
+    ]
+    assert trees[0]["friedman"] == trees[1]["friedman"]
+    frame = pd.DataFrame({"algorithm": ["a"], "dataset": ["x"], "score": [math.nan]})
+    frame.to_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(ValueError, match="bad.parquet: row 0: score must be a finite"):
+        scores.from_scores(tmp_path / "bad.parquet", options.Options())
 
 
 def test_unused_columns_are_named(tmp_path):
