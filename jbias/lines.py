@@ -143,7 +143,11 @@ def _column(kind: str, parts: Sequence[tuple[list, np.ndarray]]):
     if kind == "words":
         words = sorted({word for known, _ in parts for word in known})
         place = {word: i for i, word in enumerate(words)}
-        codes = [np.array([place[w] for w in known])[own] for known, own in parts]
+        small = np.min_scalar_type(-len(words))
+        codes = [
+            np.array([place[word] for word in known], small)[own]
+            for known, own in parts
+        ]
         return pd.Categorical.from_codes(
             np.concatenate(codes), pd.Index(words, dtype="str"), validate=False
         )

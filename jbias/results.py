@@ -302,13 +302,16 @@ def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
 
     Every selection starts here; what it gave it gives back at once.
     """
-    seeds = pd.Series(keyed(frame, ["run", "seed"]))
-    bad = seeds[(frame["status"] == "diverged").to_numpy()]
-    keep = ~seeds.isin(bad).to_numpy() & (frame["dataset"] != TRAIN).to_numpy()
+    keep = (frame["dataset"] != TRAIN).to_numpy()
+    bad = (frame["status"] == "diverged").to_numpy()
+    if bad.any():
+        seeds = pd.Series(keyed(frame, ["run", "seed"]))
+        keep = keep & ~seeds.isin(seeds[bad]).to_numpy()
     rows = np.flatnonzero(keep)
     stages = frame["stage"].iloc[rows]
-    last = stages.groupby(keyed(frame, ["run"])[rows]).transform("max")
-    rows = rows[(stages == last).to_numpy()]
+    if stages.nunique() > 1:
+        last = stages.groupby(keyed(frame, ["run"])[rows]).transform("max")
+        rows = rows[(stages == last).to_numpy()]
     steps = frame["step"].to_numpy()[rows]
     if (steps[1:] < steps[:-1]).any():
         rows = rows[np.argsort(steps, kind="stable")]

@@ -53,15 +53,21 @@ def to_pdf(fig: mpl_figure.Figure) -> bytes:
     return out.getvalue()
 
 
-def inline(svg: str, title: str) -> str:
-    """Makes an SVG part of a page: text in the page's colour, named for readers."""
+def inline(svg: str, title: str, *, name: str = "", told: str = "") -> str:
+    """Makes an SVG part of a page: text in the page's colour, named for readers.
+
+    `title` and `told`, what it shows, are HTML already; `name` is the figure's alone.
+    """
     svg = svg[svg.index("<svg") :]
     svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--line)")
     # Glyphs and clips of several figures would share their names otherwise.
-    prefix = "f" + re.sub(r"\W", "", title) + "-"
+    prefix = "f" + re.sub(r"\W", "", name or title) + "-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = svg.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+    end = svg.index(">") + 1
+    # The browser shows a title where the pointer rests, so it is short.
+    named = f"{svg[:end]}<title>{title}</title><desc>{told}</desc>{svg[end:]}"
+    return named.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
 
 
 def critical_difference(

@@ -146,6 +146,12 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     return chosen
 
 
+def _last_epoch(chosen: pd.DataFrame) -> float:
+    """Gives the last epoch that every seed has reached."""
+    units = results.keyed(chosen, results.UNIT)
+    return float(chosen["epoch"].groupby(units).max().min())
+
+
 def default_last(chosen: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of the seed that has fewest, at least one."""
     cells = pd.Series(results.keyed(chosen, results.CELL))

@@ -1,4 +1,4 @@
-"""One self-contained page: no script, no font, nothing from the network."""
+"""One self-contained page: nothing from the network; its script only sorts tables."""
 
 import json
 import pathlib
@@ -8,6 +8,7 @@ from jbias.report import figures, tables, words
 from jbias.report import study as study_lib
 
 CSS = pathlib.Path(__file__).with_name("page.css")
+SORT = pathlib.Path(__file__).with_name("page.js")
 _TITLES = (
     ("scores", "Scores"),
     ("tests", "What is significant"),
@@ -46,9 +47,11 @@ def render(
     methods: tuple[str, str],
 ) -> str:
     """Gives the page. `drawn` maps a figure to its section, its SVG and its caption."""
+    placed = {name for names in _TABLES.values() for name in names}
+    assert placed >= set(shown), f"no section has {set(shown) - placed}"
     bodies = {}
     for section, _ in _TITLES:
-        parts = [_figure(*d[1:]) for d in drawn.values() if d[0] == section]
+        parts = [_figure(n, *d[1:]) for n, d in drawn.items() if d[0] == section]
         parts += [
             tables.to_html(shown[name])
             for name in _TABLES.get(section, ())
@@ -70,11 +73,13 @@ def render(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>jbias report</title><style>{CSS.read_text(encoding='utf-8')}</style>"
-        f"</head><body><main>{_head(study)}"
+        '</head><body><a class="skip" href="#content">Skip to the content</a>'
+        f'<main id="content" tabindex="-1">{_head(study)}'
         f'<div class="answer"><strong>{tables.escape(answer[0])}</strong>'
         f"<p>{tables.escape(answer[1])}</p></div>"
-        f"{_facts(study, analysis)}<nav>{links}</nav>{sections}{_footer()}"
-        "</main></body></html>\n"
+        f"{_facts(study, analysis)}"
+        f'<nav aria-label="Sections">{links}</nav>{sections}{_footer()}</main>'
+        f"<script>{SORT.read_text(encoding='utf-8')}</script></body></html>\n"
     )
 
 
@@ -119,10 +124,12 @@ def _methods(text: str, bib: str) -> str:
     )
 
 
-def _figure(svg: str, caption: str) -> str:
-    title = tables.escape(caption.split(".")[0])
+def _figure(name: str, svg: str, caption: str) -> str:
+    title = tables.escape(name.replace("_", " ").capitalize())
+    shown = figures.inline(svg, title, name=name, told=tables.escape(caption))
     return (
-        f"<figure>{figures.inline(svg, title)}"
+        f'<figure><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="Figure: {title}">{shown}</div>'
         f"<figcaption>{tables.escape(caption)}</figcaption></figure>"
     )
 
@@ -143,14 +150,14 @@ def _configs(study: study_lib.Study) -> str:
             told = json.dumps(dict(run.config), indent=1, ensure_ascii=False)
             parts.append(
                 f"<details><summary>All settings of {tables.escape(run.workdir)}</summary>"
-                f"<pre>{tables.escape(told)}</pre></details>"
+                f'<pre tabindex="0">{tables.escape(told)}</pre></details>'
             )
     return "".join(parts)
 
 
 def _footer() -> str:
     return (
-        '<footer class="soft">The tables lie beside this page as CSV and LaTeX '
-        "(<code>tables/</code>), the figures as SVG and PDF (<code>figures/</code>), and "
+        '<footer class="soft">The tables lie beside this page as CSV, Parquet, LaTeX and '
+        "Markdown (<code>tables/</code>), the figures as SVG and PDF (<code>figures/</code>), and "
         "all numbers in <code>results.json</code>.</footer>"
     )

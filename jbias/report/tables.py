@@ -1,49 +1,31 @@
-"""One table, shown as HTML and LaTeX and stored as CSV."""
+"""One table in every form: HTML, LaTeX, Markdown, CSV and Parquet."""
 
 import dataclasses
 import html
-import types
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
 
-_LATEX = types.MappingProxyType(
-    {
-        "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "″": '"',
-        "±": r"$\pm$",
-        "−": r"$-$",
-        "–": "--",
-        "—": "---",
-        "α": r"$\alpha$",
-        "χ": r"$\chi$",
-        "²": r"\textsuperscript{2}",
-        "≤": r"$\leq$",
-        "∞": r"$\infty$",
-        "∅": r"$\emptyset$",
-        "…": r"\ldots{}",
-        "\n": " ",
-    }
+from jbias.report import latex
+
+latex_escape = latex.escape
+WIDE = 9  # Columns; more are set smaller.
+TALL = 25  # Rows; more scroll under their head.
+_MARKDOWN = str.maketrans(
+    {letter: f"\\{letter}" for letter in r"\`*_[]<>#|~$&"} | {"\n": " ", "\r": " "}
 )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Cells as they are shown, and the same numbers in full for CSV.
+    """Cells as they are shown, and the same numbers in full for CSV and Parquet.
 
-    `strong` names cells (row, column) to emphasise; the first column names the rows.
+    `strong` names cells (row, column) to emphasise, `under` those to underline; `shade`
+    gives cells a depth from 0 to 1 (whatever it stands for, the cell also says in words).
+    The first column names the rows. The caption says what marks mean.
     """
 
     name: str  # Of its files.
@@ -53,14 +35,22 @@ class Table:
     data: pd.DataFrame
     strong: frozenset[tuple[int, int]] = frozenset()
     under: frozenset[tuple[int, int]] = frozenset()
+    shade: Mapping[tuple[int, int], float] = dataclasses.field(default_factory=dict)
     texts: int = 1  # How many leading columns hold words, not numbers.
 
     def __post_init__(self):
         assert all(len(row) == len(self.head) for row in self.rows), self.name
+        assert all(0 <= depth <= 1 for depth in self.shade.values()), self.name
+
+    @property
+    def letters(self) -> list[int]:
+        """Gives how many letters wide each column is at most."""
+        columns = zip(self.head, *self.rows, strict=True)
+        return [max(len(text) for text in column) for column in columns]
 
 
 def to_html(table: Table) -> str:
-    """Gives a figure element; everything in it is escaped."""
+    """Gives a figure element with a box that scrolls; everything in it is escaped."""
     words = [
         ' data-words=""' if j < table.texts else "" for j in range(len(table.head))
     ]
@@ -70,48 +60,57 @@ def to_html(table: Table) -> str:
     )
     body = []
     for i, (name, *row) in enumerate(table.rows):
-        cells = [f'<th scope="row"{words[0]}>{escape(name)}</th>']
+        marks = _marks(table, i, 0)
+        cells = [f'<th scope="row"{words[0]}{marks}>{escape(name)}</th>']
         for j, text in enumerate(row, start=1):
-            best = ' class="best"' if (i, j) in table.strong else ""
-            cells.append(f"<td{words[j]}{best}>{escape(text)}</td>")
+            cells.append(f"<td{words[j]}{_marks(table, i, j)}>{escape(text)}</td>")
         body.append(f"<tr>{''.join(cells)}</tr>")
-    wide = ' class="wide"' if len(table.head) > 9 else ""
+    wide = ' class="wide"' if len(table.head) > WIDE else ""
+    tall = " tall" if len(table.rows) > TALL else ""
+    label = escape(table.name.replace("_", " ").capitalize())
+    # For print, which cannot scroll: letters that must fit into the width of a page.
+    width = sum(min(letters, 40) + 2 for letters in table.letters)
     return (
-        f'<figure><div class="scroll"><table{wide}><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>"
+        f'<figure class="table"><div class="scroll{tall}" tabindex="0" role="region" '
+        f'aria-label="Table: {label}" style="--letters:{width}"><table{wide}><thead><tr>'
+        f"{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
         f"<figcaption>{escape(table.caption)}</figcaption></figure>"
     )
 
 
+def _marks(table: Table, i: int, j: int) -> str:
+    names = [
+        name
+        for name, cells in (("best", table.strong), ("under", table.under))
+        if (i, j) in cells
+    ]
+    depth = table.shade.get((i, j))
+    style = ""
+    if depth is not None:
+        names.append("shade")
+        style = f' style="--depth:{depth:.3g}"'
+    return f' class="{" ".join(names)}"{style}' if names else ""
+
+
 def to_latex(table: Table) -> str:
-    """Gives a booktabs table; needs `\\usepackage{booktabs}`."""
-    columns = "l" * table.texts + "r" * (len(table.head) - table.texts)
-    lines = []
+    """Gives booktabs tables; the first lines say what packages they need."""
+    return latex.table(table)
+
+
+def to_markdown(table: Table) -> str:
+    """Gives a pipe table under its caption."""
+    rows = []
     for i, row in enumerate(table.rows):
         cells = []
         for j, text in enumerate(row):
-            cell = latex_escape(text)
-            cells.append(rf"\textbf{{{cell}}}" if (i, j) in table.strong else cell)
-        lines.append(" & ".join(cells) + r" \\")
-    head = " & ".join(latex_escape(text) for text in table.head)
-    return "\n".join(
-        [
-            "% Needs \\usepackage{booktabs}.",
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{latex_escape(table.caption)}}}",
-            rf"\label{{tab:{table.name}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            head + r" \\",
-            r"\midrule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+            cell = str(text).translate(_MARKDOWN)
+            cell = f"<u>{cell}</u>" if cell and (i, j) in table.under else cell
+            cells.append(f"**{cell}**" if cell and (i, j) in table.strong else cell)
+        rows.append(cells)
+    head = [text.translate(_MARKDOWN) for text in table.head]
+    rule = [":--" if j < table.texts else "--:" for j in range(len(table.head))]
+    lines = "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *rows))
+    return f"{table.caption.translate(_MARKDOWN)}\n\n{lines}"
 
 
 def to_csv(table: Table) -> str:
@@ -119,12 +118,19 @@ def to_csv(table: Table) -> str:
     return table.data.to_csv(index=False, lineterminator="\n")
 
 
+def to_parquet(table: Table) -> bytes:
+    """Gives the numbers in full, with their types."""
+    data = table.data.set_axis([str(name) for name in table.data.columns], axis=1)
+    data = data.convert_dtypes()
+    mixed = [name for name, kind in data.dtypes.items() if kind == object]
+    out = io.BytesIO()
+    data = data.astype(dict.fromkeys(mixed, "string"))
+    parquet.write_table(pa.Table.from_pandas(data, preserve_index=False), out)
+    return out.getvalue()
+
+
 def escape(text: str) -> str:
     return html.escape(str(text), quote=True)
-
-
-def latex_escape(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in str(text))
 
 
 def p_text(p: float) -> str:

@@ -1,6 +1,7 @@
 """What the numbers say, and do not say, in plain words."""
 
 import math
+import re
 
 import numpy as np
 
@@ -215,13 +216,13 @@ def _run_caveats(study: study_lib.Study) -> list[str]:
             f"{tables.join(counts.index[counts < 3])}: fewer than 3 seeds; the deviation "
             "over seeds is hardly known."
         )
-    if set(study.frame["train_data"].str.split("[/:]").str[0]) & {"shapes"}:
+    models = sorted(study.frame["model"].unique())
+    trained = sorted(study.frame["train_data"].unique())
+    if any(re.split("[/:]", name)[0] == "shapes" for name in trained):
         told.append(
             "The models were trained on the embedded set of drawn shapes. What holds there "
             "need not hold on photographs such as ImageNet."
         )
-    models = sorted(set(study.frame["model"]))
-    trained = sorted(set(study.frame["train_data"]))
     for what, names in [("models", models), ("training data", trained)]:
         if len(names) > 1:
             told.append(

@@ -43,6 +43,8 @@ def report(
     for name, table in shown.items():
         files[f"tables/{name}.csv"] = tables.to_csv(table)
         files[f"tables/{name}.tex"] = tables.to_latex(table)
+        files[f"tables/{name}.md"] = tables.to_markdown(table)
+        files[f"tables/{name}.parquet"] = tables.to_parquet(table)
     inline = {}
     for name, section, figure, caption in drawn.of(study, analysis, evidence, options):
         files[f"figures/{name}.svg"] = svg = figures.to_svg(figure)

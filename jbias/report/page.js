@@ -1,0 +1,43 @@
+"use strict";
+// Sorts a table by the column whose head is chosen; without this it is a plain table.
+const number = (text) => {
+  const plain = text.replace(/−/g, "-").replace(/[,\s%]/g, "");
+  if (plain.includes("∞")) return plain.startsWith("-") ? -Infinity : Infinity;
+  const found = plain.match(/[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?/i);
+  // "< 1e-9" is less than 1e-9, and "12.3 ± 0.4" is 12.3.
+  return found ? Number(found[0]) * (plain.startsWith("<") ? 0.999 : 1) : NaN;
+};
+const words = new Intl.Collator("en", { numeric: true });
+const ordered = (rows, column, byWords, sign) => {
+  const told = rows.map((row, place) => {
+    const text = row.cells[column].textContent.trim();
+    const value = byWords ? text : number(text);
+    return { row, place, value, empty: byWords ? text === "" : Number.isNaN(value) };
+  });
+  told.sort((a, b) => {
+    if (a.empty || b.empty) return a.empty - b.empty || a.place - b.place;
+    const order = byWords ? words.compare(a.value, b.value)
+      : a.value < b.value ? -1 : Number(a.value > b.value);
+    return sign * order || a.place - b.place;
+  });
+  return told.map((each) => each.row);
+};
+for (const table of document.querySelectorAll("figure.table table")) {
+  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+  const first = [...body.rows];
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    if (!button.textContent) return;
+    head.append(button);
+    button.addEventListener("click", () => {
+      const now = head.getAttribute("aria-sort");
+      const next = { null: "ascending", ascending: "descending" }[now];
+      heads.forEach((each) => each.removeAttribute("aria-sort"));
+      const byWords = "words" in head.dataset, sign = next === "descending" ? -1 : 1;
+      body.append(...(next ? ordered(first, column, byWords, sign) : first));
+      if (next) head.setAttribute("aria-sort", next);
+    });
+  });
+}
