@@ -85,7 +85,8 @@ def test_all_parts_are_written(runs, tmp_path):
     tables = {p.name for p in (tmp_path / "out" / "tables").iterdir()}
     names = ("scores", "validation", "friedman", "nemenyi", "ranks", "shape_bias")
     names += ("selections", "selection_tests", "settings", "provenance", "data")
-    assert tables == {f"{name}.{end}" for name in names for end in ("csv", "tex")}
+    ends = ("csv", "tex", "md", "parquet")
+    assert tables == {f"{name}.{end}" for name in names for end in ends}
     figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
     names = ("critical_difference", "curves_accuracy", "curves_shape_bias")
     assert figures == {f"{name}.{end}" for name in names for end in ("svg", "pdf")}
