@@ -10,7 +10,7 @@ import types
 import unicodedata
 
 LONG = 40  # Rows that fit on a page.
-WIDE, WIDEST = 90, 170  # Letters that fit on a line, and on a line set smaller.
+WIDE, WIDEST = 72, 150  # Letters that fit on a line, and on a line set smaller.
 WRAPPED = 44  # Letters of the widest column.
 TURNED = 14  # Letters of the longest head of numbers that is not upright.
 

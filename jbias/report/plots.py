@@ -153,7 +153,7 @@ def profiles(
             axes.fill_between(
                 thresholds, low[i], high[i], color=colour, alpha=0.14, lw=0
             )
-    axes.set(ylim=(-0.02, 1.02))
+    axes.set(ylim=(-0.02, 1.02), yticks=np.linspace(0, 1, 6))
     axes.set_xlabel(label, **_ink(8))
     axes.set_ylabel("share of runs above", **_ink(8))
     handles = [lines.Line2D([], [], **figures.style_of(i)) for i in range(len(names))]
