@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib import figure as mpl_figure
-from matplotlib import lines, text, ticker
+from matplotlib import font_manager, lines, text, ticker
 from matplotlib.backends import backend_agg
 
 # Replaced by the page's own colours where a figure stands in the page.
@@ -20,7 +20,7 @@ COLOURS = (
     *("#8a63d2", "#1aa0b0", "#a9782a", "#d1493f"),
 )
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
-_STYLE = types.MappingProxyType(
+STYLE = types.MappingProxyType(
     {
         "font.family": "DejaVu Sans",
         "font.size": 9,
@@ -41,14 +41,14 @@ def to_svg(fig: mpl_figure.Figure) -> str:
     """Gives SVG without dates, the same for the same figure."""
     out = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with mpl.rc_context(dict(_STYLE)):
+    with mpl.rc_context(dict(STYLE)):
         fig.savefig(out, format="svg", metadata=nothing, transparent=True)
     return out.getvalue()
 
 
 def to_pdf(fig: mpl_figure.Figure) -> bytes:
     out = io.BytesIO()
-    with mpl.rc_context(dict(_STYLE)):
+    with mpl.rc_context(dict(STYLE)):
         fig.savefig(out, format="pdf", metadata={"CreationDate": None})
     return out.getvalue()
 
@@ -65,9 +65,11 @@ def inline(svg: str, title: str, *, name: str = "", told: str = "") -> str:
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = svg.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
     end = svg.index(">") + 1
+    width = re.search(r'\bwidth="([\d.]+pt)"', svg)[1]
     # The browser shows a title where the pointer rests, so it is short.
     named = f"{svg[:end]}<title>{title}</title><desc>{told}</desc>{svg[end:]}"
-    return named.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+    mark = f'<svg role="img" aria-label="{title}" style="--natural:{width}"'
+    return named.replace("<svg", mark, 1)
 
 
 def critical_difference(
@@ -80,13 +82,14 @@ def critical_difference(
     colours: Sequence[str],
 ) -> mpl_figure.Figure:
     """Draws Demsar's diagram: mean ranks on an axis, bars over what does not differ."""
+    names = plain(names)
     k, row, bar = len(names), 0.25, 0.12
     longest = max(len(name) for name in names)
     margin = 0.35 + 0.078 * (longest + 6)
     width, span = 2 * margin + 4.6, 4.6
     lower = 0.3 + bar * len(cliques) + row * math.ceil(k / 2)
     height = lower + 0.95
-    fig, axes = _canvas(width, height)
+    fig, axes = canvas(width, height)
 
     def place(rank):
         return margin + (rank - 1) / (k - 1) * span
@@ -121,7 +124,7 @@ def critical_difference(
             told = [names[member], f"{ranks[member]:.2f}"]
             told = "  ".join(told if align == "right" else told[::-1])
             axes.text(edge + 0.16 * outward, y, told, ha=align, va="center", color=INK)
-    return _literal(fig)
+    return literal(fig)
 
 
 def curves(
@@ -143,7 +146,7 @@ def curves(
     legend_rows = math.ceil(len(algorithms) / legend_columns)
     width = 3.15 * columns + 0.2 if columns > 1 else 5.2
     height = 2.15 * rows + 0.24 * legend_rows + 0.15
-    with mpl.rc_context(dict(_STYLE)):
+    with mpl.rc_context(dict(STYLE)):
         fig = mpl_figure.Figure(figsize=(width, height), layout="constrained")
         backend_agg.FigureCanvasAgg(fig)
         grid = fig.subplots(rows, columns, squeeze=False)
@@ -156,13 +159,13 @@ def curves(
         handles = [lines.Line2D([], [], **style) for style in styles]
         fig.legend(
             handles,
-            algorithms,
+            plain(algorithms),
             loc="outside upper left",
             ncols=legend_columns,
             frameon=False,
             labelcolor=INK,
         )
-        _literal(fig).draw_without_rendering()
+        literal(fig).draw_without_rendering()
     fig.set_layout_engine("none")  # Laid out once, not again for every format.
     return fig
 
@@ -177,7 +180,7 @@ def _panel(axes, title, table, algorithms, styles, scale):
         axes.fill_between(
             epochs, mean - std, mean + std, color=style["color"], alpha=0.16, lw=0
         )
-    axes.set_title(title, fontsize=9, color=INK, loc="left")
+    axes.set_title(plain([title])[0], fontsize=9, color=INK, loc="left")
     axes.set_facecolor("none")
     axes.grid(color=FAINT, linewidth=0.6)
     axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8)
@@ -198,9 +201,9 @@ def _difference_bar(axes, place, y, difference, *, alpha, k):
     axes.text(ends[0], y + 0.1, told, ha="left", va="bottom", color=INK)
 
 
-def _canvas(width: float, height: float):
+def canvas(width: float, height: float):
     """Gives axes whose unit is an inch, filling the figure."""
-    with mpl.rc_context(dict(_STYLE)):
+    with mpl.rc_context(dict(STYLE)):
         fig = mpl_figure.Figure(figsize=(width, height))
         backend_agg.FigureCanvasAgg(fig)
         axes = fig.add_axes((0, 0, 1, 1))
@@ -209,8 +212,16 @@ def _canvas(width: float, height: float):
     return fig, axes
 
 
-def _literal(fig: mpl_figure.Figure) -> mpl_figure.Figure:
+def literal(fig: mpl_figure.Figure) -> mpl_figure.Figure:
     """Makes names with dollars plain text: matplotlib would read them as formulas."""
     for found in fig.findobj(text.Text):
         found.set_parse_math(False)
     return fig
+
+
+def plain(names: Sequence[str]) -> list[str]:
+    """Gives names on one line, with a sign for letters that the font lacks."""
+    font = font_manager.get_font(font_manager.findfont(STYLE["font.family"]))
+    known = font.get_charmap()
+    lines_of = (" ".join(name.split()) for name in names)
+    return ["".join(c if ord(c) in known else "\ufffd" for c in n) for n in lines_of]

@@ -10,8 +10,9 @@ import types
 import unicodedata
 
 LONG = 40  # Rows that fit on a page.
-WIDE, WIDEST = 90, 170  # Letters that fit on a line, and on a line set smaller.
+WIDE, WIDEST = 72, 150  # Letters that fit on a line, and on a line set smaller.
 WRAPPED = 44  # Letters of the widest column.
+TURNED = 14  # Letters of the longest head of numbers that is not upright.
 
 _ACCENTS = dict(
     zip(
@@ -160,7 +161,8 @@ def table(table) -> str:
     wide = any(_width(table, columns) > WIDE for columns in parts)
     needs = [r"\usepackage{booktabs}"]
     needs += [r"\usepackage{longtable}"] if long else []
-    needs += [r"\usepackage{graphicx}"] if wide and not long else []
+    turned = any(_turned(table, j) for j in range(len(table.head)))
+    needs += [r"\usepackage{graphicx}"] if turned or (wide and not long) else []
     needs += [r"\usepackage[table]{xcolor}"] if table.shade else []
     lines = [f"% Needs {' '.join(needs)}"]
     for i, columns in enumerate(parts):
@@ -188,8 +190,27 @@ def _parts(table):
 
 
 def _width(table, columns) -> int:
-    letters = table.letters
-    return sum(min(letters[j], WRAPPED) + 2 for j in columns)
+    return sum(min(_letters(table, j), WRAPPED) + 2 for j in columns)
+
+
+def _letters(table, j: int) -> int:
+    cells = table.letters[j]
+    return cells if _turned(table, j) else max(cells, len(table.head[j]))
+
+
+def _turned(table, j: int) -> bool:
+    """Whether a head is so long over numbers that it stands upright."""
+    return j >= table.texts and len(table.head[j]) > max(TURNED, table.letters[j])
+
+
+def _head(table, columns) -> str:
+    cells = []
+    for j in columns:
+        cell = escape(table.head[j])
+        if len(table.head[j]) > 2 * TURNED:
+            cell = rf"\parbox{{4cm}}{{\raggedright {cell}}}"
+        cells.append(rf"\rotatebox{{90}}{{{cell}}}" if _turned(table, j) else cell)
+    return _line(cells)
 
 
 def _short(table, columns, caption) -> list[str]:
@@ -201,7 +222,7 @@ def _short(table, columns, caption) -> list[str]:
         *([r"\resizebox{\textwidth}{!}{%"] if box else []),
         rf"\begin{{tabular}}{{{_kinds(table, columns)}}}",
         r"\toprule",
-        _line(table.head[j] for j in columns),
+        _head(table, columns),
         r"\midrule",
         *_rows(table, columns),
         r"\bottomrule",
@@ -211,7 +232,7 @@ def _short(table, columns, caption) -> list[str]:
 
 
 def _long(table, columns, caption) -> list[str]:
-    head = [r"\toprule", _line(table.head[j] for j in columns), r"\midrule"]
+    head = [r"\toprule", _head(table, columns), r"\midrule"]
     return [
         r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
         rf"\begin{{longtable}}{{{_kinds(table, columns)}}}",
@@ -231,7 +252,7 @@ def _long(table, columns, caption) -> list[str]:
 def _kinds(table, columns) -> str:
     kinds = []
     for j in columns:
-        wraps = table.letters[j] > WRAPPED
+        wraps = _letters(table, j) > WRAPPED
         kinds.append("p{7cm}" if wraps else "l" if j < table.texts else "r")
     return "".join(kinds)
 
@@ -248,12 +269,11 @@ def _rows(table, columns) -> list[str]:
                 grey = 1 - 0.4 * table.shade[i, j]  # Black stays legible on it.
                 cell = rf"\cellcolor[gray]{{{grey:.2f}}}{cell}"
             cells.append(cell)
-        lines.append(_line(cells, escaped=True))
+        lines.append(_line(cells))
     return lines
 
 
-def _line(cells, *, escaped: bool = False) -> str:
-    cells = [cell if escaped else escape(cell) for cell in cells]
+def _line(cells: list[str]) -> str:
     # After the end of a row these two would be read as its options.
-    cells[0] = "{}" * cells[0].startswith(("[", "*")) + cells[0]
-    return " & ".join(cells) + r" \\"
+    first = "{}" * cells[0].startswith(("[", "*")) + cells[0]
+    return " & ".join([first, *cells[1:]]) + r" \\"

@@ -1,6 +1,7 @@
 """One table in every form: HTML, LaTeX, Markdown, CSV and Parquet."""
 
 import dataclasses
+import functools
 import html
 import io
 from collections.abc import Mapping, Sequence
@@ -42,11 +43,11 @@ class Table:
         assert all(len(row) == len(self.head) for row in self.rows), self.name
         assert all(0 <= depth <= 1 for depth in self.shade.values()), self.name
 
-    @property
+    @functools.cached_property
     def letters(self) -> list[int]:
-        """Gives how many letters wide each column is at most."""
-        columns = zip(self.head, *self.rows, strict=True)
-        return [max(len(text) for text in column) for column in columns]
+        """Gives the letters of the widest cell of each column, without its head."""
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.head)
+        return [max(map(len, column), default=0) for column in columns]
 
 
 def to_html(table: Table) -> str:
@@ -69,7 +70,9 @@ def to_html(table: Table) -> str:
     tall = " tall" if len(table.rows) > TALL else ""
     label = escape(table.name.replace("_", " ").capitalize())
     # For print, which cannot scroll: letters that must fit into the width of a page.
-    width = sum(min(letters, 40) + 2 for letters in table.letters)
+    unbroken = [max(map(len, text.split()), default=0) for text in table.head]
+    letters = zip(unbroken, table.letters, strict=True)
+    width = sum(max(head, min(cell, 40)) + 2 for head, cell in letters)
     return (
         f'<figure class="table"><div class="scroll{tall}" tabindex="0" role="region" '
         f'aria-label="Table: {label}" style="--letters:{width}"><table{wide}><thead><tr>'

@@ -75,9 +75,13 @@ def _who_beats_whom(claimed) -> str:
     worse: dict[str, list[str]] = {}
     for a, b, _ in claimed:
         worse.setdefault(a, []).append(b)
-    told = [f"{a} ranks better than {tables.join(b)}" for a, b in worse.items()]
+    told = [f"{a} ranks better than {tables.join(_few(b))}" for a, b in worse.items()]
     more = "; and others" if len(told) > _MOST else ""
     return "; ".join(told[:_MOST]) + more
+
+
+def _few(names: list[str]) -> list[str]:
+    return names if len(names) <= 5 else [*names[:4], f"{len(names) - 4} others"]
 
 
 def against_reference(analysis: study_lib.Analysis, reference: str) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib import text
 
-from jbias.report import figures
+from jbias.report import figures, plots
 from jbias.stats import pairs
 
 CASES = {
@@ -34,6 +34,13 @@ def overlapping(found):
     for (a, box_a), (b, box_b) in itertools.combinations(found, 2):
         if box_a.padded(-1).overlaps(box_b.padded(-1)):
             yield a, b
+
+
+def assert_whole(fig):
+    """Nothing is cut at the edge."""
+    tight = fig.get_tightbbox(fig.canvas.get_renderer())  # In inches.
+    width, height = fig.get_size_inches()
+    assert min(tight.x0, tight.y0, width - tight.x1, height - tight.y1) > -0.02
 
 
 @pytest.mark.parametrize("difference", [0.5, 1.5, 40])
@@ -68,11 +75,8 @@ def test_curves_are_legible(algorithms, panels):
         columns=["algorithm", "epoch", "mean", "std"],
     )
     fig = figures.curves([(f"set {i}", table) for i in range(panels)], names, scale=100)
-    found = boxes(fig)
-    assert list(overlapping(found)) == []
-    tight = fig.get_tightbbox(fig.canvas.get_renderer())  # In inches.
-    width, height = fig.get_size_inches()
-    assert min(tight.x0, tight.y0, width - tight.x1, height - tight.y1) > -0.02
+    assert list(overlapping(boxes(fig))) == []
+    assert_whole(fig)
 
 
 def test_no_global_state_is_left():
@@ -94,3 +98,69 @@ def test_inline_svg_takes_the_colours_of_the_page():
     assert figures.INK in svg
     assert figures.INK not in shown
     assert shown.startswith('<svg role="img" aria-label="Ranks"')
+    assert "<title>Ranks</title>" in shown
+
+
+NAMES = ["ERM", "$x$ <b>", "Übergröße", "漢字 😀\n2", "a long name [p=0.1, width=64]"]
+
+
+def many(k):
+    return [f"algorithm with name {i}" for i in range(k)]
+
+
+def drawn(names):
+    """Every kind of figure, of numbers that are not all finite."""
+    k, rng = len(names), np.random.default_rng(0)
+    pvalues = rng.uniform(size=(k, k)) ** 6
+    pvalues[0, 1] = np.nan
+    yield plots.p_heatmap(names, pvalues, 0.05)
+    point = rng.normal(size=k)
+    yield plots.intervals(names, point, point - 2, point + 1, label="x", reference=0)
+    thresholds = np.linspace(0, 1, 9)
+    shares = 1 - thresholds ** np.arange(1, k + 1)[:, None]
+    yield plots.profiles(names, thresholds, shares, shares - 0.1, shares + 0.1)
+    intra = [[], *rng.gamma(2, size=(k - 1, 6))]
+    yield plots.variability(names, intra, rng.gamma(2, size=(k, 3)))
+    yield plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
+
+
+@pytest.mark.parametrize("names", [NAMES, many(2), many(30)], ids=len)
+def test_plots_are_legible(names):
+    for fig in drawn(names):
+        assert list(overlapping(boxes(fig))) == []
+        assert_whole(fig)
+
+
+def words(fig):
+    return [t.get_text() for t in fig.findobj(text.Text) if t.get_text()]
+
+
+def test_a_heat_map_tells_p_values_and_not_by_colour_alone():
+    p = np.array([[np.nan, 0.0004, 0.2], [0.0004, np.nan, np.nan], [0.2, np.nan, 1]])
+    found = words(plots.p_heatmap(["a", "b", "c"], p, 0.05))
+    assert found.count("4.0e-4") == 2
+    assert found.count("0.200") == 2
+    assert found.count("–") == 2
+    names = many(16)
+    p = np.full((16, 16), 0.5)
+    p[2, 3] = 0.03
+    dots = [
+        d for d in plots.p_heatmap(names, p, 0.05).axes[0].lines if len(d.get_xdata())
+    ]
+    assert len(dots) == 1 + 3  # Its own and those of the legend.
+
+
+def test_intervals_stand_where_their_numbers_are():
+    point, low, high = np.array([1, np.nan]), np.array([-0.5, 0]), np.array([2, 1])
+    fig = plots.intervals(["a", "b"], point, low, high, reference=0)
+    assert "1.00 [−0.50, 2.00]" in words(fig)
+    rows = [line for line in fig.axes[0].lines if list(line.get_ydata()) == [0, 0]]
+    assert [list(line.get_xdata()) for line in rows] == [[-0.5, 2]]
+    assert not any(list(line.get_ydata()) == [1, 1] for line in fig.axes[0].lines)
+
+
+def test_power_is_framed_where_it_suffices():
+    fig = plots.power([1, 3], [5, 10, 20], [[0.1, 0.5, 0.79], [0.4, 0.8, 0.99]])
+    frames = [p for p in fig.axes[0].patches if p.get_linewidth() > 1]
+    assert len(frames) == 2
+    assert {"0.79", "0.80", "0.99"} <= set(words(fig))

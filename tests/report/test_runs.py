@@ -86,7 +86,8 @@ def test_all_parts_are_written(runs, tmp_path):
     names = ("scores", "validation", "omnibus", "nemenyi", "posthoc", "ranks")
     names += ("stability", "differences", "shape_bias", "runs", "variability")
     names += ("selections", "selection_tests", "settings", "provenance", "data")
-    assert tables == {f"{name}.{end}" for name in names for end in ("csv", "tex")}
+    ends = ("csv", "tex", "md", "parquet")
+    assert tables == {f"{name}.{end}" for name in names for end in ends}
     figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
     names = ("critical_difference", "curves_accuracy", "curves_shape_bias")
     assert figures == {f"{name}.{end}" for name in names for end in ("svg", "pdf")}

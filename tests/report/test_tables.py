@@ -1,0 +1,143 @@
+"""One table in every form: nothing in a name is obeyed, marks and numbers stay."""
+
+import csv
+import io
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pandas as pd
+import pytest
+from pyarrow import parquet
+
+from jbias.report import latex, tables
+
+NAMES = (
+    "<b>bold</b>",
+    'a, "b"',
+    "new\nline",
+    "a|b * _c_ `d`",
+    r"$x$ \input{y} %",
+    "[1]",
+    "*",
+    "a--b---c",
+    "naïve Übergröße łódź",
+    "αβγ Δ ≤ ∞ ± x² − ″",
+    "漢字 😀",
+)
+
+
+def table(names=NAMES, columns=2, **marks) -> tables.Table:
+    heads = [f"{name} {i}" for i in range(columns // len(names) + 1) for name in names]
+    data = pd.DataFrame({"name": names, "value": range(len(names)), "n": pd.NA})
+    return tables.Table(
+        name="nasty_names",
+        caption="Of " + ", ".join(names[:3]),
+        head=("Name", *heads[:columns]),
+        rows=tuple((name, *["−1.2 ± 0.1"] * columns) for name in names),
+        data=data,
+        **marks,
+    )
+
+
+def test_html_has_the_marks_and_escapes_all():
+    found = tables.to_html(
+        table(
+            strong=frozenset({(0, 1)}), under=frozenset({(0, 1)}), shade={(1, 2): 0.5}
+        )
+    )
+    assert '<td class="best under">−1.2' in found
+    assert '<td class="shade" style="--depth:0.5">' in found
+    assert "<b>" not in found
+    assert "&lt;b&gt;bold&lt;/b&gt;" in found
+    assert re.search(
+        r'tabindex="0" role="region" aria-label="Table: Nasty names"', found
+    )
+
+
+def test_csv_and_parquet_give_names_and_numbers_back():
+    rows = list(csv.reader(io.StringIO(tables.to_csv(table()), newline="")))
+    assert [row[0] for row in rows[1:]] == list(NAMES)
+    back = parquet.read_table(io.BytesIO(tables.to_parquet(table()))).to_pandas()
+    assert back["name"].tolist() == list(NAMES)
+    assert back["value"].tolist() == list(range(len(NAMES)))
+    assert back["n"].isna().all()
+
+
+def test_a_row_of_markdown_is_a_line():
+    told = tables.to_markdown(table(strong=frozenset({(0, 1)})))
+    lines = told.strip().split("\n")
+    assert len(lines) == 2 + 2 + len(NAMES)
+    for line in lines[2:]:
+        assert len(re.findall(r"(?<!\\)\|", line)) == 4
+    assert r"\<b\>bold\</b\>" in lines[4]
+    assert "**−1.2 ± 0.1**" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("é", r"\'{e}"),
+        ("e\u0301", r"\'{e}"),
+        ("ï", r"\"{\i}"),
+        ("ß", r"\ss{}"),
+        ("λ", r"$\lambda$"),
+        ("Α", r"$\mathrm{A}$"),
+        ("≤", r"$\leq$"),
+        ("--", "-{}-"),
+        ("\\", r"\textbackslash{}"),
+        ("😀", "[U+1F600]"),
+        ("字", "[U+5B57]"),
+        ("\x07", "[U+0007]"),
+    ],
+)
+def test_letters_become_commands_or_codes(text, told):
+    assert latex.escape(text) == told
+
+
+def test_latex_is_ascii():
+    assert tables.to_latex(table()).isascii()
+
+
+def test_latex_says_what_it_needs():
+    many = tuple(f"name {i}" for i in range(50))
+    assert r"\begin{table}" in tables.to_latex(table())
+    long = tables.to_latex(table(many, 2, shade={(0, 1): 1.0}))
+    assert r"\begin{longtable}{lrr}" in long
+    assert r"\usepackage{longtable}" in long.splitlines()[0]
+    assert r"\usepackage[table]{xcolor}" in long.splitlines()[0]
+    wide = tables.to_latex(table(many[:5], 10))
+    assert r"\resizebox{\textwidth}" in wide
+    parts = tables.to_latex(table(many[:5], 40))
+    assert parts.count(r"\begin{table}") == parts.count("Part ") > 1
+    heads = re.findall(r"name \d+ \d+", parts.replace("Part", ""))
+    assert len(heads) == 40
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_latex_compiles(tmp_path: pathlib.Path):
+    marks = {
+        "strong": frozenset({(0, 1), (2, 2)}),
+        "under": frozenset({(0, 1)}),
+        "shade": {(1, 1): 0.3, (0, 1): 1.0},
+    }
+    many = tuple(f"{NAMES[i % len(NAMES)]} {i}" for i in range(50))
+    all_tables = (table(**marks), table(columns=30, **marks), table(many, 30, **marks))
+    parts = [tables.to_latex(one) for one in all_tables]
+    (tmp_path / "all.tex").write_text(
+        r"\documentclass{article}\usepackage{booktabs,longtable,graphicx}"
+        r"\usepackage[table]{xcolor}\begin{document}"
+        + "\\clearpage\n".join(parts)
+        + r"\end{document}",
+        encoding="ascii",
+    )
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+    wide = re.findall(rb"Overfull \\hbox \(([\d.]+)pt", done.stdout)
+    assert max(map(float, wide), default=0) < 60
