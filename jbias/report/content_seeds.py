@@ -148,6 +148,48 @@ def differences_table(
     )
 
 
+def power_words(evidence: evidence_lib.Evidence) -> list[str]:
+    """Says whether a null result of this study means anything."""
+    if evidence.power is None:
+        return [f"Power is not known: {evidence.no_seeds}."]
+    return [
+        evidence.power.verdict,
+        f"The difference asked about is {evidence.power.difference:g}: --points sets it.",
+    ]
+
+
+def power_table(
+    study: study_lib.Study, evidence: evidence_lib.Evidence
+) -> tables.Table:
+    """Shows power by seeds and data sets for each test."""
+    power = evidence.power
+    rows, data = [], []
+    tests = {"t": "paired t", "wilcoxon": "Wilcoxon", "nemenyi": "Nemenyi"}
+    for test, name in tests.items():
+        least = power.minimal[test]
+        told = f"{least:.{study.unit.digits + 1}f}" if math.isfinite(least) else "never"
+        rows.append((name, "as here", f"{power.present[test]:.2f}", told))
+        data.append((test, "here", len(evidence.runs.datasets), power.present[test]))
+        for i, seeds in enumerate(power.seeds):
+            grid = power.power[test][i]
+            pairs = zip(power.datasets, grid, strict=True)
+            data += [(test, str(seeds), sets, share) for sets, share in pairs]
+    what = "seeds" if study.is_runs else "runs"
+    return tables.Table(
+        name="power",
+        caption="How often a study like this one (its data sets, its "
+        f"{what}) would find one algorithm better than another by {power.difference:g}, "
+        f"and the difference that it would find with a chance of {power.target:g}. t and "
+        f"Wilcoxon at α = {power.alpha:g} shared among {power.comparisons} pairs; "
+        f"simulated from the spread seen here. The CSV file has other numbers of {what} "
+        "and data sets.",
+        head=("Test", "study", "power", f"found with {power.target:g}"),
+        rows=tuple(rows),
+        data=pd.DataFrame(data, columns=["test", "seeds", "datasets", "power"]),
+        texts=2,
+    )
+
+
 def percent(share: float) -> str:
     """Shows a share of draws."""
     return (

@@ -3,40 +3,25 @@
 import math
 from collections.abc import Iterator
 
+import numpy as np
 from matplotlib import figure as mpl_figure
 
 from jbias import results
-from jbias.report import figures, gather
+from jbias.report import content_selection, figures, gather, plots
 from jbias.report import study as study_lib
 
-PANELS, CURVES = 12, 16  # More on one figure nobody can read.
+PANELS, CURVES, MATRIX = 12, 16, 60  # More on one figure nobody can read.
 
 Drawn = tuple[str, str, mpl_figure.Figure, str]
 
 
 def of(study, analysis, evidence, options) -> Iterator[Drawn]:
     """Gives the figures as (name, section, figure, caption)."""
-    if analysis.nemenyi is not None:
-        colours = {
-            name: figures.style_of(i)["color"]
-            for i, name in enumerate(study.algorithms)
-        }
-        figure = figures.critical_difference(
-            analysis.algorithms,
-            analysis.nemenyi.ranks,
-            analysis.cliques,
-            analysis.critical_difference,
-            alpha=analysis.alpha,
-            colours=[colours[name] for name in analysis.algorithms],
-        )
-        caption = (
-            "Mean ranks and critical difference. The best rank stands on the left. A bar "
-            "joins algorithms that Nemenyi's test does not tell apart at "
-            f"α = {analysis.alpha:g}."
-        )
-        yield "critical_difference", "tests", figure, caption
+    if evidence is not None:
+        yield from _tested(study, analysis, evidence, options)
     if not study.is_runs:
         return
+    yield from _varying(study, options)
     leading = _leading(study, analysis)
     for metric in dict.fromkeys((study.metric, "shape_bias")):
         panels = list(_panels(study, metric))
@@ -54,6 +39,99 @@ def of(study, analysis, evidence, options) -> Iterator[Drawn]:
             f"left out.{_limits(study, panels, leading)}"
         )
         yield f"curves_{metric}", "curves", figure, caption
+
+
+def _tested(study, analysis, evidence, options) -> Iterator[Drawn]:
+    colours = {
+        name: figures.style_of(i)["color"] for i, name in enumerate(study.algorithms)
+    }
+    figure = figures.critical_difference(
+        analysis.algorithms,
+        analysis.nemenyi.ranks,
+        analysis.cliques,
+        analysis.critical_difference,
+        alpha=analysis.alpha,
+        colours=[colours[name] for name in analysis.algorithms],
+    )
+    caption = (
+        "Mean ranks and critical difference. The best rank stands on the left. A bar "
+        "joins algorithms that Nemenyi's test does not tell apart at "
+        f"α = {analysis.alpha:g}."
+    )
+    yield "critical_difference", "tests", figure, caption
+    shown, order = _ordered(study, analysis)
+    result = analysis.nemenyi
+    if len(shown) <= MATRIX:
+        caption = (
+            f"p of Nemenyi's test for all pairs, best mean rank first: the darker, the "
+            f"smaller, from p ≤ {analysis.alpha:g} on."
+        )
+        places = [analysis.algorithms.index(name) for name in shown]
+        matrix = result.pvalues[places][:, places]
+        figure = plots.p_heatmap(shown, matrix, analysis.alpha)
+        yield "p_values", "tests", figure, caption
+    if evidence.runs is None:
+        return
+    sure = evidence.intervals
+    what = "seeds" if study.is_runs else "runs"
+    caption = (
+        "Interquartile mean of scores normalised by the worst and best run of each data "
+        f"set, with {sure.iqm.confidence:.0%} intervals over redrawn {what}."
+    )
+    parts = (getattr(sure.iqm, part)[order] for part in ("value", "low", "high"))
+    figure = plots.intervals(shown, *parts, label="IQM, 0 the worst, 1 the best")
+    yield "iqm", "seeds", figure, caption
+    found = evidence.profiles
+    leading = _leading(study, analysis)
+    leading = [name for name in leading if name in analysis.algorithms]
+    places = [analysis.algorithms.index(name) for name in leading]
+    caption = (
+        f"Performance profiles: the share of {what} × data sets whose normalised score "
+        "reaches a threshold, with pointwise intervals. A curve above another everywhere "
+        "is better throughout."
+    )
+    parts = (getattr(found.share, part)[places] for part in ("value", "low", "high"))
+    figure = plots.profiles(leading, found.thresholds, *parts, label="normalised score")
+    yield "profiles", "seeds", figure, caption
+    power = evidence.power
+    caption = (
+        f"Power: how often a study with so many {what} and data sets would find one "
+        f"algorithm better by {power.difference:g} with Nemenyi's test at "
+        f"α = {power.alpha:g}, by simulation from the spread seen here. Framed: at least "
+        f"{power.target:g}."
+    )
+    figure = plots.power(
+        power.seeds, power.datasets, power.power["nemenyi"], target=power.target
+    )
+    yield "power", "power", figure, caption
+
+
+def _ordered(study, analysis) -> tuple[list[str], np.ndarray]:
+    """Gives the tested algorithms, best mean rank first, and their places."""
+    order = np.argsort(analysis.nemenyi.ranks, kind="stable")
+    return [analysis.algorithms[i] for i in order], order
+
+
+def _varying(study, options) -> Iterator[Drawn]:
+    data = content_selection.variability(study, options.last)
+    data = data[data["algorithm"].isin(study.algorithms[:CURVES])]
+    if data["within"].isna().all() or data["between"].isna().all():
+        return
+    names = list(dict.fromkeys(data["algorithm"]))
+    by = {name: rows for name, rows in data.groupby("algorithm")}
+    scale = study.unit.scale
+    within, between = (
+        [scale * by[name][part].to_numpy() for name in names]
+        for part in ("within", "between")
+    )
+    unit = f" in {study.unit.name}" if study.unit.name else ""
+    caption = (
+        "How scores vary, a dot a data set: inside runs over their last evaluations, and "
+        "between runs."
+    )
+    label = f"standard deviation{unit}"
+    figure = plots.variability(names, within, between, label=label)
+    yield "variability", "selection", figure, caption
 
 
 def _panels(study: study_lib.Study, metric: str):

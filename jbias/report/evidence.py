@@ -46,7 +46,6 @@ class Evidence:
     both: Any = None  # and over redrawn seeds and data sets.
     improvement: Any = None
     effects: Any = None
-    hierarchical: Any = None
     power: Any = None
 
 
@@ -151,6 +150,9 @@ def _of_seeds(runs, direction, draws: int, options) -> dict[str, Any]:
         "both": stats.mean_differences(runs, datasets=True, **common),
         "improvement": stats.probability_of_improvement(runs, **common),
         "effects": stats.effect_sizes(runs, **common),
+        "power": stats.power_of_design(
+            runs, difference=options.points, alpha=options.alpha
+        ),
     }
 
 

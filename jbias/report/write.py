@@ -107,6 +107,7 @@ def _tested(study, analysis, evidence) -> Iterator[tables.Table]:
     if evidence.runs is not None:
         yield content_seeds.stability_table(study, evidence)
         yield content_seeds.differences_table(study, analysis, evidence)
+        yield content_seeds.power_table(study, evidence)
 
 
 def _paragraphs(study, analysis, evidence) -> dict[str, list[str]]:
@@ -114,6 +115,7 @@ def _paragraphs(study, analysis, evidence) -> dict[str, list[str]]:
     told = {"tests": words.tests(analysis)}
     if evidence is not None:
         told["seeds"] = content_seeds.stability_words(evidence, is_runs=study.is_runs)
+        told["power"] = content_seeds.power_words(evidence)
     return told
 
 

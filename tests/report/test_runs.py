@@ -84,12 +84,13 @@ def test_all_parts_are_written(runs, tmp_path):
     run(runs, tmp_path / "out")
     tables = {p.name for p in (tmp_path / "out" / "tables").iterdir()}
     names = ("scores", "validation", "omnibus", "nemenyi", "posthoc", "ranks")
-    names += ("stability", "differences", "shape_bias", "runs", "variability")
+    names += ("stability", "differences", "power", "shape_bias", "runs", "variability")
     names += ("selections", "selection_tests", "settings", "provenance", "data")
     ends = ("csv", "tex", "md", "parquet")
     assert tables == {f"{name}.{end}" for name in names for end in ends}
     figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
-    names = ("critical_difference", "curves_accuracy", "curves_shape_bias")
+    names = ("critical_difference", "p_values", "iqm", "profiles", "power")
+    names += ("curves_accuracy", "curves_shape_bias")
     assert figures == {f"{name}.{end}" for name in names for end in ("svg", "pdf")}
 
 
