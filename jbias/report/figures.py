@@ -86,7 +86,8 @@ def critical_difference(
     k, row, bar = len(names), 0.25, 0.12
     longest = max(len(name) for name in names)
     margin = 0.35 + 0.078 * (longest + 6)
-    width, span = 2 * margin + 4.6, 4.6
+    span = max(4.6, 0.15 * (k - 1))
+    width, step = 2 * margin + span, math.ceil(0.28 * (k - 1) / span)
     lower = 0.3 + bar * len(cliques) + row * math.ceil(k / 2)
     height = lower + 0.95
     fig, axes = canvas(width, height)
@@ -98,9 +99,9 @@ def critical_difference(
     axes.plot([place(1), place(k)], [top, top], color=INK, linewidth=1.2)
     for rank in range(1, k + 1):
         axes.plot([place(rank)] * 2, [top, top + 0.07], color=INK, linewidth=1)
-        axes.text(
-            place(rank), top + 0.12, str(rank), ha="center", va="bottom", color=INK
-        )
+        if (rank - 1) % step == 0:
+            told = {"ha": "center", "va": "bottom", "color": INK}
+            axes.text(place(rank), top + 0.12, str(rank), **told)
     _difference_bar(axes, place, top + 0.5, difference, alpha=alpha, k=k)
     for i, clique in enumerate(cliques):
         ends = [place(min(ranks[list(clique)])), place(max(ranks[list(clique)]))]

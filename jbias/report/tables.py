@@ -73,9 +73,10 @@ def to_html(table: Table) -> str:
     unbroken = [max(map(len, text.split()), default=0) for text in table.head]
     letters = zip(unbroken, table.letters, strict=True)
     width = sum(max(head, min(cell, 40)) + 2 for head, cell in letters)
+    names = max([len(table.head[0]), *table.letters[:1]])
     return (
         f'<figure class="table"><div class="scroll{tall}" tabindex="0" role="region" '
-        f'aria-label="Table: {label}" style="--letters:{width}"><table{wide}><thead><tr>'
+        f'aria-label="Table: {label}" style="--letters:{width};--name:{names}ch"><table{wide}><thead><tr>'
         f"{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
         f"<figcaption>{escape(table.caption)}</figcaption></figure>"
     )

@@ -19,6 +19,7 @@ CASES = {
         [1, 2.5, 2.5],
     ),
     "many": ([f"algorithm {i}" for i in range(15)], np.linspace(1.5, 14, 15)),
+    "more": ([f"algorithm {i}" for i in range(50)], np.linspace(1.5, 49, 50)),
     "dollars": (["$x$", "a_b", "50%"], [1, 2, 3]),
 }
 
