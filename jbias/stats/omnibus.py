@@ -32,24 +32,25 @@ def quade(
     *,
     larger_is_better: bool,
     axis: int = 1,
-    tolerance: float = 1e-6,
+    tolerance: float | None = None,
 ) -> OmnibusResult:
     """Tests whether k algorithms are alike, data sets weighed by how far they spread them.
 
     S_ij = Q_i (r_ij - (k+1)/2), r_ij the ranks and Q_i the rank of data set i by its range
     of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
     F = (n-1) B / (A - B) ~ F(k-1, (k-1)(n-1)), inf with p 0 where A = B.
-    `ranks` are sum_i Q_i r_ij / (n (n+1) / 2). Ranges closer than `tolerance`, in units of
-    the scores, are ties; all data sets must be of one unit. If all scores are equal, F = 0
-    and p = 1.
+    `ranks` are sum_i Q_i r_ij / (n (n+1) / 2). Scores and ranges closer than `tolerance`,
+    in units of the scores (None: 1e-6, or a millionth of their span), are ties; all data
+    sets must be of one unit. If all scores are equal, F = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     matrix = scores_lib.matrix(scores, axis=axis)
-    ties.tolerated(tolerance, matrix)
-    ranked = ranks_lib.rank(matrix, larger_is_better=larger_is_better)
+    tolerance = ties.tolerated(tolerance, matrix)
+    levels = ties.near_levels(matrix, tolerance)
+    ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
     n, k = ranked.shape
-    levels = ties.near_levels(np.ptp(matrix, axis=1), tolerance)
-    weights = scipy.stats.rankdata(levels)
+    spans = ties.near_levels(np.ptp(matrix, axis=1), tolerance)
+    weights = scipy.stats.rankdata(spans)
     # Ranks are halves of integers, so agreement and its absence are seen exactly.
     s = np.rint(2 * weights[:, None] * (2 * ranked - (k + 1))).astype(np.int64)
     total = n * int(np.sum(s**2))
@@ -69,7 +70,7 @@ def aligned_ranks(
     *,
     larger_is_better: bool,
     axis: int = 1,
-    tolerance: float = 1e-6,
+    tolerance: float | None = None,
 ) -> OmnibusResult:
     """Tests whether k algorithms are alike by ranks among all scores at once.
 
@@ -78,12 +79,12 @@ def aligned_ranks(
     T = (k-1) (sum_j R_j^2 - k n^2 (kn+1)^2 / 4) / (sum r^2 - sum_i R_i^2 / k) ~ chi2(k-1).
     Without ties sum r^2 = kn (kn+1) (2kn+1) / 6, as Garcia et al. write it; with ties the
     sum itself keeps the variance right. Differences closer than `tolerance`, in units of
-    the scores, are ties; all data sets must be of one unit. If all scores are equal, T = 0
-    and p = 1.
+    the scores (None: 1e-6, or a millionth of their span), are ties; all data sets must be
+    of one unit. If all scores are equal, T = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     matrix = scores_lib.matrix(scores, axis=axis)
-    ties.tolerated(tolerance, matrix)
+    tolerance = ties.tolerated(tolerance, matrix)
     n, k = matrix.shape
     aligned = matrix - matrix.mean(axis=1, keepdims=True)
     levels = ties.near_levels(aligned.ravel(), tolerance)

@@ -29,7 +29,7 @@ def wilcoxon(
     axis: int = 1,
     zeros: Literal["wilcox", "pratt", "split"] = "wilcox",
     adjust: str = "holm",
-    tolerance: float = 1e-6,
+    tolerance: float | None = None,
 ) -> compared.PairsResult | compared.ControlResult:
     """Compares all pairs of k algorithms over n data sets, or all with `control`.
 
@@ -38,7 +38,8 @@ def wilcoxon(
     W / sqrt(sum r_i^2) is taken as normal and `exact` is False. Statistics are W; W over
     the sum of ranks is the rank-biserial correlation. p cannot be below 2^(1-n).
 
-    Differences closer than `tolerance`, in units of the scores, are ties, and zeros. zeros:
+    Differences closer than `tolerance`, in units of the scores (None: 1e-6, or a millionth
+    of their span), are ties, and zeros. zeros:
     "wilcox" drops them, "pratt" ranks them and then drops them, "split" ranks them and
     shares their ranks evenly, with signs drawn for them too. Scores of all data sets must
     be of one unit, for their differences are ranked together.
@@ -46,7 +47,7 @@ def wilcoxon(
     """
     read = scores_lib.read(scores, axis=axis)
     means = read.means
-    ties.tolerated(tolerance, means)
+    tolerance = ties.tolerated(tolerance, means)
     if zeros not in ZEROS:
         raise ValueError(f"zeros: must be one of {', '.join(ZEROS)}, got {zeros!r}")
     n, k = means.shape

@@ -20,9 +20,15 @@ def near_levels(
     return levels
 
 
-def tolerated(tolerance: float, scores: Float[np.ndarray, "n k"]) -> float:
-    """Gives the tolerance back; refuses one that would blot out what differs."""
+def tolerated(tolerance: float | None, scores: Float[np.ndarray, "n k"]) -> float:
+    """Gives the tolerance back; refuses one that would blot out what differs.
+
+    None is 1e-6, or a millionth of what all scores span if that is less, and never below
+    the last digits of the largest score.
+    """
     spread = float(np.ptp(scores))
+    if tolerance is None:
+        return max(min(1e-6, 1e-6 * spread), 1e-12 * float(np.abs(scores).max()))
     if not 0 <= tolerance or 0 < spread < 1000 * tolerance:
         raise ValueError(
             "tolerance: must be from 0 to a thousandth of what the scores span, got "

@@ -75,6 +75,8 @@ def test_invariants(test, scores):
     # Data sets may differ in difficulty, all scores in their unit.
     moved = 100 * (scores + rng.normal(size=(len(scores), 1)))
     assert test(moved, larger_is_better=True).pvalue == pytest.approx(plain.pvalue)
+    tiny = test(1e-9 * scores, larger_is_better=True)
+    assert tiny.pvalue == pytest.approx(plain.pvalue)
     turned = test(-scores, larger_is_better=False)
     assert turned.pvalue == pytest.approx(plain.pvalue)
     np.testing.assert_allclose(turned.ranks, plain.ranks)
@@ -85,8 +87,11 @@ def test_invariants(test, scores):
 def test_edges(test):
     same = test(np.ones((4, 3)), larger_is_better=True)
     assert (same.statistic, same.pvalue) == (0, 1)
+    scores = np.random.default_rng(0).random((4, 3))
     with pytest.raises(ValueError, match="tolerance: must be from 0 to a thousandth"):
-        test(np.random.default_rng(0).random((4, 3)) * 1e-5, larger_is_better=True)
+        test(scores, larger_is_better=True, tolerance=0.01)
+    noise = test(1 + scores * 1e-14, larger_is_better=True)
+    assert (noise.statistic, noise.pvalue) == (0, 1)
     with pytest.raises(ValueError, match="at least 2 data sets"):
         test([[1, 2, 3]], larger_is_better=True)
     with pytest.raises(TypeError, match="larger_is_better"):
