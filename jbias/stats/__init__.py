@@ -12,6 +12,12 @@ from jbias.stats.hierarchical import hierarchical_t
 from jbias.stats.mixed import mixed_model
 from jbias.stats.paired_comparison import bradley_terry, bradley_terry_of_wins
 from jbias.stats.pairs import nemenyi
+from jbias.stats.power import (
+    datasets_for_nemenyi,
+    minimal_difference_of_t,
+    power_of_design,
+    power_of_t,
+)
 from jbias.stats.ranks import friedman
 from jbias.stats.stability import rank_stability
 
@@ -20,14 +26,18 @@ __all__ = [
     "bradley_terry",
     "bradley_terry_of_wins",
     "correlated_t",
+    "datasets_for_nemenyi",
     "effect_sizes",
     "friedman",
     "hierarchical_t",
     "intervals",
     "mean_differences",
+    "minimal_difference_of_t",
     "mixed_model",
     "nemenyi",
     "performance_profiles",
+    "power_of_design",
+    "power_of_t",
     "probability_of_improvement",
     "rank_stability",
 ]

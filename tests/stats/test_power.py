@@ -1,0 +1,162 @@
+"""Power: closed forms, studies simulated apart from the module, and honest verdicts."""
+
+import math
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from jbias import stats
+from jbias.stats import power, ranks
+
+ROOT = pathlib.Path(__file__).parents[2]
+BETWEEN, COMMON, NOISE = 1.0, 0.5, 1.5  # Deviations of interactions, runs, residuals.
+
+
+def table(rng, n, k, r):
+    scores = rng.normal(0, 5, size=(n, 1, 1)) + rng.normal(0, BETWEEN, size=(n, k, 1))
+    scores = scores + rng.normal(0, COMMON, size=(1, k, r))
+    return scores + rng.normal(0, NOISE, size=(n, k, r))
+
+
+@pytest.fixture(scope="module")
+def large():
+    """So large a table that what is drawn from it is normal."""
+    return table(np.random.default_rng(0), 150, 4, 20)
+
+
+def power_at(scores, difference, *, runs, datasets, draws):
+    study = power._Study(stats.scores.read(scores), None)
+    k = len(study.names)
+    rng = np.random.default_rng(0)
+    simulated = study.simulate(rng, draws, datasets, [runs] * k)
+    found = power._Tests(datasets, k, 0.05, 0.05)(*simulated, difference)
+    return {test: hits.mean() for test, hits in found.items()}
+
+
+def test_equals_studies_simulated_apart(large):
+    """New normal studies, and scipy's tests and our Nemenyi on each of them."""
+    rng, difference, n, r, k = np.random.default_rng(1), 1.5, 10, 3, 4
+    hits = np.zeros(3)
+    studies = 600
+    q = stats.nemenyi(np.eye(n)[:, :k], larger_is_better=True).critical_difference(0.05)
+    for _ in range(studies):
+        means = table(rng, n, k, r).mean(axis=2)
+        means[:, 0] += difference
+        d = means[:, 0] - means[:, 1]
+        ahead = d.mean() > 0
+        hits[0] += ahead and scipy.stats.ttest_1samp(d, 0).pvalue <= 0.05
+        hits[1] += ahead and scipy.stats.wilcoxon(d, method="exact").pvalue <= 0.05
+        mean_ranks = ranks.rank(means, larger_is_better=True).mean(axis=0)
+        hits[2] += mean_ranks[1] - mean_ranks[0] >= q
+    found = power_at(large, difference, runs=r, datasets=n, draws=2000)
+    got = [found[test] for test in power.TESTS]
+    # Three deviations of 600 studies and of 2000: 0.07.
+    np.testing.assert_allclose(got, hits / studies, atol=0.07)
+    assert 0.15 < min(got) and max(got) < 0.9
+
+
+def test_t_has_a_closed_form(large):
+    """Run effects shift all data sets alike and are left out of it."""
+    scores = large - large.mean(axis=0) + large.mean(axis=(0, 2))[:, None]
+    for r in (2, 8):
+        deviation = math.sqrt(2 * BETWEEN**2 + 2 * NOISE**2 / r)
+        for n in (6, 15):
+            found = power_at(scores, 1.0, runs=r, datasets=n, draws=3000)
+            expected = stats.power_of_t(difference=1.0, deviation=deviation, datasets=n)
+            assert found["t"] == pytest.approx(expected, abs=0.04)
+
+
+def test_closed_forms():
+    deviation, n = 2.0, 12
+    least = stats.minimal_difference_of_t(deviation=deviation, datasets=n)
+    again = stats.power_of_t(difference=least, deviation=deviation, datasets=n)
+    assert again == pytest.approx(0.8)
+    rng = np.random.default_rng(0)
+    d = rng.normal(least, deviation, size=(20000, n))
+    simulated = scipy.stats.ttest_1samp(d, 0, axis=1)
+    seen = (simulated.pvalue <= 0.05) & (simulated.statistic > 0)
+    assert seen.mean() == pytest.approx(0.8, abs=0.01)
+    none = stats.power_of_t(difference=1e-9, deviation=deviation, datasets=n)
+    assert none == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(("gap", "k"), [(1.0, 8), (3.3, 8), (0.7, 3)])
+def test_data_sets_for_nemenyi(gap, k):
+    n = stats.datasets_for_nemenyi(gap=gap, algorithms=k)
+    for count, reached in [(n, True), (n - 1, False)]:
+        scores = np.random.default_rng(0).random((max(count, 2), k))
+        result = stats.nemenyi(scores, larger_is_better=True)
+        assert (result.critical_difference(0.05) <= gap) == reached
+    with pytest.raises(ValueError, match="gap: must lie in"):
+        stats.datasets_for_nemenyi(gap=9, algorithms=k)
+
+
+def test_simulated_variances_are_unbiased():
+    """Of small tables, with the noise of their runs taken out of the interactions."""
+    rng, found = np.random.default_rng(2), []
+    for _ in range(150):
+        study = power._Study(stats.scores.read(table(rng, 8, 3, 4)), None)
+        means, _ = study.simulate(rng, 60, 8, [4, 4, 4])
+        d = means[:, :, 0] - means[:, :, 1]
+        found.append([d.var(axis=1, ddof=1).mean(), np.mean(d.mean(axis=1) ** 2)])
+    within = 2 * (BETWEEN**2 + NOISE**2 / 4)
+    expected = [within, within / 8 + 2 * COMMON**2 / 4]
+    # Spreads cut off at 0 leave some bias.
+    np.testing.assert_allclose(np.mean(found, axis=0), expected, rtol=0.1)
+
+
+def test_wilcoxon_never_rejects_where_it_cannot():
+    """2^(1-n) is the smallest p: 10 data sets and 28 pairs give 0.0547."""
+    assert power._wilcoxon_critical(10, 0.05 / 28) == math.inf
+    assert power._wilcoxon_critical(10, 0.05 / 25) == 55
+    assert power._wilcoxon_critical(10, 0.05) == 55 - 8  # Every textbook's table.
+    frame = pd.read_csv(ROOT / "examples" / "biasbed_runs.csv")
+    found = stats.power_of_design(frame, difference=2, seeds=[10], datasets=[10])
+    assert found.comparisons == 28
+    assert found.power["wilcoxon"].max() == 0
+    assert found.minimal["wilcoxon"] == math.inf
+    assert "With 10 data sets and 9 to 10 runs, a difference of 2 is" in found.verdict
+    assert "says nothing" in found.verdict and "no size (wilcoxon)" in found.verdict
+
+
+def test_more_finds_more(large):
+    found = stats.power_of_design(large[:12, :, :6], difference=1.5)
+    for test in power.TESTS:
+        assert found.power[test][-1, -1] > found.power[test][0, 0]
+        assert found.power[test].shape == (5, 4)
+        if math.isfinite(found.minimal[test]):
+            again = stats.power_of_design(
+                large[:12, :, :6],
+                difference=found.minimal[test],
+                seeds=[6],
+                datasets=[12],
+            )
+            assert again.present[test] == pytest.approx(0.8, abs=0.05)
+    sure = stats.power_of_design(
+        large[:30], difference=5, seeds=[1], datasets=[5], draws=200
+    )
+    assert "rules such a difference out" in sure.verdict
+
+
+def test_one_pair_and_refusals(large):
+    frame = pd.read_csv(ROOT / "examples" / "biasbed_runs.csv")
+    near, far = (
+        stats.power_of_design(frame, difference=2, pair=(a, "ERM"), comparisons=1)
+        for a in ("InfoDrop", "StylizedERM")
+    )
+    assert near.present["t"] > 0.8
+    assert far.present["t"] < 0.2
+    for keywords, message in [
+        (dict(pair=("ERM", "ERM")), "pair: must be two algorithms"),
+        (dict(pair=("ERM", "Erm")), "pair: must be one of ERM"),
+        (dict(alpha=5), "alpha: must lie between 0 and 1, got 5"),
+        (dict(seeds=[0]), "at least 1 run and 2 data sets"),
+        (dict(draws=1), "draws: must be at least 100, got 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            stats.power_of_design(frame, difference=2, **keywords)
+    with pytest.raises(ValueError, match="difference: must be positive, got 0"):
+        stats.power_of_design(frame, difference=0)
