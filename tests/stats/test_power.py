@@ -38,7 +38,7 @@ def power_at(scores, difference, *, runs, datasets, draws):
 
 def test_equals_studies_simulated_apart(large):
     """New normal studies, and scipy's tests and our Nemenyi on each of them."""
-    rng, difference, n, r, k = np.random.default_rng(1), 1.2, 10, 3, 4
+    rng, difference, n, r, k = np.random.default_rng(1), 1.5, 10, 3, 4
     hits = np.zeros(3)
     studies = 600
     q = stats.nemenyi(np.eye(n)[:, :k], larger_is_better=True).critical_difference(0.05)
@@ -55,7 +55,7 @@ def test_equals_studies_simulated_apart(large):
     got = [found[test] for test in power.TESTS]
     # Three deviations of 600 studies and of 2000: 0.07.
     np.testing.assert_allclose(got, hits / studies, atol=0.07)
-    assert 0.2 < min(got) and max(got) < 0.9
+    assert 0.15 < min(got) and max(got) < 0.9
 
 
 def test_t_has_a_closed_form(large):
