@@ -85,6 +85,5 @@ def _controls(groups, covariates: Float[np.ndarray, "n c"], n: int):
 def _residuals(ranks: Float[np.ndarray, "n"], basis: np.ndarray) -> np.ndarray:
     """Gives what the controls leave, of length 1; NaN where that is nothing."""
     left = ranks - basis @ (basis.T @ ranks)
-    left -= basis @ (basis.T @ left)  # Once more: the first leaves rounding errors.
     length = np.linalg.norm(left)
     return left / (length if length > 1e-10 * np.linalg.norm(ranks) else math.nan)
