@@ -101,7 +101,11 @@ def _tested(study, analysis, evidence, options) -> Iterator[Drawn]:
         f"{power.target:g}."
     )
     figure = plots.power(
-        power.seeds, power.datasets, power.power["nemenyi"], target=power.target
+        power.seeds,
+        power.datasets,
+        power.power["nemenyi"],
+        target=power.target,
+        labels=(what, "data sets"),
     )
     yield "power", "power", figure, caption
 
