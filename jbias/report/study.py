@@ -1,6 +1,7 @@
 """What a report is made of: scores per seed, and the tests over their means."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +43,7 @@ class Study:
     def is_runs(self) -> bool:
         return self.frame is not None
 
-    @property
+    @functools.cached_property
     def unit(self) -> "Unit":
         return unit_of(self.metric if self.is_runs else "", self.values["value"])
 

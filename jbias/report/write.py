@@ -13,7 +13,7 @@ from jbias.report import content, figures, gather, page, sources, tables, words
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 
-PANELS, CURVES = 12, 16  # More on one figure nobody can read.
+PANELS, CURVES = 9, 12  # More on one figure nobody can read.
 
 
 def report(
@@ -177,8 +177,9 @@ def _figures(study, analysis):
     if not study.is_runs:
         return
     drawn = _leading(study, analysis)
+    chosen = results.evaluations(study.frame)
     for metric in dict.fromkeys((study.metric, "shape_bias")):
-        panels = list(_panels(study, metric))
+        panels = list(_panels(study, chosen, metric))
         if not panels:
             continue
         shown = panels[:PANELS]
@@ -195,8 +196,7 @@ def _figures(study, analysis):
         yield f"curves_{metric}", ("curves", figure, caption)
 
 
-def _panels(study: study_lib.Study, metric: str):
-    chosen = results.evaluations(study.frame)
+def _panels(study: study_lib.Study, chosen: pd.DataFrame, metric: str):
     wanted = list(study.datasets)
     if metric == study.metric:
         wanted = list(dict.fromkeys([results.VALID, *wanted]))
