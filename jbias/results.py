@@ -307,16 +307,18 @@ def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
     if bad.any():
         seeds = pd.Series(keyed(frame, ["run", "seed"]))
         keep = keep & ~seeds.isin(seeds[bad]).to_numpy()
-    rows = np.flatnonzero(keep)
-    stages = frame["stage"].iloc[rows]
-    if stages.nunique() > 1:
-        last = stages.groupby(keyed(frame, ["run"])[rows]).transform("max")
-        rows = rows[(stages == last).to_numpy()]
-    steps = frame["step"].to_numpy()[rows]
-    if (steps[1:] < steps[:-1]).any():
-        rows = rows[np.argsort(steps, kind="stable")]
-    elif len(rows) == len(frame):
+    stages, steps = frame["stage"].to_numpy(), frame["step"].to_numpy()
+    if len(frame) and stages.min() < stages.max():
+        runs = keyed(frame, ["run"])[keep]
+        last = pd.Series(stages[keep]).groupby(runs).transform("max")
+        keep = keep.copy()
+        keep[keep] = stages[keep] == last.to_numpy()
+    in_order = not (steps[1:] < steps[:-1]).any()
+    if keep.all() and in_order:
         return frame.reset_index(drop=True)
+    rows = np.flatnonzero(keep)
+    if not in_order:
+        rows = rows[np.argsort(steps[rows], kind="stable")]
     return frame.take(rows).reset_index(drop=True)
 
 

@@ -75,7 +75,7 @@ def variability(study: study_lib.Study, last: int | None) -> pd.DataFrame:
     variance over seeds), `between` that of the seeds' means over these; ddof 1. Source:
     BiasBed, figure 2. `last` is None for 30 % of the evaluations.
     """
-    chosen = results.evaluations(study.frame)
+    chosen = study.chosen
     last = last or gather.default_last(chosen)
     rows = chosen[chosen["metric"] == study.metric]
     rows = rows[rows["dataset"].isin(study.datasets)]

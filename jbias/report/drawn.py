@@ -10,7 +10,7 @@ from jbias import results
 from jbias.report import content_selection, figures, gather, plots
 from jbias.report import study as study_lib
 
-PANELS, CURVES, MATRIX = 12, 16, 60  # More on one figure nobody can read.
+PANELS, CURVES, MATRIX = 9, 12, 60  # More on one figure nobody can read.
 
 Drawn = tuple[str, str, mpl_figure.Figure, str]
 
@@ -139,7 +139,7 @@ def _varying(study, options) -> Iterator[Drawn]:
 
 
 def _panels(study: study_lib.Study, metric: str):
-    chosen = results.evaluations(study.frame)
+    chosen = study.chosen
     wanted = list(study.datasets)
     if metric == study.metric:
         wanted = list(dict.fromkeys([results.VALID, *wanted]))

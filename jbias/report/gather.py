@@ -67,6 +67,7 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
         trained=pairs,
         notes=tuple(notes),
         frame=frame,
+        chosen=chosen,
         selected=selected,
         others=tuple(others),
         runs=runs,

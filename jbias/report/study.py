@@ -1,6 +1,7 @@
 """What a report is made of: scores per seed, and the tests over their means."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ class Study:
     """Scores of algorithms on data sets, one row a seed, and where they come from.
 
     `values` has the columns algorithm, dataset, seed, value, count, n. `unfit` names data
-    sets that may not be compared, with reasons. The last five are for runs only.
+    sets that may not be compared, with reasons. The last six are for runs only.
     """
 
     source: str
@@ -33,6 +34,7 @@ class Study:
     trained: frozenset[tuple[str, str]] = frozenset()  # (algorithm, test set it saw).
     notes: tuple[str, ...] = ()
     frame: pd.DataFrame | None = None  # All records with a column `label`.
+    chosen: pd.DataFrame | None = None  # Those of them that selection looks at.
     selected: pd.DataFrame | None = None  # All metrics, by `selection`.
     others: tuple[tuple[str, pd.DataFrame], ...] = ()  # Other rules: name, `values`.
     runs: tuple[workdirs.Run, ...] = ()
@@ -42,7 +44,7 @@ class Study:
     def is_runs(self) -> bool:
         return self.frame is not None
 
-    @property
+    @functools.cached_property
     def unit(self) -> "Unit":
         return unit_of(self.metric if self.is_runs else "", self.values["value"])
 
