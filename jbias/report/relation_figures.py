@@ -67,7 +67,7 @@ def heat(
         axes.spines[:].set_visible(False)
         axes.set_xlabel(title, fontsize=9, color=figures.INK, labelpad=4)
     _scale(fig, left / width, width, height)
-    return figures._literal(fig)
+    return figures.literal(fig)
 
 
 def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame) -> None:
@@ -131,7 +131,7 @@ def scatter(study: relations.Study) -> mpl_figure.Figure:
     height = 1.45 * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
     fig = _figure(width, height)
     fig.set_layout_engine("constrained")
-    with mpl.rc_context(dict(figures._STYLE)):
+    with mpl.rc_context(dict(figures.STYLE)):
         grid = fig.subplots(rows, columns, squeeze=False, sharex="col", sharey="row")
         for i, y in enumerate(options.y):
             for j, x in enumerate(options.x):
@@ -173,7 +173,7 @@ def scatter(study: relations.Study) -> mpl_figure.Figure:
             labelcolor=figures.INK,
             fontsize=8,
         )
-        figures._literal(fig).draw_without_rendering()
+        figures.literal(fig).draw_without_rendering()
     fig.set_layout_engine("none")  # Laid out once, not again for every format.
     return fig
 
@@ -207,7 +207,7 @@ def _two(value: float) -> str:
 
 
 def _figure(width: float, height: float) -> mpl_figure.Figure:
-    with mpl.rc_context(dict(figures._STYLE)):
+    with mpl.rc_context(dict(figures.STYLE)):
         fig = mpl_figure.Figure(figsize=(width, height))
         backend_agg.FigureCanvasAgg(fig)
     return fig

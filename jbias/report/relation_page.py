@@ -20,7 +20,7 @@ def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
     for name, (fig, told) in drawn.items():
         files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
         files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
-        inline.append((svg, told))
+        inline.append((name, svg, told))
     files["results.json"] = relations.summary(study)
     files["index.html"] = render(study, shown, inline)
     for name, data in files.items():
@@ -117,13 +117,13 @@ def _p(value: float) -> str:
 
 
 def render(study: relations.Study, shown: list[tables.Table], drawn) -> str:
-    """Gives the page; `drawn` holds SVGs with their captions."""
+    """Gives the page; `drawn` holds names, SVGs and captions."""
     answer, basis = map(tables.escape, relations.headline(study))
-    parts = [
-        f"<figure>{figures.inline(svg, tables.escape(told.split('.')[0]))}"
-        f"<figcaption>{tables.escape(told)}</figcaption></figure>"
-        for svg, told in drawn
-    ]
+    parts = []
+    for name, svg, caption in drawn:
+        told = tables.escape(caption)
+        shape = figures.inline(svg, told.split(".")[0], name=name, told=told)
+        parts.append(f"<figure>{shape}<figcaption>{told}</figcaption></figure>")
     items = "".join(
         f"<li>{tables.escape(item)}</li>" for item in relations.caveats(study)
     )
