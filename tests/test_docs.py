@@ -21,6 +21,7 @@ DOCS = (
     "docs/benchmarks.md",
     "docs/data.md",
     "docs/reproduction.md",
+    "docs/statistics-seeds.md",
     "examples/README.md",
     "examples/published/README.md",
 )

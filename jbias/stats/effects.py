@@ -91,7 +91,7 @@ def effect_sizes(
         cliffs_delta_mean=draws_lib.estimate(
             2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence=confidence
         ),
-        gamma_median=np.median(gamma, axis=0),
+        gamma_median=_middle(gamma),
         rank_biserial=paired(rank_biserial),
         hedges_g=paired(hedges_g),
     )
@@ -132,6 +132,14 @@ def median(x: Float[np.ndarray, "... r"]) -> Float[np.ndarray, "..."]:
     half = (r + 1) / 2
     weights = np.diff(scipy.special.betainc(half, half, np.arange(r + 1) / r))
     return np.sort(x, axis=-1) @ weights
+
+
+def _middle(x: Float[np.ndarray, "n k k"]) -> Float[np.ndarray, "k k"]:
+    """Gives medians over data sets; 0 between inf and -inf."""
+    places = (len(x) - 1) // 2, len(x) // 2
+    low, high = np.partition(x, places, axis=0)[list(places)]
+    with np.errstate(invalid="ignore"):
+        return np.where(low == -high, 0.0, (low + high) / 2)
 
 
 def _centre(x: Float[np.ndarray, "n r"]) -> tuple[np.ndarray, np.ndarray]:

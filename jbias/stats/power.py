@@ -257,7 +257,9 @@ def _minimal(simulated, tests: _Tests, target: float) -> dict[str, float]:
         if tests(*simulated, top)[test].mean() < target:
             found[test] = math.inf
             continue
-        while high - low > 1e-3 * high:
+        for _ in range(60):
+            if high - low <= 1e-3 * high:
+                break
             middle = (low + high) / 2
             enough = tests(*simulated, middle)[test].mean() >= target
             low, high = (low, middle) if enough else (middle, high)

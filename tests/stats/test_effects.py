@@ -109,3 +109,11 @@ def test_no_spread_is_told_as_infinite():
     assert found.gamma[0, 0, 1] == -np.inf
     assert found.hedges_g.value[1, 0] == np.inf
     assert found.rank_biserial.low[1, 0] == 1
+
+
+def test_infinite_effects_of_both_signs_cancel():
+    scores = np.zeros((4, 2, 2))
+    scores[:2, 0] = scores[2:, 1] = 1
+    found = stats.effect_sizes(scores, larger_is_better=True, draws=100)
+    assert found.gamma[:, 0, 1].tolist() == [np.inf, np.inf, -np.inf, -np.inf]
+    assert found.gamma_median[0, 1] == 0

@@ -160,3 +160,11 @@ def test_one_pair_and_refusals(large):
             stats.power_of_design(frame, difference=2, **keywords)
     with pytest.raises(ValueError, match="difference: must be positive, got 0"):
         stats.power_of_design(frame, difference=0)
+
+
+def test_a_table_without_spread_finds_everything():
+    found = stats.power_of_design(
+        np.zeros((6, 2, 2)), difference=1, seeds=[1], datasets=[6], draws=100
+    )
+    assert found.present == dict.fromkeys(power.TESTS, 1.0)
+    assert max(found.minimal.values()) < 1e-8
