@@ -20,6 +20,7 @@ DOCS = (
     "docs/architecture.md",
     "docs/benchmarks.md",
     "docs/data.md",
+    "docs/statistics.md",
     "examples/README.md",
 )
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCS}
