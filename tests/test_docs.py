@@ -22,6 +22,7 @@ DOCS = (
     "docs/data.md",
     "docs/reproduction.md",
     "docs/statistics-seeds.md",
+    "docs/statistics.md",
     "examples/README.md",
     "examples/published/README.md",
 )
