@@ -7,7 +7,7 @@ import pandas as pd
 
 from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
-from jbias.report import tables
+from jbias.report import tables, words
 
 _PAIRS = 60  # That the page shows; the CSV file has all.
 
@@ -22,7 +22,8 @@ def stability_words(evidence: evidence_lib.Evidence, *, is_runs: bool) -> list[s
                 "the scores as if they were exact."
             )
         ]
-    found = evidence.stability
+    found, mixed = evidence.stability, evidence.mixed
+    df = mixed.df
     best = int(np.argmax(found.best))
     verdict = "rejects" if found.friedman else "does not reject"
     return [
@@ -35,6 +36,11 @@ def stability_words(evidence: evidence_lib.Evidence, *, is_runs: bool) -> list[s
             f"Friedman's test {verdict} here, and would decide otherwise in "
             f"{percent(found.friedman_flips)} of draws; some pair of Nemenyi's test would in "
             f"{percent(found.any_flips)}."
+        ),
+        (
+            f"A linear mixed model in which {what} and data sets are samples gives "
+            f"F({df[0]:.4g}, {df[1]:.4g}) = {_number(mixed.statistic, 2)}, "
+            f"{words.p_equals(mixed.pvalue)}, for equal means on data sets like these."
         ),
     ]
 
@@ -104,7 +110,7 @@ def differences_table(
                 *(better, worse, seeds.pairs.value[i, j]),
                 *(seeds.pairs.low[i, j], seeds.pairs.high[i, j]),
                 *(both.pairs.low[i, j], both.pairs.high[i, j]),
-                *(*chances, *one),
+                *(*chances, *one, evidence.mixed.pvalues[i, j]),
             )
         )
         if len(rows) < _PAIRS:
@@ -116,6 +122,7 @@ def differences_table(
                     span(both.pairs, (i, j), study.unit.digits),
                     *(f"{chance:.2f}" for chance in chances[:2]),
                     *(signed(value, 2) for value in one),
+                    tables.p_text(evidence.mixed.pvalues[i, j]),
                 )
             )
     more = len(data) - len(rows)
@@ -129,11 +136,12 @@ def differences_table(
         "(hierarchical bootstrap: what to expect on other data sets like these). P(sets): "
         "how often the first is better then. P(run): how probably one run of it beats one "
         "of the other, averaged over data sets (Vargha and Delaney's A). r: rank-biserial "
-        "correlation over data sets; g: Hedges' g of the differences over data sets."
+        "correlation over data sets; g: Hedges' g of the differences over data sets; p: of the "
+        "linear mixed model, not adjusted."
         f"{left}",
         head=(
             *("better rank", "worse rank", "Difference", "with other data sets"),
-            *("P(sets)", "P(run)", "r", "g"),
+            *("P(sets)", "P(run)", "r", "g", "p"),
         ),
         rows=tuple(rows),
         data=pd.DataFrame(
@@ -141,7 +149,7 @@ def differences_table(
             columns=[
                 *("better", "worse", "difference", "seeds_low", "seeds_high"),
                 *("both_low", "both_high", "better_on_other_sets"),
-                *("better_run", "a12", "rank_biserial", "hedges_g"),
+                *("better_run", "a12", "rank_biserial", "hedges_g", "mixed_p"),
             ],
         ),
         texts=2,

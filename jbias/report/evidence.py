@@ -45,6 +45,7 @@ class Evidence:
     seeds: Any = None  # Differences of means over redrawn seeds,
     both: Any = None  # and over redrawn seeds and data sets.
     improvement: Any = None
+    mixed: Any = None  # A linear model with both.
     effects: Any = None
     power: Any = None
 
@@ -149,6 +150,7 @@ def _of_seeds(runs, direction, draws: int, options) -> dict[str, Any]:
         "seeds": stats.mean_differences(runs, **common),
         "both": stats.mean_differences(runs, datasets=True, **common),
         "improvement": stats.probability_of_improvement(runs, **common),
+        "mixed": stats.mixed_model(runs, **direction),
         "effects": stats.effect_sizes(runs, **common),
         "power": stats.power_of_design(
             runs, difference=options.points, alpha=options.alpha

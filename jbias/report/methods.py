@@ -207,7 +207,8 @@ def _seeds(evidence: evidence_lib.Evidence) -> list[str]:
             "data sets too. Interquartile means, optimality gaps and performance profiles "
             "follow [agarwal2021], on scores normalised by the worst and best run of each data "
             "set; the probability that one run beats another is Vargha and Delaney's A "
-            "[vargha2000]."
+            "[vargha2000]. Where runs and data sets are samples, a linear mixed model has "
+            "random effects of data sets, of data sets by algorithms and of runs."
         )
     ]
 
