@@ -115,15 +115,14 @@ def posthoc_table(
         "Conover–Holm": evidence.conover.adjusted,
         "Wilcoxon–Holm": evidence.wilcoxon.adjusted,
     }
+    terry = evidence.bradley_terry
     rows, data, strong = [], [], set()
     for row, (better, worse, _) in enumerate(analysis.pairs):
         i, j = at[better], at[worse]
         p = [matrix[i, j] for matrix in tests.values()]
-        chances = [
-            evidence.signed_rank.better[i, j],
-            evidence.signed_rank.rope[i, j],
-            evidence.bradley_terry.better[i, j],
-        ]
+        chances = [evidence.signed_rank.better[i, j], evidence.signed_rank.rope[i, j]]
+        if terry is not None:
+            chances.append(terry.better[i, j])
         apart = ranked[j] - ranked[i]
         data.append((better, worse, apart, *p, *chances))
         shown = [*map(tables.p_text, p), *(f"{chance:.2f}" for chance in chances)]
@@ -146,11 +145,12 @@ def posthoc_table(
         "Conover's test, meant to follow a Friedman test that rejects, rejects more; "
         "Wilcoxon's takes differences of scores and depends on no other algorithm. P: "
         "probability that the first is better, by the Bayesian signed-rank test with a "
-        f"region of practical equivalence of ± {evidence.rope:g} and by the Bayesian "
-        f"Bradley-Terry model.{never}{left}",
+        f"region of practical equivalence of ± {evidence.rope:g}"
+        f"{' and by the Bayesian Bradley-Terry model' if terry else ''}.{never}{left}",
         head=(
             *("better", "worse", "Δ rank", *tests),
-            *("P better", "P equivalent", "P better (Bradley-Terry)"),
+            *("P better", "P equivalent"),
+            *(["P better (Bradley-Terry)"] if terry else []),
         ),
         rows=tuple(rows),
         data=pd.DataFrame(
@@ -158,7 +158,8 @@ def posthoc_table(
             columns=[
                 *("better", "worse", "rank_difference", "nemenyi", "max_t"),
                 *("conover_holm", "wilcoxon_holm", "signed_rank_better"),
-                *("signed_rank_rope", "bradley_terry_better"),
+                "signed_rank_rope",
+                *(["bradley_terry_better"] if terry else []),
             ],
         ),
         strong=frozenset(strong),

@@ -10,7 +10,7 @@ from jbias import results
 from jbias.report import content_selection, figures, gather, plots
 from jbias.report import study as study_lib
 
-PANELS, CURVES, MATRIX = 9, 12, 60  # More on one figure nobody can read.
+PANELS, CURVES, MATRIX = 9, 12, 25  # More on one figure nobody can read.
 
 Drawn = tuple[str, str, mpl_figure.Figure, str]
 

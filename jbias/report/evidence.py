@@ -16,7 +16,7 @@ from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 from jbias.stats import scores as scores_lib
 
-_MANY = 20  # Algorithms from which on all pairs are drawn less often.
+_MANY = 20  # Algorithms above which pairs are drawn less often, or not modelled.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,9 +63,9 @@ def gather(
     reference = options.reference if options.reference in table.algorithms else None
     runs, no_seeds = seeds_of(study, analysis)
     found = {}
+    few = len(table.algorithms) <= _MANY
     if runs is not None:
-        draws = 2000 if len(table.algorithms) <= _MANY else 500
-        found = _of_seeds(runs, direction, draws, options)
+        found = _of_seeds(runs, direction, 2000 if few else 400, options)
     return Evidence(
         table=table,
         size=stats.approximation(
@@ -84,8 +84,10 @@ def gather(
         control_wilcoxon=stats.wilcoxon(table, control=reference, **direction)
         if reference
         else None,
-        signed_rank=stats.bayesian_signed_rank(table, rope=options.points, **direction),
-        bradley_terry=stats.bradley_terry(table, **direction),
+        signed_rank=stats.bayesian_signed_rank(
+            table, rope=options.points, draws=20000 if few else 1000, **direction
+        ),
+        bradley_terry=stats.bradley_terry(table, **direction) if few else None,
         rope=options.points,
         no_seeds=no_seeds,
         runs=runs,
@@ -151,9 +153,9 @@ def _of_seeds(runs, direction, draws: int, options) -> dict[str, Any]:
         "both": stats.mean_differences(runs, datasets=True, **common),
         "improvement": stats.probability_of_improvement(runs, **common),
         "mixed": stats.mixed_model(runs, **direction),
-        "effects": stats.effect_sizes(runs, **common),
+        "effects": stats.effect_sizes(runs, **{**common, "draws": draws // 4}),
         "power": stats.power_of_design(
-            runs, difference=options.points, alpha=options.alpha
+            runs, difference=options.points, alpha=options.alpha, draws=draws // 2
         ),
     }
 
@@ -169,22 +171,17 @@ def best_cells(
     if runs is None:
         return []
     found, sign = [], 1 if larger_is_better else -1
-    for i in range(len(runs.datasets)):
-        mean = sign * runs.means[i]
+    # Without any spread of both, a difference is certain.
+    stds = np.maximum(runs.stds, 1e-12)
+    for i, mean in enumerate(sign * runs.means):
         best = int(np.argmax(mean))
-        others = [j for j in range(len(mean)) if j != best]
-        p = [_welch(runs.values[i, best], runs.values[i, j]) for j in others]
+        others = np.delete(np.arange(len(mean)), best)
+        p = scipy.stats.ttest_ind_from_stats(
+            *(mean[best], stds[i, best], runs.counts[best]),
+            *(mean[others], stds[i, others], runs.counts[others]),
+            equal_var=False,
+        ).pvalue
         apart = stats.adjust(p, "holm") <= alpha
         if apart.any():
-            kept = [j for j, far in zip(others, apart, strict=True) if not far]
-            found += [(j, i) for j in (best, *kept)]
+            found += [(int(j), i) for j in (best, *others[~apart])]
     return found
-
-
-def _welch(x: np.ndarray, y: np.ndarray) -> float:
-    """p of Welch's t test of two samples, NaN left out; without any spread 0 or 1."""
-    x, y = x[np.isfinite(x)], y[np.isfinite(y)]
-    apart = abs(x.mean() - y.mean())
-    if np.ptp(x) == 0 and np.ptp(y) == 0:
-        return float(apart == 0)
-    return float(scipy.stats.ttest_ind(x, y, equal_var=False).pvalue)

@@ -183,8 +183,8 @@ def _tests(analysis: study_lib.Analysis, evidence: evidence_lib.Evidence) -> lis
         ),
         (
             "Bayesian answers are from the signed-rank test with a region of practical "
-            f"equivalence of {evidence.rope:g} [benavoli2017] and the Bradley-Terry model "
-            "[wainer2023]."
+            f"equivalence of {evidence.rope:g} [benavoli2017]"
+            f"{_terry(evidence)}."
         ),
     ]
     if evidence.control is not None:
@@ -195,6 +195,12 @@ def _tests(analysis: study_lib.Analysis, evidence: evidence_lib.Evidence) -> lis
     if left:
         told.append(f"Left out of the tests: {'; '.join(left)}.")
     return told
+
+
+def _terry(evidence: evidence_lib.Evidence) -> str:
+    if evidence.bradley_terry is None:
+        return ""
+    return " and the Bradley-Terry model [wainer2023]"
 
 
 def _seeds(evidence: evidence_lib.Evidence) -> list[str]:

@@ -21,7 +21,7 @@ from jbias.stats import scores as scores_lib
 
 _SCALES = 25  # Quadrature nodes over log s, to four deviations either side.
 _SPREAD = 0.5  # Deviation of log s.
-_DF = 8  # Of the proposals' t.
+_DF = 8  # Of the proposals' t; more for many algorithms, whose tails add up.
 _FEWEST = 1000  # Effective draws, below which the answer is refused.
 
 
@@ -169,16 +169,20 @@ def _posterior(wins, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
     shares = np.exp(mass - mass.max())
     halves = np.ceil(draws / 2 * shares / shares.sum()).astype(int)
     found, log_weights = [], []
-    for i, half in enumerate(halves):
+    df = max(_DF, 0.4 * k)
+    for i in np.flatnonzero(
+        halves
+    ):  # Scales without any mass to speak of get no draws.
+        half = int(halves[i])
         normal = rng.normal(size=(half, k))
-        stretch = np.sqrt(_DF / rng.chisquare(_DF, size=half))[:, None]
+        stretch = np.sqrt(df / rng.chisquare(df, size=half))[:, None]
         # Draws in opposite pairs: what is symmetric about the mode has no error.
         normal, stretch = np.concatenate([normal, -normal]), np.tile(stretch, (2, 1))
         turned = scipy.linalg.solve_triangular(roots[i].T, normal.T).T
         b = peaks[i][0] + stretch * turned
         squares = np.sum((stretch * normal) ** 2, axis=1)
         proposal = np.log(np.diag(roots[i])).sum()
-        proposal = proposal - (_DF + k) / 2 * np.log1p(squares / _DF)
+        proposal = proposal - (df + k) / 2 * np.log1p(squares / df)
         found.append(b)
         log_weights.append(height(i, b) - proposal - math.log(half))
     logw = np.concatenate(log_weights)
