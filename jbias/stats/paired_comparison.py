@@ -170,6 +170,8 @@ def _posterior(wins, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
     halves = np.ceil(draws / 2 * shares / shares.sum()).astype(int)
     found, log_weights = [], []
     for i, half in enumerate(halves):
+        if not half:
+            continue  # Its mass is nothing beside that of the others.
         normal = rng.normal(size=(half, k))
         stretch = np.sqrt(_DF / rng.chisquare(_DF, size=half))[:, None]
         # Draws in opposite pairs: what is symmetric about the mode has no error.
