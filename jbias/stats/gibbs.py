@@ -2,9 +2,9 @@
 
 t(nu) is a normal whose precision has been drawn from Gamma(nu/2, nu/2). A sweep draws s_0 with
 d_0 and all d_i integrated out (Metropolis on log s_0), then d_0 without the d_i, then the d_i;
-nu without the precisions, on a grid; the precisions; the variances of the runs.
-Blocks after van Dyk and Park 2008, https://doi.org/10.1198/016214508000000409: what is drawn
-with something integrated out comes before that is drawn.
+s_0 again and nu without the precisions, nu on a grid; the precisions; the variances of the runs.
+Blocks after van Dyk and Park 2008, https://doi.org/10.1198/016214508000000409: after a draw
+with something integrated out, that is drawn before it is used again.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 CHAINS = 4
 _WARMUP = 200
-_MOVES = (1.2, 0.4)  # Of log s_0, one after the other.
+_MOVES = (2.0, 1.0)  # Deviations of proposed steps of log s_0, one after the other.
 _GRID = np.geomspace(0.05, 1500, 32)  # Of nu - 1.
 
 
@@ -88,7 +88,10 @@ def sample(x: Side, y: Side | None, *, draws: int, seed: int) -> Chains:
         d0 = rng.normal(d0_mean, np.sqrt(d0_variance))
         d = (m * w + d0[:, :, None] * v) / (v + w)
         d = rng.normal(d, np.sqrt(v * w / (v + w)))
-        z2 = ((d - d0[:, :, None]) / s0[:, :, None]) ** 2
+        off = (d - d0[:, :, None]) ** 2
+        if step:
+            s0 = _spread(rng, s0, off, nu)
+        z2 = off / s0[:, :, None] ** 2
         nu = _degrees(rng, z2)
         half = (nu[:, :, None] + 1) / 2
         precision = 2 * rng.gamma(half) / (nu[:, :, None] + z2)
@@ -121,6 +124,19 @@ def _metropolis(rng, s0, move: float, m, v, precision) -> Float[np.ndarray, "c p
     proposed = s0 * np.exp(move * rng.normal(size=s0.shape))
     logs = [
         _integrated(m, v + s[:, :, None] ** 2 / precision)[2] + np.log(s)
+        for s in (s0, proposed)
+    ]
+    accepted = np.log(rng.random(s0.shape)) < logs[1] - logs[0]
+    return np.where(accepted, proposed, s0)
+
+
+def _spread(rng, s0, off: Float[np.ndarray, "c p n"], nu) -> Float[np.ndarray, "c p"]:
+    """Moves log s_0 again, given the d_i and with the precisions integrated out."""
+    proposed = s0 * np.exp(_MOVES[-1] * rng.normal(size=s0.shape))
+    n = off.shape[2]
+    logs = [
+        -(nu + 1) / 2 * np.log1p(off / (nu * s**2)[:, :, None]).sum(axis=2)
+        - (n - 1) * np.log(s)
         for s in (s0, proposed)
     ]
     accepted = np.log(rng.random(s0.shape)) < logs[1] - logs[0]

@@ -52,7 +52,7 @@ def hierarchical_t(
     paired: bool = False,
     rho: float = 0.0,
     confidence: float = 0.95,
-    draws: int = 500,
+    draws: int = 600,
     seed: int = 0,
     axis: int = 1,
 ) -> HierarchicalResult:

@@ -1,7 +1,7 @@
 """Who beats whom, and how often? The Bayesian Bradley-Terry model over data sets.
 
-Source: Wainer 2023, "A Bayesian Bradley-Terry model to compare multiple ML algorithms on
-multiple data sets", https://jmlr.org/papers/v24/22-0907.html.
+Source: Wainer 2023 (JMLR 24), "A Bayesian Bradley-Terry model to compare multiple ML algorithms on
+multiple data sets", https://arxiv.org/abs/2208.04935.
 
     wins_ij ~ Binomial(n_ij, sigma(b_i - b_j)),  b_i ~ Normal(0, s),  s ~ LogNormal(0, 1/2)
 

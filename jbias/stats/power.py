@@ -53,9 +53,10 @@ def power_of_design(
 
     A study draws data sets with replacement, each with its interactions with all algorithms,
     less the part that is noise of the runs; and runs: what is common to all data sets run by
-    run, the rest data set by data set. Means over data sets are taken out, variances kept
-    unbiased. The better one and whom it is compared with are a pair at random, or `pair`. Tests: paired t and exact Wilcoxon at alpha / comparisons (None: all
-    pairs of the k algorithms, Bonferroni), and Nemenyi's, which counts all pairs itself.
+    run, the rest data set by data set. Means over data sets are taken out, variances unbiased.
+    The better one and whom it is compared with are a pair at random, or `pair`. Tests: paired
+    t and exact Wilcoxon at alpha / comparisons (None: all pairs of the k algorithms, as
+    Bonferroni's), and Nemenyi's, which counts all pairs itself.
     Found means significant and with the right sign. Monte Carlo error: 0.5 / sqrt(draws).
     Raises ValueError for single runs and missing cells.
     """
