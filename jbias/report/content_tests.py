@@ -107,6 +107,7 @@ def posthoc_table(
     analysis: study_lib.Analysis, evidence: evidence_lib.Evidence
 ) -> tables.Table:
     """Shows every pair under every test."""
+    lost = evidence.bradley_terry is None
     at = {name: i for i, name in enumerate(analysis.algorithms)}
     ranked = analysis.nemenyi.ranks
     tests = {
@@ -122,15 +123,20 @@ def posthoc_table(
         chances = [
             evidence.signed_rank.better[i, j],
             evidence.signed_rank.rope[i, j],
-            evidence.bradley_terry.better[i, j],
+            math.nan if lost else evidence.bradley_terry.better[i, j],
         ]
         apart = ranked[j] - ranked[i]
         data.append((better, worse, apart, *p, *chances))
-        shown = [*map(tables.p_text, p), *(f"{chance:.2f}" for chance in chances)]
+        shown = [*map(tables.p_text, p), *map(_chance_text, chances)]
         if row < _PAIRS:
             rows.append((better, worse, f"{apart:.2f}", *shown))
             strong |= {(row, 3 + c) for c, v in enumerate(p) if v <= analysis.alpha}
     least = evidence.wilcoxon.least_adjusted
+    unknown = (
+        " With so many algorithms the draws of the latter were worth too little to say."
+        if lost
+        else ""
+    )
     never = (
         f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
         f"{len(analysis.datasets)} data sets and so many pairs: it can never reject here."
@@ -147,7 +153,7 @@ def posthoc_table(
         "Wilcoxon's takes differences of scores and depends on no other algorithm. P: "
         "probability that the first is better, by the Bayesian signed-rank test with a "
         f"region of practical equivalence of ± {evidence.rope:g} and by the Bayesian "
-        f"Bradley-Terry model.{never}{left}",
+        f"Bradley-Terry model.{unknown}{never}{left}",
         head=(
             *("better", "worse", "Δ rank", *tests),
             *("P better", "P equivalent", "P better (Bradley-Terry)"),
@@ -236,3 +242,7 @@ def settings_of_tests(
             columns=["setting", "datasets", "F", "p", "critical_difference", "pairs"],
         ),
     )
+
+
+def _chance_text(chance: float) -> str:
+    return "–" if math.isnan(chance) else f"{chance:.2f}"
