@@ -281,3 +281,74 @@ def test_evaluations_keep_the_order_of_data_sets(tmp_path):
     write_run(tmp_path / "erm", records)
     chosen = results.evaluations(results.read(tmp_path / "erm"))
     assert list(dict.fromkeys(chosen["dataset"])) == names
+
+
+READ = {
+    "fields in another order": lambda r: json.dumps(dict(reversed(r.items()))),
+    "no spaces": lambda r: json.dumps(r, separators=(",", ":")),
+    "commas in a name": lambda r: json.dumps(r | {"condition": 'a, "b": 1, c'}),
+    "braces in a name": lambda r: json.dumps(r | {"dataset": '}\\n{"run": "x"'}),
+    "letters that are not ASCII": lambda r: json.dumps(
+        r | {"run": "Übung 😀"}, ensure_ascii=False
+    ),
+    "escaped letters": lambda r: json.dumps(r | {"run": "Übung 😀"}),
+    "numbers in other forms": lambda r: json.dumps(r | {"value": 1e-300, "epoch": 7}),
+    "no value": lambda r: json.dumps(r | {"value": None, "count": None, "n": None}),
+}
+
+
+@pytest.mark.parametrize("form", READ)
+def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
+    rows = [record(seed=seed)._asdict() for seed in range(3)]
+    text = "\n".join(READ[form](row) for row in rows)
+    for end in ("", "\n"):
+        path = tmp_path / f"erm{len(end)}" / "evals" / "10.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(text + end, encoding="utf-8")
+        frame = results.read(path.parents[1])
+        expected = pd.DataFrame(results.loads(text), columns=results.Record._fields)
+        for name in expected:
+            found = [None if pd.isna(v) else v for v in frame[name]]
+            assert found == [None if pd.isna(v) else v for v in expected[name]], name
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace('"count"', '"counts"', 1),
+        lambda text: text.replace(', "count": 8', "", 1),
+        lambda text: text.replace("\n", "\n\n", 1),
+        lambda text: text.replace("\n", " ", 1),
+        lambda text: text.replace('"value": 0.5', '"value": NaN', 1),
+        lambda text: text.replace('"seed": 0', '"seed": 0.0', 1),
+        lambda text: text.replace('"n": 16', '"n": true', 1),
+        lambda text: text + "{}",
+        lambda text: text.replace("}", "} 1", 1),
+    ],
+)
+def test_damage_is_refused_as_line_by_line(tmp_path, damage):
+    path = tmp_path / "erm" / "evals" / "10.jsonl"
+    results.write(path, [record(), record(seed=1)])
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(ValueError, match=r"10\.jsonl:\d") as expected:
+        results.loads(path.read_text(), where=str(path))
+    with pytest.raises(ValueError, match=r"10\.jsonl:\d") as found:
+        results.read(tmp_path / "erm")
+    assert str(found.value) == str(expected.value)
+
+
+def test_rows_are_numbered_by_what_is_equal():
+    frame = pd.DataFrame({"a": [1, 2, 1, 1], "b": list("xxyx"), "c": [0.5] * 4})
+    for b in (frame["b"], frame["b"].astype("category")):
+        keys = results.keyed(frame.assign(b=b), ["a", "b", "c"])
+        assert keys[0] == keys[3]
+        assert len(set(keys)) == 3
+    wide = pd.DataFrame({f"c{i}": range(2000) for i in range(8)})
+    assert len(set(results.keyed(wide, list(wide)))) == 2000
+
+
+def test_what_was_written_is_read_fast(tmp_path, monkeypatch):
+    records = [record(), record(metric="loss", value=None, count=None, n=None)]
+    results.write(tmp_path / "erm" / "evals" / "10.jsonl", records)
+    monkeypatch.setattr(results, "loads", pytest.fail)
+    assert len(results.read(tmp_path / "erm")) == 2

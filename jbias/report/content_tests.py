@@ -11,6 +11,10 @@ from jbias.report import study as study_lib
 from jbias.report import tables, words
 
 _PAIRS = 60  # That the page shows; the CSV file has all.
+_TERRY = (
+    " and by the Bayesian Bradley-Terry model.",
+    ". The Bayesian Bradley-Terry model is left out: for so many algorithms it takes long.",
+)
 
 
 def rank_table(study: study_lib.Study, analysis: study_lib.Analysis) -> tables.Table:
@@ -146,7 +150,7 @@ def posthoc_table(
         "Wilcoxon's takes differences of scores and depends on no other algorithm. P: "
         "probability that the first is better, by the Bayesian signed-rank test with a "
         f"region of practical equivalence of ± {evidence.rope:g}"
-        f"{' and by the Bayesian Bradley-Terry model' if terry else ''}.{never}{left}",
+        f"{_TERRY[terry is None]}{never}{left}",
         head=(
             *("better", "worse", "Δ rank", *tests),
             *("P better", "P equivalent"),

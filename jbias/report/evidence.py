@@ -35,7 +35,7 @@ class Evidence:
     control: Any  # All against the reference, if there is one: by ranks,
     control_wilcoxon: Any  # and by differences.
     signed_rank: Any
-    bradley_terry: Any
+    bradley_terry: Any  # None where too few draws of it are worth anything.
     rope: float
     no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
     runs: scores_lib.Scores | None = None
@@ -87,12 +87,21 @@ def gather(
         signed_rank=stats.bayesian_signed_rank(
             table, rope=options.points, draws=20000 if few else 1000, **direction
         ),
-        bradley_terry=stats.bradley_terry(table, **direction) if few else None,
+        bradley_terry=_bradley_terry(table, direction) if few else None,
         rope=options.points,
         no_seeds=no_seeds,
         runs=runs,
         **found,
     )
+
+
+def _bradley_terry(table: scores_lib.Scores, direction):
+    try:
+        return stats.bradley_terry(table, **direction)
+    except ValueError as error:
+        if not str(error).startswith("draws:"):
+            raise
+        return None  # The draws are worth too little; the table of pairs lacks it.
 
 
 def _units(table: scores_lib.Scores) -> tuple[str, str] | None:

@@ -170,10 +170,9 @@ def _posterior(wins, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
     halves = np.ceil(draws / 2 * shares / shares.sum()).astype(int)
     found, log_weights = [], []
     df = max(_DF, 0.4 * k)
-    for i in np.flatnonzero(
-        halves
-    ):  # Scales without any mass to speak of get no draws.
-        half = int(halves[i])
+    for i, half in enumerate(halves):
+        if not half:
+            continue  # Its mass is nothing beside that of the others.
         normal = rng.normal(size=(half, k))
         stretch = np.sqrt(df / rng.chisquare(df, size=half))[:, None]
         # Draws in opposite pairs: what is symmetric about the mode has no error.

@@ -109,7 +109,7 @@ def test_the_page_says_what_its_numbers_are_made_of(out):
 
 def test_figures_follow_light_and_dark(out):
     page = (out / "index.html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == len(list((out / "figures").glob("*.svg"))) > 2
     assert "currentColor" in page
     assert "prefers-color-scheme: dark" in page
     assert "@media print" in page

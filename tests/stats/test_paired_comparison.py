@@ -102,3 +102,11 @@ def test_refusals():
         stats.bradley_terry(scores, larger_is_better=True, draws=100)
     with pytest.raises(ValueError, match="wins: must be a square matrix of counts"):
         stats.bradley_terry_of_wins([[1, 2], [3, 0]])
+
+
+def test_scales_without_any_mass_get_no_draws():
+    """Many algorithms leave no doubt about the scale of b."""
+    apart = np.arange(40) - np.arange(40)[:, None]
+    wins = np.round(40 * scipy.special.expit(apart / 10)) * (apart != 0)
+    found = stats.bradley_terry_of_wins(wins, draws=2000)
+    assert np.isfinite(found.better).all()
