@@ -81,7 +81,8 @@ def _complete(
             f"for {'; '.join(told[:5])}{more}; add them, or leave out what lacks them: "
             "--drop=datasets, --drop=algorithms or --drop=runs"
         )
-    gone = [name for name in before if name not in _names(frame)]
+    after = set(_names(frame))
+    gone = [name for name in before if name not in after]
     if not gone:
         return frame.reset_index(drop=True), []
     note = f"Left out for missing cells (--drop={drop}): {', '.join(gone)}."
