@@ -77,9 +77,9 @@ def stability_table(
     ]
     return tables.Table(
         name="stability",
-        caption=f"{sure.mean.confidence:.0%} percentile intervals over redrawn "
-        f"{'seeds' if study.is_runs else 'runs'}, which are drawn for all data sets "
-        "together: a run is one model. Mean rank, how often an algorithm ranks first, the "
+        caption=f"{sure.mean.confidence:.0%} percentile intervals over "
+        f"{'seeds' if study.is_runs else 'runs'} redrawn {evidence.draws:,} times, for all "
+        "data sets together: a run is one model. Mean rank, how often an algorithm ranks first, the "
         "mean over data sets, the interquartile mean (IQM) and the optimality gap of scores "
         "normalised by the worst and best run of each data set.",
         head=("Algorithm", "Mean rank", "first", "Mean", "IQM", "Optimality gap"),

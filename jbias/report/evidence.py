@@ -39,6 +39,7 @@ class Evidence:
     rope: float
     no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
     runs: scores_lib.Scores | None = None
+    draws: int = 0  # Of runs.
     intervals: Any = None
     profiles: Any = None
     stability: Any = None
@@ -65,7 +66,7 @@ def gather(
     found = {}
     few = len(table.algorithms) <= _MANY
     if runs is not None:
-        found = _of_seeds(runs, direction, 2000 if few else 400, options)
+        found = _of_seeds(runs, direction, _draws(runs), options)
     return Evidence(
         table=table,
         size=stats.approximation(
@@ -152,9 +153,16 @@ def seeds_of(
     return found, ""
 
 
+def _draws(runs: scores_lib.Scores) -> int:
+    """Gives 2000 draws of runs, fewer for very large tables: a report takes seconds."""
+    n, k, r = runs.values.shape
+    return int(np.clip(5e7 / (n * k * k * r), 200, 2000))
+
+
 def _of_seeds(runs, direction, draws: int, options) -> dict[str, Any]:
     common = {**direction, "draws": draws}
     return {
+        "draws": draws,
         "intervals": stats.intervals(runs, **common),
         "profiles": stats.performance_profiles(runs, **common),
         "stability": stats.rank_stability(runs, alpha=options.alpha, **common),
@@ -162,7 +170,9 @@ def _of_seeds(runs, direction, draws: int, options) -> dict[str, Any]:
         "both": stats.mean_differences(runs, datasets=True, **common),
         "improvement": stats.probability_of_improvement(runs, **common),
         "mixed": stats.mixed_model(runs, **direction),
-        "effects": stats.effect_sizes(runs, **{**common, "draws": draws // 4}),
+        "effects": stats.effect_sizes(
+            runs, **{**common, "draws": max(draws // 4, 100)}
+        ),
         "power": stats.power_of_design(
             runs, difference=options.points, alpha=options.alpha, draws=draws // 2
         ),

@@ -208,7 +208,8 @@ def _seeds(evidence: evidence_lib.Evidence) -> list[str]:
         return [f"The spread over runs is not analysed: {evidence.no_seeds}."]
     return [
         (
-            "Intervals are 95 % percentile bootstrap intervals; runs are redrawn within "
+            f"Intervals are 95 % percentile bootstrap intervals of {evidence.draws:,} draws; "
+            "runs are redrawn within "
             "algorithms, for all data sets together, and for statements on other data sets the "
             "data sets too. Interquartile means, optimality gaps and performance profiles "
             "follow [agarwal2021], on scores normalised by the worst and best run of each data "
