@@ -81,11 +81,12 @@ def variability(study: study_lib.Study, last: int | None) -> pd.DataFrame:
     rows = rows[rows["dataset"].isin(study.datasets)]
     by = ["label", "dataset", "run", "seed"]
     every = gather.averaged(rows, [*by, "epoch"]).sort_values("epoch", kind="stable")
-    keys = results.keyed(every, by)
+    keys, _ = pd.factorize(results.keyed(every, by))
     later = every.groupby(keys).cumcount(ascending=False).to_numpy()
-    tail, keys = every[later < last], keys[later < last]
-    found = tail.groupby(keys)["value"].agg(["mean", "var", "size"])
-    seeds = tail.groupby(keys)[["label", "dataset"]].first().join(found)
+    found = every["value"][later < last].groupby(keys[later < last])
+    found = found.agg(["mean", "var", "size"]).set_index(np.unique(keys))
+    ends = later == 0
+    seeds = every.loc[ends, ["label", "dataset"]].set_index(keys[ends]).join(found)
     seeds = seeds.astype({"label": str, "dataset": str})
     groups = seeds.groupby(["label", "dataset"])
     found = pd.DataFrame(
@@ -100,9 +101,11 @@ def variability(study: study_lib.Study, last: int | None) -> pd.DataFrame:
     return found.reindex(order).rename_axis(["algorithm", "dataset"]).reset_index()
 
 
-def variability_table(study: study_lib.Study, last: int | None) -> tables.Table | None:
-    """Shows deviations inside runs and between them."""
-    data = variability(study, last).dropna(subset=["within", "between"], how="all")
+def variability_table(
+    study: study_lib.Study, varying: pd.DataFrame
+) -> tables.Table | None:
+    """Shows what `variability` gave."""
+    data = varying.dropna(subset=["within", "between"], how="all")
     if data.empty:
         return None
     unit = study.unit

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib import figure as mpl_figure
 
 from jbias import results
-from jbias.report import content_selection, figures, gather, plots
+from jbias.report import figures, gather, plots
 from jbias.report import study as study_lib
 
 PANELS, CURVES, MATRIX = 9, 12, 25  # More on one figure nobody can read.
@@ -15,13 +15,13 @@ PANELS, CURVES, MATRIX = 9, 12, 25  # More on one figure nobody can read.
 Drawn = tuple[str, str, mpl_figure.Figure, str]
 
 
-def of(study, analysis, evidence, options) -> Iterator[Drawn]:
+def of(study, analysis, evidence, varying) -> Iterator[Drawn]:
     """Gives the figures as (name, section, figure, caption)."""
     if evidence is not None:
-        yield from _tested(study, analysis, evidence, options)
+        yield from _tested(study, analysis, evidence)
     if not study.is_runs:
         return
-    yield from _varying(study, options)
+    yield from _varying(study, varying)
     leading = _leading(study, analysis)
     for metric in dict.fromkeys((study.metric, "shape_bias")):
         panels = list(_panels(study, metric))
@@ -41,7 +41,7 @@ def of(study, analysis, evidence, options) -> Iterator[Drawn]:
         yield f"curves_{metric}", "curves", figure, caption
 
 
-def _tested(study, analysis, evidence, options) -> Iterator[Drawn]:
+def _tested(study, analysis, evidence) -> Iterator[Drawn]:
     colours = {
         name: figures.style_of(i)["color"] for i, name in enumerate(study.algorithms)
     }
@@ -116,8 +116,7 @@ def _ordered(study, analysis) -> tuple[list[str], np.ndarray]:
     return [analysis.algorithms[i] for i in order], order
 
 
-def _varying(study, options) -> Iterator[Drawn]:
-    data = content_selection.variability(study, options.last)
+def _varying(study, data) -> Iterator[Drawn]:
     data = data[data["algorithm"].isin(study.algorithms[:CURVES])]
     if data["within"].isna().all() or data["between"].isna().all():
         return

@@ -16,7 +16,7 @@ from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 from jbias.stats import scores as scores_lib
 
-_MANY = 20  # Algorithms above which pairs are drawn less often, or not modelled.
+_MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -179,6 +179,8 @@ def values_of(
 def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Gives one row for each of `by`: the one without condition, else a mean."""
     whole = rows["condition"] == ""
+    if whole.all():
+        return rows
     keys = pd.Series(results.keyed(rows, by), rows.index)
     parts = rows[~keys.isin(keys[whole])]
     means = parts.groupby(by, as_index=False)["value"].mean(skipna=False)

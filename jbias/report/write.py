@@ -37,7 +37,10 @@ def report(
     evidence = evidence_lib.gather(study, analysis, options)
     caveats = words.caveats(study, analysis, evidence)
     told, cited = methods.paragraph(study, analysis, evidence)
-    made = _tables(study, analysis, evidence, options)
+    varying = None
+    if study.is_runs:
+        varying = content_selection.variability(study, options.last)
+    made = _tables(study, analysis, evidence, varying, options)
     shown = {table.name: table for table in made}
     files: dict[str, str | bytes] = {}
     for name, table in shown.items():
@@ -46,7 +49,7 @@ def report(
         files[f"tables/{name}.md"] = tables.to_markdown(table)
         files[f"tables/{name}.parquet"] = tables.to_parquet(table)
     inline = {}
-    for name, section, figure, caption in drawn.of(study, analysis, evidence, options):
+    for name, section, figure, caption in drawn.of(study, analysis, evidence, varying):
         files[f"figures/{name}.svg"] = svg = figures.to_svg(figure)
         files[f"figures/{name}.pdf"] = figures.to_pdf(figure)
         inline[name] = (section, svg, caption)
@@ -72,7 +75,7 @@ def report(
     return iter([answer, basis, *left_out, f"written: {out / 'index.html'}"])
 
 
-def _tables(study, analysis, evidence, options) -> Iterator[tables.Table]:
+def _tables(study, analysis, evidence, varying, options) -> Iterator[tables.Table]:
     yield content.score_table(study, analysis, evidence)
     if options.reference:
         yield content.reference_table(study, analysis, options.reference)
@@ -84,7 +87,7 @@ def _tables(study, analysis, evidence, options) -> Iterator[tables.Table]:
     optional = (
         content.validation_table(study),
         content.shape_bias_table(study),
-        content_selection.variability_table(study, options.last),
+        content_selection.variability_table(study, varying),
         sources.settings_table(study),
     )
     yield from (table for table in optional if table is not None)
