@@ -77,10 +77,13 @@ def variability(study: study_lib.Study, last: int | None) -> pd.DataFrame:
     """
     chosen = study.chosen
     last = last or gather.default_last(chosen)
-    rows = chosen[chosen["metric"] == study.metric]
-    rows = rows[rows["dataset"].isin(study.datasets)]
+    wanted = chosen["metric"] == study.metric
+    wanted &= chosen["dataset"].isin(study.datasets)
     by = ["label", "dataset", "run", "seed"]
-    every = gather.averaged(rows, [*by, "epoch"]).sort_values("epoch", kind="stable")
+    rows = chosen.loc[wanted, [*by, "epoch", "condition", "value"]]
+    every = gather.averaged(rows, [*by, "epoch"])
+    if not every["epoch"].is_monotonic_increasing:
+        every = every.sort_values("epoch", kind="stable")
     keys, _ = pd.factorize(results.keyed(every, by))
     later = every.groupby(keys).cumcount(ascending=False).to_numpy()
     found = every["value"][later < last].groupby(keys[later < last])

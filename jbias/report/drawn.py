@@ -144,8 +144,9 @@ def _panels(study: study_lib.Study, metric: str):
         wanted = list(dict.fromkeys([results.VALID, *wanted]))
     else:
         wanted = list(chosen["dataset"][chosen["metric"] == metric].unique())
-    rows = chosen[(chosen["metric"] == metric) & chosen["dataset"].isin(wanted)]
     by = ["label", "dataset", "run", "seed", "epoch"]
+    mine = (chosen["metric"] == metric) & chosen["dataset"].isin(wanted)
+    rows = chosen.loc[mine, [*by, "condition", "value"]]
     values = gather.averaged(rows, by).dropna(subset="value")
     groups = values.groupby(["dataset", "label", "epoch"])["value"]
     tables_of = dict(iter(groups.agg(["mean", "std", "size"]).groupby(level=0)))

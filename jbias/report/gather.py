@@ -45,6 +45,9 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     for rule in options_lib.SELECTIONS:
         if rule == "best_on" and not options.best_on:
             continue
+        if rule == options.selection:
+            others.append((rules.name(rule), values))
+            continue
         try:
             rows = rules.select(chosen, rule)
         except ValueError as error:
