@@ -43,7 +43,7 @@ def provenance_tables(study: study_lib.Study) -> Iterator[tables.Table]:
     yield tables.Table(
         name="provenance",
         caption="Code, packages and devices of each run; ″ repeats what stands to the left.",
-        head=("", *flat),
+        head=("What", *flat),
         rows=tuple(rows),
         data=pd.DataFrame(
             [(key, *(one.get(key, "") for one in flat.values())) for key in keys],
