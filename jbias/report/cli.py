@@ -9,11 +9,11 @@ Markdown, Parquet), figures/ (SVG, PDF), results.json, methods.md and methods.bi
 """
 
 import argparse
-import functools
 import pathlib
 import sys
 from collections.abc import Sequence
 
+from jbias.report import arguments
 from jbias.report import options as options_lib
 
 
@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         epoch=args.epoch,
         best_on=args.best_on,
         alpha=args.alpha,
-        datasets=tuple(dict.fromkeys(args.datasets)),
-        algorithms=tuple(dict.fromkeys(args.algorithms)),
+        datasets=args.datasets,
+        algorithms=args.algorithms,
         drop=args.drop,
         trained_on=args.trained_on,
         strict=args.strict,
@@ -91,13 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--last",
-        type=_at_least_one,
+        type=arguments.at_least_one,
         metavar="N",
         help="evaluations that last_n averages (default: 30 %% of them)",
     )
     add(
         "--epoch",
-        type=_positive,
+        type=arguments.positive,
         metavar="E",
         help="epoch that at_epoch takes (default: the last that all seeds have)",
     )
@@ -109,21 +109,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--alpha",
-        type=_chance,
+        type=arguments.chance,
         default=0.05,
         help="level of the tests, between 0 and 1 (default: %(default)s)",
     )
     add(
         "--datasets",
-        type=_names,
-        default=[],
+        type=arguments.names,
+        default=(),
         metavar="A,B",
         help="data sets to report and test, in this order (default: all test sets)",
     )
     add(
         "--algorithms",
-        type=_names,
-        default=[],
+        type=arguments.names,
+        default=(),
         metavar="A,B",
         help="algorithms to report and test, in this order (default: all)",
     )
@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--points",
-        type=_positive,
+        type=arguments.positive,
         default=1.0,
         metavar="D",
         help="the smallest difference that matters to you, in the unit shown: for "
@@ -159,31 +159,3 @@ def _parser() -> argparse.ArgumentParser:
     add("--lower-is-better", action="store_true", help="the smallest score ranks first")
     add("--reference", metavar="ALGORITHM", help="also show differences to this one")
     return parser
-
-
-def _number(text: str, kind, fits, what: str):
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not fits(value):
-        raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
-    return value
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-_positive = functools.partial(
-    _number,
-    kind=float,
-    fits=lambda a: 0 < a < float("inf"),
-    what="a number above 0",
-)
-_chance = functools.partial(
-    _number, kind=float, fits=lambda a: 0 < a < 1, what="a number between 0 and 1"
-)
-_at_least_one = functools.partial(
-    _number, kind=int, fits=lambda n: n >= 1, what="an integer of at least 1"
-)

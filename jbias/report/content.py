@@ -1,4 +1,4 @@
-"""The tables of a report: scores, tests, selection."""
+"""The tables of a report: scores, validation, shape bias, single runs."""
 
 import math
 

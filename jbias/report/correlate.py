@@ -10,11 +10,12 @@ figures/*.svg and *.pdf, results.json.
 """
 
 import argparse
-import csv
 import math
 import pathlib
 import sys
 from collections.abc import Sequence
+
+from jbias.report import arguments, csv_rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,28 +57,16 @@ def read(path: str, measures: Sequence[str], category: str, size: str | None):
     """
     import pandas as pd
 
-    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
-    reader = csv.reader(text.splitlines())
-    head = [name.strip() for name in next(reader, [])]
+    head, lines = csv_rows.read(path)
     wanted = [*measures, category, *([size] if size else [])]
     missing = [name for name in wanted if name not in head]
-    if missing or len(set(head)) < len(head):
-        what = f"have no {missing[0]!r}" if missing else "name a column twice"
+    if missing:
         raise ValueError(
-            f"{path}:1: the first line must name every column once, and does "
-            f"{what}; it names {', '.join(head) or 'nothing'}"
+            f"{path}:1: must name the column {missing[0]!r}, and names "
+            f"{', '.join(head) or 'nothing'}"
         )
     rows, places = {}, {}
-    for line in reader:
-        place = f"{path}:{reader.line_num}"
-        if not any(field.strip() for field in line):
-            continue
-        if len(line) != len(head):
-            raise ValueError(
-                f"{place}: must have {len(head)} fields as line 1, got {len(line)}; "
-                "complete or remove the line"
-            )
-        fields = dict(zip(head, (field.strip() for field in line), strict=True))
+    for place, fields in lines:
         name = fields[head[0]]
         if not name or not fields[category]:
             raise ValueError(
@@ -108,25 +97,6 @@ def _number(field: str, name: str, place: str) -> float:
     return value
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(f"must name columns once each, got {text!r}")
-    return names
-
-
-def _chance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(
-            f"must be a number between 0 and 1, got {text!r}"
-        )
-    return value
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m jbias.report.correlate",
@@ -138,14 +108,14 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--x",
         required=True,
-        type=_names,
+        type=arguments.names,
         metavar="A,B",
         help="measures, such as biases",
     )
     add(
         "--y",
         required=True,
-        type=_names,
+        type=arguments.names,
         metavar="C,D",
         help="measures to correlate with, such as averages of accuracies",
     )
@@ -159,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", required=True, metavar="DIR", help="folder of the report")
     add(
         "--among",
-        type=_names,
+        type=arguments.names,
         action="append",
         default=[],
         metavar="E,F",
@@ -178,7 +148,12 @@ def _parser() -> argparse.ArgumentParser:
         default="holm",
         help="p-values that say what is significant (default: %(default)s)",
     )
-    add("--alpha", type=_chance, default=0.05, help="level (default: %(default)s)")
+    add(
+        "--alpha",
+        type=arguments.chance,
+        default=0.05,
+        help="level (default: %(default)s)",
+    )
     add(
         "--permutations",
         type=int,

@@ -1,13 +1,12 @@
 """From a table of scores that others made to a study."""
 
-import csv
 import math
 import pathlib
 
 import numpy as np
 import pandas as pd
 
-from jbias.report import gather, trained
+from jbias.report import csv_rows, gather, trained
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 from jbias.stats import scores as scores_lib
@@ -135,21 +134,12 @@ def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
     """Gives algorithm, dataset, run, score, trained_on; and the columns not used."""
     if pathlib.Path(path).suffix == ".parquet":
         return _read_parquet(path)
-    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
-    reader = csv.reader(text.splitlines(keepends=True))
-    head = [name.strip() for name in next(reader, [])]
+    head, lines = csv_rows.read(path)
+    head = [name.lower() for name in head]
     _check_head(head, f"{path}:1")
     rows, places = [], {}
-    for line in reader:
-        place = f"{path}:{reader.line_num}"
-        if not any(field.strip() for field in line):
-            continue
-        if len(line) != len(head):
-            raise ValueError(
-                f"{place}: must have {len(head)} fields as line 1, got {len(line)}; "
-                "complete or remove the line"
-            )
-        row = {k: v.strip() for k, v in zip(head, line, strict=True)}
+    for place, fields in lines:
+        row = dict(zip(head, fields.values(), strict=True))
         key = (row["algorithm"], row["dataset"], row.get("run", ""))
         first = places.setdefault(key, place)
         if first != place:

@@ -5,12 +5,10 @@ training while others did not. Runs say so themselves by their settings; a table
 a column `trained_on` or a file beside it.
 """
 
-import csv
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jbias.report import workdirs
+from jbias.report import csv_rows, workdirs
 
 # Splits that are parts of one distribution; all others are distributions of their own.
 _PARTS = frozenset({"train", "valid", "validation", "val", "test"})
@@ -43,22 +41,20 @@ def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
 
 def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs:
     """Reads a CSV file with the columns algorithm and dataset: one trained on the other."""
-    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
-    reader = csv.DictReader(text.splitlines(), skipinitialspace=True)
-    head = reader.fieldnames or []
+    head, lines = csv_rows.read(path)
     if not {"algorithm", "dataset"} <= set(head):
         raise ValueError(
             f"{path}:1: must name the columns algorithm and dataset, got "
             f"{', '.join(head) or 'nothing'}"
         )
     pairs = set()
-    for row in reader:
-        pair = tuple((row[name] or "").strip() for name in ("algorithm", "dataset"))
+    for place, row in lines:
+        pair = row["algorithm"], row["dataset"]
         for name, known in zip(pair, (algorithms, datasets), strict=True):
             if name not in known:
                 raise ValueError(
-                    f"{path}:{reader.line_num}: must be one of {', '.join(known)}, got "
-                    f"{name!r}; correct or remove the line"
+                    f"{place}: must be one of {', '.join(known)}, got {name!r}; correct or "
+                    "remove the line"
                 )
         pairs.add(pair)
     return frozenset(pairs)

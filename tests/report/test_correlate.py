@@ -123,7 +123,7 @@ def test_constant_measures_are_told(tmp_path, no_pdf):
 
 
 REFUSED = {
-    "column": ("name,training,shape\na,b,1", "have no 'cb_bw'"),
+    "column": ("name,training,shape\na,b,1", "must name the column 'cb_bw'"),
     "number": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2,x,3", ":2: ID must be"),
     "fields": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2", "have 6 fields"),
     "twice": (

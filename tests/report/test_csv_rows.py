@@ -1,0 +1,40 @@
+"""Rows of CSV files: whatever separates them, with their lines."""
+
+import pytest
+
+from jbias.report import csv_rows
+
+ROWS = [{"a": "1", "b": 'x, "y"\nz'}, {"a": "2", "b": "ü|;"}]
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_reads_what_spreadsheets_write(tmp_path, mark, start):
+    text = f'{start} a {mark}b\n1{mark}"x, ""y""\nz"\n\n2{mark} "ü|;" \n'
+    text = text.replace(' "ü|;" ', '"ü|;"')
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    head, rows = csv_rows.read(path)
+    assert head == ["a", "b"]
+    assert list(rows) == [(f"{path}:3", ROWS[0]), (f"{path}:5", ROWS[1])]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a,b,a\n1,2,3\n", ":1: must name every column once, got 'a' twice"),
+        ("a,b\n1,2\n1,2,3\n", ":3: must have 2 fields as line 1, got 3"),
+    ],
+)
+def test_refuses_by_line(tmp_path, text, told):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"t.csv{told}"):
+        list(csv_rows.read(path)[1])
+
+
+def test_refuses_other_encodings(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n", encoding="utf-16")
+    with pytest.raises(ValueError, match=r"t.csv: must be text in UTF-8, got other"):
+        csv_rows.read(path)
