@@ -61,8 +61,11 @@ WEIGHT = np.random.default_rng(1).uniform(0, 1, 32).astype(np.float32)
     ],
     ids=["plain", "weights", "views"],
 )
-def test_micro_batches_add_up_to_the_step_of_the_batch(count, more):
+@pytest.mark.parametrize("loop", ["written out", "scan"])
+def test_micro_batches_add_up_to_the_step_of_the_batch(count, more, loop, monkeypatch):
     """Where batch norm's groups stay whole, by weights and consistency too."""
+    if loop == "scan":  # As on accelerators.
+        monkeypatch.setattr(step, "_written_out", jax.lax.scan)
     algo, batch = erm.make(Net(group=4 * more.get("views", 1))), batch_of(32, **more)
     whole, told = learnt(algo, batch)
     state, metrics = learnt(algo, batch, accumulate=count, block=4)
