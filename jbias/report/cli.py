@@ -23,11 +23,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if (args.selection == "best_on") != bool(args.best_on):
         parser.error("--selection=best_on and --best-on=DATASET need each other")
+    if args.epoch is not None and args.selection != "at_epoch":
+        parser.error("--epoch has no say without --selection=at_epoch")
+    given = [name for name in ("selection", "last", "metric") if getattr(args, name)]
+    if args.scores and given:
+        parser.error(f"--{given[0]} has no say for --scores: it is about runs")
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import gather, scores, write
 
     options = options_lib.Options(
-        selection=args.selection,
+        selection=args.selection or "best_validation",
         last=args.last,
         epoch=args.epoch,
         best_on=args.best_on,
@@ -38,15 +43,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         trained_on=args.trained_on,
         strict=args.strict,
         points=args.points,
-        metric=args.metric,
+        metric=args.metric or "accuracy",
         larger_is_better=not args.lower_is_better,
         reference=args.reference,
     )
     try:
+        _tell(f"reading {args.scores or ' '.join(args.runs)} ...")
         if args.scores:
             study = scores.from_scores(args.scores, options)
         else:
             study = gather.from_runs(args.runs, options)
+        _tell(
+            f"testing {len(study.algorithms)} algorithms on {len(study.datasets)} ..."
+        )
         answer = write.report(study, options, pathlib.Path(args.out))
     except (ValueError, OSError) as error:
         print(f"report: {' '.join(str(error).split())}", file=sys.stderr)
@@ -54,6 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in answer:
         print(line)
     return 0
+
+
+def _tell(line: str) -> None:
+    """Says what is done to who waits at a terminal."""
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,8 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--selection",
         choices=options_lib.SELECTIONS,
-        default="best_validation",
-        help="which evaluation of a seed counts (default: %(default)s)",
+        help="which evaluation of a seed counts (default: best_validation)",
     )
     add(
         "--last",
@@ -148,14 +162,11 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--points",
         type=arguments.positive,
-        default=1.0,
         metavar="D",
         help="the smallest difference that matters to you, in the unit shown: for "
-        "equivalence and power (default: %(default)s)",
+        "equivalence and power (default: 1, or 0.01 where no score exceeds 1)",
     )
-    add(
-        "--metric", default="accuracy", help="metric of the runs (default: %(default)s)"
-    )
+    add("--metric", metavar="NAME", help="metric of the runs (default: accuracy)")
     add("--lower-is-better", action="store_true", help="the smallest score ranks first")
     add("--reference", metavar="ALGORITHM", help="also show differences to this one")
     return parser

@@ -159,7 +159,9 @@ def reference_table(
         "that pair among all pairs.",
         head=("Algorithm", *study.datasets, "p"),
         rows=tuple(rows),
-        data=apart.reset_index().assign(p=p),
+        data=apart.set_axis(tables.apart(study.datasets, ("algorithm", "p")), axis=1)
+        .reset_index(names="algorithm")
+        .assign(p=p),
     )
 
 
@@ -196,9 +198,9 @@ def _strong_words(evidence, strong) -> str:
     if not strong:
         return f"Nothing is strong: no test tells a best one apart{single}."
     return (
-        "Strong: the best of a data set, and those that Welch's t test over seeds (Holm for "
-        "the algorithms) does not tell apart from it, where it tells any apart; likewise "
-        f"mean ranks, by Nemenyi's test{single}."
+        "Strong: the best of a data set, and those next to it that Welch's t test over seeds "
+        "(Bonferroni for all pairs, each data set by itself) does not tell apart from it, "
+        f"where it tells any apart; likewise mean ranks, by Nemenyi's test{single}."
     )
 
 
@@ -208,8 +210,11 @@ def runs_table(study: study_lib.Study) -> tables.Table:
         index=["algorithm", "seed"], columns="dataset", values="value"
     ).reindex(columns=list(study.datasets))
     order = {name: i for i, name in enumerate(study.algorithms)}
+    wide.columns = tables.apart(study.datasets, ("algorithm", "seed"))
     wide = wide.reset_index()
     wide["algorithm"] = wide["algorithm"].astype(str)
+    by_number = wide["seed"].astype(str).str.extract(r"(\d+)$")[0].astype(float)
+    wide = wide.iloc[np.argsort(by_number.fillna(0).to_numpy(), kind="stable")]
     wide = wide.sort_values("algorithm", key=lambda c: c.map(order), kind="stable")
     shown = wide.head(_RUNS)
     rows = [

@@ -40,11 +40,17 @@ def selection_table(study: study_lib.Study) -> tables.Table:
     )
 
 
-def selection_test_table(study: study_lib.Study, alpha: float) -> tables.Table:
+def selection_test_table(
+    study: study_lib.Study, analysis: study_lib.Analysis
+) -> tables.Table:
     """Shows what the tests would have said under other selection rules."""
     rows, data = [], []
     for name, values in study.others:
-        other = study_lib.analyse(dataclasses.replace(study, values=values), alpha)
+        other = study_lib.analyse(
+            dataclasses.replace(study, values=values),
+            analysis.alpha,
+            strict=analysis.strict,
+        )
         result, count = other.friedman, len(other.significant)
         if result is None:
             rows.append((name, "–", "–", "–", "–"))
@@ -60,7 +66,7 @@ def selection_test_table(study: study_lib.Study, alpha: float) -> tables.Table:
     return tables.Table(
         name="selection_tests",
         caption="The same tests under each rule of selection: F and p after Iman and "
-        f"Davenport, how many pairs differ at α = {alpha:g}, and mean ranks. A conclusion "
+        f"Davenport, how many pairs differ at α = {analysis.alpha:g}, and mean ranks. A conclusion "
         "that changes with the rule is a weak one.",
         head=("Selection", "F", "p", "pairs", "Mean ranks"),
         rows=tuple(rows),

@@ -25,9 +25,9 @@ def rank_table(study: study_lib.Study, analysis: study_lib.Analysis) -> tables.T
         (name, *(f"{r:g}" for r in ranked[name]), f"{means[name]:.2f}")
         for name in analysis.algorithms
     ]
-    data = ranked.T.reset_index(names="algorithm").assign(
-        mean_rank=list(means.values())
-    )
+    columns = tables.apart(analysis.datasets, ("algorithm", "mean_rank"))
+    data = ranked.T.set_axis(columns, axis=1).reset_index(names="algorithm")
+    data = data.assign(mean_rank=list(means.values()))
     return tables.Table(
         name="ranks",
         caption="Ranks of the means on each data set, 1 is the best; ties share their mean "
@@ -51,12 +51,12 @@ def nemenyi_table(analysis: study_lib.Analysis) -> tables.Table:
             if frozenset((names[i], names[j])) in claimed:
                 strong.add((a, b + 2))
         rows.append((names[i], f"{result.ranks[i]:.2f}", *shown))
-    data = pd.DataFrame(result.pvalues, columns=names)
+    data = pd.DataFrame(result.pvalues, columns=tables.apart(names, ("algorithm",)))
     data.insert(0, "algorithm", names)
     return tables.Table(
         name="nemenyi",
-        caption="p-values of Nemenyi's test for all pairs, exact from the studentised range "
-        "and adjusted for all pairs by its nature; best mean rank first. Strong where "
+        caption="p-values of Nemenyi's test for all pairs, from the studentised range (as of many "
+        "data sets) and adjusted for all pairs by its nature; best mean rank first. Strong where "
         f"p ≤ {analysis.alpha:g} and Friedman's test rejects. Critical difference of mean "
         f"ranks: {analysis.critical_difference:.3f}.",
         head=("Algorithm", "Mean rank", *(names[i] for i in order)),
@@ -70,7 +70,7 @@ def omnibus_table(
     analysis: study_lib.Analysis, evidence: evidence_lib.Evidence
 ) -> tables.Table:
     """Shows all tests of the same question side by side."""
-    f, plain, exact = analysis.friedman, analysis.uncorrected, evidence.permutation
+    f, plain, exact = analysis.friedman, analysis.uncorrected, analysis.permutation
     drawn = (
         "all permutations"
         if exact.exact

@@ -5,6 +5,7 @@ means do not see; and how large a difference such a study could have found.
 """
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ class Evidence:
     table: scores_lib.Scores  # The means that are tested.
     size: Any  # Of F at alpha, for so many data sets and algorithms.
     spread_of_units: tuple[str, str] | None  # Data sets that cannot be of one unit.
-    permutation: Any
     quade: Any
     aligned: Any
     max_t: Any
@@ -36,10 +36,15 @@ class Evidence:
     control_wilcoxon: Any  # and by differences.
     signed_rank: Any
     bradley_terry: Any  # None where too few draws of it are worth anything.
-    rope: float
+    rope: float  # The smallest difference that matters.
+    reach: float  # From the smallest score to the largest.
+    twins: tuple[
+        tuple[str, str], ...
+    ]  # Algorithms, or runs, that are equal throughout.
     no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
     runs: scores_lib.Scores | None = None
     draws: int = 0  # Of runs.
+    narrow: tuple[int, float] | None = None  # Fewest runs; what their intervals hold.
     intervals: Any = None
     profiles: Any = None
     stability: Any = None
@@ -65,15 +70,15 @@ def gather(
     runs, no_seeds = seeds_of(study, analysis)
     found = {}
     few = len(table.algorithms) <= _MANY
+    points = options.points or (0.01 if np.abs(table.means).max() <= 1 else 1.0)
     if runs is not None:
-        found = _of_seeds(runs, direction, _draws(runs), options)
+        found = _of_seeds(runs, direction, _draws(runs), points, options.alpha)
     return Evidence(
         table=table,
         size=stats.approximation(
             len(table.datasets), len(table.algorithms), alpha=options.alpha
         ),
         spread_of_units=_units(table),
-        permutation=stats.friedman_permutation(table, **direction),
         quade=stats.quade(table, **direction),
         aligned=stats.aligned_ranks(table, **direction),
         max_t=stats.max_t(table, **direction),
@@ -86,10 +91,12 @@ def gather(
         if reference
         else None,
         signed_rank=stats.bayesian_signed_rank(
-            table, rope=options.points, draws=20000 if few else 1000, **direction
+            table, rope=points, draws=20000 if few else 1000, **direction
         ),
         bradley_terry=_bradley_terry(table, direction) if few else None,
-        rope=options.points,
+        rope=points,
+        reach=float(np.ptp(table.means)),
+        twins=tuple(_twins(table, runs)),
         no_seeds=no_seeds,
         runs=runs,
         **found,
@@ -103,6 +110,30 @@ def _bradley_terry(table: scores_lib.Scores, direction):
         if not str(error).startswith("draws:"):
             raise
         return None  # The draws are worth too little; the table of pairs lacks it.
+
+
+def _narrow(r: int) -> tuple[int, float] | None:
+    """Gives what a percentile interval of a mean over so few runs holds, if far from 95 %.
+
+    It reaches 1.96 sqrt((r-1) / r) standard errors; the mean's is known by t(r-1).
+    """
+    held = 2 * scipy.stats.t.cdf(1.96 * np.sqrt((r - 1) / r), r - 1) - 1
+    return (r, float(held)) if held < 0.92 else None
+
+
+def _twins(table, runs) -> Iterator[tuple[str, str]]:
+    """Names algorithms, and runs of one, that have the same scores everywhere."""
+    yield from _equal(table.means.T, table.algorithms)
+    for name in runs.algorithms if runs is not None else ():
+        scores = runs.of(name).T
+        yield from _equal(scores, [f"{name} run {i + 1}" for i in range(len(scores))])
+
+
+def _equal(rows: np.ndarray, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    _, first, places = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    for i, place in enumerate(places.ravel()):
+        if first[place] != i:
+            yield names[first[place]], names[i]
 
 
 def _units(table: scores_lib.Scores) -> tuple[str, str] | None:
@@ -159,13 +190,16 @@ def _draws(runs: scores_lib.Scores) -> int:
     return int(np.clip(5e7 / (n * k * k * r), 200, 2000))
 
 
-def _of_seeds(runs, direction, draws: int, options) -> dict[str, Any]:
+def _of_seeds(
+    runs, direction, draws: int, points: float, alpha: float
+) -> dict[str, Any]:
     common = {**direction, "draws": draws}
     return {
         "draws": draws,
+        "narrow": _narrow(int(runs.counts.min())),
         "intervals": stats.intervals(runs, **common),
         "profiles": stats.performance_profiles(runs, **common),
-        "stability": stats.rank_stability(runs, alpha=options.alpha, **common),
+        "stability": stats.rank_stability(runs, alpha=alpha, **common),
         "seeds": stats.mean_differences(runs, **common),
         "both": stats.mean_differences(runs, datasets=True, **common),
         "improvement": stats.probability_of_improvement(runs, **common),
@@ -174,7 +208,7 @@ def _of_seeds(runs, direction, draws: int, options) -> dict[str, Any]:
             runs, **{**common, "draws": max(draws // 4, 100)}
         ),
         "power": stats.power_of_design(
-            runs, difference=options.points, alpha=options.alpha, draws=draws // 2
+            runs, difference=points, alpha=alpha, draws=draws // 2
         ),
     }
 
@@ -184,23 +218,31 @@ def best_cells(
 ) -> list[tuple[int, int]]:
     """Gives the cells (algorithm, data set) that may be called best of their data set.
 
-    The best mean, and those that Welch's t test does not tell apart from it, adjusted for
-    the other algorithms by Holm; none where it tells no algorithm apart.
+    The best mean, and those next to it that Welch's t test does not tell apart from it,
+    down to the first that it does; none where it tells no algorithm apart. As the best is
+    chosen by the same scores, p counts for all pairs (Bonferroni). A run's spread is taken
+    as at least that of the data set's algorithms together: of two or three runs that happen
+    to coincide nothing is certain. Every data set stands by itself.
     """
     if runs is None:
         return []
     found, sign = [], 1 if larger_is_better else -1
-    # Without any spread of both, a difference is certain.
-    stds = np.maximum(runs.stds, 1e-12)
+    counts, k = runs.counts, len(runs.algorithms)
+    variances, freedom = runs.stds**2, counts - 1
+    pooled = (variances @ freedom) / freedom.sum()
+    stds = np.sqrt(np.maximum(variances, pooled[:, None]))
     for i, mean in enumerate(sign * runs.means):
-        best = int(np.argmax(mean))
-        others = np.delete(np.arange(len(mean)), best)
+        order = np.argsort(-mean, kind="stable")
+        best, others = order[0], order[1:]
+        if not pooled[i]:
+            continue
         p = scipy.stats.ttest_ind_from_stats(
-            *(mean[best], stds[i, best], runs.counts[best]),
-            *(mean[others], stds[i, others], runs.counts[others]),
+            *(mean[best], stds[i, best], counts[best]),
+            *(mean[others], stds[i, others], counts[others]),
             equal_var=False,
         ).pvalue
-        apart = stats.adjust(p, "holm") <= alpha
+        apart = p * k * (k - 1) / 2 <= alpha
         if apart.any():
-            found += [(int(j), i) for j in (best, *others[~apart])]
+            kept = others[: int(np.argmax(apart))]
+            found += [(int(j), i) for j in (best, *kept)]
     return found

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import jbias
 from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
-from jbias.report import tables
+from jbias.report import tables, words
 
 BIB: Mapping[str, str] = types.MappingProxyType(
     {
@@ -162,7 +162,7 @@ def _compared(study: study_lib.Study) -> str:
 
 def _tests(analysis: study_lib.Analysis, evidence: evidence_lib.Evidence) -> list[str]:
     f, n, k = analysis.friedman, len(analysis.datasets), len(analysis.algorithms)
-    exact = evidence.permutation
+    exact = analysis.permutation
     how = "all" if exact.exact else f"{exact.permutations:,} random"
     left = [f"{name} ({why})" for name, why in analysis.left_out]
     told = [
@@ -170,15 +170,16 @@ def _tests(analysis: study_lib.Analysis, evidence: evidence_lib.Evidence) -> lis
             f"Scores are averaged over runs and ranked on each data set. The hypothesis that "
             f"all {k} algorithms rank alike on {n} data sets is tested by Friedman's test "
             "[friedman1937] with correction for ties, in Iman and Davenport's form "
-            f"[iman1980; demsar2006], F({f.df[0]}, {f.df[1]}) = {f.statistic:.3f}, "
-            f"p {_p(f.pvalue)}, and by {how} permutations within data sets, "
+            f"[iman1980; demsar2006], F({f.df[0]}, {f.df[1]}) = {words.f_text(f)}, "
+            f"p {_p(f.pvalue)}, and, which counts, by {how} permutations within data sets, "
             f"p {_p(exact.pvalue)}."
         ),
         (
             f"Pairs are compared at the level {analysis.alpha:g} by Nemenyi's test [nemenyi1963], "
-            "exact from the studentised range, and only if Friedman's test rejects; beside it "
+            "from the studentised range, and only if the permutation test rejects; beside it "
             "stand max-T by permutation [westfall1993], Conover's test [conover1999] and the "
-            "exact Wilcoxon signed-rank test [wilcoxon1945], both adjusted by Holm [holm1979], "
+            f"{'exact ' if evidence.wilcoxon.exact else ''}Wilcoxon signed-rank test "
+            "[wilcoxon1945], both adjusted by Holm [holm1979], "
             "Quade's test [quade1979] and aligned ranks [hodges1962]."
         ),
         (
@@ -215,7 +216,10 @@ def _seeds(evidence: evidence_lib.Evidence) -> list[str]:
             "follow [agarwal2021], on scores normalised by the worst and best run of each data "
             "set; the probability that one run beats another is Vargha and Delaney's A "
             "[vargha2000]. Where runs and data sets are samples, a linear mixed model has "
-            "random effects of data sets, of data sets by algorithms and of runs."
+            "random effects of data sets, of data sets by algorithms and of runs. The best of a "
+            "data set is told from others by Welch's t test, Bonferroni for all pairs, with "
+            "variances of at least the pooled one. Power is by simulation from the spread of "
+            "algorithms between data sets and of runs."
         )
     ]
 

@@ -21,7 +21,8 @@ class Options:
     drop: str = ""  # What to leave out for missing cells; "" refuses them.
     trained_on: str = ""  # A file that tells who trained on which test set.
     strict: bool = False
-    points: float = 1.0  # The smallest difference that matters, as scores are shown.
+    # The smallest difference that matters, as scores are shown; None: 1, of fractions 0.01.
+    points: float | None = None
     metric: str = "accuracy"
     larger_is_better: bool = True
     reference: str | None = None

@@ -46,6 +46,11 @@ def from_scores(path: str, options: options_lib.Options) -> study_lib.Study:
     pairs = frozenset(seen.itertuples(index=False, name=None))
     if options.trained_on:
         pairs |= trained.read(options.trained_on, algorithms, datasets)
+    if options.strict and not pairs:
+        raise ValueError(
+            f"--strict: {path} must tell which algorithm trained on which data set, and "
+            "does not; add a column trained_on or give --trained-on=FILE"
+        )
     values = frame.rename(columns={"score": "value", "run": "seed"})
     return study_lib.Study(
         source=path,
@@ -159,17 +164,31 @@ def _read_parquet(path: str) -> tuple[pd.DataFrame, list[str]]:
         table = pd.read_parquet(path)
     except ValueError as error:
         raise ValueError(f"{path}: must be a Parquet file, got {error}") from None
-    head = list(map(str, table.columns))
+    table = table.reset_index(drop=True)
+    head = [str(name).lower() for name in table.columns]
     _check_head(head, path)
+    table = table.rename(columns=str.lower)
+    for name in ("algorithm", "dataset"):
+        if table[name].isna().any():
+            row = int(np.flatnonzero(table[name].isna())[0])
+            raise ValueError(f"{path}: row {row}: {name} must not be empty; name it")
+    yes = pd.Series(False, table.index)
+    if "trained_on" in head:
+        told = table["trained_on"].fillna("").astype(str).str.strip().str.lower()
+        wrong = told[~told.isin((*_YES, *_NO))]
+        if len(wrong):
+            raise ValueError(
+                f"{path}: row {wrong.index[0]}: trained_on must be yes or no, got "
+                f"{wrong.iloc[0]!r}"
+            )
+        yes = told.isin(_YES)
     frame = pd.DataFrame(
         {
             "algorithm": table["algorithm"].astype(str),
             "dataset": table["dataset"].astype(str),
             "run": table["run"].astype(str) if "run" in head else "",
             "score": pd.to_numeric(table["score"], errors="coerce").astype(float),
-            "trained_on": table["trained_on"].astype(bool)
-            if "trained_on" in head
-            else False,
+            "trained_on": yes,
         }
     )
     bad = frame[~np.isfinite(frame["score"])]

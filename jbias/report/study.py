@@ -90,8 +90,10 @@ class Analysis:
     why_not: str  # Why there is no test; empty if there is one.
     friedman: Any = None
     uncorrected: Any = None
+    permutation: Any = None  # Friedman's test without an approximation.
     nemenyi: Any = None
     alpha: float = 0.05
+    strict: bool = False
     critical_difference: float = math.nan
 
     @property
@@ -106,9 +108,14 @@ class Analysis:
         return sorted(found, key=lambda pair: pair[2])
 
     @property
+    def rejects(self) -> bool:
+        """Whether the algorithms differ as a whole: by permutation, which F approximates."""
+        return self.friedman is not None and self.permutation.pvalue <= self.alpha
+
+    @property
     def significant(self) -> list[tuple[str, str, float]]:
-        """The pairs to claim: none unless Friedman's test allows to look at pairs."""
-        if self.friedman is None or self.friedman.pvalue > self.alpha:
+        """The pairs to claim: none unless the test of all allows to look at pairs."""
+        if not self.rejects:
             return []
         return [pair for pair in self.pairs if pair[2] <= self.alpha]
 
@@ -165,6 +172,7 @@ def analyse(study: Study, alpha: float, *, strict: bool = False) -> Analysis:
         "datasets": tuple(matrix.index),
         "left_out": tuple(left_out),
         "alpha": alpha,
+        "strict": strict,
     }
     n, k = matrix.shape
     if n < 2 or k < 2:
@@ -176,6 +184,7 @@ def analyse(study: Study, alpha: float, *, strict: bool = False) -> Analysis:
         why_not="",
         friedman=stats.friedman(scores, **direction),
         uncorrected=stats.friedman(scores, ties=False, **direction),
+        permutation=stats.friedman_permutation(scores, **direction),
         nemenyi=nemenyi,
         critical_difference=nemenyi.critical_difference(alpha),
         **made,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from jbias.report import study as study_lib
-from jbias.report import tables, words
+from jbias.report import tables
 
 _LISTED = (
     *("omnibus", "posthoc", "control", "strict", "stability", "differences"),
@@ -20,18 +20,19 @@ def summary(
     analysis: study_lib.Analysis,
     shown: Mapping[str, tables.Table],
     *,
+    answer: tuple[str, str],
     caveats: Sequence[str],
     methods: str,
+    files: Sequence[str],
 ) -> str:
     """Gives results.json: strict JSON, null for what is not finite or not known.
 
     Tables of tests are listed by their names, with the numbers of their CSV files.
     """
     tested = analysis.friedman is not None
-    answer, basis = words.headline(study, analysis)
     tree = {
-        "headline": answer,
-        "basis": basis,
+        "headline": answer[0],
+        "basis": answer[1],
         "source": study.source,
         "metric": study.metric,
         "larger_is_better": study.larger_is_better,
@@ -51,9 +52,17 @@ def summary(
         "friedman_uncorrected": _friedman(analysis, analysis.uncorrected)
         if tested
         else None,
+        "permutation": {
+            "p": analysis.permutation.pvalue,
+            "exact": analysis.permutation.exact,
+            "standard_error": analysis.permutation.standard_error,
+        }
+        if tested
+        else None,
         "nemenyi": _nemenyi(analysis) if tested else None,
         "caveats": list(caveats),
         "methods": methods,
+        "files": list(files),
         "trained_on": sorted(map(list, study.trained)),
         **{name: _records(shown[name]) for name in _LISTED if name in shown},
     }

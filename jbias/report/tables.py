@@ -133,14 +133,17 @@ def to_parquet(table: Table) -> bytes:
     return out.getvalue()
 
 
+def apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Gives names of columns that differ from those that a table has itself."""
+    return [f"{name} (name)" if name in taken else name for name in names]
+
+
 def escape(text: str) -> str:
     return html.escape(str(text), quote=True)
 
 
 def p_text(p: float) -> str:
     """Shows a p-value with what its size lets one say."""
-    if p == 0:
-        return "0"
     if p < 1e-9:
         return "< 1e-9"
     return f"{p:.1e}".replace("e-0", "e-") if p < 0.001 else f"{p:.3f}"

@@ -15,12 +15,13 @@ _MOST = 8  # Pairs that are told in words; all are in the table.
 def headline(
     study: study_lib.Study,
     analysis: study_lib.Analysis,
-    reference: str | None = None,
+    reference: str | None,
+    evidence: evidence_lib.Evidence | None,
 ) -> tuple[str, str]:
     """Gives the answer in one sentence and what it rests on."""
     answer, basis = _headline(analysis)
     if reference:
-        basis += f" {against_reference(analysis, reference)}"
+        basis += f" {against_reference(analysis, reference, evidence)}"
     return answer, basis
 
 
@@ -39,10 +40,9 @@ def _headline(analysis: study_lib.Analysis) -> tuple[str, str]:
     k, n = len(analysis.algorithms), len(analysis.datasets)
     test = (
         f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
-        f"F({result.df[0]}, {result.df[1]}) = {f_text(result)}, "
-        f"{p_equals(result.pvalue)}."
+        f"F({result.df[0]}, {result.df[1]}) = {f_text(result)}, {_p_words(analysis)}."
     )
-    if result.pvalue > analysis.alpha:
+    if not analysis.rejects:
         answer = (
             f"No significant difference between the {k} algorithms was found at "
             f"α = {analysis.alpha:g}."
@@ -71,6 +71,19 @@ def _headline(analysis: study_lib.Analysis) -> tuple[str, str]:
     return answer, f"{test} Pairs by Nemenyi's test: {'; '.join(listed)}{more}."
 
 
+def _p_words(analysis: study_lib.Analysis) -> str:
+    """p of F; the one by permutation, where F's is no p or the two decide otherwise."""
+    approximate, exact = analysis.friedman.pvalue, analysis.permutation.pvalue
+    if approximate == 0:
+        return f"{p_equals(exact)} by permutation"
+    if (approximate <= analysis.alpha) == analysis.rejects:
+        return p_equals(approximate)
+    return (
+        f"{p_equals(approximate)}, which is an approximation; by permutation "
+        f"{p_equals(exact)}, and that counts"
+    )
+
+
 def _who_beats_whom(claimed) -> str:
     worse: dict[str, list[str]] = {}
     for a, b, _ in claimed:
@@ -84,10 +97,29 @@ def _few(names: list[str]) -> list[str]:
     return names if len(names) <= 5 else [*names[:4], f"{len(names) - 4} others"]
 
 
-def against_reference(analysis: study_lib.Analysis, reference: str) -> str:
-    """Says which algorithms differ from the reference."""
-    if analysis.nemenyi is None or reference not in analysis.algorithms:
+def against_reference(
+    analysis: study_lib.Analysis,
+    reference: str,
+    evidence: evidence_lib.Evidence | None,
+) -> str:
+    """Says which algorithms differ from the reference, among all pairs and alone."""
+    if evidence is None or evidence.control is None:
         return f"{reference} is not in the tests."
+    dunn = evidence.control
+    found = zip(dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True)
+    alone = [
+        f"{name} ranks {'better' if z > 0 else 'worse'} ({p_equals(p)})"
+        for name, z, p in found
+        if p <= analysis.alpha
+    ]
+    return (
+        f"{_among_all(analysis, reference)} If {reference} was chosen as the control before "
+        f"the scores were seen, it alone is compared, by Bonferroni-Dunn: "
+        f"{tables.join(alone) or 'no algorithm differs'}."
+    )
+
+
+def _among_all(analysis: study_lib.Analysis, reference: str) -> str:
     told = []
     for better, worse, _ in analysis.significant:
         if reference == worse:
@@ -95,8 +127,8 @@ def against_reference(analysis: study_lib.Analysis, reference: str) -> str:
         elif reference == better:
             told.append(f"{worse} ranks worse than {reference}")
     if not told:
-        return f"No algorithm differs significantly from {reference}."
-    return f"Against {reference}: {tables.join(told)}."
+        return f"Among all pairs no algorithm differs significantly from {reference}."
+    return f"Among all pairs, {tables.join(told)}."
 
 
 def f_text(result) -> str:
@@ -168,7 +200,7 @@ def _test_caveats(
         "Every test set counts alike, also those that are like the training data; "
         "--datasets chooses, --strict leaves out what some algorithm trained on."
     )
-    told = [blind, alike]
+    told = [blind] if analysis.strict else [blind, alike]
     size = evidence.size
     if abs(size.f - analysis.alpha) > 0.1 * analysis.alpha + 3 * size.standard_error:
         told.append(
@@ -177,11 +209,20 @@ def _test_caveats(
             f"algorithms are alike (χ²: {100 * size.chi2:.1f} %). The permutation test has "
             "no such error."
         )
-    exact = evidence.permutation.pvalue
-    if (exact <= analysis.alpha) != (analysis.friedman.pvalue <= analysis.alpha):
+    if evidence.narrow:
         told.append(
-            f"The permutation test decides otherwise (p = {tables.p_text(exact)}): believe "
-            "it rather than F."
+            f"Intervals over few runs are too narrow: with {evidence.narrow[0]} runs, one "
+            f"called 95 % holds the mean of more runs in about {evidence.narrow[1]:.0%} of "
+            "cases."
+        )
+    told += [
+        f"{one} and {other} have the same scores everywhere: are they one?"
+        for one, other in evidence.twins
+    ]
+    if evidence.rope > evidence.reach:
+        told.append(
+            f"--points={evidence.rope:g} is more than the scores span ({evidence.reach:.3g}): "
+            "what is said of equivalence and power means nothing until it is set."
         )
     if evidence.spread_of_units:
         low, high = evidence.spread_of_units

@@ -1,8 +1,9 @@
 """Makes all parts of a report and writes them."""
 
+import json
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from jbias.report import (
     content,
@@ -36,6 +37,7 @@ def report(
     analysis = study_lib.analyse(study, options.alpha, strict=options.strict)
     evidence = evidence_lib.gather(study, analysis, options)
     caveats = words.caveats(study, analysis, evidence)
+    answer, basis = words.headline(study, analysis, reference, evidence)
     told, cited = methods.paragraph(study, analysis, evidence)
     varying = None
     if study.is_runs:
@@ -53,24 +55,31 @@ def report(
         files[f"figures/{name}.svg"] = svg = figures.to_svg(figure)
         files[f"figures/{name}.pdf"] = figures.to_pdf(figure)
         inline[name] = (section, svg, caption)
+    files["index.html"] = files["results.json"] = ""
     files["methods.md"] = methods.markdown(told)
     files["methods.bib"] = bib = methods.bib(cited)
     files["results.json"] = summary.summary(
-        study, analysis, shown, caveats=caveats, methods=told
+        study,
+        analysis,
+        shown,
+        answer=(answer, basis),
+        caveats=caveats,
+        methods=told,
+        files=sorted(files),
     )
     files["index.html"] = page.render(
         study,
         analysis,
         shown,
         inline,
-        answer=words.headline(study, analysis, reference),
+        answer=(answer, basis),
         paragraphs=_paragraphs(study, analysis, evidence),
         caveats=caveats,
         methods=(told, bib),
     )
+    _clear(out, files)
     for name, data in files.items():
         _write(out / name, data.encode() if isinstance(data, str) else data)
-    answer, basis = words.headline(study, analysis)
     left_out = (f"left out of the tests: {n} ({why})" for n, why in analysis.left_out)
     return iter([answer, basis, *left_out, f"written: {out / 'index.html'}"])
 
@@ -91,7 +100,7 @@ def _tables(study, analysis, evidence, varying, options) -> Iterator[tables.Tabl
         sources.settings_table(study),
     )
     yield from (table for table in optional if table is not None)
-    yield content_selection.selection_test_table(study, analysis.alpha)
+    yield content_selection.selection_test_table(study, analysis)
     yield content_selection.selection_table(study)
     yield from sources.provenance_tables(study)
 
@@ -120,6 +129,21 @@ def _paragraphs(study, analysis, evidence) -> dict[str, list[str]]:
         told["seeds"] = content_seeds.stability_words(evidence, is_runs=study.is_runs)
         told["power"] = content_seeds.power_words(evidence)
     return told
+
+
+def _clear(out: pathlib.Path, files: Collection[str]) -> None:
+    """Removes what an earlier report wrote to the folder and this one does not."""
+    for name in _earlier(out / "results.json"):
+        inside = name.startswith(("tables/", "figures/")) and ".." not in name
+        if inside and name not in files:
+            (out / name).unlink(missing_ok=True)
+
+
+def _earlier(path: pathlib.Path) -> list[str]:
+    try:
+        return [str(name) for name in json.loads(path.read_text())["files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _write(path: pathlib.Path, data: bytes) -> None:

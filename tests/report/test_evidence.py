@@ -11,7 +11,7 @@ import scipy.stats
 from jbias import report, stats
 from jbias.report import evidence, methods
 from jbias.stats import scores as scores_lib
-from tests.report import test_scores
+from tests.report import conftest, test_scores
 
 EXAMPLES = test_scores.EXAMPLES
 REFERENCE = test_scores.REFERENCE
@@ -154,3 +154,135 @@ def test_few_data_sets_are_told_with_the_size_of_the_test(tmp_path):
     size = stats.approximation(5, 3)
     told = f"it rejects in {100 * size.f:.1f} % of tables"
     assert any(told in one for one in tree["caveats"])
+
+
+def table(tmp_path, lines, name="scores.csv"):
+    path = tmp_path / name
+    path.write_text("\n".join(["algorithm,dataset,run,score", *lines]))
+    return path
+
+
+def test_what_f_alone_rejects_is_not_claimed(tmp_path):
+    """Two algorithms on two sets in the same order: F is infinite, and p is a half."""
+    path = table(tmp_path, ["a,x,1,1", "b,x,1,2", "a,y,1,3", "b,y,1,5"])
+    tree = test_scores.run(path, tmp_path / "out")
+    assert tree["permutation"] == {"p": 0.5, "exact": True, "standard_error": 0}
+    assert tree["headline"].startswith("No significant difference")
+    assert "F(1, 1) = ∞, p = 0.500 by permutation" in tree["basis"]
+    assert "p = 0," not in tree["methods"]
+
+
+def test_equal_algorithms_and_runs_are_pointed_out(tmp_path):
+    cells = [(d, r, f"{3 * i + r}") for i, d in enumerate("wxyz") for r in (1, 2)]
+    lines = [f"{a},{d},{r},{s}" for a in ("one", "two") for d, r, s in cells]
+    lines += [f"three,{d},{r},{50 + i}" for i, d in enumerate("wxyz") for r in (1, 2)]
+    tree = test_scores.run(table(tmp_path, lines), tmp_path / "out")
+    told = [one for one in tree["caveats"] if "same scores everywhere" in one]
+    assert [one.split(" have ")[0] for one in told] == [
+        "one and two",
+        "three run 1 and three run 2",
+    ]
+
+
+def test_few_runs_and_points_beyond_the_scores_are_told(tmp_path):
+    rng = np.random.default_rng(2)
+    cells = [(a, d, r) for a in "abc" for d in "vwxyz" for r in (1, 2, 3)]
+    lines = [f"{a},{d},{r},{rng.uniform(0.2, 0.9):.3f}" for a, d, r in cells]
+    path = table(tmp_path, lines)
+    tree = test_scores.run(path, tmp_path / "out")
+    assert any("with 3 runs, one called 95 % holds" in one for one in tree["caveats"])
+    assert "equivalence of 0.01" in tree["methods"]
+    tree = test_scores.run(path, tmp_path / "out", "--points=1")
+    assert any("--points=1 is more than the scores span" in x for x in tree["caveats"])
+
+
+def test_narrow_intervals_hold_what_is_said():
+    """Percentile intervals of the mean of three normal runs, counted."""
+    rng = np.random.default_rng(0)
+    runs = rng.normal(size=(2000, 3))
+    half = 1.96 * runs.std(axis=1) / np.sqrt(3)
+    held = np.mean(np.abs(runs.mean(axis=1)) <= half)
+    r, told = evidence._narrow(3)
+    assert (r, told) == (3, pytest.approx(held, abs=0.03))
+    assert evidence._narrow(30) is None
+
+
+def test_bold_is_as_rare_as_alpha_where_all_are_alike():
+    """Of many data sets of equal algorithms; the best of each is chosen by its scores."""
+    rng = np.random.default_rng(0)
+    for k, r, step in [(8, 10, 0.0), (4, 2, 0.625)]:
+        values = rng.normal(50, 0.6, size=(400, k, r))
+        values = np.round(values / step) * step if step else values
+        found = evidence.best_cells(
+            scores_lib.read(values), larger_is_better=True, alpha=0.05
+        )
+        assert len({i for _, i in found}) / 400 < 0.07
+
+
+def test_names_of_columns_may_be_names_of_sets_and_algorithms(tmp_path):
+    rng = np.random.default_rng(3)
+    names = ("algorithm", "seed", "p", "mean_rank")
+    cells = [(a, d, r) for a in names for d in names for r in (1, 2)]
+    lines = [f"{a},{d},{r},{rng.uniform(10, 90):.2f}" for a, d, r in cells]
+    out = tmp_path / "out"
+    test_scores.run(table(tmp_path, lines), out, "--reference=p")
+    ranks = pd.read_csv(out / "tables" / "ranks.csv")
+    assert list(ranks) == [
+        *("algorithm", "algorithm (name)", "seed", "p", "mean_rank (name)"),
+        "mean_rank",
+    ]
+    apart = pd.read_csv(out / "tables" / "reference.csv")
+    assert {"p", "p (name)"} <= set(apart)
+    assert len(pd.read_csv(out / "tables" / "runs.csv")) == 8
+
+
+def test_tables_of_an_earlier_report_do_not_stay(out, tmp_path):
+    mine = tmp_path / "out"
+    test_scores.run(EXAMPLES / "biasbed_runs.csv", mine, "--reference=ERM")
+    (mine / "tables" / "notes.txt").write_text("mine")
+    assert (mine / "tables" / "control.tex").exists()
+    test_scores.run(EXAMPLES / "biasbed_table2.csv", mine)
+    assert not (mine / "tables" / "control.tex").exists()
+    assert not (mine / "figures" / "iqm.svg").exists()
+    assert (mine / "tables" / "notes.txt").exists()
+
+
+def test_every_rule_of_selection_is_tested_in_the_same_setting(tmp_path):
+    study = conftest.make_runs(tmp_path / "runs", sets=("edge", "sketch", "stylized"))
+    seen = tmp_path / "trained.csv"
+    seen.write_text("algorithm,dataset\nSagNet,stylized\n")
+    flags = [f"--runs={study}/*", f"--out={tmp_path / 'out'}"]
+    assert report.main([*flags, "--strict", f"--trained-on={seen}"]) == 0
+    tree = json.loads((tmp_path / "out" / "results.json").read_text())
+    rules = pd.read_csv(tmp_path / "out" / "tables" / "selection_tests.csv")
+    mine = rules[rules["selection"] == "best validation"]["p"].item()
+    assert tree["tested"]["datasets"] == ["edge", "sketch"]
+    assert mine == pytest.approx(tree["friedman"]["p"], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--selection=oracle"],
+        ["--last=2"],
+        ["--metric=loss"],
+        ["--epoch=3"],
+        ["--strict"],
+    ],
+)
+def test_flags_without_a_say_are_refused(tmp_path, capsys, flags):
+    scores = f"--scores={EXAMPLES / 'biasbed_runs.csv'}"
+    try:
+        code = report.main([scores, f"--out={tmp_path / 'out'}", *flags])
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
+    assert flags[0].split("=")[0] in capsys.readouterr().err
+
+
+def test_trained_on_in_parquet_is_read_as_in_csv(tmp_path):
+    frame = pd.read_csv(EXAMPLES / "biasbed_runs.csv")
+    marks = np.where(frame["dataset"] == "Edge", "yes", "no")
+    frame.assign(trained_on=marks).to_parquet(tmp_path / "scores.parquet")
+    tree = test_scores.run(tmp_path / "scores.parquet", tmp_path / "out", "--strict")
+    assert [one["name"] for one in tree["tested"]["left_out"]] == ["Edge"]
