@@ -51,7 +51,8 @@ def effect_sizes(
     pooled MAD, Harrell and Davis' medians (Akinshin 2020). r = (W+ - W-) / (W+ + W-), no
     difference left out of the ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of the
     differences over data sets, J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)) (Hedges 1981).
-    `datasets` draws data sets too. g is inf if all data sets differ alike.
+    `datasets` draws data sets too. g is inf if all data sets differ alike, and NaN for two
+    data sets, whose J(1) is 0 because the mean of g does not exist.
     Raises ValueError for single runs and missing cells.
     """
     table = scores_lib.read(scores, axis=axis)
@@ -112,9 +113,14 @@ def rank_biserial(
 
 
 def hedges_g(differences: Float[np.ndarray, "b n p"]) -> Float[np.ndarray, "b p"]:
-    """Gives Hedges' g of differences over data sets (axis 1); 0 if nothing differs."""
+    """Gives Hedges' g of differences over data sets (axis 1); 0 if nothing differs.
+
+    NaN for two data sets: with one degree of freedom g has no mean to correct.
+    """
     half = (differences.shape[1] - 1) / 2
-    gammas = scipy.special.gammaln([half, half - 0.5]) if half > 0.5 else [0.0, np.inf]
+    if half <= 0.5:
+        return np.full((len(differences), differences.shape[2]), np.nan)
+    gammas = scipy.special.gammaln([half, half - 0.5])
     correction = np.exp(gammas[0] - gammas[1]) / np.sqrt(half)
     mean, std = differences.mean(axis=1), differences.std(axis=1, ddof=1)
     spread = std > 1e-9 * np.abs(mean)
