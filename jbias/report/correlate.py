@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from jbias.report import relation_page, relations
 
     try:
+        _check(args)
         options = relations.Options(
             x=args.x,
             y=args.y,
@@ -82,6 +83,25 @@ def read(path: str, measures: Sequence[str], category: str, size: str | None):
             empty = not fields[size]
             rows[name][size] = math.nan if empty else _number(fields[size], size, place)
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuses options that contradict each other."""
+    if args.seed < 0:
+        raise ValueError(f"--seed: must be 0 or larger, got {args.seed}")
+    for flag, measures in [("--x", args.x), ("--y", args.y)] + [
+        ("--among", measures) for measures in args.among
+    ]:
+        if args.category in measures:
+            raise ValueError(
+                f"--category: must be no measure, got {args.category!r}, which {flag} "
+                "names too; name the column with the models' kinds"
+            )
+    if args.size == args.category:
+        raise ValueError(
+            f"--size: must be a column of numbers, got {args.size!r}, which --category "
+            "names too; name another or leave it out"
+        )
 
 
 def _number(field: str, name: str, place: str) -> float:

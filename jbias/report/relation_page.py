@@ -44,7 +44,10 @@ def _tables(study: relations.Study) -> Iterator[tables.Table]:
             rows=tuple(
                 (a, *(_two(one.statistic.loc[a, b]) for b in names)) for a in names
             ),
-            data=one.statistic.rename_axis("measure").reset_index(),
+            # A measure may be called measure, too.
+            data=one.statistic.rename_axis("measure").reset_index(
+                allow_duplicates=True
+            ),
             strong=frozenset(
                 (i, j)
                 for i, a in enumerate(names)

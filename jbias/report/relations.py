@@ -127,7 +127,7 @@ def _pair(name: str, part: pd.DataFrame, family, x: str, y: str, options) -> dic
 
 
 def _influential(frame: pd.DataFrame, kinds: pd.Series, options) -> pd.DataFrame:
-    columns = ["x", "y", "model", options.category, "statistic", "without"]
+    columns = ["x", "y", "model", "category", "statistic", "without"]
     rows = []
     for x in options.x:
         for y in options.y:
@@ -148,6 +148,9 @@ def headline(study: Study) -> tuple[str, str]:
         f"{count} of {family.family} correlations are significant at "
         f"α = {options.alpha:g} {WORDS[options.adjust]}."
     )
+    if not family.family:
+        still = constant(study.frame, options)
+        answer = f"No correlation can be tested: {still} over all models."
     sizes = family.statistic.abs().stack().dropna()
     if len(sizes):
         x, y = sizes.idxmax()
@@ -167,6 +170,13 @@ def headline(study: Study) -> tuple[str, str]:
             "partial correlations have an unadjusted p of at most that."
         )
     return answer, basis
+
+
+def constant(frame: pd.DataFrame, options: Options) -> str:
+    """Says which x and y do not vary, such as "shape is constant"."""
+    names = dict.fromkeys([*options.x, *options.y])
+    still = [name for name in names if frame[name].nunique() == 1]
+    return f"{', '.join(still)} {'is' if len(still) == 1 else 'are'} constant"
 
 
 def caveats(study: Study) -> list[str]:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from jbias.stats import draws as draws_lib
 from jbias.stats import scores as scores_lib
+from jbias.stats import ties
 
 _NODES = 256  # Of the quadrature over a posterior mean.
 
@@ -42,8 +43,8 @@ def bayesian_signed_rank(
 
     (w_0, ..., w_n) ~ Dirichlet(prior, 1, ..., 1), z_0 = 0 and z_i the differences;
     theta_right = sum_ij w_i w_j [z_i + z_j > 2 rope], so for left and rope (equal: half to
-    either side). Given is how often each of the three is the largest, as baycomp does; if
-    rope = 0, right against left. Monte Carlo error: 0.5 / sqrt(draws) at most.
+    either side). Given is how often each of the three is the largest, as baycomp does, equal
+    ones sharing; if rope = 0, right against left. Monte Carlo error: 0.5 / sqrt(draws) at most.
     `rope` is in the unit of the scores. Several runs are averaged first.
     Raises ValueError for missing cells and a negative rope.
     """
@@ -55,16 +56,19 @@ def bayesian_signed_rank(
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet([prior] + [1.0] * n, size=draws)
     means = table.means if larger_is_better else -table.means
+    # Equal to the rope is equal up to rounding, as of scores with one decimal.
+    tolerance = ties.tolerated(None, means)
     right, left = [], []
     for i, j in draws_lib.pairs(k):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
-        # Equal to the rope is equal up to rounding, as of scores with one decimal.
-        walsh = np.round((z[:, None] + z) / 2, 9)
-        shares = [_share(weights, walsh, rope), _share(weights, -walsh, rope)]
+        walsh = (z[:, None] + z) / 2
+        shares = [_share(weights, w, rope, tolerance) for w in (walsh, -walsh)]
         between = 1 - shares[0] - shares[1] if rope > 0 else np.full(draws, -1.0)
-        largest = np.argmax(np.stack([shares[1], between, shares[0]]), axis=0)
-        left.append(np.mean(largest == 0))
-        right.append(np.mean(largest == 2))
+        three = np.stack([shares[1], between, shares[0]])
+        largest = three == three.max(axis=0)
+        chances = (largest / largest.sum(axis=0)).mean(axis=1)
+        left.append(chances[0])
+        right.append(chances[2])
     return _result(table, np.array(right), np.array(left))
 
 
@@ -92,13 +96,14 @@ def correlated_t(
     draws_lib.need_runs(table)
     need_pairs(table, paired, rho)
     sign = 1 if larger_is_better else -1
+    rounding = ties.rounding(table.values)[:, 0]
     right, left = [], []
     for i, j in draws_lib.pairs(len(table.algorithms)):
         x, y = (sign * table.of(table.algorithms[a]) for a in (i, j))
         above = _above_paired if paired else _above_independent
         extra = (rho,) if paired else ()
-        right.append(above(x, y, rope, *extra))
-        left.append(above(y, x, rope, *extra))
+        right.append(above(x, y, rope, rounding, *extra))
+        left.append(above(y, x, rope, rounding, *extra))
     return _result(table, np.array(right), np.array(left))
 
 
@@ -127,21 +132,21 @@ def need_pairs(table: scores_lib.Scores, paired: bool, rho: float) -> None:
         )
 
 
-def _share(weights, walsh, rope: float) -> Float[np.ndarray, "b"]:
+def _share(weights, walsh, rope: float, tolerance: float) -> Float[np.ndarray, "b"]:
     """Gives theta_right of every draw."""
-    above = (np.sign(walsh - rope) + 1) / 2
+    above = (_sign(walsh - rope, tolerance) + 1) / 2
     return np.sum((weights @ above) * weights, axis=1)
 
 
-def _above_paired(x, y, rope: float, rho: float) -> Float[np.ndarray, "n"]:
+def _above_paired(x, y, rope: float, rounding, rho: float) -> Float[np.ndarray, "n"]:
     """Gives P(mean of x - y > rope); a half of it where all is equal to the rope."""
     d = x - y
     m = d.shape[1]
     scale = d.std(axis=1, ddof=1) * math.sqrt(1 / m + rho / (1 - rho))
-    return _tail(d.mean(axis=1) - rope, scale, m - 1)
+    return _tail(d.mean(axis=1) - rope, scale, m - 1, rounding)
 
 
-def _above_independent(x, y, rope: float) -> Float[np.ndarray, "n"]:
+def _above_independent(x, y, rope: float, rounding) -> Float[np.ndarray, "n"]:
     """Gives P(mu_x - mu_y > rope), the posterior means t around the sample means.
 
     Gauss-Legendre over the quantiles of the narrower one, whose tails are cut at 1e-9.
@@ -161,18 +166,23 @@ def _above_independent(x, y, rope: float) -> Float[np.ndarray, "n"]:
         (a_scale, b_scale), (b_scale, a_scale), df_pairs, strict=True
     ):
         at = (a - b - rope)[:, None] + scale[:, None] * scipy.special.stdtrit(df, u)
-        shifts.append(
-            _tail(at, np.broadcast_to(other[:, None], at.shape), other_df) @ du
-        )
+        shifts.append(_tail(at, other[:, None], other_df, rounding[:, None]) @ du)
     return np.where(narrow, shifts[0], shifts[1])
 
 
-def _tail(mean, scale, df: int):
-    """Gives P(mean + scale t(df) > 0); without spread 1, 0, or a half at 0."""
-    certain = (np.sign(np.round(mean, 9)) + 1) / 2
-    wide = scale > 1e-12
+def _tail(mean, scale, df: int, rounding):
+    """Gives P(mean + scale t(df) > 0); without spread 1, 0, or a half at 0.
+
+    What is no larger than `rounding` is 0.
+    """
+    certain = (_sign(mean, rounding) + 1) / 2
+    wide = np.broadcast_to(scale > rounding, mean.shape)
     standard = np.divide(mean, scale, out=np.zeros_like(mean), where=wide)
     return np.where(wide, scipy.special.stdtr(df, standard), certain)
+
+
+def _sign(x, tolerance):
+    return np.where(np.abs(x) <= tolerance, 0, np.sign(x))
 
 
 def _result(table, right, left) -> PosteriorResult:

@@ -7,6 +7,7 @@ above 1/2) where the row is the better.
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 import scipy.special
@@ -15,6 +16,7 @@ from jaxtyping import Float
 
 from jbias.stats import draws as draws_lib
 from jbias.stats import scores as scores_lib
+from jbias.stats import ties
 
 _CONSISTENT = 1 / scipy.stats.norm.ppf(0.75)  # MAD of a normal to its deviation.
 
@@ -51,7 +53,8 @@ def effect_sizes(
     pooled MAD, Harrell and Davis' medians (Akinshin 2020). r = (W+ - W-) / (W+ + W-), no
     difference left out of the ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of the
     differences over data sets, J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)) (Hedges 1981).
-    `datasets` draws data sets too. g is inf if all data sets differ alike.
+    `datasets` draws data sets too. g is inf if all data sets differ alike, and NaN for two
+    data sets, whose J(1) is 0 because the mean of g does not exist.
     Raises ValueError for single runs and missing cells.
     """
     table = scores_lib.read(scores, axis=axis)
@@ -77,6 +80,10 @@ def effect_sizes(
     differences = means[:, :, rows] - means[:, :, columns]
     differences[1:] = drawn.picked(differences[1:])
 
+    # What differs by rounding alone does not differ.
+    tolerance = ties.tolerated(None, table.means)
+    differences[np.abs(differences) <= tolerance] = 0
+
     def paired(effect):
         found = draws_lib.mirrored(k, effect(differences).T, lambda v: -v, diagonal=0)
         return draws_lib.estimate(found[0], found[1:], confidence=confidence)
@@ -92,29 +99,36 @@ def effect_sizes(
             2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence=confidence
         ),
         gamma_median=_middle(gamma),
-        rank_biserial=paired(rank_biserial),
+        rank_biserial=paired(functools.partial(rank_biserial, tolerance=tolerance)),
         hedges_g=paired(hedges_g),
     )
 
 
 def rank_biserial(
-    differences: Float[np.ndarray, "b n p"],
+    differences: Float[np.ndarray, "b n p"], tolerance: float = 0.0
 ) -> Float[np.ndarray, "b p"]:
     """Gives (W+ - W-) / (W+ + W-) over data sets (axis 1); 0 if nothing differs.
 
-    Differences are rounded to 9 digits after the point, so that equal ones tie.
+    Sizes no further apart than `tolerance` tie, and so does 0.
     """
-    differences = np.round(differences, 9)
-    ranks = scipy.stats.rankdata(np.abs(differences), axis=1)
-    signed = np.sum(np.sign(differences) * ranks, axis=1)
-    total = np.sum(np.where(differences == 0, 0, ranks), axis=1)
+    # Beside a true zero, which is the lowest.
+    sizes = np.pad(np.abs(np.swapaxes(differences, 1, 2)), ((0, 0), (0, 0), (1, 0)))
+    levels = ties.near_levels(sizes, tolerance)[:, :, 1:]
+    ranks = np.where(levels == 0, 0, scipy.stats.rankdata(levels, axis=2))
+    signed = np.sum(np.sign(np.swapaxes(differences, 1, 2)) * ranks, axis=2)
+    total = np.sum(ranks, axis=2)
     return np.divide(signed, total, out=np.zeros_like(signed), where=total > 0)
 
 
 def hedges_g(differences: Float[np.ndarray, "b n p"]) -> Float[np.ndarray, "b p"]:
-    """Gives Hedges' g of differences over data sets (axis 1); 0 if nothing differs."""
+    """Gives Hedges' g of differences over data sets (axis 1); 0 if nothing differs.
+
+    NaN for two data sets: with one degree of freedom g has no mean to correct.
+    """
     half = (differences.shape[1] - 1) / 2
-    gammas = scipy.special.gammaln([half, half - 0.5]) if half > 0.5 else [0.0, np.inf]
+    if half <= 0.5:
+        return np.full((len(differences), differences.shape[2]), np.nan)
+    gammas = scipy.special.gammaln([half, half - 0.5])
     correction = np.exp(gammas[0] - gammas[1]) / np.sqrt(half)
     mean, std = differences.mean(axis=1), differences.std(axis=1, ddof=1)
     spread = std > 1e-9 * np.abs(mean)

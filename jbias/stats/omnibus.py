@@ -40,7 +40,7 @@ def quade(
     of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
     F = (n-1) B / (A - B) ~ F(k-1, (k-1)(n-1)), inf with p 0 where A = B.
     `ranks` are sum_i Q_i r_ij / (n (n+1) / 2). Scores and ranges closer than `tolerance`,
-    in units of the scores (None: 1e-6, or a millionth of their span), are ties; all data
+    in units of the scores (None: 2e-7 of their span), are ties; all data
     sets must be of one unit. If all scores are equal, F = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
@@ -79,7 +79,7 @@ def aligned_ranks(
     T = (k-1) (sum_j R_j^2 - k n^2 (kn+1)^2 / 4) / (sum r^2 - sum_i R_i^2 / k) ~ chi2(k-1).
     Without ties sum r^2 = kn (kn+1) (2kn+1) / 6, as Garcia et al. write it; with ties the
     sum itself keeps the variance right. Differences closer than `tolerance`, in units of
-    the scores (None: 1e-6, or a millionth of their span), are ties; all data sets must be
+    the scores (None: 2e-7 of their span), are ties; all data sets must be
     of one unit. If all scores are equal, T = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """

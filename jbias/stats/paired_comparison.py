@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 
 from jbias.stats import draws as draws_lib
 from jbias.stats import scores as scores_lib
+from jbias.stats import ties as ties_lib
 
 _SCALES = 25  # Quadrature nodes over log s, to four deviations either side.
 _SPREAD = 0.5  # Deviation of log s.
@@ -64,7 +65,9 @@ def bradley_terry(
         draws_lib.need_runs(table)
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
     means = table.means if larger_is_better else -table.means
-    wins, ties = wins_and_ties(means, stds, local_rope or 0.0)
+    wins, ties = wins_and_ties(
+        means, stds, local_rope or 0.0, ties_lib.rounding(table.values)
+    )
     result = bradley_terry_of_wins(
         wins,
         equivalence=equivalence,
@@ -76,16 +79,19 @@ def bradley_terry(
 
 
 def wins_and_ties(
-    means: Float[np.ndarray, "n k"], stds: Float[np.ndarray, "n k"], rope: float
+    means: Float[np.ndarray, "n k"],
+    stds: Float[np.ndarray, "n k"],
+    rope: float,
+    rounding: Float[np.ndarray, "n 1"],
 ) -> tuple[Int[np.ndarray, "k k"], Int[np.ndarray, "k k"]]:
     """Counts on how many data sets the row wins, ties dealt out, and on how many it ties.
 
-    Larger means win. Ends of the region are in it, up to nine digits after the point.
+    Larger means win. Ends of the region are in it, up to `rounding` (see `ties`).
     """
-    difference = np.round(means[:, :, None] - means[:, None, :], 9)
+    difference = means[:, :, None] - means[:, None, :]
     variances = stds[:, :, None] ** 2 + stds[:, None, :] ** 2
-    region = np.round(rope * np.sqrt(variances / 2), 9)
-    tied = np.abs(difference) <= region
+    region = rope * np.sqrt(variances / 2)
+    tied = np.abs(difference) <= region + rounding[:, :, None]
     ties = tied.sum(axis=0)
     np.fill_diagonal(ties, 0)
     wins = ((difference > 0) & ~tied).sum(axis=0)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from jbias.stats import draws as draws_lib
 from jbias.stats import scores as scores_lib
+from jbias.stats import ties
 
 TESTS = ("t", "wilcoxon", "nemenyi")
 
@@ -221,14 +222,18 @@ class _Tests:
         std = d.std(axis=1, ddof=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.nan_to_num(d.mean(axis=1) * math.sqrt(n) / std)
-        ranks = scipy.stats.rankdata(np.abs(np.round(d, 9)), axis=1)
-        plus = np.sum(ranks * (np.sign(np.round(d, 9)) + 1) / 2, axis=1)
+        tolerance = ties.tolerated(None, means)
+        sizes = np.abs(d)
+        sizes[sizes <= tolerance] = 0
+        ranks = scipy.stats.rankdata(ties.near_levels(sizes, tolerance), axis=1)
+        plus = np.sum(ranks * (np.sign(d) * (sizes > 0) + 1) / 2, axis=1)
         # Mean ranks differ by how often either beats the others, and each other.
         places = np.zeros((2, studies))
         for place, (values, who) in enumerate([(x, better), (x - d, other)]):
             rivals = means.copy()
             rivals[b, :, better] += difference
-            beaten = np.sign(np.round(rivals - values[:, :, None], 9))
+            ahead = rivals - values[:, :, None]
+            beaten = np.sign(ahead) * (np.abs(ahead) > tolerance)
             places[place] = beaten.sum(axis=2).mean(axis=1) / 2
         return {
             "t": t >= self.t,
@@ -251,7 +256,7 @@ def _wilcoxon_critical(n: int, alpha: float) -> float:
 def _minimal(simulated, tests: _Tests, target: float) -> dict[str, float]:
     """Gives, by bisection over the same studies, what each test finds with `target`."""
     means = simulated[0]
-    top = 100 * float(np.abs(means).max()) + 1e-9
+    top = 100 * float(np.abs(means).max()) or 1.0
     found = {}
     for test in TESTS:
         low, high = 0.0, top

@@ -14,6 +14,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from jbias.stats import scores as scores_lib
+from jbias.stats import ties as ties_lib
 
 Table = Float[np.ndarray, "n k"] | pd.DataFrame | scores_lib.Scores
 
@@ -79,10 +80,12 @@ def rank(
 ) -> Float[np.ndarray, "n k"]:
     """Ranks the algorithms on every data set: 1 is the best, ties share their mean.
 
-    `scores` is what `scores.read` takes; several runs are averaged first.
+    `scores` is what `scores.read` takes; several runs are averaged first, and means that
+    differ by rounding alone tie.
     """
-    scores = scores_lib.matrix(scores, axis=axis)
-    return scipy.stats.rankdata(-scores if larger_is_better else scores, axis=1)
+    table = scores_lib.read(scores, axis=axis)
+    levels = ties_lib.near_levels(table.means, ties_lib.rounding(table.values))
+    return scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
 
 
 def _tie_sum(ranked: Float[np.ndarray, "n k"]) -> int:

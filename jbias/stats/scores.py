@@ -122,7 +122,8 @@ def filled(
         raise ValueError(
             f"drop: must be 'datasets', 'algorithms' or 'runs', got {drop!r}"
         )
-    known_runs = {name: _runs(rows) for name, rows in frame.groupby("algorithm")}
+    groups = frame.groupby(frame["algorithm"].astype(str))
+    known_runs = {name: _runs(rows) for name, rows in groups}
     bad = {(algorithms[j], known_runs[algorithms[j]][r]) for _, j, r in holes}
     keys = zip(frame["algorithm"].astype(str), _run_names(frame), strict=True)
     return frame[[key not in bad for key in keys]]

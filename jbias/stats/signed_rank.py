@@ -38,8 +38,8 @@ def wilcoxon(
     W / sqrt(sum r_i^2) is taken as normal and `exact` is False. Statistics are W; W over
     the sum of ranks is the rank-biserial correlation. p cannot be below 2^(1-n).
 
-    Differences closer than `tolerance`, in units of the scores (None: 1e-6, or a millionth
-    of their span), are ties, and zeros. zeros:
+    Differences closer than `tolerance`, in units of the scores (None: 2e-7 of
+    their span), are ties, and zeros. zeros:
     "wilcox" drops them, "pratt" ranks them and then drops them, "split" ranks them and
     shares their ranks evenly, with signs drawn for them too. Scores of all data sets must
     be of one unit, for their differences are ranked together.

@@ -15,6 +15,7 @@ from jbias.stats import draws as draws_lib
 from jbias.stats import pairs as pairs_lib
 from jbias.stats import ranks as ranks_lib
 from jbias.stats import scores as scores_lib
+from jbias.stats import ties
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,8 +63,9 @@ def rank_stability(
     table = scores_lib.read(scores, axis=axis)
     drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets, runs=runs)
     observed = ranks_lib.rank(table, larger_is_better=larger_is_better)
-    means = np.round(drawn.means(table), 9)  # Sums in another order tie as before.
-    ranked = scipy.stats.rankdata(-means if larger_is_better else means, axis=2)
+    # Sums in another order tie as before.
+    levels = ties.near_levels(drawn.means(table), ties.rounding(table.values))
+    ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=2)
     ranked = drawn.picked(ranked)
     mean_ranks = np.round(ranked.mean(axis=1), 9)
     original = np.round(observed.mean(axis=0), 9)

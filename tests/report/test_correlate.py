@@ -120,6 +120,27 @@ def test_constant_measures_are_told(tmp_path, no_pdf):
     found = json.loads((out / "results.json").read_text())
     assert {row["statistic"] for row in found["correlations"]} == {None}
     assert "shape or ID is constant in all: not known." in found["caveats"]
+    assert found["headline"] == (
+        "No correlation can be tested: shape is constant over all models."
+    )
+
+
+def test_columns_may_have_any_name(tmp_path, no_pdf):
+    """Such as those of the tables that the report writes."""
+    table, out = tmp_path / "t.csv", tmp_path / "out"
+    head = "name,statistic,n,pvalue,measure,model,without"
+    lines = [
+        f"m{i},{'ab'[i % 2]},{i if i else 99},{i},{i * i % 7},{i % 5},{i % 3}"
+        for i in range(12)
+    ]
+    table.write_text("\n".join([head, *lines]))
+    told = [f"--table={table}", f"--out={out}", "--x=n,model", "--y=pvalue,without"]
+    told += ["--among=n,measure,pvalue", "--category=statistic", "--permutations=99"]
+    assert correlate.main(told) == 0
+    found = json.loads((out / "results.json").read_text())
+    assert {"model": "m0", "category": "a"}.items() <= found["influential"][0].items()
+    with open(out / "tables" / "among_1.csv") as file:
+        assert file.readline() == "measure,n,measure,pvalue\n"
 
 
 REFUSED = {
@@ -153,6 +174,10 @@ def test_refuses_options_that_do_not_fit(tmp_path, capsys):
         ("--split=none", "--split: must be one of training"),
         ("--permutations=0", "at least 1"),
         ("--y=shape", "'shape' twice"),
+        ("--seed=-1", "--seed: must be 0 or larger, got -1"),
+        ("--category=shape", "--category: must be no measure, got 'shape', which --x"),
+        ("--category=Adversarial", "got 'Adversarial', which --y names too; name the"),
+        ("--size=training", "--size: must be a column of numbers, got 'training'"),
     ]:
         assert run(tmp_path / "out", option) == 2
         assert told in capsys.readouterr().err

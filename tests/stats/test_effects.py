@@ -77,9 +77,15 @@ def test_hedges_g_by_hand(array, found):
     constant = np.full((1, 4, 1), 0.3)
     assert effects.hedges_g(constant) == np.inf
     assert effects.hedges_g(0 * constant) == 0
-    assert (
-        effects.hedges_g(np.array([[[1.0], [2.0]]]))[0, 0] == 0
-    )  # No correction at 1.
+
+
+@pytest.mark.parametrize("other", [3.0, 3.1])
+def test_hedges_g_of_two_data_sets_is_not_known(other):
+    assert np.isnan(effects.hedges_g(np.array([[[3.0], [other]]])))
+    scores = np.zeros((2, 2, 2))
+    scores[:, 1] = [[3.0], [other]]
+    found = stats.effect_sizes(scores, larger_is_better=True, draws=100)
+    assert np.isnan(found.hedges_g.value[0, 1])
 
 
 def test_hedges_g_is_unbiased():

@@ -10,7 +10,7 @@ import scipy.special
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import paired_comparison
+from jbias.stats import paired_comparison, ties
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = ROOT / "tests" / "oracles" / "biasbed_bradley_terry.json"
@@ -31,11 +31,11 @@ def test_equals_the_reference(name):
     expected = REFERENCE["results"][name]
     means, stds = paper(name.split("/")[0])
     rope = 0.4 if "localrope" in name else 0.0
-    wins, ties = paired_comparison.wins_and_ties(
-        means, stds if rope else 0 * stds, rope
+    wins, tied = paired_comparison.wins_and_ties(
+        means, stds if rope else 0 * stds, rope, ties.rounding(means[:, :, None])
     )
     np.testing.assert_array_equal(wins, expected["wins_after_ties"])
-    np.testing.assert_array_equal(ties, expected["ties"])
+    np.testing.assert_array_equal(tied, expected["ties"])
     found = stats.bradley_terry_of_wins(wins)
     # The reference's own Monte Carlo error is about 0.005.
     np.testing.assert_allclose(found.p_win.value, expected["mean_pwin"], atol=0.005)
@@ -83,12 +83,11 @@ def test_reads_scores_in_any_direction():
 
 
 def test_equal_means_tie():
-    wins, ties = paired_comparison.wins_and_ties(
-        np.array([[1.0, 1.0], [1.0, 1.0], [0.3, 0.1 + 0.2], [2, 1]]),
-        np.zeros((4, 2)),
-        0,
+    means = np.array([[1.0, 1.0], [1.0, 1.0], [0.3, 0.1 + 0.2], [2, 1]])
+    wins, tied = paired_comparison.wins_and_ties(
+        means, np.zeros((4, 2)), 0, ties.rounding(means[:, :, None])
     )
-    np.testing.assert_array_equal(ties, [[0, 3], [3, 0]])
+    np.testing.assert_array_equal(tied, [[0, 3], [3, 0]])
     np.testing.assert_array_equal(wins, [[0, 3], [2, 0]])
 
 

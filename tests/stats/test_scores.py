@@ -96,3 +96,11 @@ def test_refuses_doubled_cells_and_tables_too_small(array):
         scores_lib.read(array, axis=2)
     with pytest.raises(ValueError, match="algorithm: must be one of a, b, c, got 'd'"):
         scores_lib.read(frame).of("d")
+
+
+def test_runs_of_algorithms_with_numbers_for_names(array):
+    frame = tidy(array, algorithms=(1, 2, 3))
+    left = scores_lib.filled(frame.iloc[1:], drop="runs")
+    found = scores_lib.read(left)
+    assert found.algorithms == ("1", "2", "3")
+    assert found.counts.tolist() == [R - 1, R, R]
