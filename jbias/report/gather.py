@@ -255,7 +255,10 @@ def _notes(empty, runs, frame, chosen):
         if not run.finished:
             yield f"{run.workdir} is not finished (it has no file `done`)."
         if run.config is None:
-            yield f"{run.workdir} has no config.json: its settings are not known."
+            yield (
+                f"{run.workdir} has no config.json: its settings are not known, nor what "
+                "it trained on."
+            )
     stages = frame.groupby("run")["stage"].max()
     if stages.max() > 0:
         told = ", ".join(f"{run}: {stage}" for run, stage in stages.items())
