@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import sys
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -370,11 +371,26 @@ def _problem(fields) -> str | None:
         if not _fits(name, value) and name == "status" and isinstance(value, str):
             return f"status must be one of {STATUSES}, got {value!r}"
         if not _fits(name, value):
-            return f"{name} must be {_TYPES[name][0].__name__}, got {value!r}"
+            large = _typed(name, value)
+            kind = "finite in 64 bits" if large else _TYPES[name][0].__name__
+            return f"{name} must be {kind}, got {value!r}"
     return None
 
 
 def _fits(name: str, value) -> bool:
     if name == "status":
         return value in STATUSES
+    return _typed(name, value) and not _too_large(name, value)
+
+
+def _typed(name: str, value) -> bool:
     return not isinstance(value, bool) and isinstance(value, _TYPES[name])
+
+
+def _too_large(name: str, value) -> bool:
+    """Whether a number of the right type is more than a column of the table holds."""
+    if not isinstance(value, int | float):
+        return False
+    if _KINDS[name] == "number":
+        return not abs(value) <= sys.float_info.max
+    return not -(2**63) <= value < 2**63

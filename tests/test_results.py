@@ -293,6 +293,7 @@ READ = {
     ),
     "escaped letters": lambda r: json.dumps(r | {"run": "Übung 😀"}),
     "numbers in other forms": lambda r: json.dumps(r | {"value": 1e-300, "epoch": 7}),
+    "large numbers": lambda r: json.dumps(r | {"n": 2**63 - 1, "step": -(2**63)}),
     "no value": lambda r: json.dumps(r | {"value": None, "count": None, "n": None}),
 }
 
@@ -322,6 +323,11 @@ def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
         lambda text: text.replace('"value": 0.5', '"value": NaN', 1),
         lambda text: text.replace('"seed": 0', '"seed": 0.0', 1),
         lambda text: text.replace('"n": 16', '"n": true', 1),
+        lambda text: text.replace('"n": 16', f'"n": {2**63}', 1),
+        lambda text: text.replace('"step": 10', f'"step": -{2**63 + 1}', 1),
+        lambda text: text.replace('"value": 0.5', '"value": 1e999', 1),
+        lambda text: text.replace('"value": 0.5', f'"value": {10**400}', 1),
+        lambda text: text.replace('"epoch": 1.0', '"epoch": -1e999', 1),
         lambda text: text + "{}",
         lambda text: text.replace("}", "} 1", 1),
     ],
