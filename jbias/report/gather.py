@@ -89,7 +89,7 @@ class Rules:
     """Rules of selection with what each of them needs."""
 
     last: int
-    epoch: float | None  # None where seeds have none in common.
+    epoch: float  # NaN where seeds have none in common.
     best_on: str
     metric: str
     larger_is_better: bool
@@ -103,7 +103,7 @@ class Rules:
         if rule == "last_n":
             return self._labelled(results.last_n(self._often(frame), self.last))
         if rule == "at_epoch":
-            if self.epoch is None:
+            if math.isnan(self.epoch):
                 raise ValueError(
                     "at_epoch: every seed needs an evaluation at one epoch, got no epoch "
                     "that all seeds have"
@@ -147,14 +147,14 @@ class Rules:
         return rows.assign(label=rows["workdir"].map(self.labels))
 
 
-def _common_epoch(rows: pd.DataFrame) -> float | None:
-    """Gives the last epoch that all seeds were evaluated at, None if there is none."""
+def _common_epoch(rows: pd.DataFrame) -> float:
+    """Gives the last epoch that all seeds were evaluated at, NaN if there is none."""
     digits = round(-math.log10(results.EPOCH_ATOL))
     rows = rows[[*results.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
     rows = rows[~pd.Series(results.keyed(rows, list(rows)), rows.index).duplicated()]
     seeds = rows["epoch"].value_counts()
     common = seeds.index[seeds == len(set(results.keyed(rows, results.UNIT)))]
-    return float(common.max()) if len(common) else None
+    return float(common.max()) if len(common) else math.nan
 
 
 def _labels(workdirs: pd.Series, labels) -> pd.Categorical:
