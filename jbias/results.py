@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import sys
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from jbias import lines
 VALID = "valid"  # The data set that model selection looks at.
 TRAIN = "train"  # Training statistics, never an evaluation.
 STATUSES = ("ok", "diverged")
+EPOCH_ATOL = 1e-6  # Epochs that differ by less are the same.
 
 
 class Record(NamedTuple):
@@ -275,26 +277,48 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     return _selected(last.assign(value=means, count=nothing))
 
 
-def oracle(frame: pd.DataFrame, *, larger_is_better: bool = True) -> pd.DataFrame:
+def oracle(
+    frame: pd.DataFrame, *, metric: str = "accuracy", larger_is_better: bool = True
+) -> pd.DataFrame:
     """Selects the best evaluation of every data set by looking at that data set.
 
-    No model is chosen so in earnest: it bounds what selection could reach.
+    What is compared is `metric`: the data set's own number, or where it has none the mean
+    over all its conditions. The other numbers of a data set come from the same evaluation;
+    a data set without `metric` has none. No model is chosen so in earnest: it bounds what
+    selection could reach.
     """
     candidates = evaluations(frame)
-    values = candidates["value"].dropna()
-    groups = values.groupby(keyed(candidates, CELL)[values.index])
-    best = groups.idxmax() if larger_is_better else groups.idxmin()
-    return _selected(candidates.loc[best])
+    sets = keyed(candidates, [*UNIT, "dataset"])
+    moments = keyed(candidates, [*UNIT, "dataset", "step"])
+    looked = (candidates["metric"] == metric).to_numpy()
+    own = looked & (candidates["condition"] == "").to_numpy()
+    looked = own | (looked & ~np.isin(sets, sets[own]))
+    values = candidates["value"][looked].groupby(moments[looked], sort=False)
+    scores, sizes = values.mean(skipna=False), values.size()
+    owner = pd.Series(sets[looked], moments[looked])
+    owner = owner[~owner.index.duplicated()]
+    scores = scores[sizes == sizes.groupby(owner).transform("max")].dropna()
+    by_set = scores.groupby(owner.loc[scores.index])
+    best = by_set.idxmax() if larger_is_better else by_set.idxmin()
+    return _selected(candidates[np.isin(moments, best)])
 
 
 def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
-    """Selects the evaluations at one epoch of the last stage."""
+    """Selects the evaluations at one epoch of the last stage, which every seed has."""
     candidates = evaluations(frame)
-    here = candidates[np.isclose(candidates["epoch"], epoch, rtol=0, atol=1e-6)]
-    if here.empty and not candidates.empty:
-        known = ", ".join(f"{e:g}" for e in sorted(candidates["epoch"].unique()))
-        raise ValueError(f"at_epoch: must be an evaluated epoch, got {epoch}: {known}")
-    return _selected(here)
+    here = np.isclose(candidates["epoch"], epoch, rtol=0, atol=EPOCH_ATOL)
+    units = keyed(candidates, UNIT)
+    missing = candidates[~np.isin(units, units[here])]
+    if len(missing):
+        short = missing.sort_values(UNIT, kind="stable").iloc[0]
+        mine = candidates[units == units[short.name]]
+        known = ", ".join(f"{e:g}" for e in sorted(mine["epoch"].unique()))
+        raise ValueError(
+            f"at_epoch: every seed needs an evaluation at epoch {epoch:g}, got none for "
+            f"run {short['run']!r}, seed {short['seed']}; choose one that all seeds have, "
+            f"it has {known}"
+        )
+    return _selected(candidates[here])
 
 
 def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
@@ -370,11 +394,26 @@ def _problem(fields) -> str | None:
         if not _fits(name, value) and name == "status" and isinstance(value, str):
             return f"status must be one of {STATUSES}, got {value!r}"
         if not _fits(name, value):
-            return f"{name} must be {_TYPES[name][0].__name__}, got {value!r}"
+            large = _typed(name, value)
+            kind = "finite in 64 bits" if large else _TYPES[name][0].__name__
+            return f"{name} must be {kind}, got {value!r}"
     return None
 
 
 def _fits(name: str, value) -> bool:
     if name == "status":
         return value in STATUSES
+    return _typed(name, value) and not _too_large(name, value)
+
+
+def _typed(name: str, value) -> bool:
     return not isinstance(value, bool) and isinstance(value, _TYPES[name])
+
+
+def _too_large(name: str, value) -> bool:
+    """Whether a number of the right type is more than a column of the table holds."""
+    if not isinstance(value, int | float):
+        return False
+    if _KINDS[name] == "number":
+        return not abs(value) <= sys.float_info.max
+    return not -(2**63) <= value < 2**63

@@ -208,6 +208,37 @@ def test_oracle_is_the_maximum_of_each_data_set(frame):
     assert value_of(results.oracle(frame, larger_is_better=False), 1) == 0.2
 
 
+def test_oracle_is_one_model_of_each_data_set(tmp_path):
+    easy, hard = [0.9, 0.8, 0.1], [0.1, 0.4, 0.5]  # Their mean is largest at epoch 2.
+    records = [
+        *curve(easy, "corrupted", condition="easy"),
+        *curve(hard, "corrupted", condition="hard"),
+        *curve([0.3, 0.2, 0.9], "corrupted", metric="loss", condition="easy"),
+        *curve([0.5, 0.6, 0.4], "edge"),
+        *curve([7.0, 9.0, 8.0], "edge", metric="loss"),
+        *curve([0.1, 0.2, 0.9], "edge", condition="thick"),
+        *curve([0.1, 0.2, 0.3], "loss alone", metric="loss"),
+        # Evaluated by halves at first: not the same mean.
+        record(dataset="parts", condition="easy", value=1.0),
+        *(record(dataset="parts", condition=c, step=20, epoch=2.0) for c in "ab"),
+    ]
+    write_run(tmp_path / "erm", records)
+    frame = results.read(tmp_path / "erm")
+
+    def epochs(**options):
+        chosen = results.oracle(frame, **options).groupby("dataset")["epoch"].unique()
+        return {name: told.tolist() for name, told in chosen.items()}
+
+    assert epochs() == {"corrupted": [2.0], "edge": [2.0], "parts": [2.0]}
+    lowest = {"corrupted": [2.0], "edge": [1.0], "loss alone": [1.0]}
+    assert epochs(metric="loss", larger_is_better=False) == lowest
+    table = results.oracle(frame).query("dataset == 'edge' and condition == ''")
+    assert dict(zip(table["metric"], table["value"], strict=True)) == {
+        "accuracy": 0.6,
+        "loss": 9.0,
+    }
+
+
 def test_no_rule_beats_the_oracle(frame):
     best = results.oracle(frame)["value"]
     rules = [results.best_validation, lambda f: results.last_n(f, 2)]
@@ -217,8 +248,12 @@ def test_no_rule_beats_the_oracle(frame):
 
 def test_at_epoch(frame):
     assert value_of(results.at_epoch(frame, 3), 1) == 0.4
-    with pytest.raises(ValueError, match="got 7: 1, 2, 3, 4"):
+    with pytest.raises(ValueError, match="run 'erm', seed 0; .* it has 1, 2, 3, 4$"):
         results.at_epoch(frame, 7)
+    shorter = frame[(frame["seed"] == 0) | (frame["epoch"] < 3)]
+    with pytest.raises(ValueError, match="epoch 3.*'erm', seed 1; .* it has 1, 2$"):
+        results.at_epoch(shorter, 3)
+    assert set(results.at_epoch(shorter, 2)["seed"]) == {0, 1}
 
 
 def test_selection_ignores_the_order_of_rows(frame):
@@ -293,6 +328,7 @@ READ = {
     ),
     "escaped letters": lambda r: json.dumps(r | {"run": "Übung 😀"}),
     "numbers in other forms": lambda r: json.dumps(r | {"value": 1e-300, "epoch": 7}),
+    "large numbers": lambda r: json.dumps(r | {"n": 2**63 - 1, "step": -(2**63)}),
     "no value": lambda r: json.dumps(r | {"value": None, "count": None, "n": None}),
 }
 
@@ -322,6 +358,11 @@ def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
         lambda text: text.replace('"value": 0.5', '"value": NaN', 1),
         lambda text: text.replace('"seed": 0', '"seed": 0.0', 1),
         lambda text: text.replace('"n": 16', '"n": true', 1),
+        lambda text: text.replace('"n": 16', f'"n": {2**63}', 1),
+        lambda text: text.replace('"step": 10', f'"step": -{2**63 + 1}', 1),
+        lambda text: text.replace('"value": 0.5', '"value": 1e999', 1),
+        lambda text: text.replace('"value": 0.5', f'"value": {10**400}', 1),
+        lambda text: text.replace('"epoch": 1.0', '"epoch": -1e999', 1),
         lambda text: text + "{}",
         lambda text: text.replace("}", "} 1", 1),
     ],

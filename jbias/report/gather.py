@@ -1,8 +1,10 @@
 """From the records of runs to a study."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from jbias import results
@@ -31,14 +33,18 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
         frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
     runs = tuple(run for run in runs if run.label in algorithms)
     chosen = evaluated(frame)
+    datasets = _datasets(chosen, options)
+    told = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
+    asked = chosen[told]
     rules = Rules(
-        last=options.last or default_last(chosen),
-        epoch=_common_epoch(chosen) if options.epoch is None else options.epoch,
+        last=options.last or default_last(asked),
+        epoch=_common_epoch(asked) if options.epoch is None else options.epoch,
         best_on=options.best_on,
+        metric=options.metric,
         larger_is_better=options.larger_is_better,
+        datasets=tuple(datasets),
         labels=labels,
     )
-    datasets = _datasets(chosen, options)
     selected = rules.select(chosen, options.selection)
     values = values_of(selected, options.metric, datasets)
     others, notes = [], list(_notes(empty, runs, frame, chosen))
@@ -66,7 +72,7 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
         algorithms=tuple(algorithms),
         datasets=tuple(datasets),
         values=values,
-        unfit=tuple(_unfit(chosen, runs, datasets, options.metric)),
+        unfit=tuple(_unfit(chosen, selected, values, runs, datasets, options.metric)),
         trained=pairs,
         notes=tuple(notes),
         frame=frame,
@@ -83,9 +89,11 @@ class Rules:
     """Rules of selection with what each of them needs."""
 
     last: int
-    epoch: float
+    epoch: float  # NaN where seeds have none in common.
     best_on: str
+    metric: str
     larger_is_better: bool
+    datasets: Sequence[str]
     labels: Mapping[str, str]  # By workdir.
 
     def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
@@ -93,13 +101,18 @@ class Rules:
         if rule == "best_validation":
             return self._labelled(results.best_validation(frame))
         if rule == "last_n":
-            return self._labelled(results.last_n(frame, self.last))
+            return self._labelled(results.last_n(self._often(frame), self.last))
         if rule == "at_epoch":
+            if math.isnan(self.epoch):
+                raise ValueError(
+                    "at_epoch: every seed needs an evaluation at one epoch, got no epoch "
+                    "that all seeds have"
+                )
             return self._labelled(results.at_epoch(frame, self.epoch))
         if rule == "best_on":
             return self._labelled(results.best_on(frame, self.best_on))
-        rows = results.oracle(frame, larger_is_better=self.larger_is_better)
-        return self._labelled(rows)
+        better = {"metric": self.metric, "larger_is_better": self.larger_is_better}
+        return self._labelled(results.oracle(frame, **better))
 
     def name(self, rule: str) -> str:
         """What a table calls it."""
@@ -124,14 +137,24 @@ class Rules:
             "at that data set: an oracle, not a result that could be had",
         }[rule]
 
+    def _often(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Leaves out what is not asked for and was evaluated less than `last` times."""
+        cells, _ = pd.factorize(results.keyed(frame, results.CELL))
+        asked = (frame["metric"] == self.metric) & frame["dataset"].isin(self.datasets)
+        return frame[asked | (np.bincount(cells)[cells] >= self.last)]
+
     def _labelled(self, rows: pd.DataFrame) -> pd.DataFrame:
         return rows.assign(label=rows["workdir"].map(self.labels))
 
 
-def _common_epoch(chosen: pd.DataFrame) -> float:
-    """Gives the last epoch that all seeds were evaluated at."""
-    ends = chosen["epoch"].groupby(results.keyed(chosen, results.UNIT)).max()
-    return float(ends.min())
+def _common_epoch(rows: pd.DataFrame) -> float:
+    """Gives the last epoch that all seeds were evaluated at, NaN if there is none."""
+    digits = round(-math.log10(results.EPOCH_ATOL))
+    rows = rows[[*results.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
+    rows = rows[~pd.Series(results.keyed(rows, list(rows)), rows.index).duplicated()]
+    seeds = rows["epoch"].value_counts()
+    common = seeds.index[seeds == len(set(results.keyed(rows, results.UNIT)))]
+    return float(common.max()) if len(common) else math.nan
 
 
 def _labels(workdirs: pd.Series, labels) -> pd.Categorical:
@@ -150,15 +173,9 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     return chosen
 
 
-def _last_epoch(chosen: pd.DataFrame) -> float:
-    """Gives the last epoch that every seed has reached."""
-    units = results.keyed(chosen, results.UNIT)
-    return float(chosen["epoch"].groupby(units).max().min())
-
-
-def default_last(chosen: pd.DataFrame) -> int:
-    """Gives 30 % of the evaluations of the seed that has fewest, at least one."""
-    cells = pd.Series(results.keyed(chosen, results.CELL))
+def default_last(rows: pd.DataFrame) -> int:
+    """Gives 30 % of the evaluations of what was evaluated least, at least one."""
+    cells = pd.Series(results.keyed(rows, results.CELL))
     fewest = int(cells.value_counts().min())
     return max(1, round(SHARE_OF_LAST * fewest))
 
@@ -184,10 +201,16 @@ def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     whole = rows["condition"] == ""
     if whole.all():
         return rows
-    keys = pd.Series(results.keyed(rows, by), rows.index)
-    parts = rows[~keys.isin(keys[whole])]
+    parts = rows[_used(rows, by) & ~whole]
     means = parts.groupby(by, as_index=False)["value"].mean(skipna=False)
     return pd.concat([rows[whole], means]) if len(means) else rows[whole]
+
+
+def _used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
+    """Tells which rows make the number of each of `by`: that without condition, or all."""
+    whole = rows["condition"] == ""
+    keys = pd.Series(results.keyed(rows, by), rows.index)
+    return whole | ~keys.isin(keys[whole])
 
 
 def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
@@ -199,6 +222,11 @@ def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
         )
     known = list(chosen["dataset"][chosen["metric"] == options.metric].unique())
     check_names("--datasets", options.datasets, known)
+    if options.best_on in options.datasets:
+        raise ValueError(
+            f"--datasets: must not name what --best-on selects by, got {options.best_on}; "
+            "it is no test set then: leave it out of one of the two"
+        )
     looked = (results.VALID, options.best_on)
     return list(options.datasets) or [name for name in known if name not in looked]
 
@@ -213,26 +241,38 @@ def check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
         )
 
 
-def _unfit(chosen, runs, datasets, metric):
-    """Names data sets that are not the same in all runs."""
-    told = ["metric", "dataset", "condition", "label", "n"]
-    chosen = chosen[told][~pd.Series(results.keyed(chosen, told)).duplicated()]
-    rows = chosen[chosen["metric"] == "accuracy"]
+def _unfit(chosen, selected, values, runs, datasets, metric):
+    """Names data sets that are not the same in all runs, or that tell nothing."""
+    told = ["dataset", "condition", "n"]
+    rows = chosen[told][chosen["metric"] == "accuracy"]
+    rows = rows[~pd.Series(results.keyed(rows, told), rows.index).duplicated()]
     prints = _fingerprints(runs)
-    used = chosen[chosen["metric"] == metric]
+    uneven = _uneven(selected[selected["metric"] == metric])
+    scores = values.groupby("dataset")["value"].agg(["nunique", "count"])
+    alike = set(scores.index[(scores["nunique"] == 1) & (scores["count"] > 1)])
     for name in datasets:
         here = rows[(rows["dataset"] == name) & rows["n"].notna()]
         sizes = here.groupby("condition")["n"].unique()
-        conditions = (
-            used[used["dataset"] == name].groupby("label")["condition"].unique()
-        )
         if any(len(size) > 1 for size in sizes):
             all_sizes = sorted({int(n) for size in sizes for n in size})
             yield name, f"it has different numbers of images: {all_sizes}"
         elif len(prints.get(name, ())) > 1:
             yield name, "its fingerprint is not the same in all runs"
-        elif len({tuple(sorted(c)) for c in conditions}) > 1:
+        elif name in uneven:
             yield name, "it was evaluated under different conditions"
+        elif name in alike:
+            yield name, "all its scores are equal"
+
+
+def _uneven(rows: pd.DataFrame) -> set[str]:
+    """Names data sets whose numbers are not of the same conditions in all seeds."""
+    seeds = ["label", "dataset", "run", "seed"]
+    rows = rows[_used(rows, seeds)]
+    rows = rows.assign(unit=results.keyed(rows, seeds))
+    each = rows.groupby(["dataset", "condition"])["unit"].nunique()
+    every = rows.groupby("dataset")["unit"].nunique()
+    few = each < every.reindex(each.index.get_level_values("dataset")).to_numpy()
+    return set(each.index.get_level_values("dataset")[few])
 
 
 def _fingerprints(runs) -> dict[str, set[str]]:
@@ -255,7 +295,10 @@ def _notes(empty, runs, frame, chosen):
         if not run.finished:
             yield f"{run.workdir} is not finished (it has no file `done`)."
         if run.config is None:
-            yield f"{run.workdir} has no config.json: its settings are not known."
+            yield (
+                f"{run.workdir} has no config.json: its settings are not known, nor what "
+                "it trained on."
+            )
     stages = frame.groupby("run")["stage"].max()
     if stages.max() > 0:
         told = ", ".join(f"{run}: {stage}" for run, stage in stages.items())

@@ -5,8 +5,10 @@ training while others did not. Runs say so themselves by their settings; a table
 a column `trained_on` or a file beside it.
 """
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jbias.report import csv_rows, workdirs
 
@@ -14,29 +16,48 @@ from jbias.report import csv_rows, workdirs
 _PARTS = frozenset({"train", "valid", "validation", "val", "test"})
 # Options of a data set that make another distribution of it.
 _FORMS = ("correlation", "form", "style", "condition")
-# What an input transform draws, by the split or name of the test set that shows it.
-_DRAWS: Mapping[str, tuple[str, ...]] = {
-    "stylize": ("stylized", "stylised"),
-    "gaussian_noise": ("corrupted", "gaussian_noise"),
-    "blur": ("corrupted", "blur"),
-}
+# Readers that show class folders as they lie: with the same root they show the same.
+_FOLDERS = frozenset(
+    ("folder", "imagenet", "stylized_imagenet", "tiny_imagenet", "pacs", "deepaugment")
+)
+
+
+class _Kind(NamedTuple):
+    """Images that differ from their source in one way."""
+
+    drawn_by: str  # The input transform that makes them.
+    called: str  # The name, reader, split or folder of a set of them, as a pattern.
+
+
+_STYLISED = _Kind("stylize", r"styli[sz]ed")
+_KINDS = (
+    _STYLISED,
+    _Kind("gaussian_noise", r"corrupted|gaussian.?noise"),
+    _Kind("blur", r"corrupted|blur"),
+    _Kind("", r"(?<![a-z])cae(?![a-z])"),  # Of DeepAugment, made before.
+    _Kind("", r"(?<![a-z])edsr(?![a-z])"),
+)
 
 Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 
 
 def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
-    """Gives the pairs where some but not all algorithms trained on the data set's kind."""
-    found = set()
+    """Gives the pairs where some but not all algorithms trained on the data set's kind.
+
+    A run without settings, or without settings of a test set, has no say about it.
+    """
+    saw, judged = set(), set()
     for run in runs:
-        config = run.settings
-        tests = config.get("tests") or {}
+        sources = list(_sources(run.settings))
+        tests = run.settings.get("tests") or {}
         for name in datasets:
             test = tests.get(name)
-            if isinstance(test, Mapping) and _saw(config, name, test):
-                found.add((run.label, name))
-    labels = {run.label for run in runs}
-    shared = {d for d in datasets if all((label, d) in found for label in labels)}
-    return frozenset(pair for pair in found if pair[1] not in shared)
+            if isinstance(test, Mapping):
+                judged.add((run.label, name))
+                if any(one.shows(name, test) for one in sources):
+                    saw.add((run.label, name))
+    some = {name for _, name in judged - saw}
+    return frozenset(pair for pair in saw if pair[1] in some)
 
 
 def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs:
@@ -60,27 +81,56 @@ def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs
     return frozenset(pairs)
 
 
-def _saw(config: Mapping[str, Any], name: str, test: Mapping[str, Any]) -> bool:
-    if any(_alike(part, test) for part in _sources(config)):
-        return True
-    shown = f"{name}/{test.get('split', '')}".lower()
-    used = {one.get("name") for one in _listed(config.get("inputs"))}
-    return any(word in shown for of in used for word in _DRAWS.get(of, ()))
+class _Source(NamedTuple):
+    """A set whose labels a run learned from, and what happened to its images."""
+
+    part: Mapping[str, Any]
+    kinds: frozenset[_Kind]
+    clean: bool  # Whether images were shown as they are, too.
+
+    def shows(self, name: str, test: Mapping[str, Any]) -> bool:
+        if self.clean and _alike(self.part, test):
+            return True
+        return bool(self.kinds & _kinds_of(test, name))
 
 
-def _sources(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """All sets whose labels a run learned from, in all its stages."""
-    for stage in (config, *_listed(config.get("stages"))):
-        train = stage.get("train")
-        if isinstance(train, Mapping):
-            yield train
-            yield from _listed(train.get("also"))
+def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
+    """All sets of all stages; a stage has the settings that it does not name itself."""
+    for changed in _listed(config.get("stages")) or [{}]:
+        stage = {**config, **changed}
+        train, algo = (
+            next(iter(_listed([stage.get(key)])), {}) for key in ("train", "algo")
+        )
+        stylises = algo.get("transfer") or train.get("renders")
+        inside = {_STYLISED} if stylises and algo.get("stylised", True) else set()
+        for part in (train, *_listed(train.get("also"))):
+            inputs = _listed(stage.get("inputs")) + _listed(part.get("inputs"))
+            names = {one.get("name") for one in inputs if one.get("p", 1) != 0}
+            drawn = {kind for kind in _KINDS if kind.drawn_by in names}
+            clean = not any(
+                one.get("name") == "stylize" and one.get("p", 1) == 1 for one in inputs
+            )
+            yield _Source(part, frozenset(drawn | inside | _kinds_of(part)), clean)
+
+
+def _kinds_of(part: Mapping[str, Any], name: str = "") -> set[_Kind]:
+    folder = os.path.basename(_root(part)) if part.get("data") in _FOLDERS else ""
+    called = f"{name}/{part.get('data', '')}/{part.get('split', '')}/{folder}".lower()
+    return {kind for kind in _KINDS if re.search(kind.called, called)}
 
 
 def _alike(part: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
-    same = [part.get(key) == test.get(key) for key in ("data", "root")]
+    """Whether two sets are of one distribution, as far as their settings tell."""
+    readers = {part.get("data"), test.get("data")}
+    same = [len(readers) == 1 or (readers <= _FOLDERS and bool(_root(test)))]
+    same += [_root(part) == _root(test), _distribution(part) == _distribution(test)]
     same += [part.get(key) == test[key] for key in _FORMS if key in test]
-    return all(same) and _distribution(part) == _distribution(test)
+    return all(same)
+
+
+def _root(part: Mapping[str, Any]) -> str:
+    root = part.get("root")
+    return os.path.realpath(root) if root else ""
 
 
 def _distribution(part: Mapping[str, Any]) -> str:

@@ -1,12 +1,15 @@
 """`--runs`: from records to numbers, and what is said where numbers are missing."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from jbias import report, results
+from jbias.report import gather, study
+from jbias.report import options as options_lib
 
 pytestmark = pytest.mark.usefixtures("no_pdf")
 
@@ -371,3 +374,128 @@ def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
     for path in (tmp_path / "a").rglob("*.*"):
         other = tmp_path / "b" / path.relative_to(tmp_path / "a")
         assert path.read_bytes() == other.read_bytes(), path.name
+
+
+def gathered(runs, **options):
+    return gather.from_runs([f"{runs}/*"], options_lib.Options(**options))
+
+
+def conditions(*names):
+    """Gives "corrupted" under conditions in place of its own number."""
+
+    def edit(records):
+        for r in records:
+            for name in names if r.dataset == "corrupted" else [r.condition]:
+                yield r._replace(condition=name)
+
+    return lambda records: list(edit(records))
+
+
+def test_conditions_must_be_those_of_all_seeds_of_an_algorithm(runs):
+    for name in ("erm", "padain", "sagnet"):
+        change(runs / name, conditions("easy", "hard"))
+    assert gathered(runs).unfit == ()
+    reason = (("corrupted", "it was evaluated under different conditions"),)
+
+    def lost(records):
+        return [r for r in records if (r.seed, r.condition) != (1, "hard")]
+
+    change(runs / "erm", lost)
+    assert gathered(runs).unfit == reason
+    change(runs / "erm", lambda rs: [r for r in rs if r.condition != "hard"])
+    change(copy(runs, "erm", "erm_more", seeds=3), conditions("easy", "hard"))
+    assert gathered(runs, algorithms=("ERM",)).unfit == reason
+
+
+def test_conditions_beside_a_number_of_its_own_do_not_count(runs):
+    change(runs / "padain", conditions("", "easy"))
+    assert gathered(runs).unfit == ()
+    change(runs / "sagnet", conditions("easy"))
+    assert [name for name, _ in gathered(runs).unfit] == ["corrupted"]
+
+
+def test_the_epoch_compared_is_one_that_all_seeds_have(runs):
+    def lose(name, epoch):
+        (runs / name / "evals" / f"{100 * epoch}.jsonl").unlink()
+
+    def rule(**options):
+        return gathered(runs, selection="at_epoch", **options).rule
+
+    lose("erm", 2)
+    lose("sagnet", 3)
+    assert rule() == "the evaluation after epoch 1 of each seed"
+    with pytest.raises(ValueError, match="epoch 2, got none for run 'erm', seed 0"):
+        rule(epoch=2.0)
+    lose("padain", 1)
+    lose("padain", 3)
+    with pytest.raises(ValueError, match="no epoch that all seeds have"):
+        rule()
+    (note,) = [told for told in gathered(runs).notes if "at_epoch" in told]
+    assert note.startswith("One selection is not compared: at_epoch: ")
+
+
+def test_the_oracle_looks_at_the_metric_of_the_study(runs):
+    def lossy(records):
+        rows = [r for r in records if r.metric == "accuracy" and r.dataset != "valid"]
+        return [*records, *(r._replace(metric="loss", value=r.epoch) for r in rows)]
+
+    for name in ("erm", "padain", "sagnet"):
+        change(runs / name, lossy)
+    options = {"metric": "loss", "larger_is_better": False, "selection": "oracle"}
+    assert set(gathered(runs, **options).values["value"]) == {1.0}
+    selected = gathered(runs, **options).selected
+    assert set(selected["epoch"]) == {1.0}
+    assert set(selected["metric"]) >= {"accuracy", "loss"}
+    assert results.VALID not in set(selected["dataset"])
+
+
+def test_what_is_not_asked_for_does_not_shorten_the_last_evaluations(
+    many_runs, tmp_path
+):
+    runs = shutil.copytree(many_runs, tmp_path / "runs")
+
+    def rarely(records):
+        return [r for r in records if r.dataset != "sketch" or r.epoch == 5.0]
+
+    for name in ("erm", "padain", "sagnet"):
+        change(runs / name, rarely)
+    assert gathered(runs, selection="last_n").rule.startswith("the mean of the last 1 ")
+    found = gathered(runs, selection="last_n", datasets=("edge",))
+    assert found.rule.startswith("the mean of the last 2 ")
+    assert set(found.values["dataset"]) == {"edge"}
+    assert "sketch" not in set(found.selected["dataset"])
+    assert results.VALID in set(found.selected["dataset"])
+    with pytest.raises(ValueError, match="got 1 of data set 'sketch'"):
+        gathered(runs, selection="last_n", last=2)
+
+
+def test_constant_sets_are_not_tested(runs):
+    def constant(records):
+        return [r._replace(value=0.0) if r.dataset == "edge" else r for r in records]
+
+    for name in ("erm", "padain", "sagnet"):
+        assert gathered(runs).unfit == ()
+        change(runs / name, constant)
+    found = gathered(runs)
+    assert found.unfit == (("edge", "all its scores are equal"),)
+    assert "edge" not in study.analyse(found, 0.05).datasets
+
+
+def test_what_selects_is_no_test_set(runs, tmp_path, capsys):
+    more = ["--selection=best_on", "--best-on=edge", "--datasets=edge,sketch"]
+    line = refused(capsys, runs, tmp_path / "out", *more)
+    assert "--datasets: must not name what --best-on selects by, got edge" in line
+
+
+def test_unknown_settings_have_no_say_in_the_strict_setting(runs):
+    shapes = {"data": "shapes", "correlation": 0.9}
+    tests = {"corrupted": {**shapes, "split": "corrupted"}}
+    for name in ("erm", "padain"):
+        noise = [{"name": "gaussian_noise"}]
+        configure(runs / name, inputs=noise, tests=tests, train=shapes)
+    configure(runs / "sagnet", tests=tests, train=shapes)
+    assert {d for _, d in gathered(runs).trained} == {"corrupted"}
+    (runs / "sagnet" / "config.json").unlink()
+    found = gathered(runs)
+    assert found.trained == set()
+    assert any("sagnet" in told and "trained on" in told for told in found.notes)

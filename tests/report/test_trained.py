@@ -1,5 +1,9 @@
 """What algorithms trained on: from settings, from a file."""
 
+import dataclasses
+import importlib
+import json
+
 import pytest
 
 from jbias.report import trained, workdirs
@@ -41,7 +45,7 @@ def test_settings_tell_what_an_algorithm_trained_on():
         run("stylized_erm", inputs=[{"name": "flip"}, {"name": "stylize"}]),
         run("noise", inputs=[{"name": "gaussian_noise"}]),
         run("deepaugment", train={**SHAPES, "also": [cae("train")]}),
-        run("staged", stages=[{"train": cae("train[:50%]")}]),
+        run("staged", stages=[{}, {"train": cae("train[:50%]")}]),
         run("on_test_set", train={**SHAPES, "split": "cue_conflict"}),
     ]
     assert trained.of_runs(runs, list(TESTS)) == {
@@ -50,10 +54,90 @@ def test_settings_tell_what_an_algorithm_trained_on():
         ("deepaugment", "cae"),
         ("staged", "cae"),
         ("on_test_set", "cue_conflict"),
-        # The one that trained elsewhere sees it as out of distribution.
-        *((name, "test") for name in ("erm", "stylized_erm", "noise")),
-        *((name, "test") for name in ("deepaugment", "staged")),
+        # Others trained elsewhere or on stylised images alone: out of distribution.
+        *((name, "test") for name in ("erm", "noise", "deepaugment", "staged")),
     }
+
+
+def of_config(name, arg="", label=None, **tests):
+    """A run as its config file says, tested on `tests` too."""
+    config = importlib.import_module(f"configs.{name}").get_config(arg)
+    settings = json.loads(json.dumps(config.to_dict()))
+    return run(label or name, **settings | {"tests": settings["tests"] | tests})
+
+
+def test_configs_tell_what_they_train_on():
+    names = ("erm", "stylized_erm", "debiased", "sin_in", "gaussian_noise", "sagnet")
+    runs = [of_config(name) for name in names]
+    runs.append(of_config("deepaugment", "nets=cae"))
+    assert trained.of_runs(runs, list(runs[0].settings["tests"])) == {
+        *((name, "stylized") for name in ("stylized_erm", "debiased", "sin_in")),
+        ("gaussian_noise", "corrupted"),
+        *((run.label, "test") for run in runs if run.label != "stylized_erm"),
+    }
+
+
+def test_configs_on_imagenet_tell_what_they_train_on():
+    sets = {
+        "sin": {"data": "stylized_imagenet", "root": "/d/sin/", "split": "val"},
+        "released": {"data": "deepaugment", "root": "/d/da", "split": "cae"},
+        "own": {"data": "folder", "root": "/d/p/../p/cae/", "split": "val"},
+        "edsr": {"data": "deepaugment", "root": "/d/da", "split": "edsr"},
+    }
+    data = "data=imagenet,root=/d/in"
+    runs = [of_config(name, data, **sets) for name in ("erm", "debiased", "sin_in")]
+    runs.append(of_config("stylized_erm", data, **sets))
+    runs.append(of_config("deepaugment", f"nets=cae,prepared=/d/p,{data}", **sets))
+    # Made before, and read as ImageNet is.
+    sin = of_config("erm", "data=imagenet,root=/d/sin", label="sin")
+    runs.append(run("sin", **sin.settings | {"tests": runs[0].settings["tests"]}))
+    assert trained.of_runs(runs, ["val", *sets]) == {
+        *((name, "sin") for name in ("debiased", "sin_in", "stylized_erm", "sin")),
+        *(("deepaugment", name) for name in ("released", "own")),
+        *((name, "val") for name in ("erm", "debiased", "sin_in", "deepaugment")),
+    }
+
+
+STYLIZE = [{"name": "stylize"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "clean"),
+    [
+        ({"inputs": STYLIZE}, False),
+        ({"inputs": [{"name": "stylize", "p": 0.5}]}, True),
+        ({"stages": [{"inputs": STYLIZE}, {"inputs": STYLIZE}]}, False),
+        ({"stages": [{}, {"inputs": STYLIZE}]}, True),
+        ({"train": {**SHAPES, "also": [{**SHAPES, "inputs": STYLIZE}]}}, True),
+        ({"train": {**SHAPES, "also": [SHAPES]}, "inputs": STYLIZE}, False),
+        ({"algo": {"name": "debiased", "transfer": {"name": "small"}}}, True),
+    ],
+)
+def test_every_way_to_stylise_counts(settings, clean):
+    pairs = trained.of_runs([run("erm"), run("other", **settings)], list(TESTS))
+    expected = {("other", "stylized")} | (set() if clean else {("erm", "test")})
+    assert pairs == expected
+
+
+def test_what_never_stylises_does_not_count():
+    none = [{"name": "stylize", "p": 0.0}]
+    plain = {"name": "debiased", "transfer": {"name": "small"}, "stylised": False}
+    runs = [run("erm"), run("none", inputs=none), run("plain", algo=plain)]
+    assert trained.of_runs(runs, list(TESTS)) == set()
+
+
+def test_a_reader_of_its_own_shows_other_images():
+    digits = {"data": "mnist", "root": "/d/mnist", "split": "train"}
+    tests = {"colours": {"data": "colored_mnist", "root": "/d/mnist", "split": "test"}}
+    runs = [run("erm", tests=tests), run("digits", train=digits, tests=tests)]
+    assert trained.of_runs(runs, ["colours"]) == set()
+
+
+def test_runs_that_tell_nothing_have_no_say():
+    unknown = dataclasses.replace(run("unknown"), config=None, settings={})
+    assert trained.of_runs([run("erm"), run("sagnet"), unknown], list(TESTS)) == set()
+    fewer = run("fewer", tests={"stylized": TESTS["stylized"]})
+    assert trained.of_runs([run("erm"), fewer], list(TESTS)) == set()
 
 
 def test_what_all_trained_on_is_a_test_for_all():
