@@ -17,7 +17,8 @@ from jbias.stats import draws as draws_lib
 from jbias.stats import scores as scores_lib
 from jbias.stats import ties
 
-TESTS = ("t", "wilcoxon", "nemenyi")
+_NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemenyi's"}
+TESTS = tuple(_NAMES)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -277,17 +278,17 @@ def _verdict(difference, n, counts, present, minimal, target) -> str:
     """Says in one sentence whether a null result of this design means anything."""
     few, many = int(counts.min()), int(counts.max())
     runs = f"{few}" if few == many else f"{few} to {many}"
-    best = max(present.values())
+    found = present["nemenyi"]
     means = "rules such a difference out, by and large"
-    if best < target:
-        means = "says little" if best >= 0.5 else "says nothing"
-    shares = ", ".join(f"{100 * p:.0f} % ({test})" for test, p in present.items())
+    if found < target:
+        means = "says little" if found >= 0.5 else "says nothing"
+    shares = ", ".join(f"{_NAMES[t]} in {100 * p:.0f} %" for t, p in present.items())
     needs = ", ".join(
-        f"{d:.3g} ({test})" if math.isfinite(d) else f"no size ({test})"
-        for test, d in minimal.items()
+        f"{_NAMES[t]} {f'of {d:.3g}' if math.isfinite(d) else 'of no size'}"
+        for t, d in minimal.items()
     )
     return (
         f"With {n} data sets and {runs} runs, a difference of {difference:g} is found by "
-        f"{shares} of studies, so that a null result {means}; found {100 * target:.0f} % "
-        f"of the time are differences of {needs}."
+        f"{shares} of studies like this one; so a null result of Nemenyi's test {means}. "
+        f"Differences found {100 * target:.0f} % of the time: by {needs}."
     )
