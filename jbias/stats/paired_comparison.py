@@ -16,13 +16,16 @@ import scipy.linalg
 import scipy.special
 from jaxtyping import Float, Int
 
+from jbias.stats import chains as chains_lib
 from jbias.stats import draws as draws_lib
 from jbias.stats import scores as scores_lib
 from jbias.stats import ties as ties_lib
 
-_SCALES = 25  # Quadrature nodes over log s, to four deviations either side.
+_LOG_SCALES = np.linspace(-3, 6, 73)  # Quadrature nodes of log s.
 _SPREAD = 0.5  # Deviation of log s.
-_DF = 8  # Of the proposals' t; more for many algorithms, whose tails add up.
+_CHAINS = 100
+_WARM_UP = 150  # Steps of every chain that are thrown away.
+_PAIRS = 64  # Pairs whose draws are held at once.
 _FEWEST = 1000  # Effective draws, below which the answer is refused.
 
 
@@ -37,7 +40,7 @@ class BradleyTerryResult:
     p_win: draws_lib.Estimate  # (k, k); mean and HDI; diagonal 1/2.
     better: Float[np.ndarray, "k k"]  # P(p_win > 1/2); diagonal 1/2.
     equivalent: Float[np.ndarray, "k k"]  # P(p_win in [0.45, 0.55]); diagonal 1.
-    effective_draws: float  # Kish's (sum w)^2 / sum w^2.
+    effective_draws: float  # Fewest of b and log s (see `chains`); at most the draws.
 
 
 def bradley_terry(
@@ -47,7 +50,7 @@ def bradley_terry(
     local_rope: float | None = None,
     equivalence: tuple[float, float] = (0.45, 0.55),
     confidence: float = 0.89,
-    draws: int = 30000,
+    draws: int | None = None,
     seed: int = 0,
     axis: int = 1,
 ) -> BradleyTerryResult:
@@ -56,6 +59,7 @@ def bradley_terry(
     Means that are equal tie, and with `local_rope` those that differ by no more than
     local_rope * sqrt((s_i^2 + s_j^2) / 2), s the deviations over runs (Wainer takes 0.4).
     Half of the ties, rounded up, is a win for either ("spread"). Intervals are the shortest.
+    `draws` are 30000 if None, and 600000 / k if there are more than 20 algorithms.
     Raises ValueError for missing cells, and for single runs if there is a `local_rope`.
     """
     table = scores_lib.read(scores, axis=axis)
@@ -103,14 +107,13 @@ def bradley_terry_of_wins(
     *,
     equivalence: tuple[float, float] = (0.45, 0.55),
     confidence: float = 0.89,
-    draws: int = 30000,
+    draws: int | None = None,
     seed: int = 0,
 ) -> BradleyTerryResult:
     """Fits the model to a matrix of wins: the row over the column, on the diagonal 0.
 
-    Quadrature over log s; at each node, draws of a t around the mode of b with the curvature
-    there, weighted to the posterior (importance sampling). The log posterior of b is concave.
-    Raises ValueError if the weights leave fewer than 1000 effective draws.
+    Hamiltonian Monte Carlo in 100 chains, from Laplace's approximation.
+    Raises ValueError if the draws are worth fewer than 1000 independent ones.
     """
     wins = np.asarray(wins)
     k = len(wins)
@@ -119,17 +122,28 @@ def bradley_terry_of_wins(
             "wins: must be a square matrix of counts with 0 on the diagonal, got shape "
             f"{wins.shape}"
         )
-    b, weights = _posterior(wins, draws, np.random.default_rng(seed))
-    effective = float(1 / np.sum(weights**2))
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: must lie between 0 and 1, got {confidence}")
+    draws = min(30000, 600000 // k) if draws is None else draws
+    if draws < _FEWEST:
+        raise ValueError(f"draws: must be at least {_FEWEST}, got {draws}")
+    chains = _posterior(wins, draws, np.random.default_rng(seed))
+    effective = float(min(chains_lib.effective_draws(chains).min(), draws))
     if effective < _FEWEST:
         raise ValueError(
             f"draws: {draws} are worth only {effective:.0f} here, and {_FEWEST} are "
             "needed; ask for more"
         )
+    b = chains[:, :, 1:].reshape(-1, k)
     rows, columns = np.triu_indices(k, 1)
-    p = scipy.special.expit(b[:, rows] - b[:, columns])
-    low, high = _shortest(p, weights, confidence)
-    inside = (p >= equivalence[0]) & (p <= equivalence[1])
+    blocks = []
+    for at in range(0, len(rows), _PAIRS):
+        some = slice(at, at + _PAIRS)
+        p = scipy.special.expit(b[:, rows[some]] - b[:, columns[some]])
+        inside = (p >= equivalence[0]) & (p <= equivalence[1])
+        shares = [value.mean(axis=0) for value in (p, p > 0.5, inside)]
+        blocks.append([*shares, *_shortest(p, confidence)])
+    mean, better, equivalent, low, high = np.concatenate(blocks, axis=1)
 
     def matrix(value, turn=lambda v: 1 - v, diagonal=0.5):
         return draws_lib.mirrored(k, value, turn, diagonal=diagonal)
@@ -139,60 +153,114 @@ def bradley_terry_of_wins(
         wins=wins,
         ties=np.zeros((k, k), int),
         strengths=draws_lib.Estimate(
-            weights @ b, *_shortest(b, weights, confidence), confidence
+            b.mean(axis=0), *_shortest(b, confidence), confidence
         ),
         p_win=draws_lib.Estimate(
-            matrix(weights @ p),
+            matrix(mean),
             matrix(low, lambda _: 1 - high),
             matrix(high, lambda _: 1 - low),
             confidence,
         ),
-        better=matrix(weights @ (p > 0.5)),
-        equivalent=matrix(weights @ inside, lambda v: v, 1.0),
+        better=matrix(better),
+        equivalent=matrix(equivalent, lambda v: v, 1.0),
         effective_draws=effective,
     )
 
 
-def _posterior(wins, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
-    """Gives draws of b (draws, k) and their weights, which sum to 1."""
+def _posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
+    """Gives draws of log s and of b: c chains of Hamiltonian Monte Carlo, d of each.
+
+    Chains run side by side from Laplace's approximation, in coordinates in which that is
+    standard normal. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
+    """
     k = len(wins)
-    logs = _SPREAD * np.linspace(-4, 4, _SCALES)
-    peaks = [_mode(wins, math.exp(log_scale)) for log_scale in logs]
-    roots = [np.linalg.cholesky(precision) for _, precision in peaks]
-    constants = -0.5 * (logs / _SPREAD) ** 2 - k * logs  # Prior of log s; scale of b's.
+    total, won = wins + wins.T, wins.sum(axis=1)
+    chains = max(2, min(_CHAINS, draws // 20))
+    centre, turn, growth, theta = _laplace(wins, chains, rng)
 
-    def height(node: int, b: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b"]:
-        squares = np.sum(b**2, axis=1) * math.exp(-2 * logs[node])
-        return _likelihood(wins, b) - squares / 2 + constants[node]
+    def grown(theta):
+        """Gives b, of z that was taken out of its growth with s."""
+        return theta[..., 1:] * np.exp(growth * (theta[..., :1] - centre[0]))
 
-    # Every node gets draws by its mass, first seen in Laplace's approximation.
-    mass = np.array(
-        [
-            height(i, peaks[i][0][None])[0] - np.log(np.diag(roots[i])).sum()
-            for i in range(_SCALES)
-        ]
-    )
+    def height(theta) -> Float[np.ndarray, "c"]:
+        log_scale, b = theta[:, 0], grown(theta)
+        squares = np.sum(b**2, axis=1) * np.exp(-2 * log_scale)
+        prior = -0.5 * (log_scale / _SPREAD) ** 2 - (1 - growth) * k * log_scale
+        return _likelihood(wins, b) - squares / 2 + prior
+
+    def slope(theta) -> Float[np.ndarray, "c k+1"]:
+        log_scale, b = theta[:, :1], grown(theta)
+        odds = np.exp(b - b.max(axis=1, keepdims=True))
+        games = total / (odds[:, :, None] + odds[:, None, :])
+        pull = b * np.exp(-2 * log_scale)
+        of_b = won - odds * games.sum(axis=2) - pull
+        of_scale = np.sum(b * (pull + growth * of_b), axis=1, keepdims=True)
+        of_scale -= (1 - growth) * k + log_scale / _SPREAD**2
+        of_z = of_b * np.exp(growth * (log_scale - centre[0]))
+        return np.concatenate([of_scale, of_z], axis=1) @ turn
+
+    step, seen, old = 0.5, [], height(theta)
+    for i in range(_WARM_UP + math.ceil(draws / chains)):
+        if i in (0, _WARM_UP // 2):
+            if seen:  # What was seen knows more of tails than Laplace's approximation.
+                turn = np.linalg.cholesky(np.cov(np.concatenate(seen[i // 3 :]).T))
+            at, uphill = np.linalg.solve(turn, (theta - centre).T).T, slope(theta)
+        momentum = rng.normal(size=at.shape)
+        # About a quarter of a turn, after which a normal has forgotten where it was.
+        steps = math.ceil(rng.uniform(0.7, 1.3) * math.pi / 2 / step)
+        pace = step * rng.uniform(0.4, 1.2, size=(chains, 1))
+        there, force, speed = at, uphill, momentum
+        with np.errstate(all="ignore"):  # What runs away is not accepted.
+            for _ in range(steps):
+                speed = speed + pace / 2 * force
+                there = there + pace * speed
+                force = slope(centre + there @ turn.T)
+                speed = speed + pace / 2 * force
+            new = height(centre + there @ turn.T)
+            gained = new - old + (momentum**2 - speed**2).sum(axis=1) / 2
+            chance = np.nan_to_num(np.exp(np.minimum(gained, 0)))
+        taken = rng.random(chains) < chance
+        at, uphill = np.where(taken[:, None], (there, force), (at, uphill))
+        old = np.where(taken, new, old)
+        if i < _WARM_UP:
+            step = float(np.clip(step * math.exp((chance.mean() - 0.9) / 2), 0.02, 1))
+        theta = centre + at @ turn.T
+        seen.append(theta)
+    theta = np.stack(seen[_WARM_UP:], axis=1)
+    return np.concatenate([theta[:, :, :1], grown(theta)], axis=2)
+
+
+def _laplace(wins, chains: int, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gives the centre of (log s, b), a root of its covariance, and first draws.
+
+    Quadrature over log s; at each node b is taken as normal around its mode.
+    """
+    k = len(wins)
+    logs = _LOG_SCALES
+    peaks = [(np.zeros(k), None)]
+    for log_scale in logs:
+        peaks.append(_mode(wins, math.exp(log_scale), peaks[-1][0]))
+    del peaks[0]
+    modes = np.stack([mode for mode, _ in peaks])
+    roots = np.linalg.cholesky(np.stack([precision for _, precision in peaks]))
+    mass = _likelihood(wins, modes) - np.sum(modes**2, axis=1) * np.exp(-2 * logs) / 2
+    mass -= 0.5 * (logs / _SPREAD) ** 2 + k * logs
+    diagonals = np.diagonal(roots, axis1=1, axis2=2)
+    mass -= np.log(diagonals).sum(axis=1)
     shares = np.exp(mass - mass.max())
-    halves = np.ceil(draws / 2 * shares / shares.sum()).astype(int)
-    found, log_weights = [], []
-    df = max(_DF, 0.4 * k)
-    for i, half in enumerate(halves):
-        if not half:
-            continue  # Its mass is nothing beside that of the others.
-        normal = rng.normal(size=(half, k))
-        stretch = np.sqrt(df / rng.chisquare(df, size=half))[:, None]
-        # Draws in opposite pairs: what is symmetric about the mode has no error.
-        normal, stretch = np.concatenate([normal, -normal]), np.tile(stretch, (2, 1))
-        turned = scipy.linalg.solve_triangular(roots[i].T, normal.T).T
-        b = peaks[i][0] + stretch * turned
-        squares = np.sum((stretch * normal) ** 2, axis=1)
-        proposal = np.log(np.diag(roots[i])).sum()
-        proposal = proposal - (df + k) / 2 * np.log1p(squares / df)
-        found.append(b)
-        log_weights.append(height(i, b) - proposal - math.log(half))
-    logw = np.concatenate(log_weights)
-    weights = np.exp(logw - logw.max())
-    return np.concatenate(found), weights / weights.sum()
+    shares /= shares.sum()
+    middle = shares @ logs
+    deviation = max(math.sqrt(shares @ (logs - middle) ** 2), (logs[1] - logs[0]) / 4)
+    at, nodes = int(np.argmax(shares)), rng.choice(len(logs), size=chains, p=shares)
+    # With log s, the modes of b move and its deviations grow.
+    growth = -np.gradient(np.log(diagonals).mean(axis=1), logs)[at]
+    theta = np.column_stack(
+        [logs, modes * np.exp(-growth * (logs - logs[at]))[:, None]]
+    )
+    turn = np.zeros((k + 1, k + 1))
+    turn[:, 0] = deviation * np.gradient(theta, logs, axis=0)[at]
+    turn[1:, 1:] = np.linalg.inv(roots[at]).T
+    return theta[at], turn, growth, theta[nodes]
 
 
 def _likelihood(wins, b: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b"]:
@@ -202,11 +270,10 @@ def _likelihood(wins, b: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b"]:
     return difference @ wins[rows, columns] - np.logaddexp(0, difference) @ total
 
 
-def _mode(wins, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the mode of b and minus the Hessian there, by Newton's method, damped."""
+def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
+    """Gives the mode of b and minus the Hessian there, by Newton's method from `start`, damped."""
     total, won = wins + wins.T, wins.sum(axis=1)
-    b = np.zeros(len(wins))
-    value = -math.inf
+    b, value = start, -math.inf
     for _ in range(100):
         p = scipy.special.expit(b[:, None] - b)
         curvature = total * p * (1 - p)
@@ -225,22 +292,10 @@ def _mode(wins, scale: float) -> tuple[np.ndarray, np.ndarray]:
     return b, precision
 
 
-def _shortest(
-    x: Float[np.ndarray, "b p"], weights: Float[np.ndarray, "b"], mass: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _shortest(x: Float[np.ndarray, "b p"], mass: float) -> tuple[np.ndarray, ...]:
     """Gives the shortest interval of every column that holds this mass (HDI)."""
-    if not 0 < mass < 1:
-        raise ValueError(f"confidence: must lie between 0 and 1, got {mass}")
-    order = np.argsort(x, axis=0)
-    ordered = np.take_along_axis(x, order, axis=0)
-    upto = np.cumsum(weights[order], axis=0)
-    low, high = np.empty(x.shape[1]), np.empty(x.shape[1])
-    for column in range(x.shape[1]):
-        before = upto[:, column] - weights[order[:, column]]
-        end = np.searchsorted(upto[:, column], before + mass)
-        start = np.flatnonzero(end < len(x))
-        width = ordered[end[start], column] - ordered[start, column]
-        best = int(np.argmin(width))
-        low[column] = ordered[start[best], column]
-        high[column] = ordered[end[start[best]], column]
-    return low, high
+    ordered = np.sort(x.T, axis=1)
+    held = math.ceil(mass * len(x)) - 1  # Draws that the interval spans, less one.
+    start = np.argmin(ordered[:, held:] - ordered[:, : len(x) - held], axis=1)
+    columns = np.arange(len(ordered))
+    return ordered[columns, start], ordered[columns, start + held]
