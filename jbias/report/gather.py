@@ -35,7 +35,7 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     chosen = evaluated(frame)
     datasets = _datasets(chosen, options)
     told = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
-    asked = chosen[told]
+    asked = chosen.loc[told, [*results.CELL, "epoch"]]
     rules = Rules(
         last=options.last or default_last(asked),
         epoch=_common_epoch(asked) if options.epoch is None else options.epoch,
@@ -176,7 +176,7 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 def default_last(rows: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of what was evaluated least, at least one."""
     cells = pd.Series(results.keyed(rows, results.CELL))
-    fewest = int(cells.value_counts().min())
+    fewest = min(cells.value_counts(), default=0)
     return max(1, round(SHARE_OF_LAST * fewest))
 
 

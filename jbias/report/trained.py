@@ -114,7 +114,8 @@ def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
 
 
 def _kinds_of(part: Mapping[str, Any], name: str = "") -> set[_Kind]:
-    folder = os.path.basename(_root(part)) if part.get("data") in _FOLDERS else ""
+    root = (part.get("root") or "") if part.get("data") in _FOLDERS else ""
+    folder = os.path.basename(os.path.normpath(root))  # As it was called, not resolved.
     called = f"{name}/{part.get('data', '')}/{part.get('split', '')}/{folder}".lower()
     return {kind for kind in _KINDS if re.search(kind.called, called)}
 

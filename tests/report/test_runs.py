@@ -469,6 +469,15 @@ def test_what_is_not_asked_for_does_not_shorten_the_last_evaluations(
         gathered(runs, selection="last_n", last=2)
 
 
+def test_runs_without_test_sets_are_gathered(runs):
+    for name in ("erm", "padain", "sagnet"):
+        change(runs / name, lambda rs: [r for r in rs if r.dataset == "valid"])
+    assert gathered(runs).datasets == ()
+    assert gathered(runs, datasets=("valid",), selection="last_n").datasets == (
+        "valid",
+    )
+
+
 def test_constant_sets_are_not_tested(runs):
     def constant(records):
         return [r._replace(value=0.0) if r.dataset == "edge" else r for r in records]

@@ -133,6 +133,18 @@ def test_a_reader_of_its_own_shows_other_images():
     assert trained.of_runs(runs, ["colours"]) == set()
 
 
+def test_a_link_is_the_folder_that_it_leads_to(tmp_path):
+    (tmp_path / "disc").mkdir()
+    (tmp_path / "cae").symlink_to(tmp_path / "disc")
+    made = {"data": "folder", "root": f"{tmp_path}/cae", "split": "train"}
+    tests = {
+        "same": {"data": "folder", "root": f"{tmp_path}/disc", "split": "val"},
+        "released": {"data": "deepaugment", "root": "/d/da", "split": "cae"},
+    }
+    runs = [run("erm", tests=tests), run("cae", tests=tests, train=made)]
+    assert trained.of_runs(runs, list(tests)) == {("cae", "same"), ("cae", "released")}
+
+
 def test_runs_that_tell_nothing_have_no_say():
     unknown = dataclasses.replace(run("unknown"), config=None, settings={})
     assert trained.of_runs([run("erm"), run("sagnet"), unknown], list(TESTS)) == set()
