@@ -82,9 +82,9 @@ def variability(study: study_lib.Study, last: int | None) -> pd.DataFrame:
     BiasBed, figure 2. `last` is None for 30 % of the evaluations.
     """
     chosen = study.chosen
-    last = last or gather.default_last(chosen)
     wanted = chosen["metric"] == study.metric
     wanted &= chosen["dataset"].isin(study.datasets)
+    last = last or gather.default_last(chosen[wanted])
     by = ["label", "dataset", "run", "seed"]
     rows = chosen.loc[wanted, [*by, "epoch", "condition", "value"]]
     every = gather.averaged(rows, [*by, "epoch"])
