@@ -288,19 +288,32 @@ def oracle(
     selection could reach.
     """
     candidates = evaluations(frame)
-    sets = keyed(candidates, [*UNIT, "dataset"])
-    moments = keyed(candidates, [*UNIT, "dataset", "step"])
+    sets, known = pd.factorize(keyed(candidates, [*UNIT, "dataset"]))
+    moments = keyed(candidates, ["step"]) * len(known) + sets
     looked = (candidates["metric"] == metric).to_numpy()
     own = looked & (candidates["condition"] == "").to_numpy()
-    looked = own | (looked & ~np.isin(sets, sets[own]))
-    values = candidates["value"][looked].groupby(moments[looked], sort=False)
-    scores, sizes = values.mean(skipna=False), values.size()
-    owner = pd.Series(sets[looked], moments[looked])
-    owner = owner[~owner.index.duplicated()]
-    scores = scores[sizes == sizes.groupby(owner).transform("max")].dropna()
-    by_set = scores.groupby(owner.loc[scores.index])
+    whole = np.zeros(len(known), bool)
+    whole[sets[own]] = True
+    parts = candidates[looked & ~whole[sets]]
+    scores = pd.concat(
+        [
+            pd.Series(candidates["value"].to_numpy()[own], moments[own]),
+            _over_conditions(parts["value"], moments[parts.index], len(known)),
+        ]
+    ).dropna()
+    by_set = scores.groupby(scores.index.to_numpy() % max(len(known), 1))
     best = by_set.idxmax() if larger_is_better else by_set.idxmin()
-    return _selected(candidates[np.isin(moments, best)])
+    chosen = np.full(len(known), -1, np.int64)
+    chosen[best.index] = best
+    return _selected(candidates[chosen[sets] == moments])
+
+
+def _over_conditions(values: pd.Series, moments: np.ndarray, sets: int) -> pd.Series:
+    """Gives means at each moment, where it has as many conditions as any of its set."""
+    groups = values.groupby(moments, sort=False)
+    sizes = groups.size()
+    most = sizes.groupby(sizes.index.to_numpy() % max(sets, 1)).transform("max")
+    return groups.mean(skipna=False)[sizes == most]
 
 
 def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
