@@ -62,12 +62,14 @@ def effect_sizes(
     k = len(table.algorithms)
     sign = 1 if larger_is_better else -1
     a12, gamma, superior = [], [], []
-    centres = [_centre(sign * table.of(name)) for name in table.algorithms]
+    rounding = ties.rounding(table.values)[:, 0]
+    centres = [_centre(sign * table.of(name), rounding) for name in table.algorithms]
     for i, j in draws_lib.pairs(k):
         x, y = (sign * table.of(table.algorithms[a]) for a in (i, j))
         wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
         a12.append(wins.mean(axis=(1, 2)))
-        gamma.append(_gamma(*centres[i], *centres[j], x.shape[1], y.shape[1]))
+        runs = x.shape[1], y.shape[1]
+        gamma.append(_gamma(*centres[i], *centres[j], *runs, rounding))
         rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
         each = np.einsum("bns,bs->bn", rows, drawn.runs[j]) / wins[0].size
         superior.append(drawn.over_datasets(each))
@@ -156,15 +158,18 @@ def _middle(x: Float[np.ndarray, "n k k"]) -> Float[np.ndarray, "k k"]:
         return np.where(low == -high, 0.0, (low + high) / 2)
 
 
-def _centre(x: Float[np.ndarray, "n r"]) -> tuple[np.ndarray, np.ndarray]:
+def _centre(x: Float[np.ndarray, "n r"], rounding) -> tuple[np.ndarray, np.ndarray]:
     """Gives medians and median absolute deviations of every data set."""
     middle = median(x)
-    return middle, _CONSISTENT * median(np.abs(x - middle[:, None]))
+    mad = _CONSISTENT * median(np.abs(x - middle[:, None]))
+    return middle, np.where(mad > rounding, mad, 0)
 
 
-def _gamma(x, x_mad, y, y_mad, x_runs: int, y_runs: int) -> Float[np.ndarray, "n"]:
+def _gamma(
+    x, x_mad, y, y_mad, x_runs: int, y_runs: int, rounding
+) -> Float[np.ndarray, "n"]:
     squares = (x_runs - 1) * x_mad**2 + (y_runs - 1) * y_mad**2
     pooled = np.sqrt(squares / (x_runs + y_runs - 2))
     difference = x - y
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(difference == 0, 0.0, difference / pooled)
+        return np.where(np.abs(difference) <= rounding, 0.0, difference / pooled)

@@ -12,7 +12,6 @@ import dataclasses
 import math
 
 import numpy as np
-import scipy.linalg
 import scipy.special
 from jaxtyping import Float, Int
 
@@ -170,8 +169,10 @@ def bradley_terry_of_wins(
 def _posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
     """Gives draws of log s and of b: c chains of Hamiltonian Monte Carlo, d of each.
 
-    Chains run side by side from Laplace's approximation, in coordinates in which that is
-    standard normal. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
+    Chains run side by side on (log s, z), b = z s^growth up to a constant, in coordinates
+    in which covariances are 1: centre + turn @ at. They start at modes of b: in the tail
+    of a skewed posterior a chain may never move. Steps vary, for what is too long there.
+    Source: Neal 2011, https://arxiv.org/abs/1206.1901.
     """
     k = len(wins)
     total, won = wins + wins.T, wins.sum(axis=1)
@@ -179,7 +180,7 @@ def _posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
     centre, turn, growth, theta = _laplace(wins, chains, rng)
 
     def grown(theta):
-        """Gives b, of z that was taken out of its growth with s."""
+        """Gives b."""
         return theta[..., 1:] * np.exp(growth * (theta[..., :1] - centre[0]))
 
     def height(theta) -> Float[np.ndarray, "c"]:
@@ -203,7 +204,8 @@ def _posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
     for i in range(_WARM_UP + math.ceil(draws / chains)):
         if i in (0, _WARM_UP // 2):
             if seen:  # What was seen knows more of tails than Laplace's approximation.
-                turn = np.linalg.cholesky(np.cov(np.concatenate(seen[i // 3 :]).T))
+                late = np.concatenate(seen[len(seen) // 3 :])
+                turn = np.linalg.cholesky(np.cov(late.T))
             at, uphill = np.linalg.solve(turn, (theta - centre).T).T, slope(theta)
         momentum = rng.normal(size=at.shape)
         # About a quarter of a turn, after which a normal has forgotten where it was.
@@ -230,8 +232,10 @@ def _posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
     return np.concatenate([theta[:, :, :1], grown(theta)], axis=2)
 
 
-def _laplace(wins, chains: int, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gives the centre of (log s, b), a root of its covariance, and first draws.
+def _laplace(
+    wins, chains: int, rng
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    """Gives the centre of (log s, z), a root of its covariance, growth, and first points.
 
     Quadrature over log s; at each node b is taken as normal around its mode.
     """
@@ -271,7 +275,7 @@ def _likelihood(wins, b: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b"]:
 
 
 def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the mode of b and minus the Hessian there, by Newton's method from `start`, damped."""
+    """Gives the mode of b and minus the Hessian there, by Newton's method, damped."""
     total, won = wins + wins.T, wins.sum(axis=1)
     b, value = start, -math.inf
     for _ in range(100):

@@ -88,6 +88,21 @@ def test_means_that_differ_by_rounding_tie(unit):
     assert found.better[0, 1] == found.better[1, 0] == 0.5
 
 
+@pytest.mark.parametrize("unit", [1e-11, 1, 1e9])
+def test_runs_that_differ_by_rounding_have_no_spread(unit):
+    table = unit * np.ones((4, 1, 5)) * np.array([0.1, 0.3, 0.7])[:, None]
+    signs = np.array([[0, -1, -1], [1, 0, -1], [1, 1, 0]])
+    up = dict(larger_is_better=True)
+    found = stats.effect_sizes(table, draws=100, **up)
+    for gamma in found.gamma:
+        np.testing.assert_array_equal(np.sign(gamma), signs)
+        assert np.isinf(gamma[signs != 0]).all()
+    for paired in (False, True):
+        found = stats.correlated_t(table, rope=0, paired=paired, **up)
+        expected = np.tile(signs > 0, (4, 1, 1))
+        np.testing.assert_allclose(found.better, expected, atol=1e-9)
+
+
 def test_scores_of_one_data_set_set_its_rounding():
     values = np.array([[[1.0, 3.0], [2.0, np.nan]], [[4e9, 1.0], [2.0, 2.0]]])
     np.testing.assert_allclose(ties.rounding(values), [[3e-12], [4e-3]])
