@@ -4,7 +4,7 @@ import json
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from jbias.report import figures, tables, words
+from jbias.report import figures, tables, terms, words
 from jbias.report import study as study_lib
 
 CSS = pathlib.Path(__file__).with_name("page.css")
@@ -21,6 +21,7 @@ _TITLES = (
     ("runs", "Single runs"),
     ("provenance", "What was run"),
     ("methods", "Methods, to paste"),
+    ("terms", "Terms"),
 )
 # Which tables stand in which section, in this order.
 _TABLES = {
@@ -63,6 +64,7 @@ def render(
     bodies["caveats"] = _list(caveats)
     bodies["provenance"] = _sources(study) + bodies["provenance"] + _configs(study)
     bodies["methods"] = _methods(*methods)
+    bodies["terms"] = _terms() if analysis.friedman is not None else ""
     used = [(name, title) for name, title in _TITLES if bodies[name]]
     sections = "".join(
         f'<section id="{name}"><h2>{title}</h2>{bodies[name]}</section>'
@@ -115,6 +117,14 @@ def _facts(study: study_lib.Study, analysis: study_lib.Analysis) -> str:
         for k, v in facts.items()
     )
     return f'<dl class="facts">{items}</dl>'
+
+
+def _terms() -> str:
+    told = "".join(
+        f"<dt>{tables.escape(term)}</dt><dd>{tables.escape(means)}</dd>"
+        for term, means in terms.TERMS.items()
+    )
+    return f'<dl class="terms">{told}</dl>'
 
 
 def _methods(text: str, bib: str) -> str:
