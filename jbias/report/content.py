@@ -155,7 +155,9 @@ def reference_table(
     points = "percentage points" if study.unit.name else "the scores' unit"
     return tables.Table(
         name="reference",
-        caption=f"Difference of means to {reference}, in {points}; p of Nemenyi's test for "
+        caption=f"Means less that of {reference}, in {points}"
+        f"{'' if study.larger_is_better else ', below zero where better'}; p of Nemenyi's "
+        "test for "
         "that pair among all pairs.",
         head=("Algorithm", *study.datasets, "p"),
         rows=tuple(rows),

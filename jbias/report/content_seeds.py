@@ -130,7 +130,8 @@ def differences_table(
     points = "percentage points" if study.unit.name else "the scores' unit"
     return tables.Table(
         name="differences",
-        caption=f"How large the differences are, in {points}, averaged over data sets: "
+        caption=f"How much better the first is (positive: better, also where smaller scores "
+        f"are), in {points}, averaged over data sets: "
         f"with {seeds.pairs.confidence:.0%} intervals over redrawn "
         f"{'seeds' if study.is_runs else 'runs'} alone, and over redrawn data sets too "
         "(hierarchical bootstrap: what to expect on other data sets like these). P(sets): "
@@ -140,7 +141,7 @@ def differences_table(
         "linear mixed model, not adjusted."
         f"{left}",
         head=(
-            *("better rank", "worse rank", "Difference", "with other data sets"),
+            *("better rank", "worse rank", "Advantage", "with other data sets"),
             *("P(sets)", "P(run)", "r", "g", "p"),
         ),
         rows=tuple(rows),
