@@ -157,8 +157,7 @@ def reference_table(
         name="reference",
         caption=f"Means less that of {reference}, in {points}"
         f"{'' if study.larger_is_better else ', below zero where better'}; p of Nemenyi's "
-        "test for "
-        "that pair among all pairs.",
+        "test for that pair among all pairs.",
         head=("Algorithm", *study.datasets, "p"),
         rows=tuple(rows),
         data=apart.set_axis(tables.apart(study.datasets, ("algorithm", "p")), axis=1)
