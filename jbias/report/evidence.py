@@ -38,9 +38,7 @@ class Evidence:
     bradley_terry: Any  # None where too few draws of it are worth anything.
     rope: float  # The smallest difference that matters.
     reach: float  # From the smallest score to the largest.
-    twins: tuple[
-        tuple[str, str], ...
-    ]  # Algorithms, or runs, that are equal throughout.
+    twins: tuple[tuple[str, str], ...]  # Algorithms, or runs, with the same scores.
     no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
     runs: scores_lib.Scores | None = None
     draws: int = 0  # Of runs.

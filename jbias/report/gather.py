@@ -62,7 +62,8 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
         others.append((rules.name(rule), values_of(rows, options.metric, datasets)))
     pairs = trained.of_runs(runs, datasets)
     if options.trained_on:
-        pairs |= trained.read(options.trained_on, algorithms, datasets)
+        told = trained.read(options.trained_on, known, list(frame["dataset"].unique()))
+        pairs |= {(a, d) for a, d in told if a in algorithms and d in datasets}
     return study_lib.Study(
         source=", ".join(patterns),
         metric=options.metric,

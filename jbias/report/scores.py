@@ -45,7 +45,8 @@ def from_scores(path: str, options: options_lib.Options) -> study_lib.Study:
     seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
     pairs = frozenset(seen.itertuples(index=False, name=None))
     if options.trained_on:
-        pairs |= trained.read(options.trained_on, algorithms, datasets)
+        told = trained.read(options.trained_on, named, known)
+        pairs |= {(a, d) for a, d in told if a in algorithms and d in datasets}
     if options.strict and not pairs:
         raise ValueError(
             f"--strict: {path} must tell which algorithm trained on which data set, and "

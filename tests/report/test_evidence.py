@@ -80,6 +80,14 @@ def test_the_strict_setting_is_beside_all_and_can_be_asked_for(tree, tmp_path):
     assert len(found["datasets"]) == 10
 
 
+def test_who_trained_on_what_may_name_more_than_is_asked_for(tmp_path):
+    flags = [f"--trained-on={EXAMPLES / 'published' / 'trained_on.csv'}"]
+    flags += ["--datasets=Edge,Sketch,StylizedImageNet", "--algorithms=ERM,StylizedERM"]
+    scores = EXAMPLES / "biasbed_runs.csv"
+    tree = test_scores.run(scores, tmp_path / "out", *flags)
+    assert tree["trained_on"] == [["StylizedERM", "StylizedImageNet"]]
+
+
 def test_what_an_algorithm_trained_on_is_underlined(out):
     page = (out / "index.html").read_text()
     row = re.search(r"<tr><th[^>]*>StylizedERM</th>(.*?)</tr>", page).group(1)
