@@ -35,7 +35,7 @@ class Evidence:
     control: Any  # All against the reference, if there is one: by ranks,
     control_wilcoxon: Any  # and by differences.
     signed_rank: Any
-    bradley_terry: Any  # None where too few draws of it are worth anything.
+    bradley_terry: Any  # None for many algorithms, or too few draws of worth.
     rope: float  # The smallest difference that matters.
     reach: float  # From the smallest score to the largest.
     twins: tuple[tuple[str, str], ...]  # Algorithms, or runs, with the same scores.

@@ -230,7 +230,7 @@ class _Tests:
         plus = np.sum(ranks * (np.sign(d) * (sizes > 0) + 1) / 2, axis=1)
         # Mean ranks differ by how often either beats the others, and each other.
         places = np.zeros((2, studies))
-        for place, (values, who) in enumerate([(x, better), (x - d, other)]):
+        for place, values in enumerate((x, x - d)):
             rivals = means.copy()
             rivals[b, :, better] += difference
             ahead = rivals - values[:, :, None]
