@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import norm, resnet
+from jbias.models import norm, taps
 
 
 class CNN(nn.Module):
@@ -23,7 +23,7 @@ class CNN(nn.Module):
 
     classes: int
     width: int = 32
-    tap: resnet.Tap | None = None
+    tap: taps.Tap | None = None
     dropout: float = 0.0
     dtype: Any = jnp.float32
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
@@ -77,7 +77,7 @@ class CNN(nn.Module):
         x = x.reshape(len(x), -1)
         if train and self.dropout:
             keep = 1 - self.dropout
-            mask = jax.random.bernoulli(resnet.stream(key, "dropout"), keep, x.shape)
+            mask = jax.random.bernoulli(taps.stream(key, "dropout"), keep, x.shape)
             x = jnp.where(mask, x / keep, 0)
         return self.fc(x.astype(jnp.float32))
 
@@ -90,12 +90,7 @@ class CNN(nn.Module):
         stages = (self.stage1_conv, self.stage1_bn), (self.stage2_conv, self.stage2_bn)
         for number, (conv, bn) in enumerate(stages, 1):
             if start <= number < stop:
-                x = self._tapped(conv(x), f"stage{number}.conv", key, train)
+                x = taps.through(self, conv(x), f"stage{number}.conv", key, train)
                 x = nn.max_pool(nn.relu(bn(x, train=train)), (2, 2), (2, 2))
-                x = self._tapped(x, f"stage{number}", key, train)
-        return x
-
-    def _tapped(self, x: Array, site: str, key, train: bool) -> Array:
-        if train and self.tap is not None:
-            return self.tap(x, site, resnet.stream(key, site))
+                x = taps.through(self, x, f"stage{number}", key, train)
         return x

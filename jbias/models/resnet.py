@@ -7,7 +7,6 @@ which training calls at named sites and evaluation never.
 """
 
 import functools
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,23 +15,14 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import norm
+from jbias.models import norm, taps
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-Tap = Callable[[Array, str, PRNGKeyArray], Array]
-
 _HE_NORMAL = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 # Uniform within +-1/sqrt(fan_in).
 _LINEAR = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
-
-
-def stream(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
-    """Derives the key of a named place in the network from the key of the call."""
-    if key is None:
-        raise ValueError(f"models.resnet: training {name} needs a key, got None")
-    return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 def _conv(features: int, size: int, stride: int, dtype: Any, name: str | None = None):
@@ -56,7 +46,7 @@ class Residual(nn.Module):
     bottleneck: bool
     project: bool
     site: str
-    tap: Tap | None
+    tap: taps.Tap | None
     norm: Callable[..., nn.Module]
     dtype: Any
 
@@ -71,9 +61,7 @@ class Residual(nn.Module):
         y = x
         for i, (size, features, step) in enumerate(plan, 1):
             y = _conv(features, size, step, self.dtype, f"conv{i}")(y)
-            if train and self.tap is not None:
-                site = f"{self.site}.conv{i}"
-                y = self.tap(y, site, stream(key, site))
+            y = taps.through(self, y, f"{self.site}.conv{i}", key, train)
             y = self.norm(name=f"bn{i}")(y, train=train)
             if i < len(plan):
                 y = nn.relu(y)
@@ -97,7 +85,7 @@ class ResNet(nn.Module):
     stem: "imagenet" (7x7 stride 2, max-pool) or "small" (3x3 stride 1).
     tap: called in training as tap(x, site, key) at "stem.conv", "stage1.block0.conv1"
       and so on, after each convolution and before its normalisation (projections have
-      no site), and at "stem", "stage1" ... "stage4" after these.
+      no site), and at "stem", "stage1" ... "stage4" after these; see taps.py.
     dropout: rate before the linear layer.
     dtype: what convolutions compute in; parameters are float32 always.
     remat: keeps the input of each block alone for the gradient and computes the rest
@@ -110,7 +98,7 @@ class ResNet(nn.Module):
     bottleneck: bool
     width: int = 64
     stem: str = "imagenet"
-    tap: Tap | None = None
+    tap: taps.Tap | None = None
     dropout: float = 0.0
     dtype: Any = jnp.float32
     mean: tuple[float, ...] = IMAGENET_MEAN
@@ -186,11 +174,11 @@ class ResNet(nn.Module):
         """Returns the output of the stem and of the stages before `stop`, of 1 to 5."""
         _check_cut("stop", stop)
         x = self._normalise(image)
-        x = self._tapped(self.conv1(x), "stem.conv", key, train)
+        x = taps.through(self, self.conv1(x), "stem.conv", key, train)
         x = nn.relu(self.bn1(x, train=train))
         if self.stem == "imagenet":
             x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
-        x = self._tapped(x, "stem", key, train)
+        x = taps.through(self, x, "stem", key, train)
         return self._stages(x, range(1, stop), key, train)
 
     def head_of(
@@ -207,7 +195,7 @@ class ResNet(nn.Module):
         x = jnp.mean(x, (1, 2))
         if train and self.dropout:
             keep = 1 - self.dropout
-            mask = jax.random.bernoulli(stream(key, "dropout"), keep, x.shape)
+            mask = jax.random.bernoulli(taps.stream(key, "dropout"), keep, x.shape)
             x = jnp.where(mask, x / keep, 0)
         return self.fc(x.astype(jnp.float32))
 
@@ -228,11 +216,6 @@ class ResNet(nn.Module):
         mean, std = (jnp.asarray(v).reshape(1, 1, 1, -1) for v in (self.mean, self.std))
         return ((image - mean) / std).astype(self.dtype)
 
-    def _tapped(self, x: Array, site: str, key, train: bool) -> Array:
-        if train and self.tap is not None:
-            return self.tap(x, site, stream(key, site))
-        return x
-
     def _stages(self, x: Array, which: range, key, train: bool) -> Array:
         def through(block, x, key):
             return block(x, key, train=train)
@@ -243,7 +226,7 @@ class ResNet(nn.Module):
             blocks = stages[stage - 1]
             for i in range(len(blocks)):
                 x = through(blocks[f"block{i}"], x, key)
-            x = self._tapped(x, f"stage{stage}", key, train)
+            x = taps.through(self, x, f"stage{stage}", key, train)
         return x
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jbias import models
 from jbias.algos import padain
-from jbias.models import resnet
+from jbias.models import taps
 
 X = jax.random.normal(jax.random.key(5), (4, 2, 2, 1))
 
@@ -44,7 +44,7 @@ def test_active_sites_are_binomial(p, net):
         return (tap(X, "stem.conv", key) != X).any().astype(int)
 
     active = sum(
-        acts(jax.vmap(lambda key, site=site: resnet.stream(key, site))(keys))
+        acts(jax.vmap(lambda key, site=site: taps.stream(key, site))(keys))
         for site in sites
     )
     active = np.asarray(active)

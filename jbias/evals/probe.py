@@ -1,0 +1,45 @@
+"""What a probe is: stimuli made of a set's images on the device, and what they tell.
+
+A probe shows a network each image of a set under several conditions. The images are
+decoded once, the stimuli are made on the device, and the network is compiled once for
+all of them. What it decides is kept by condition; numbers are functions of that.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jaxtyping import Array, Float, Int, PyTree
+
+from jbias.evals import decisions
+
+
+class Rows(NamedTuple):
+    """A batch of a set's images, and what a stimulus may depend on besides."""
+
+    image: Float[Array, "b h w 3"]  # In [0, 1].
+    index: Int[Array, "b"]  # The image's number in its set: what draws are keyed by.
+    label: Int[Array, "b"]  # The right class, as the network counts; -1 if it has none.
+    logits: Callable[[Float[Array, "b h w 3"]], Float[Array, "b k"]]  # Differentiable.
+
+
+class Probe(NamedTuple):
+    """How a set is shown, and what is counted.
+
+    conditions: by name, as records have it, the arrays that `show` takes. All have the
+      same tree, shapes and types, so that `show` is compiled once. "" is the set as it
+      is, or what stands for the whole probe.
+    show: (rows, params) -> stimuli in [0, 1], of the images' shape. A pure function; its
+      draws are keyed by the image's index and the condition, never by its batch.
+    numbers: the decisions of all conditions -> numbers. Those whose condition is ""
+      are the probe's own, such as a bias.
+    """
+
+    conditions: Mapping[str, PyTree]
+    show: Callable[[Rows, PyTree], Float[Array, "b h w 3"]]
+    numbers: Callable[[Mapping[str, decisions.Decisions]], list[decisions.Number]]
+
+
+def as_it_is(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:
+    """Shows the images themselves."""
+    del params
+    return rows.image

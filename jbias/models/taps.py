@@ -1,0 +1,67 @@
+"""Named places in a network: what training may change there, and evaluation may read.
+
+A network calls `through` at its sites. In training its field `tap` replaces what passes;
+in evaluation nothing happens, unless the call asks for what passes, as `read` does.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Tap = Callable[[Array, str, PRNGKeyArray], Array]
+
+_SEEN = "intermediates"  # The collection that flax leaves out of a network's variables.
+
+
+def stream(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
+    """Derives the key of a named place in the network from the key of the call."""
+    if key is None:
+        raise ValueError(f"models.taps: training {name} needs a key, got None")
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+def through(
+    module: nn.Module, x: Array, site: str, key: PRNGKeyArray | None, train: bool
+) -> Array:
+    """Lets x pass a site of a module with the field `tap`."""
+    if train:
+        return x if module.tap is None else module.tap(x, site, stream(key, site))
+    module.sow(_SEEN, site, x, init_fn=lambda: None, reduce_fn=lambda _, new: new)
+    return x
+
+
+def read(
+    net: nn.Module, variables: Mapping[str, Any], image: Float[Array, "b h w c"]
+) -> tuple[Float[Array, "b k"], dict[str, Array]]:
+    """Returns logits, and by site what passes there in evaluation."""
+    logits, seen = net.apply(variables, image, train=False, mutable=[_SEEN])
+    leaves = jax.tree_util.tree_leaves_with_path(seen)
+    named = {path[-1].key: leaf for path, leaf in leaves}
+    return logits, {site: named[site] for site in sites(net, image.shape[1])}
+
+
+@functools.cache
+def sites(net: nn.Module, side: int) -> tuple[str, ...]:
+    """The names of a network's sites, in the order in which it passes them."""
+    found = []
+
+    def note(x, site, key):
+        del key
+        found.append(site)
+        return x
+
+    def run(key):
+        # Two images: batch norm of one value has no variance.
+        image = jnp.zeros((2, side, side, 3))
+        variables = net.init(key, image)
+        noting = net.clone(tap=note)
+        return noting.apply(variables, image, key, train=True, mutable=["stats"])
+
+    jax.eval_shape(run, jax.random.key(0))
+    return tuple(found)
