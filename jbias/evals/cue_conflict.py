@@ -92,7 +92,7 @@ def numbers(
 ) -> list[decisions.Number]:
     """What each rule's decisions tell.
 
-    shape_bias, with shape_bias_low and shape_bias_high, Wilson's interval of 95 %, and
+    shape_bias, with shape_bias_lower and shape_bias_upper, Wilson's interval of 95 %, and
       for each class of shapes, as the condition "class=cat".
     shape_bias_undefined: classes of shapes without a decision for either cue, whose
       value is null, among all that are shown.
@@ -114,7 +114,7 @@ def _of_rule(
     yield _bias(pooled, rule)
     if either:
         ends = shares.wilson(pooled.n_shape, either)
-        for name, end in zip(("low", "high"), ends, strict=True):
+        for name, end in zip(("lower", "upper"), ends, strict=True):
             yield decisions.Number(f"shape_bias_{name}", end, None, either, rule)
     counts = {
         "fraction_shape": pooled.n_shape,

@@ -5,6 +5,7 @@ Geirhos et al., NeurIPS 2021, https://arxiv.org/abs/2106.07411. Reference code:
 https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py, plot.py.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -84,25 +85,28 @@ def numbers(
 
     Over the conditions that are not EXCLUDED: ood_accuracy and human_accuracy, pooled;
     and, averaged over these conditions and then over people, accuracy_difference, the
-    mean of (accuracy - person's)^2; observed_consistency; error_consistency, with _low
-    and _high, a bootstrap interval of 95 %; human_error_consistency, over pairs of
+    mean of (accuracy - person's)^2; observed_consistency; error_consistency, with _lower
+    and _upper, a bootstrap interval of 95 %; human_error_consistency, over pairs of
     people, with its interval. Over all: response_entropy and human_response_entropy in
     bits. For each condition of a set that has several, the excluded ones too:
-    error_consistency and human_accuracy. People may have seen more images than the set
-    has, as where a part of it is measured.
+    error_consistency and human_accuracy. People may have seen more images than were
+    shown; the column "index" says which of `images` these were, if not all.
     """
-    ids = tuple(trials_lib.image_id(name) for name in images)
-    people = [person.of(ids) for person in people]
+    ids = np.array([trials_lib.image_id(name) for name in images])
     found = []
     for rule, decided in by_rule.items():
-        network = trials_lib.Trials(
-            "network",
-            ids,
-            decided.prediction,
-            people[0].category,
-            people[0].condition,
+        shown = decided.columns.get("index", np.arange(len(decided.prediction)))
+        if "index" not in decided.columns and len(shown) != len(ids):
+            raise ValueError(
+                f"human: decisions must have a column index where not all {len(ids):,}"
+                f" images were shown, got {len(shown):,} decisions without"
+            )
+        names = ids[shown].tolist()
+        same = [person.of(names) for person in people]
+        network = dataclasses.replace(
+            same[0], subject="network", response=decided.prediction
         )
-        found += compare(network, people, dataset, rule)
+        found += compare(network, same, dataset, rule)
     return found
 
 
@@ -142,8 +146,8 @@ def compare(
             if pairs:
                 value, low, high = consistency.mean(right, pairs, names)
                 note(metric, value)
-                note(f"{metric}_low", low)
-                note(f"{metric}_high", high)
+                note(f"{metric}_lower", low)
+                note(f"{metric}_upper", high)
     note("response_entropy", classes.entropy(network.response, 16), n=n)
     theirs = float(np.mean([classes.entropy(one.response, 16) for one in people]))
     note("human_response_entropy", theirs, n=n)
