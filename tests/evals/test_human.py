@@ -121,7 +121,7 @@ def test_probe_compares_decisions_with_people(tmp_path):
         f"session-1/0_cop_dnn_c_x_10_n00000000_{name}.png" for name in first.image
     ]
     shown = np.random.default_rng(0).permutation(1280)[:900]
-    made = human.make(root=str(tmp_path), dataset="contrast", images=images)
+    made = human.make(root=str(tmp_path), dataset="contrast", files=images)
     columns = {"label": first.category[shown], "index": shown}
     found = made.numbers({"": evals.Decisions(first.response[shown], columns)})
     part = [one.of([first.image[i] for i in shown]) for one in (first, *people)]
@@ -227,7 +227,7 @@ def test_other_files_and_folders_are_refused(tmp_path):
         ValueError, match="must be one of model-vs-human's, got 'edges'"
     ):
         human.make(root=str(tmp_path), dataset="edges")
-    with pytest.raises(ValueError, match="images must be the file names"):
+    with pytest.raises(ValueError, match="files must be the names"):
         human.make(root=str(tmp_path), dataset="edge")
 
 
