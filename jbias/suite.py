@@ -76,10 +76,15 @@ class Suite(NamedTuple):
 
     def made(self, measure: Measure, dataset: str) -> probe.Probe:
         """The probe of a measure on a set; the same object each time."""
-        shown = tuple(self.sources[dataset].measures)
-        return _made(
-            measure.name, measure.probe, _frozen(measure.options), self.size, shown
+        source = self.sources[dataset]
+        beside = (
+            ("side", self.size),
+            ("measures", tuple(source.measures)),
+            ("dataset", source.name.partition("/")[2].partition("[")[0]),
+            ("images", _files(source)),
         )
+        options = _frozen(measure.options)
+        return _made(measure.name, measure.probe, options, beside)
 
 
 def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
@@ -166,13 +171,16 @@ def _frozen(tree: Any) -> Any:
     return tuple(map(_frozen, tree)) if isinstance(tree, list | tuple) else tree
 
 
+def _files(source: spec.Source) -> tuple[str, ...]:
+    """The names of a set's files, in its order; () where it has none."""
+    store = getattr(source, "store", None)
+    return tuple(getattr(store, "names", ()))
+
+
 @functools.cache
-def _made(
-    name: str, shown: str, options: tuple, side: int, measures: tuple
-) -> probe.Probe:
+def _made(name: str, shown: str, options: tuple, beside: tuple) -> probe.Probe:
     make = probes.PROBES[shown]
     given = dict(options)
     taken = inspect.signature(make).parameters
-    beside = {"side": side, "measures": measures}
-    given |= {key: value for key, value in beside.items() if key in taken}
+    given |= {key: value for key, value in beside if key in taken and key not in given}
     return parts.call(f"suite.measures.{name}", make, **given)

@@ -234,7 +234,8 @@ def _decided(
     }
     batches = _batches(asked, given, devices)
     found = show.decide(network, made, batches, chosen, tell=tell)
-    return show.of(found, given.columns), len(given.index) * len(made.conditions)
+    columns = {**given.columns, "index": given.index}
+    return show.of(found, columns), len(given.index) * len(made.conditions)
 
 
 def _agreement(subject, network, asked, given: Shown, devices) -> decisions.Number:

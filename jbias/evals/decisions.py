@@ -18,7 +18,7 @@ class Decisions:
     class ids in the space of `prediction` (-1 where it has none); and whatever else
     the set tells, such as "attribute", in the set's own numbers. Where a probe asked,
     also float32 "confidence" and "likelihood", the probabilities of the decided class
-    and of the right one.
+    and of the right one, and "index", the image's number in its set.
     """
 
     prediction: Int[np.ndarray, "n"]
@@ -87,13 +87,7 @@ def read(path: epath.PathLike) -> dict[int, Decisions]:
 def write_conditions(path: epath.PathLike, found: Mapping[str, Decisions]) -> None:
     """Writes one network's decisions under all conditions of a probe likewise."""
     frames = [
-        pd.DataFrame(
-            {
-                "image": np.arange(len(decided.prediction), dtype=np.int32),
-                "prediction": decided.prediction,
-                **decided.columns,
-            }
-        )
+        pd.DataFrame({"prediction": decided.prediction, **decided.columns})
         for decided in found.values()
     ]
     told = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
@@ -105,7 +99,7 @@ def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
     """Reads the decisions under all conditions back, in the order of the file."""
     with epath.Path(path).open("rb") as file:
         frame = pd.read_parquet(file)
-    known = ["image", "prediction", "condition"]
+    known = ["prediction", "condition"]
     return {
         str(name): Decisions(
             rows["prediction"].to_numpy(),

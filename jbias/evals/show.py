@@ -68,8 +68,8 @@ def decide(
 def _asked(network, made, batches, rules) -> Iterator[tuple[list[str], int, tuple]]:
     """Sends each batch through all conditions; answers are still being computed."""
     for batch in batches:
-        for condition, params in made.conditions.items():
-            stimuli = shown(network, made, batch, params)
+        for condition in made.conditions:
+            stimuli = shown(network, made, batch, condition)
             logits = _logits(network.apply, network.variables, stimuli)
             names = [" ".join(filter(None, (condition, rule))) for rule in rules]
             answers = tuple(
@@ -80,27 +80,43 @@ def _asked(network, made, batches, rules) -> Iterator[tuple[list[str], int, tupl
 
 
 def shown(
-    network: Network, made: probe.Probe, batch: Batch, params: PyTree
+    network: Network, made: probe.Probe, batch: Batch, condition: str
 ) -> Float[Array, "b h w 3"]:
     """The stimuli of one condition, made of a batch."""
-    return _stimuli(
-        network.apply,
-        made.show,
-        network.variables,
-        batch.image,
-        batch.index,
-        batch.target,
-        jax.tree.map(jnp.asarray, params),
-    )
+    params = jax.tree.map(jnp.asarray, made.conditions[condition])
+    how = made.static(condition) if made.static else None
+    own = (network.variables, batch.image, batch.index, batch.target, params)
+    stimuli = _stimuli(network.apply, made.show, how, *own)
+    steps = made.steps.get(condition, 0)
+    if jax.default_backend() == "cpu":
+        # Gradients of convolutions are ten times slower inside a loop there.
+        for _ in range(steps):
+            stimuli = _moved(network.apply, made.move, *own, stimuli, 1)
+        return stimuli
+    return _moved(network.apply, made.move, *own, stimuli, steps) if steps else stimuli
 
 
-@functools.partial(jax.jit, static_argnames=("apply", "show"))
-def _stimuli(apply, show, variables, image, index, target, params) -> Array:
+@functools.partial(jax.jit, static_argnames=("apply", "show", "how"))
+def _stimuli(apply, show, how, variables, image, index, target, params) -> Array:
+    rows = _rows(apply, variables, image, index, target)
+    return show(rows, params) if how is None else show(rows, params, how)
+
+
+@functools.partial(jax.jit, static_argnames=("apply", "move"))
+def _moved(
+    apply, move, variables, image, index, target, params, stimuli, steps
+) -> Array:
+    rows = _rows(apply, variables, image, index, target)
+    if jax.default_backend() == "cpu":
+        return move(rows, params, stimuli)
+    return jax.lax.fori_loop(0, steps, lambda _, x: move(rows, params, x), stimuli)
+
+
+def _rows(apply, variables, image, index, target) -> probe.Rows:
     def logits(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
         return apply(variables, image).astype(jnp.float32)
 
-    image = image.astype(jnp.float32) / 255
-    return show(probe.Rows(image, index, target, logits), params)
+    return probe.Rows(image.astype(jnp.float32) / 255, index, target, logits)
 
 
 @functools.partial(jax.jit, static_argnames="apply")
