@@ -13,6 +13,9 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
         "resnet18": resnet.resnet18,
         "resnet34": resnet.resnet34,
         "resnet50": resnet.resnet50,
+        "resnet101": resnet.resnet101,
+        "resnet152": resnet.resnet152,
+        "resnext50": resnet.resnext50,
     }
 )
 
