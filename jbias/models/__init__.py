@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from flax import linen as nn
 
-from jbias.models import adain, cnn, render, resnet, small_adain
+from jbias.models import adain, alexnet, cnn, render, resnet, small_adain, vgg
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
     {
@@ -16,6 +16,13 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
         "resnet101": resnet.resnet101,
         "resnet152": resnet.resnet152,
         "resnext50": resnet.resnext50,
+        "vgg11": vgg.vgg11,
+        "vgg16": vgg.vgg16,
+        "vgg19": vgg.vgg19,
+        "vgg11_bn": vgg.vgg11_bn,
+        "vgg16_bn": vgg.vgg16_bn,
+        "vgg19_bn": vgg.vgg19_bn,
+        "alexnet": alexnet.AlexNet,
     }
 )
 
