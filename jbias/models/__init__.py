@@ -5,7 +5,18 @@ from collections.abc import Callable, Mapping
 
 from flax import linen as nn
 
-from jbias.models import adain, alexnet, cnn, render, resnet, small_adain, vgg
+from jbias.models import (
+    adain,
+    alexnet,
+    bagnet,
+    cnn,
+    preact_resnet,
+    render,
+    resnet,
+    small_adain,
+    squeezenet,
+    vgg,
+)
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
     {
@@ -23,6 +34,12 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
         "vgg16_bn": vgg.vgg16_bn,
         "vgg19_bn": vgg.vgg19_bn,
         "alexnet": alexnet.AlexNet,
+        "preact_resnet18": preact_resnet.PreActResNet,
+        "squeezenet1_0": squeezenet.squeezenet1_0,
+        "squeezenet1_1": squeezenet.squeezenet1_1,
+        "bagnet9": bagnet.bagnet9,
+        "bagnet17": bagnet.bagnet17,
+        "bagnet33": bagnet.bagnet33,
     }
 )
 

@@ -5,7 +5,7 @@ Krizhevsky, "One weird trick", https://arxiv.org/abs/1404.5997, with the initial
 parameter shapes and pooling to 6x6 of torchvision's, which published weights have.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -68,8 +68,6 @@ class AlexNet(staged.Staged):
     width: int = 64
     hidden: int = 4096
 
-    LEAST: ClassVar[int] = 63
-
     def setup(self):
         w, parts = self.width, []
         widths = (len(self.mean), w, 3 * w, 6 * w, 4 * w, 4 * w)
@@ -101,6 +99,9 @@ class AlexNet(staged.Staged):
             kernel_init=staged.TORCH,
             bias_init=staged.uniform(fan_in),
         )
+
+    def _least(self) -> int:
+        return 63
 
     def _head(self, x: Array, key, train: bool) -> Array:
         x = staged.flat(staged.adaptive_mean(x, 6))

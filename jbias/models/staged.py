@@ -8,7 +8,7 @@ logits. Modules of the head are named fc, the last of them, fc1 and so on.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +50,6 @@ class Staged(nn.Module):
     norm_decay: float = 0.9
     norm_eps: float = 1e-5
     norm_group: int = 0
-
-    LEAST: ClassVar[int] = 1  # Pixels that an image must have on each side.
 
     def __call__(
         self,
@@ -97,6 +95,10 @@ class Staged(nn.Module):
             return int(name.removeprefix("stage"))
         return 0 if name == "stem" else 5
 
+    def _least(self) -> int:
+        """Pixels that an image must have on each side, for no layer to be empty."""
+        return 1
+
     def _norm(self) -> Callable[..., nn.Module]:
         return functools.partial(
             norm.BatchNorm,
@@ -114,9 +116,9 @@ class Staged(nn.Module):
                 f"{where}: images must be floats in [0, 1] with {channels} channels "
                 f"last, got {image.dtype} of shape {image.shape}"
             )
-        if min(image.shape[1:3]) < self.LEAST:
+        if min(image.shape[1:3]) < self._least():
             raise ValueError(
-                f"{where}: images must have at least {self.LEAST} pixels on each side, "
+                f"{where}: images must have at least {self._least()} pixels a side, "
                 f"got shape {image.shape}; resize them or take another model"
             )
         mean, std = (jnp.asarray(v).reshape(1, 1, 1, -1) for v in (self.mean, self.std))

@@ -7,7 +7,7 @@ weights have.
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -63,8 +63,6 @@ class VGG(staged.Staged):
     width: int = 64
     hidden: int = 4096
 
-    LEAST: ClassVar[int] = 32
-
     def setup(self):
         parts, start, step = [], 0, 3 if self.batch_norm else 2
         for i, depth in enumerate(self.depths):
@@ -85,6 +83,9 @@ class VGG(staged.Staged):
         self.fc1 = nn.Dense(self.hidden, dtype=self.dtype, kernel_init=init)
         self.fc2 = nn.Dense(self.hidden, dtype=self.dtype, kernel_init=init)
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
+
+    def _least(self) -> int:
+        return 32
 
     def _head(self, x: Array, key, train: bool) -> Array:
         x = staged.flat(staged.adaptive_mean(x, 7))

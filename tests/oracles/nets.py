@@ -12,9 +12,12 @@ names:
 Logits are of float64, stored as float32. Needs numpy too.
 """
 
+import functools
 import json
 import pathlib
 
+import bagnet as bagnet_file
+import fmix_resnet
 import nets_cases
 import numpy as np
 import resnet_weights as drawn
@@ -49,6 +52,20 @@ def alexnet(classes, *, hidden):
     return with_hidden(net, {1: 36 * 256, 4: hidden, 6: hidden}, hidden)
 
 
+def preact_resnet18(classes):
+    return fmix_resnet.ResNet18(classes)
+
+
+def squeezenet(version, classes):
+    return torchvision.models.get_model(version, num_classes=classes)
+
+
+def bagnet(three, classes, *, depths):
+    return bagnet_file.BagNet(
+        bagnet_file.Bottleneck, list(depths), [2, 2, 2, 1], three, classes
+    )
+
+
 def with_hidden(net, layers: dict[int, int], hidden: int):
     """Replaces linear layers, given the inputs of each, by smaller ones."""
     for i, fan_in in layers.items():
@@ -63,6 +80,12 @@ BUILDERS = {
     "vgg11": vgg11,
     "vgg11_bn": vgg11_bn,
     "alexnet": alexnet,
+    "preact_resnet18": preact_resnet18,
+    "squeezenet1_0": functools.partial(squeezenet, "squeezenet1_0"),
+    "squeezenet1_1": functools.partial(squeezenet, "squeezenet1_1"),
+    "bagnet9": functools.partial(bagnet, [1, 1, 0, 0]),
+    "bagnet17": functools.partial(bagnet, [1, 1, 1, 0]),
+    "bagnet33": functools.partial(bagnet, [1, 1, 1, 1]),
 }
 
 
@@ -118,6 +141,9 @@ def main():
     with torch.device("meta"):
         for name, theirs in nets_cases.PUBLISHED.items():
             published[name] = shapes(torchvision.models.get_model(theirs))
+        published["preact_resnet18"] = shapes(fmix_resnet.ResNet18(1000))
+        for name in ("bagnet9", "bagnet17", "bagnet33"):
+            published[name] = shapes(getattr(bagnet_file, name)())
     text = json.dumps(published, separators=(",", ":")).encode()
     stored = {"shapes": np.frombuffer(text, np.uint8)}
     torch.set_default_dtype(torch.float64)

@@ -11,6 +11,12 @@ CASES = {
     "vgg11_at_224": ("vgg11", 224, 1, dict(width=4, hidden=24)),
     "vgg11_bn": ("vgg11_bn", 96, 2, dict(width=8, hidden=24)),
     "alexnet": ("alexnet", 120, 1, dict(hidden=24)),
+    "preact_resnet18": ("preact_resnet18", 32, 2, {}),
+    "squeezenet1_0": ("squeezenet1_0", 70, 1, {}),
+    "squeezenet1_1": ("squeezenet1_1", 65, 1, {}),
+    "bagnet9": ("bagnet9", 40, 1, dict(depths=(1, 2, 1, 1))),
+    "bagnet17": ("bagnet17", 41, 1, dict(depths=(1, 2, 1, 1))),
+    "bagnet33": ("bagnet33", 50, 1, dict(depths=(1, 2, 1, 1))),
 }
 # Name: torchvision's name of the model.
 PUBLISHED = {
@@ -27,6 +33,8 @@ PUBLISHED = {
     "vgg16_bn": "vgg16_bn",
     "vgg19_bn": "vgg19_bn",
     "alexnet": "alexnet",
+    "squeezenet1_0": "squeezenet1_0",
+    "squeezenet1_1": "squeezenet1_1",
 }
 
 
