@@ -1,0 +1,12 @@
+"""The probes by name; what each shows and counts stands in a file of its own."""
+
+import types
+from collections.abc import Callable, Mapping
+
+from jbias.evals import probe, spectral_filter
+
+PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
+    {
+        "spectral": spectral_filter.make,
+    }
+)
