@@ -3,10 +3,11 @@
 import types
 from collections.abc import Callable, Mapping
 
-from jbias.evals import probe, spectral_filter
+from jbias.evals import critical_band_stimuli, probe, spectral_filter
 
 PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
     {
+        "critical_band": critical_band_stimuli.make,
         "spectral": spectral_filter.make,
     }
 )

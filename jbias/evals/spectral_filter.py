@@ -57,8 +57,13 @@ def show(rows: probe.Rows, params: dict) -> Float[Array, "b h w 3"]:
 
 
 def low_pass(image: Float[Array, "b n n c"], params: dict) -> Float[Array, "b n n c"]:
-    """Re(inverse(transform(x) box)) of each channel."""
-    n = image.shape[1]
+    """Re(inverse(transform(x) box)) of each channel. ValueError for another side."""
+    n = len(params["even"])
+    if image.shape[1:3] != (n, n):
+        raise ValueError(
+            f"spectral: made for images of {n} by {n} pixels, got"
+            f" {image.shape[1]} by {image.shape[2]}"
+        )
     offset = (np.arange(n)[:, None] - np.arange(n)) % n
     even, edge = params["even"][offset], params["edge"]
     inside = _both_axes(even, image)
