@@ -5,7 +5,7 @@ their code does it: the box holds frequencies -r to r - 1 of either axis, so tha
 not symmetric and the inverse is complex; its real part is shown. `symmetric` holds
 -r to r instead. Deviation: computed without a Fourier transform. On one axis the box is
 a circulant matrix E + iO, so the real part on both is E x E' - O x O', where O has rank
-two: two products with small matrices and a little more, faster than a real transform.
+two. These are products with small matrices, on CPU as fast as a real transform or more.
 """
 
 from collections.abc import Sequence
