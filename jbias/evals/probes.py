@@ -1,12 +1,17 @@
-"""The table of probes: how a set is shown to a network, and what is counted."""
+"""The probes by name; what each shows and counts stands in a file of its own."""
 
 import types
 from collections.abc import Callable, Mapping
 
-from jbias.evals import plain, probe
+from jbias.evals import critical_band_stimuli, plain, probe, spectral_filter
 
-# make(**options) -> Probe. The frame passes `side`, the images' in pixels, and `measures`,
-# those of the set, where `make` takes them.
+# make(**options) -> Probe. The frame passes what it knows of a set where `make` takes it:
+# `side`, the images' in pixels; `measures`, names in jbias.evals.MEASURES; `dataset`, the
+# name of its split; `images`, the names of its files.
 PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
-    {"plain": plain.make}
+    {
+        "plain": plain.make,
+        "spectral": spectral_filter.make,
+        "critical_band": critical_band_stimuli.make,
+    }
 )
