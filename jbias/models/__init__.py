@@ -1,7 +1,9 @@
 """Networks: a plain backbone each, with named taps. MODELS is the table of contents."""
 
+import os
 import types
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from flax import linen as nn
 
@@ -55,3 +57,26 @@ TRANSFERS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
         "vgg": adain.vgg,
     }
 )
+
+
+def load(
+    path: str | os.PathLike, model: str | None = None, **options: Any
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Reads a checkpoint as (module, variables): module.apply(variables, image) -> logits.
+
+    path: .pth, .pt, .tar, .bin, .ckpt, .safetensors, or .npz of vision transformers, read
+      without PyTorch and without running anything that they say; or the workdir of a run.
+    model: a key of MODELS; None finds the one that fits.
+    options: `entry` names the state dict where a file has several; `head` is a second
+      file, with the linear layer; `seed` and `step` ("best", by validation, "latest" or a
+      number) choose in a workdir. All others are the network's own, such as mean, std,
+      dtype; they come before what the file says.
+
+    Raises ValueError for a file that is damaged, holds anything but weights, or does not
+    fit, with what is missing, spare and of another shape; FileNotFoundError.
+    """
+    from jbias.models import importing, runs
+
+    if os.path.isdir(path):
+        return runs.load(path, model, **options)
+    return importing.from_file(path, model, **options)

@@ -290,3 +290,27 @@ resnet152 = functools.partial(ResNet, depths=(3, 8, 36, 3), bottleneck=True)
 resnext50 = functools.partial(
     ResNet, depths=(3, 4, 6, 3), bottleneck=True, groups=32, width_per_group=4
 )
+
+# Those of the conversion of SimCLRv2's, https://github.com/Separius/SimCLRv2-Pytorch.
+_SIMCLR = (
+    (r"conv1", r"net.0.0"),
+    (r"bn1", r"net.0.1.0"),
+    *(
+        (rf"stage(\d)_block(\d+)/{ours}", rf"net.\1.blocks.\2.{theirs}")
+        for ours, theirs in (
+            *(("conv1", "net.0"), ("bn1", "net.1.0"), ("conv2", "net.2")),
+            *(("bn2", "net.3.0"), ("conv3", "net.4"), ("bn3", "net.5.0")),
+            *(("proj", "projection.shortcut"), ("bn_proj", "projection.bn.0")),
+        )
+    ),
+    (r"fc", r"fc"),
+)
+DIALECTS = (NAMES, _SIMCLR)
+
+
+def fitted(at: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
+    """The options that the shape of the first kernel tells; see models.importing."""
+    kernel = at("conv1/kernel")
+    if kernel is None or len(kernel) != 4:
+        return {}
+    return {"width": kernel[0], "stem": "imagenet" if kernel[2] == 7 else "small"}

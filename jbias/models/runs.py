@@ -1,0 +1,1 @@
+"""Networks out of the workdir of a run."""
