@@ -77,14 +77,13 @@ class Suite(NamedTuple):
     def made(self, measure: Measure, dataset: str) -> probe.Probe:
         """The probe of a measure on a set; the same object each time."""
         source = self.sources[dataset]
-        beside = (
-            ("side", self.size),
-            ("measures", tuple(source.measures)),
-            ("dataset", source.name.partition("/")[2].partition("[")[0]),
-            ("images", _files(source)),
-        )
-        options = _frozen(measure.options)
-        return _made(measure.name, measure.probe, options, beside)
+        beside = {
+            "side": self.size,
+            "measures": tuple(source.measures),
+            "dataset": source.name.partition("/")[2].partition("[")[0],
+            "images": _files(source),
+        }
+        return probe_of(measure, beside)
 
 
 def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
@@ -107,7 +106,7 @@ def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
                 raise
             missing[name] = " ".join(str(error).split())
     measures = tuple(
-        _measure(name, options, config["sets"])
+        measure(name, options, config["sets"])
         for name, options in config["measures"].items()
     )
     for name, why in missing.items():
@@ -137,7 +136,8 @@ def _is_absent(error: ValueError) -> bool:
     return isinstance(error, spec.Missing) or isinstance(error.__cause__, spec.Missing)
 
 
-def _measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
+def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
+    """Reads one entry of a suite's measures; `known` are its sets."""
     where = f"suite.measures.{name}"
     if "@" in name or "/" in name:
         raise ValueError(f"{where}: a measure's name must be without @ and /")
@@ -175,6 +175,12 @@ def _files(source: spec.Source) -> tuple[str, ...]:
     """The names of a set's files, in its order; () where it has none."""
     store = getattr(source, "store", None)
     return tuple(getattr(store, "names", ()))
+
+
+def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
+    """Makes a measure's probe, with what of `beside` it takes; the same each time."""
+    options = _frozen(measure.options)
+    return _made(measure.name, measure.probe, options, tuple(beside.items()))
 
 
 @functools.cache
