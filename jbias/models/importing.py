@@ -56,7 +56,7 @@ def from_file(
     state = states.read(path, entry)
     said = _said(where, state.metadata)
     model = said.model if said and model is None else model
-    _check(model, options)
+    check(model, options)
     constants = {"mean": state.mean, "std": state.std}
     options = {
         **{key: value for key, value in constants.items() if value is not None},
@@ -98,7 +98,7 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
             for key, value in said["options"].items()
         }
         made = _Said(said["model"], said["names"], options)
-        _check(made.model, options)
+        check(made.model, options)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{where}: its metadata under 'jbias' must say model, names and options of "
@@ -107,7 +107,8 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
     return made
 
 
-def _check(model: str | None, options: Mapping[str, Any]) -> None:
+def check(model: str | None, options: Mapping[str, Any]) -> None:
+    """Refuses unknown networks and unknown options of known ones."""
     if model is not None and model not in models.MODELS:
         raise ValueError(
             f"models.load: model must be one of {', '.join(models.MODELS)}, got {model!r}"
@@ -122,9 +123,9 @@ def _check(model: str | None, options: Mapping[str, Any]) -> None:
 
 def _own(model: str, arrays: mapping.Arrays, options: dict[str, Any]) -> Fit:
     """How arrays under our own names, such as params/fc/kernel, fill a network."""
-    shapes = _shapes(model, _frozen(options))
+    drawn = shapes(model, frozen(options))
     expected = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
         keys = tuple(entry.key for entry in path)
         axes = tuple(range(len(leaf.shape)))
         expected["/".join(keys)] = mapping.Entry(keys[0], keys[1:], leaf.shape, axes)
@@ -169,9 +170,9 @@ def _reading(
 
     options = {**_file_of(model).get("fitted", _nothing)(at), **options}
     if "classes" in options:
-        expected = mapping.entries(_shapes(model, _frozen(options)), names)
+        expected = mapping.entries(shapes(model, frozen(options)), names)
     else:
-        drawn = _shapes(model, _frozen({**options, "classes": _CLASSES}))
+        drawn = shapes(model, frozen({**options, "classes": _CLASSES}))
         expected = mapping.entries(drawn, names)
     open_ended = {n: e for n, e in expected.items() if _CLASSES in e.shape}
     if linear is not None:
@@ -262,12 +263,14 @@ def _fields(model: str) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ("parent", "name"))
 
 
-def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Options as a key of a cache."""
     return tuple(sorted(options.items()))
 
 
 @functools.lru_cache(256)
-def _shapes(model: str, options: tuple[tuple[str, Any], ...]) -> Any:
+def shapes(model: str, options: tuple[tuple[str, Any], ...], side: int = _SIDE) -> Any:
+    """The shapes of a network's variables for images of that side."""
     net = models.MODELS[model](**dict(options))
-    image = jax.ShapeDtypeStruct((1, _SIDE, _SIDE, 3), jnp.float32)
+    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
     return jax.eval_shape(net.init, jax.random.key(0), image)
