@@ -3,7 +3,17 @@
 import types
 from collections.abc import Callable, Mapping
 
-from jbias.evals import critical_band_stimuli, plain, probe, spectral_filter
+from jbias.evals import (
+    attacks,
+    calibration,
+    classes,
+    critical_band_stimuli,
+    cue_conflict,
+    human,
+    plain,
+    probe,
+    spectral_filter,
+)
 
 # make(**options) -> Probe. The frame passes what it knows of a set where `make` takes it:
 # `side`, the images' in pixels; `measures`, names in jbias.evals.MEASURES; `dataset`, the
@@ -11,7 +21,13 @@ from jbias.evals import critical_band_stimuli, plain, probe, spectral_filter
 PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
     {
         "plain": plain.make,
+        "shape_bias": cue_conflict.make,
+        "human": human.make,
         "spectral": spectral_filter.make,
         "critical_band": critical_band_stimuli.make,
+        "pgd": attacks.make,
+        "fgsm": attacks.make_fgsm,
+        "calibration": calibration.make,
+        "classes": classes.make,
     }
 )
