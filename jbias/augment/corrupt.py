@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import corrupt_arrays as arrays
 from jbias.augment import corrupt_bar_fields as fields
@@ -102,7 +102,7 @@ def corrupted(
     settings: Settings,
     *,
     quantise: bool = True,
-    stored: Float[Array, "2 8 8"] | None = None,
+    stored: Int[Array, "2 8 8"] | None = None,
 ) -> Float[Array, "b h w 3"]:
     """Corrupts images in [0, 1], each by its own key.
 

@@ -15,13 +15,13 @@ Plane = Float[Array, "h w"]
 Settings = Mapping[str, Array]  # Of data.corruption_operators.
 
 # Float32 may miss a whole number by this; no corruption has steps as fine.
-_ROUNDING = 1 / 1024
+_ROUNDING = 1 / 8192
 
 
 def cut(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Clips to 0 ... 255 and cuts fractions off, as the published sets were made.
 
-    What is within 1/1024 below a whole number counts as that number, so that rounding
+    What is within 1/8192 below a whole number counts as that number, so that rounding
     of float32 does not cost a level.
     """
     return jnp.floor(jnp.clip(x, 0, 255) + _ROUNDING)

@@ -95,10 +95,10 @@ def _affine(
     """Where each pixel reads, rows and columns, when three points move like that.
 
     The points (x, y) are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the
-    side. Read in 32nds of a pixel, as OpenCV does.
+    side.
     """
     centre, q = side // 2, side // 3
-    # What moves by `at` at the centre and by `slopes` (x or y moved, x or y) besides.
+    # What moves by `at` at the centre, and by `slopes` (x or y, for each of x and y).
     slopes = jnp.stack([moves[1] - moves[2], moves[0] - moves[1]], -1) / (2 * q)
     at = (moves[0] + moves[2]) / 2
     a, b = 1 + slopes[0, 0], slopes[0, 1]
@@ -108,11 +108,7 @@ def _affine(
 
     def reading(which: int) -> arrays.Between:
         by_x, by_y = inverse[which]
-        start = -(by_x * at[0] + by_y * at[1])
-        place = centre * 1024 + jnp.rint(
-            1024 * (start + by_x * offsets[None, :] + by_y * offsets[:, None])
-        ).astype(jnp.int32)
-        place = (place + 16) >> 5
-        return arrays.Between(place >> 5, (place & 31).astype(jnp.float32) / 32)
+        x, y = offsets[None, :] - at[0], offsets[:, None] - at[1]
+        return arrays.between(centre + by_x * x + by_y * y)
 
     return reading(1), reading(0)

@@ -1,8 +1,7 @@
 """JPEG on the device: what is left of an image that was coded and decoded.
 
 As Pillow by libjpeg does it: YCbCr, colours halved along both axes, cosines of 8 x 8
-pixels, quantised and back, colours interpolated, RGB. Whole numbers as there, but for
-the cosines, which are float32 here.
+pixels, quantised and back, colours interpolated, RGB: all in whole numbers, and theirs.
 Source: ITU-T T.81, https://www.w3.org/Graphics/JPEG/itu-t81.pdf; JFIF 1.02.
 Reference code: https://github.com/libjpeg-turbo/libjpeg-turbo.
 """
@@ -11,7 +10,7 @@ import functools
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from jbias.augment.corrupt_arrays import Image
 
@@ -19,7 +18,7 @@ Whole = Int[Array, "h w"]
 _HALF = 1 << 15  # Of a fraction of 16 bits.
 
 
-def coded(x: Image, tables: Float[Array, "2 8 8"]) -> Image:
+def coded(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
     """Codes and decodes bytes; `tables` are the steps of luma and of colour."""
     h, w = x.shape[:2]
     pads = ((0, -h % 16), (0, -w % 16), (0, 0))
@@ -61,28 +60,50 @@ def _doubled(x: Whole) -> Whole:
     return jnp.stack([left >> 4, right >> 4], -1).reshape(len(rows), -1)
 
 
+# Cosines times 2^13, as rounded in libjpeg's butterflies: of 1, 3, 5 and 7 sixteenths.
+_ODD = np.array(
+    [
+        [11363, 9633, 6437, 2260],
+        [9633, -2259, -11362, -6436],
+        [6437, -11362, 2261, 9633],
+        [2260, -6436, 9633, -11363],
+    ]
+)
+_EVEN = np.array(
+    [
+        [8192, 8192, 8192, 8192],
+        [10703, 4433, -4433, -10703],
+        [8192, -8192, -8192, 8192],
+        [4433, -10704, 10704, -4433],
+    ]
+)
+
+
 @functools.cache
-def _cosines() -> tuple[Float[np.ndarray, "8 8"], Float[np.ndarray, "8 8"]]:
-    """Rows of cosines, and the squared factor that makes them orthonormal.
-
-    Rows 0 and 4 are of ones, so that what ends on half a step does so exactly.
-    """
-    u, i = np.mgrid[:8, :8]
-    rows = np.cos((2 * i + 1) * u * np.pi / 16)
-    rows[4] = np.sign(rows[4])
-    square = 1 / (rows**2).sum(1)
-    return rows.astype(np.float32), np.sqrt(np.outer(square, square), dtype=np.float32)
+def _cosines() -> Int[np.ndarray, "8 8"]:
+    """Rows of cosines of 8 pixels, times 2^13."""
+    rows = np.zeros((8, 8), np.int32)
+    rows[::2] = np.concatenate([_EVEN, _EVEN[:, ::-1]], 1)
+    rows[1::2] = np.concatenate([_ODD, -_ODD[:, ::-1]], 1)
+    return rows
 
 
-def _blocks(x: Whole, steps: Float[Array, "8 8"]) -> Whole:
+def _blocks(x: Whole, steps: Int[Array, "8 8"]) -> Whole:
     """Quantises the cosines of 8 x 8 pixels and adds them up again."""
-    rows, scale = _cosines()
     h, w = x.shape
-    tiles = (x - 128).astype(jnp.float32).reshape(h // 8, 8, w // 8, 8)
-    product = functools.partial(jnp.einsum, precision="highest")
-    cosines = product("ui,vj,yixj->yuxv", rows, rows, tiles)
-    scale, steps = scale[None, :, None], steps[None, :, None]
-    level = cosines * (scale / steps)
-    level = jnp.sign(level) * jnp.floor(jnp.abs(level) + 0.5)
-    tiles = product("ui,vj,yuxv->yixj", rows, rows, level * (steps * scale))
-    return jnp.clip(jnp.rint(tiles).astype(jnp.int32) + 128, 0, 255).reshape(h, w)
+    rows = _cosines()
+    tiles = (x - 128).reshape(h // 8, 8, w // 8, 8)
+    # Cosines, 8 times as large, of rows of pixels and then of columns.
+    tiles = _divided(jnp.einsum("vj,yixj->yixv", rows, tiles), 11)
+    tiles = _divided(jnp.einsum("ui,yixv->yuxv", rows, tiles), 15)
+    steps = steps.astype(jnp.int32)[None, :, None]
+    level = (jnp.abs(tiles) + 4 * steps) // (8 * steps)
+    tiles = jnp.sign(tiles) * level * steps
+    tiles = _divided(jnp.einsum("ui,yuxv->yixv", rows, tiles), 11)
+    tiles = _divided(jnp.einsum("vj,yixv->yixj", rows, tiles), 18)
+    return jnp.clip(tiles + 128, 0, 255).reshape(h, w)
+
+
+def _divided(x: Int[Array, "y i x j"], bits: int) -> Int[Array, "y i x j"]:
+    """Over 2^bits, rounded."""
+    return (x + (1 << (bits - 1))) >> bits

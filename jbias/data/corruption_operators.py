@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 import PIL.Image
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import ndimage, stats
 
 from jbias.data import corruption_arrays as arrays
@@ -215,13 +215,13 @@ def _jpeg(side: int, quality: int) -> Arrays:
 
 
 @functools.cache
-def tables(quality: int) -> Float[np.ndarray, "2 8 8"]:
+def tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
     """Gives the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
     stream = io.BytesIO()
     PIL.Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=quality)
     with PIL.Image.open(stream) as picture:
         steps = [picture.quantization[i] for i in (0, 1)]
-    return np.float32(steps).reshape(2, 8, 8)
+    return np.int32(steps).reshape(2, 8, 8)
 
 
 _MADE: Mapping[str, Callable[..., Arrays]] = MappingProxyType(
