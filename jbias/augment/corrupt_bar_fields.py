@@ -81,12 +81,10 @@ def plasma_noise(x: Image, drawn: tuple, s: Settings) -> Image:
 
 def draw_perlin(
     key: PRNGKeyArray, side: int
-) -> tuple[Float[Array, "256 2"], Int[Array, "256"]]:
-    """U(0, 1) for the gradients, and a permutation."""
+) -> tuple[Float[Array, "256 2"], Float[Array, "256"]]:
+    """U(0, 1) for the gradients, and for their order: from the least on."""
     del side
-    gradients, order = jax.random.split(key)
-    uniform = jax.random.uniform(gradients, (256, 2))
-    return uniform, jax.random.permutation(order, 256)
+    return tuple(draws.uniforms(key, (256, 2), (256,)))
 
 
 def perlin_noise(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -95,9 +93,10 @@ def perlin_noise(x: Image, drawn: tuple, s: Settings) -> Image:
     points = jnp.floor(512 * drawn[0]) - 256
     points = jnp.where((points == 0).all(-1, keepdims=True), 1.0, points)
     gradients = points / jnp.linalg.norm(points, axis=-1, keepdims=True)
+    order = jnp.argsort(drawn[1])
     clouds = jnp.zeros((side, side))
     for f in _OCTAVES:
-        clouds += jnp.abs(_lattice_noise(gradients, drawn[1], side, f)) / f
+        clouds += jnp.abs(_lattice_noise(gradients, order, side, f)) / f
     clouds = jnp.minimum(0.5 + 0.5 * clouds, 1)
     return (1 - share) * x + 255 * share * clouds[..., None]
 

@@ -3,10 +3,10 @@
 import types
 from collections.abc import Callable, Mapping
 
-from jbias.evals import plain, probe
+from jbias.evals import corruptions, plain, probe
 
 # make(**options) -> Probe. The frame passes `side`, the images' in pixels, and `measures`,
 # those of the set, where `make` takes them.
 PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
-    {"plain": plain.make}
+    {"corruptions": corruptions.make, "plain": plain.make}
 )
