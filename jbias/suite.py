@@ -81,7 +81,7 @@ class Suite(NamedTuple):
             "side": self.size,
             "measures": tuple(source.measures),
             "dataset": source.name.partition("/")[2].partition("[")[0],
-            "images": _files(source),
+            "files": _files(source),
         }
         return probe_of(measure, beside)
 
@@ -120,10 +120,10 @@ def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
     )
     images = {name: images.get(name) for name in shown}
     suite = Suite(config["size"], shown, images, missing, measures, run, config)
-    for measure in measures:
-        for dataset in measure.datasets:
+    for one in measures:
+        for dataset in one.datasets:
             if dataset in shown:
-                suite.made(measure, dataset)  # Refuses wrong options here.
+                suite.made(one, dataset)  # Refuses wrong options here.
     return suite
 
 

@@ -45,12 +45,12 @@ OVERALL = (
 
 
 def make(
-    *, root: str = "", dataset: str = "cue-conflict", images: Sequence[str] = ()
+    *, root: str = "", dataset: str = "cue-conflict", files: Sequence[str] = ()
 ) -> probe.Probe:
     """Shows the images as they are; compares the answers with people's.
 
     root: a folder of people's answers, such as raw-data of model-vs-human.
-    dataset: one of SETS. images: the file names of the set's images, in their order.
+    dataset: one of SETS. files: the names of the set's images, in their order.
     """
     if dataset not in SETS:
         raise ValueError(
@@ -62,14 +62,14 @@ def make(
             "human: root must be a folder of people's answers, got none; they are in"
             " raw-data of https://github.com/bethgelab/model-vs-human"
         )
-    if isinstance(images, str) or not len(images):
+    if isinstance(files, str) or not len(files):
         raise ValueError(
-            "human: images must be the file names of the set's images, got"
-            f" {images!r}; measure it on a set of files"
+            "human: files must be the file names of the set's images, got"
+            f" {files!r}; measure it on a set of files"
         )
     people = trials_lib.people(root, dataset)
     counted = functools.partial(
-        numbers, dataset=dataset, images=tuple(images), people=people
+        numbers, dataset=dataset, images=tuple(files), people=people
     )
     return probe.Probe({"": ()}, probe.as_it_is, counted)
 
