@@ -37,15 +37,13 @@ class Subject:
     fields: Mapping[str, Any]  # Of its records: run, algorithm, ..., epoch.
     about: Mapping[str, Any]  # What else a study wants to know, such as its category.
 
-    def network(self, dtype: Any = jnp.float32) -> show.Network:
-        """The network in a precision; one object for each net and type."""
-        if self.net.dtype == dtype:
-            return show.Network(self.apply, self.variables)
+    def network(self, dtype: Any) -> show.Network:
+        """The network in a precision, the same program for equal nets.
+
+        An algorithm that answers in its own way keeps the precision of its run.
+        """
         if self.apply is not plainly(self.net):
-            raise ValueError(
-                f"{self.name}: this algorithm answers in its own way, in the precision it "
-                "was trained in; leave precision out"
-            )
+            return show.Network(self.apply, self.variables)
         return show.Network(plainly(self.net.clone(dtype=dtype)), self.variables)
 
 

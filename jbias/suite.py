@@ -26,7 +26,7 @@ from jaxtyping import UInt8
 from jbias import config as jc
 from jbias import parts, sets
 from jbias.data import spec
-from jbias.evals import probe, probes
+from jbias.evals import decisions, probe, probes
 
 _RUN = dict(
     batch=0,
@@ -49,6 +49,11 @@ class Measure(NamedTuple):
     images: int
     aggregates: tuple[str, ...]
     options: Mapping[str, Any]  # Of the probe.
+
+    @property
+    def inside(self) -> bool:
+        """Whether it looks into the network, and decides nothing."""
+        return self.probe in probes.INSIDE
 
     @property
     def told(self) -> dict[str, Any]:
@@ -122,8 +127,8 @@ def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
     suite = Suite(config["size"], shown, images, missing, measures, run, config)
     for one in measures:
         for dataset in one.datasets:
-            if dataset in shown:
-                suite.made(one, dataset)  # Refuses wrong options here.
+            if dataset in shown:  # Wrong options are refused here.
+                inside(one) if one.inside else suite.made(one, dataset)
     return suite
 
 
@@ -142,9 +147,9 @@ def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
     if "@" in name or "/" in name:
         raise ValueError(f"{where}: a measure's name must be without @ and /")
     shown = options.get("probe", name)
-    if shown not in probes.PROBES:
+    if shown not in (known_probes := {**probes.PROBES, **probes.INSIDE}):
         raise ValueError(
-            f"{where}.probe: unknown {shown!r}; {jc.nearest(shown, probes.PROBES)}"
+            f"{where}.probe: unknown {shown!r}; {jc.nearest(shown, known_probes)}"
         )
     for dataset in options.get("sets", ()):
         if dataset not in known:
@@ -175,6 +180,13 @@ def _files(source: spec.Source) -> tuple[str, ...]:
     """The names of a set's files, in its order; () where it has none."""
     store = getattr(source, "store", None)
     return tuple(getattr(store, "names", ()))
+
+
+def inside(measure: Measure) -> Callable[..., list[decisions.Number]]:
+    """What looks into a network, with the measure's options in place."""
+    look = probes.INSIDE[measure.probe]
+    parts.check_options(f"suite.measures.{measure.name}", look, measure.options, 4)
+    return functools.partial(look, **measure.options)
 
 
 def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:

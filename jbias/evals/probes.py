@@ -10,6 +10,7 @@ from jbias.evals import (
     corruptions,
     critical_band_stimuli,
     cue_conflict,
+    decisions,
     human,
     plain,
     probe,
@@ -33,3 +34,7 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
         "classes": classes.make,
     }
 )
+
+# Measures of what happens inside a network: measure(net, variables, images, columns,
+# **options) -> numbers, whose conditions are sites. They decide nothing.
+INSIDE: Mapping[str, Callable[..., list[decisions.Number]]] = types.MappingProxyType({})
