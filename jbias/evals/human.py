@@ -64,12 +64,12 @@ def make(
         )
     if isinstance(files, str) or not len(files):
         raise ValueError(
-            "human: files must be the file names of the set's images, got"
+            "human: files must be the names of the set's files, got"
             f" {files!r}; measure it on a set of files"
         )
     people = trials_lib.people(root, dataset)
     counted = functools.partial(
-        numbers, dataset=dataset, images=tuple(files), people=people
+        numbers, dataset=dataset, files=tuple(files), people=people
     )
     return probe.Probe({"": ()}, probe.as_it_is, counted)
 
@@ -78,7 +78,7 @@ def numbers(
     by_rule: Mapping[str, decisions.Decisions],
     *,
     dataset: str,
-    images: Sequence[str],
+    files: Sequence[str],
     people: Sequence[trials_lib.Trials],
 ) -> list[decisions.Number]:
     """What each rule's decisions, in Geirhos' 16 classes, have in common with people's.
@@ -90,9 +90,9 @@ def numbers(
     people, with its interval. Over all: response_entropy and human_response_entropy in
     bits. For each condition of a set that has several, the excluded ones too:
     error_consistency and human_accuracy. People may have seen more images than were
-    shown; the column "index" says which of `images` these were, if not all.
+    shown; the column "index" says which of `files` these were, if not all.
     """
-    ids = np.array([trials_lib.image_id(name) for name in images])
+    ids = np.array([trials_lib.image_id(name) for name in files])
     found = []
     for rule, decided in by_rule.items():
         shown = decided.columns.get("index", np.arange(len(decided.prediction)))
