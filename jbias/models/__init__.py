@@ -7,7 +7,7 @@ from typing import Any
 
 from flax import linen as nn
 
-from jbias.models import adain, cnn, render, resnet, small_adain
+from jbias.models import adain, cnn, render, resnet, small_adain, vit
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
     {
@@ -15,6 +15,10 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
         "resnet18": resnet.resnet18,
         "resnet34": resnet.resnet34,
         "resnet50": resnet.resnet50,
+        "vit_small16": vit.vit_small16,
+        "vit_small32": vit.vit_small32,
+        "vit_base16": vit.vit_base16,
+        "vit_base32": vit.vit_base32,
     }
 )
 
