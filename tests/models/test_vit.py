@@ -67,12 +67,12 @@ def test_has_the_published_number_of_parameters(name, count):
 
 def test_is_the_same_in_two_parts():
     net = small()
-    image = jax.random.uniform(jax.random.key(1), (2, 32, 32, 3))
-    variables = net.init(jax.random.key(0), image)
+    image = DRAWN["images"](32)
+    variables = jax.jit(net.init)(jax.random.key(0), image)
     whole = net.apply(variables, image)
     for cut in (1, 3, 5):
         f = net.apply(variables, image, method="features", stop=cut)
-        assert f.shape == (2, 1, 17, 32)
+        assert f.shape == (3, 1, 17, 32)
         parts = net.apply(variables, f, method="head_of", start=cut)
         np.testing.assert_array_equal(whole, parts)
 
@@ -96,11 +96,11 @@ def test_sites_in_the_order_of_passage():
 
 def test_bfloat16_stays_near():
     net = small()
-    image = jax.random.uniform(jax.random.key(1), (4, 32, 32, 3))
-    variables = net.init(jax.random.key(0), image)
-    rough = net.clone(dtype=jnp.bfloat16).apply(variables, image)
+    image = DRAWN["images"](32)
+    variables = jax.jit(net.init)(jax.random.key(0), image)
+    rough = jax.jit(net.clone(dtype=jnp.bfloat16).apply)(variables, image)
     assert rough.dtype == jnp.float32
-    exact = net.apply(variables, image)
+    exact = jax.jit(net.apply)(variables, image)
     # Eight binary digits a step, over four blocks.
     np.testing.assert_allclose(rough, exact, atol=0.03 * np.abs(exact).max())
 
@@ -108,9 +108,8 @@ def test_bfloat16_stays_near():
 @pytest.mark.parametrize("shape", [(1, 30, 32, 3), (1, 32, 32, 1)])
 def test_refuses_images_that_do_not_fit(shape):
     net = small()
-    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     with pytest.raises(ValueError, match=r"models.vit: images must"):
-        net.apply(variables, jnp.zeros(shape))
+        jax.eval_shape(net.init, jax.random.key(0), jnp.zeros(shape))
 
 
 @pytest.mark.parametrize(
