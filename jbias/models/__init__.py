@@ -20,6 +20,7 @@ from jbias.models import (
     small_adain,
     squeezenet,
     vgg,
+    vit,
 )
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
@@ -47,6 +48,10 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
         "bagnet9": bagnet.bagnet9,
         "bagnet17": bagnet.bagnet17,
         "bagnet33": bagnet.bagnet33,
+        "vit_small16": vit.vit_small16,
+        "vit_small32": vit.vit_small32,
+        "vit_base16": vit.vit_base16,
+        "vit_base32": vit.vit_base32,
     }
 )
 
@@ -85,3 +90,31 @@ def load(
     if os.path.isdir(path):
         return runs.load(path, model, **options)
     return importing.from_file(path, model, **options)
+
+
+def save_safetensors(
+    path: str | os.PathLike,
+    module: nn.Module,
+    variables: Mapping[str, Any],
+    names: str = "published",
+) -> None:
+    """Writes a network as float32, with model, options, mean and std in its metadata.
+
+    names: "published" (as torchvision or timm have it, in PyTorch's layout) or "own".
+    ValueError where the module is none of MODELS, or has no published names.
+    """
+    from jbias.models import exporting
+
+    exporting.save_safetensors(path, module, variables, names)
+
+
+def save_run(
+    workdir: str | os.PathLike, module: nn.Module, variables: Mapping[str, Any]
+) -> None:
+    """Writes a network as a run of one seed, for `config.init` and `load`.
+
+    ValueError where the folder is not empty or the module is none of MODELS.
+    """
+    from jbias.models import exporting
+
+    exporting.save_run(workdir, module, variables)

@@ -168,7 +168,9 @@ def _reading(
         given = mapping.published(path.split("/"), names)
         return arrays[given[0]].shape if given and given[0] in arrays else None
 
-    options = {**_file_of(model).get("fitted", _nothing)(at), **options}
+    preset = _preset(model)  # vit_base16 is that, whatever the patches of a file.
+    read = _file_of(model).get("fitted", _nothing)(at).items()
+    options = {**{k: v for k, v in read if k not in preset}, **options}
     if "classes" in options:
         expected = mapping.entries(shapes(model, frozen(options)), names)
     else:
@@ -251,6 +253,11 @@ def _class_of(model: str) -> type:
     while isinstance(make, functools.partial):
         make = make.func
     return make
+
+
+def _preset(model: str) -> Mapping[str, Any]:
+    make = models.MODELS[model]
+    return make.keywords if isinstance(make, functools.partial) else {}
 
 
 def _file_of(model: str) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def load(
     state = _states(checkpoints / str(chosen) / "state")[place]
     plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
     found = state["stats"].get("average", plain)
+    found = {key: value for key, value in found.items() if value}
     options = {**{k: v for k, v in own.items() if k != "name"}, **options}
     net = _network(where, name, found, options, config["size"])
     return net, jax.tree.map(jnp.asarray, found)
@@ -103,7 +104,7 @@ def _step(
     """The checkpoint to read: a number, the latest, or the first best by validation."""
     if not steps:
         raise ValueError(f"{where}: holds no checkpoint yet")
-    if step == "latest":
+    if step == "latest" or (step == "best" and len(steps) == 1):
         return steps[-1]
     if step != "best":
         if step not in steps:
@@ -167,7 +168,7 @@ def _network(
     drawn = importing.shapes(
         name, importing.frozen({**options, "classes": _CLASSES}), side
     )
-    pairs = jax.tree.map(lambda d, f: (d.shape, f.shape), drawn, dict(found))
+    pairs = jax.tree.map(lambda d, f: (d.shape, f.shape), drawn, found)
     sizes = set()
     leaves = jax.tree.leaves(pairs, is_leaf=lambda x: isinstance(x, tuple))
     for a, b in leaves:
