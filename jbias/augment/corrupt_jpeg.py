@@ -21,9 +21,8 @@ _HALF = 1 << 15  # Of a fraction of 16 bits.
 def coded(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
     """Codes and decodes bytes; `tables` are the steps of luma and of colour."""
     h, w = x.shape[:2]
-    pads = ((0, -h % 16), (0, -w % 16), (0, 0))
-    padded = jnp.pad(x.astype(jnp.int32), pads, mode="edge")
-    red, green, blue = (padded[..., i] for i in range(3))
+    x = jnp.pad(x.astype(jnp.int32), ((0, h % 2), (0, -w % 16), (0, 0)), mode="edge")
+    red, green, blue = (x[..., i] for i in range(3))
     luma = (19595 * red + 38470 * green + 7471 * blue + _HALF) >> 16
     centre = (128 << 16) + _HALF - 1
     colours = (
@@ -89,7 +88,12 @@ def _cosines() -> Int[np.ndarray, "8 8"]:
 
 
 def _blocks(x: Whole, steps: Int[Array, "8 8"]) -> Whole:
-    """Quantises the cosines of 8 x 8 pixels and adds them up again."""
+    """Quantises the cosines of 8 x 8 pixels and adds them up again.
+
+    The last row is repeated for blocks that lack some: of colours, after they were
+    halved. Columns must have whole blocks.
+    """
+    x = jnp.pad(x, ((0, -len(x) % 8), (0, 0)), mode="edge")
     h, w = x.shape
     rows = _cosines()
     tiles = (x - 128).reshape(h // 8, 8, w // 8, 8)
