@@ -26,7 +26,7 @@ def make(
     *,
     side: int = 224,
     variant: str = "bvg",
-    counted: int | None = 1050,
+    sample: int | None = 1050,
     continuous: bool = False,
     draws: int = 1000,
     seed: int = 0,
@@ -34,17 +34,17 @@ def make(
     """Noise of four strengths in each octave, and none.
 
     variant: "bvg" shows all images under all of it, 29 conditions at 224 pixels;
-    "original" shows each image once, under noise drawn for it, and looks at `counted` of
+    "original" shows each image once, under noise drawn for it, and counts `sample` of
     the set, drawn at random (None: all). It is meant for a decision among 16 classes.
     continuous: tell also what thresholds between whole numbers give. draws: of the
     bootstrap over images. seed: of noise, choice and bootstrap. ValueError for others.
     """
-    _check(side, variant, counted, draws)
+    _check(side, variant, sample, draws)
     options = dict(side=side, draws=draws, seed=seed, continuous=continuous)
     if variant == "original":
         conditions = {critical_band_table.EACH_ITS_OWN: _own(side, seed)}
         numbers = functools.partial(
-            critical_band_table.one_each, images=counted, **options
+            critical_band_table.one_each, sample=sample, **options
         )
     else:
         conditions = _all(side)
@@ -134,7 +134,7 @@ def _own(side: int, seed: int) -> dict:
     return _params(0, np.array(critical_band.SIGMAS)[row], octaves - 1 - f)
 
 
-def _check(side, variant, counted, draws):
+def _check(side, variant, sample, draws):
     if not isinstance(side, int) or side < SMALLEST:
         raise ValueError(
             f"critical_band: images must be of at least {SMALLEST} pixels, for four"
@@ -144,7 +144,7 @@ def _check(side, variant, counted, draws):
         raise ValueError(
             f'critical_band: variant must be "bvg" or "original", got {variant!r}'
         )
-    if counted is not None and counted < 1:
-        raise ValueError(f"critical_band: counted must be at least 1, got {counted}")
+    if sample is not None and sample < 1:
+        raise ValueError(f"critical_band: sample must be at least 1, got {sample}")
     if draws < 1:
         raise ValueError(f"critical_band: draws must be at least 1, got {draws}")

@@ -75,7 +75,7 @@ def one_each(
     by_condition: Mapping[str, decisions.Decisions],
     *,
     side: int,
-    images: int | None,
+    sample: int | None,
     draws: int,
     seed: int,
     continuous: bool,
@@ -85,7 +85,7 @@ def one_each(
     (right,) = resample.correct(by_condition)
     n = len(right)
     rng = np.random.default_rng(seed)
-    chosen = np.sort(rng.permutation(n)[:images])
+    chosen = np.sort(rng.permutation(n)[:sample])
     table = cells(len(frequencies), seed)
     size = len(critical_band.SIGMAS) * len(frequencies)
     marks = _marks(right[chosen], table[chosen % len(table)], size)

@@ -241,7 +241,7 @@ def test_original_counts_each_image_in_its_cell():
             at = f"noise at {frequency}"
             threshold = by["critical_band_original_threshold", at].value
             assert threshold == [0, 2, 3, 1][f]
-    everything = made(variant="original", counted=None)
+    everything = made(variant="original", sample=None)
     by = values(everything.numbers({table.EACH_ITS_OWN: decided(right)}))
     assert by["critical_band_original_bandwidth", ""].n == n
 
@@ -258,7 +258,7 @@ def test_an_empty_cell_leaves_the_band_unknown():
     [
         (dict(side=16), "at least 17 pixels.* got side 16"),
         (dict(variant="new"), "variant must be .* got 'new'"),
-        (dict(counted=0), "counted must be at least 1"),
+        (dict(sample=0), "sample must be at least 1"),
         (dict(draws=0), "draws must be at least 1"),
     ],
 )
