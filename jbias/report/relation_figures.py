@@ -1,7 +1,7 @@
 """Figures of correlations: heat maps, and small multiples of models."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -32,7 +32,10 @@ def draw(study: relations.Study) -> Iterator[tuple[str, mpl_figure.Figure, str]]
     told = "Models, one a marker, coloured by category."
     if options.size:
         told += f" Markers grow with {options.size}; models without it have one size."
-    yield "models", scatter(study), told
+    grid = [[(x, y) for x in options.x] for y in options.y]
+    asked = dict(category=options.category, size=options.size)
+    rho = study.families["all"].statistic
+    yield "models", scatter(study.frame, grid, rho=rho, **asked), told
 
 
 def heat(
@@ -117,55 +120,58 @@ def _scale(fig, left: float, width: float, height: float) -> None:
     axes.spines[:].set_visible(False)
 
 
-def scatter(study: relations.Study) -> mpl_figure.Figure:
-    """Draws each y (rows) over each x (columns): one marker a model."""
-    options, frame = study.options, study.frame
-    kinds = frame[options.category].astype(str)
+def scatter(
+    frame: pd.DataFrame,
+    grid: Sequence[Sequence[tuple[str, str] | None]],
+    *,
+    category: str,
+    size: str | None = None,
+    rho: pd.DataFrame | None = None,
+    panel: tuple[float, float] = (1.55, 1.45),
+) -> mpl_figure.Figure:
+    """Draws y over x in each place of a grid: one marker a model, a form a category.
+
+    rho: a table x by y with the number over each place. panel: inches of a place. Axes are
+    shared along columns and rows where they are of one measure; None leaves a place empty.
+    """
+    kinds = frame[category].astype(str)
     names = list(dict.fromkeys(kinds))
-    areas = _areas(
-        frame[options.size] if options.size else pd.Series(index=frame.index)
-    )
-    rows, columns = len(options.y), len(options.x)
-    width = max(5.0, 1.55 * columns + 0.7)
+    areas = _areas(frame[size] if size else pd.Series(index=frame.index))
+    rows, columns = len(grid), max(map(len, grid))
+    width = max(5.0, panel[0] * columns + 0.7)
     aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
-    height = 1.45 * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
+    height = panel[1] * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
     fig = _figure(width, height)
     fig.set_layout_engine("constrained")
     with mpl.rc_context(dict(figures.STYLE)):
-        grid = fig.subplots(rows, columns, squeeze=False, sharex="col", sharey="row")
-        for i, y in enumerate(options.y):
-            for j, x in enumerate(options.x):
-                axes = grid[i, j]
-                for k, name in enumerate(names):
-                    mine = (kinds == name).to_numpy()
-                    axes.scatter(
-                        frame[x][mine],
-                        frame[y][mine],
-                        s=areas[mine],
-                        marker=_MARKERS[k % len(_MARKERS)],
-                        color=figures.style_of(k)["color"],
-                        alpha=0.75,
-                        linewidths=0,
-                    )
-                _dress(axes, study, x, y)
-                if i == rows - 1:
-                    axes.set_xlabel(x, color=figures.INK, fontsize=8)
-                if j == 0:
-                    axes.set_ylabel(y, color=figures.INK, fontsize=8)
-        handles = [
-            lines.Line2D(
-                [],
-                [],
-                linestyle="",
-                marker=_MARKERS[k % len(_MARKERS)],
-                color=figures.style_of(k)["color"],
-                markersize=5.5,
-                markeredgewidth=0,
-            )
-            for k in range(len(names))
+        across = [{place[1] for place in row if place} for row in grid]
+        down = [
+            {row[j][0] for row in grid if j < len(row) and row[j]}
+            for j in range(columns)
         ]
+        shared = dict(
+            sharex="col" if max(map(len, down)) == 1 else False,
+            sharey="row" if max(map(len, across)) == 1 else False,
+        )
+        cells = fig.subplots(rows, columns, squeeze=False, **shared)
+        for i, row in enumerate(grid):
+            for j in range(columns):
+                axes, place = cells[i, j], row[j] if j < len(row) else None
+                if place is None:
+                    axes.set_axis_off()
+                    continue
+                _markers(axes, frame, *place, kinds, names, areas)
+                _dress(axes, None if rho is None else rho.loc[place])
+                below = grid[i + 1] if i + 1 < rows else ()
+                under = below[j] if j < len(below) else None
+                if not shared["sharex"] or under is None:
+                    axes.set_xlabel(place[0], color=figures.INK, fontsize=8)
+                    axes.tick_params(labelbottom=True)
+                before = row[j - 1] if j else None
+                if before is None or before[1] != place[1]:
+                    axes.set_ylabel(place[1], color=figures.INK, fontsize=8)
         fig.legend(
-            handles,
+            [_handle(k) for k in range(len(names))],
             names,
             loc="outside upper left",
             ncols=min(aside, len(names)),
@@ -178,10 +184,41 @@ def scatter(study: relations.Study) -> mpl_figure.Figure:
     return fig
 
 
-def _dress(axes, study, x: str, y: str) -> None:
-    value = study.families["all"].statistic.loc[x, y]
-    told = _two(value) if np.isfinite(value) else "–"
-    axes.set_title(told, fontsize=8, color=figures.INK, loc="right", pad=2)
+def _markers(axes, frame, x: str, y: str, kinds, names, areas) -> None:
+    for k, name in enumerate(names):
+        mine = (kinds == name).to_numpy()
+        axes.scatter(
+            frame[x][mine],
+            frame[y][mine],
+            s=areas[mine],
+            marker=marker_of(k),
+            color=figures.style_of(k)["color"],
+            alpha=0.75,
+            linewidths=0,
+        )
+
+
+def marker_of(k: int) -> str:
+    """Gives the form of the k-th category; with its colour both repeat late."""
+    return _MARKERS[k % len(_MARKERS)]
+
+
+def _handle(k: int) -> lines.Line2D:
+    return lines.Line2D(
+        [],
+        [],
+        linestyle="",
+        marker=marker_of(k),
+        color=figures.style_of(k)["color"],
+        markersize=5.5,
+        markeredgewidth=0,
+    )
+
+
+def _dress(axes, rho: float | None) -> None:
+    if rho is not None:
+        told = _two(rho) if np.isfinite(rho) else "–"
+        axes.set_title(told, fontsize=8, color=figures.INK, loc="right", pad=2)
     axes.set_facecolor("none")
     axes.grid(color=figures.FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
