@@ -161,7 +161,7 @@ def scatter(
                     axes.set_axis_off()
                     continue
                 _markers(axes, frame, *place, kinds, names, areas)
-                _dress(axes, None if rho is None else rho.loc[place])
+                dress(axes, None if rho is None else rho.loc[place])
                 below = grid[i + 1] if i + 1 < rows else ()
                 under = below[j] if j < len(below) else None
                 if not shared["sharex"] or under is None:
@@ -170,15 +170,7 @@ def scatter(
                 before = row[j - 1] if j else None
                 if before is None or before[1] != place[1]:
                     axes.set_ylabel(place[1], color=figures.INK, fontsize=8)
-        fig.legend(
-            [_handle(k) for k in range(len(names))],
-            names,
-            loc="outside upper left",
-            ncols=min(aside, len(names)),
-            frameon=False,
-            labelcolor=figures.INK,
-            fontsize=8,
-        )
+        legend(fig, names, aside)
         figures.literal(fig).draw_without_rendering()
     fig.set_layout_engine("none")  # Laid out once, not again for every format.
     return fig
@@ -203,6 +195,19 @@ def marker_of(k: int) -> str:
     return _MARKERS[k % len(_MARKERS)]
 
 
+def legend(fig, names: Sequence[str], columns: int) -> None:
+    """Says above a figure how each category is marked."""
+    fig.legend(
+        [_handle(k) for k in range(len(names))],
+        names,
+        loc="outside upper left",
+        ncols=min(columns, len(names)),
+        frameon=False,
+        labelcolor=figures.INK,
+        fontsize=8,
+    )
+
+
 def _handle(k: int) -> lines.Line2D:
     return lines.Line2D(
         [],
@@ -215,7 +220,8 @@ def _handle(k: int) -> lines.Line2D:
     )
 
 
-def _dress(axes, rho: float | None) -> None:
+def dress(axes, rho: float | None = None) -> None:
+    """Makes axes plain, with the number over them if one is given."""
     if rho is not None:
         told = _two(rho) if np.isfinite(rho) else "–"
         axes.set_title(told, fontsize=8, color=figures.INK, loc="right", pad=2)

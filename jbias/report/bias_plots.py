@@ -1,0 +1,116 @@
+"""Figures of many models by category: lines over places, and spreads of measures."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib import figure as mpl_figure
+from matplotlib import patches
+from matplotlib.backends import backend_agg
+
+from jbias.report import figures, relation_figures
+
+_ROW = 0.5  # Inches.
+
+
+def by_category(
+    panels: Mapping[str, tuple[Sequence[float], pd.DataFrame]],
+    kinds: pd.Series,
+    *,
+    label: str,
+    height: str,
+) -> mpl_figure.Figure:
+    """Draws lines side by side: a thin one a model, a thick one the mean of a category.
+
+    A panel is a title, places on the x axis, and a frame of models with a column for each
+    of them; `kinds` are the models' categories. NaN leaves a gap.
+    """
+    names = list(dict.fromkeys(kinds))
+    fig, aside = _figure(names, 4.1 * len(panels) + 0.3, 3.1)
+    with mpl.rc_context(dict(figures.STYLE)):
+        cells = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        for axes, (title, (places, frame)) in zip(cells, panels.items(), strict=True):
+            for k, name in enumerate(names):
+                mine = frame[(kinds == name).to_numpy()].to_numpy(float)
+                colour = figures.style_of(k)["color"]
+                if len(mine) > 1:
+                    axes.plot(places, mine.T, color=colour, linewidth=0.5, alpha=0.35)
+                axes.plot(
+                    places,
+                    mine.mean(axis=0),
+                    color=colour,
+                    linewidth=1.5,
+                    marker=relation_figures.marker_of(k),
+                    markersize=4.5,
+                    markeredgewidth=0,
+                )
+            relation_figures.dress(axes)
+            axes.set_title(title, fontsize=9, color=figures.INK, loc="left")
+            axes.set_xlabel(label, color=figures.INK, fontsize=8)
+            axes.locator_params(nbins=6)
+        cells[0].set_ylabel(height, color=figures.INK, fontsize=8)
+    return _finished(fig, names, aside)
+
+
+def spread(
+    frame: pd.DataFrame, names: Sequence[str], kinds: pd.Series, *, label: str
+) -> mpl_figure.Figure:
+    """Draws a row a measure: a box over the quartiles, and each model in its category's lane."""
+    groups = list(dict.fromkeys(kinds))
+    fig, aside = _figure(groups, 7.6, _ROW * len(names) + 0.5)
+    with mpl.rc_context(dict(figures.STYLE)):
+        axes = fig.subplots()
+        for i, name in enumerate(names):
+            values = frame[name].dropna()
+            first, middle, last = np.quantile(values, (0.25, 0.5, 0.75))
+            axes.add_patch(
+                patches.Rectangle(
+                    (first, i - 0.4),
+                    last - first,
+                    0.8,
+                    color=figures.FAINT,
+                    alpha=0.6,
+                    lw=0,
+                )
+            )
+            axes.plot([middle] * 2, [i - 0.4, i + 0.4], color=figures.INK, linewidth=1)
+            for k, group in enumerate(groups):
+                mine = frame[name][(kinds == group).to_numpy()]
+                lane = i + 0.72 * ((k + 0.5) / len(groups) - 0.5)
+                axes.plot(
+                    mine,
+                    [lane] * len(mine),
+                    relation_figures.marker_of(k),
+                    color=figures.style_of(k)["color"],
+                    markersize=3.6,
+                    markeredgewidth=0,
+                    alpha=0.85,
+                )
+        relation_figures.dress(axes)
+        axes.grid(visible=False, axis="y")
+        axes.set(ylim=(len(names) - 0.45, -0.55))
+        axes.set_yticks(range(len(names)), figures.plain(names), fontsize=8)
+        axes.tick_params(axis="y", length=0)
+        axes.locator_params(axis="x", nbins=8)
+        axes.set_xlabel(label, color=figures.INK, fontsize=8)
+    return _finished(fig, groups, aside)
+
+
+def _figure(names: Sequence[str], width: float, height: float):
+    """Gives a figure with room for a legend, and the legend's number of columns."""
+    aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
+    height += 0.15 + 0.24 * math.ceil(len(names) / aside)
+    with mpl.rc_context(dict(figures.STYLE)):
+        fig = mpl_figure.Figure(figsize=(width, height), layout="constrained")
+        backend_agg.FigureCanvasAgg(fig)
+    return fig, aside
+
+
+def _finished(fig, names: Sequence[str], aside: int) -> mpl_figure.Figure:
+    with mpl.rc_context(dict(figures.STYLE)):
+        relation_figures.legend(fig, names, aside)
+        figures.literal(fig).draw_without_rendering()
+    fig.set_layout_engine("none")  # Laid out once, not again for every format.
+    return fig
