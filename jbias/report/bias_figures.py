@@ -5,6 +5,7 @@ Their numbers in captions are those of Gavrikov and Keuper, CVPR 2024.
 
 from collections.abc import Iterator
 
+import pandas as pd
 from matplotlib import figure as mpl_figure
 
 from jbias.report import bias_models, bias_plots, relation_figures, relations
@@ -39,7 +40,7 @@ def _correlations(study: relations.Study) -> Drawn:
     options = study.options
     marked = (
         f"Hatched: p > {options.alpha:g} {relations.WORDS[options.adjust]} over the pairs "
-        "of its table; – is not known."
+        "of its table. Grey: nothing to correlate."
     )
     panels = {
         f"{name} (n = {family.n})": (family.statistic, study.significant(name))
@@ -105,12 +106,18 @@ def _scatters(models: bias_models.Models, study: relations.Study) -> Drawn:
         yield (
             "high_freq_trained",
             "models",
-            relation_figures.scatter(trained, grid, rho=rho, panel=(2.3, 2.1), **asked),
+            relation_figures.scatter(
+                trained, grid, rho=rho, panel=(2.3, 2.1), order=_order(study), **asked
+            ),
             (
                 "Averages in % over high-frequency bias, adversarially trained models alone "
                 f"(figure 10).{sized}"
             ),
         )
+
+
+def _order(study: relations.Study) -> list[str]:
+    return list(dict.fromkeys(study.frame[study.options.category]))
 
 
 def _sized(study: relations.Study) -> str:
@@ -145,24 +152,21 @@ def _benchmarks(models: bias_models.Models, study: relations.Study) -> Drawn:
             f"ImageNet-A in % over shape bias (figure 9).{_sized(study)}",
         )
     if len(names) > 2:
-        count = len(names) - 1
-        grid = [
-            [(names[j], names[i]) if j < i else None for j in range(count)]
-            for i in range(1, len(names))
-        ]
+        sizes = frame[options.size] if options.size else pd.Series(index=frame.index)
         yield (
             "benchmark_pairs",
             "benchmarks",
-            relation_figures.scatter(
+            bias_plots.pairs(
                 frame,
-                grid,
-                rho=benchmarks_of(study).statistic,
-                panel=(1.15, 1.1),
-                **asked,
+                names,
+                frame[options.category],
+                sizes,
+                benchmarks_of(study).statistic,
             ),
             (
-                "Every benchmark over every other, in % (figure 15). The number over each is "
-                f"ρ.{_sized(study)}"
+                "Every benchmark over every other (figure 15): the one of the row upwards, "
+                "that of the column to the right, in %, each over its range on the diagonal. "
+                f"Above it ρ.{_sized(study)}"
             ),
         )
 
@@ -225,6 +229,7 @@ def _normalised(models, study: relations.Study, names: list[str]):
             category=study.options.category,
             size=study.options.size,
             panel=(2.8, 2.4),
+            order=_order(study),
         ),
         (
             "The critical band's numbers from accuracies divided by the largest (norm.) over "

@@ -98,6 +98,62 @@ def spread(
     return _finished(fig, groups, aside)
 
 
+def pairs(
+    frame: pd.DataFrame,
+    names: Sequence[str],
+    kinds: pd.Series,
+    sizes: pd.Series,
+    rho: pd.DataFrame,
+) -> mpl_figure.Figure:
+    """Draws each measure over each other one below the diagonal, and rho above it.
+
+    The diagonal names the measure of its row and column, and its range, which fills a cell.
+    """
+    groups, count = list(dict.fromkeys(kinds)), len(names)
+    side = max(0.9, min(1.5, 10 / count))
+    aside = max(1, int(count * side / (0.45 + 0.07 * max(map(len, groups)))))
+    above = 0.2 + 0.24 * math.ceil(len(groups) / aside)
+    fig, axes = figures.canvas(count * side + 0.1, count * side + 0.1 + above)
+    values = frame[list(names)].to_numpy(float)
+    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    places = 0.1 + 0.8 * (values - low) / np.where(high > low, high - low, 1)
+    areas = relation_figures.areas_of(sizes) * 0.5
+
+    def corner(i: int, j: int) -> tuple[float, float]:
+        return 0.05 + j * side, 0.05 + (count - 1 - i) * side
+
+    below = [(i, j) for i in range(count) for j in range(i)]
+    for i in range(count):
+        for j in range(count):
+            edge = dict(fill=False, edgecolor=figures.FAINT, linewidth=0.7)
+            axes.add_patch(patches.Rectangle(corner(i, j), side, side, **edge))
+            x, y = (part + side / 2 for part in corner(i, j))
+            ink = dict(color=figures.INK, ha="center", va="center")
+            if j > i:
+                told = relation_figures.two(rho.loc[names[i], names[j]])
+                axes.text(x, y, told, fontsize=9, **ink)
+            elif i == j:
+                axes.text(x, y + 0.09, names[i], fontsize=7.5, **ink)
+                told = f"{low[i]:.3g} to {high[i]:.3g}"
+                axes.text(x, y - 0.12, told, fontsize=7, **ink)
+    for k, group in enumerate(groups):
+        mine = (kinds == group).to_numpy()
+        drawn = [
+            np.asarray(corner(i, j)) + side * places[mine][:, [j, i]] for i, j in below
+        ]
+        axes.scatter(
+            *np.concatenate(drawn).T,
+            s=np.tile(areas[mine], len(below)),
+            marker=relation_figures.marker_of(k),
+            color=figures.style_of(k)["color"],
+            alpha=0.75,
+            linewidths=0,
+        )
+    with mpl.rc_context(dict(figures.STYLE)):
+        relation_figures.legend(fig, groups, aside, where="upper left")
+    return figures.literal(fig)
+
+
 def _figure(names: Sequence[str], width: float, height: float):
     """Gives a figure with room for a legend, and the legend's number of columns."""
     aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
