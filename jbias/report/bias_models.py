@@ -73,7 +73,8 @@ class Models:
     members: Mapping[str, tuple[str, ...]]  # Of each average, those that are there.
     biases: tuple[str, ...]
     told: tuple[str, ...] = ()  # What a reader must know of these numbers.
-    published: bool = False
+    # What is known to be wrong with them, by section of the page.
+    anomalies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
@@ -94,7 +95,7 @@ def build(
     *,
     source: str,
     told: Sequence[str] = (),
-    published: bool = False,
+    anomalies: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Models:
     """Adds the averages to a frame of models; says what is absent.
 
@@ -121,7 +122,7 @@ def build(
     frame = frame.assign(**averages)
     absent = [name for name in (*BIASES, *MEMBERS) if name not in frame]
     told = [*told, *_absent(absent), *_lacking(frame, members, biases)]
-    return Models(source, frame, members, biases, tuple(told), published)
+    return Models(source, frame, members, biases, tuple(told), anomalies or {})
 
 
 def _absent(names: Sequence[str]) -> list[str]:

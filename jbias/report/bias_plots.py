@@ -134,7 +134,7 @@ def pairs(
                 axes.text(x, y, told, fontsize=9, **ink)
             elif i == j:
                 axes.text(x, y + 0.09, names[i], fontsize=7.5, **ink)
-                told = f"{low[i]:.3g} to {high[i]:.3g}"
+                told = f"{low[i]:.1f} to {high[i]:.1f}"
                 axes.text(x, y - 0.12, told, fontsize=7, **ink)
     for k, group in enumerate(groups):
         mine = (kinds == group).to_numpy()

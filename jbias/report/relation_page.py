@@ -10,7 +10,7 @@ from jbias.report import figures, page, relation_figures, relations, tables
 
 def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
     """Writes the report; gives lines that sum it up. Nothing is written on an error."""
-    shown = list(_tables(study))
+    shown = list(tables_of(study))
     drawn = {name: (fig, told) for name, fig, told in relation_figures.draw(study)}
     files: dict[str, str | bytes] = {}
     for table in shown:
@@ -30,7 +30,8 @@ def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
     return iter([*relations.headline(study), f"written: {out / 'index.html'}"])
 
 
-def _tables(study: relations.Study) -> Iterator[tables.Table]:
+def tables_of(study: relations.Study) -> Iterator[tables.Table]:
+    """Gives the correlations, those among measures, and the models that count most."""
     sign = relations.SIGN[study.options.method]
     yield _pair_table(study, sign)
     for i, one in enumerate(study.among, start=1):
