@@ -141,7 +141,8 @@ def _figures(models, shown: relations.Study, appendix, images) -> bias_figures.D
             (
                 "What the spectral biases show: photographs after low- and high-pass filters "
                 "that keep the inner or outer share of frequencies (figures 7 and 14). "
-                "High-pass images have mean zero and lose what is negative."
+                "High-pass images have mean zero and lose what is negative; they are drawn "
+                f"{bias_stimuli.GAIN} times brighter than a network sees them."
             ),
         )
     if appendix is not None:

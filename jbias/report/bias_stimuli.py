@@ -17,6 +17,7 @@ from jbias.report import figures
 
 SIDE = 224  # Pixels.
 CUTS = (0.1, 0.2, 0.3, 0.4, 0.5)
+GAIN = 6  # Of high-pass images, which are nearly black, as they are drawn.
 _ENDINGS = frozenset({".jpg", ".jpeg", ".png"})
 
 
@@ -69,41 +70,40 @@ def filtered(
 
 def draw(images: Sequence[Float[np.ndarray, "h w c"]]) -> mpl_figure.Figure:
     """Draws each photograph and, beside it, what filters leave of it."""
-    side, name, head = 1.15, 0.8, 0.3
-    rows, columns = 2 * len(images), 1 + len(CUTS)
-    width, height = name + columns * side, head + rows * side
+    side, gap, name, head = 1.15, 0.03, 0.95, 0.3
+    step = side + gap
+    width = name + (1 + len(CUTS)) * step
+    height = head + 2 * len(images) * step
     with mpl.rc_context(dict(figures.STYLE)):
         fig = mpl_figure.Figure(figsize=(width, height))
         backend_agg.FigureCanvasAgg(fig)
-        for i, image in enumerate(images):
-            for k, kind in enumerate(("low-pass", "high-pass")):
-                row = 2 * i + k
-                y = 1 - (head + (row + 1) * side) / height
-                fig.text(
-                    (name - 0.08) / width,
-                    y + side / 2 / height,
-                    kind,
-                    ha="right",
-                    va="center",
-                    fontsize=8,
-                    color=figures.INK,
-                )
-                shown = [image, *(filtered(image, c, high=k == 1) for c in CUTS)]
-                for j, one in enumerate(shown):
-                    place = (name + j * side) / width, y, side / width, side / height
-                    _picture(fig, place, one)
+        ink = dict(va="center", fontsize=8, color=figures.INK)
         for j, told in enumerate(["as it is", *(f"{100 * c:g} %" for c in CUTS)]):
-            x = (name + (j + 0.5) * side) / width
-            y = 1 - head / 2 / height
-            ink = dict(ha="center", va="center", fontsize=8, color=figures.INK)
-            fig.text(x, y, told, **ink)
+            x = (name + j * step + side / 2) / width
+            fig.text(x, 1 - head / 2 / height, told, ha="center", **ink)
+        kinds = ("low-pass", f"high-pass, × {GAIN}")
+        for i, image in enumerate(images):
+            for high, kind in enumerate(kinds):
+                y = height - head - (2 * i + high + 1) * step
+                middle = (y + side / 2) / height
+                fig.text((name - 0.08) / width, middle, kind, ha="right", **ink)
+                shown = [filtered(image, cut, high=bool(high)) for cut in CUTS]
+                shown = [image if not high else None, *shown]
+                for j, one in enumerate(shown):
+                    x = name + j * step
+                    place = (x / width, y / height, side / width, side / height)
+                    if one is not None:
+                        _picture(
+                            fig, place, one * GAIN if high else one, small=not high
+                        )
     return figures.literal(fig)
 
 
-def _picture(fig, place, image: np.ndarray) -> None:
+def _picture(fig, place, image: np.ndarray, *, small: bool) -> None:
+    """Draws an image; half its side, where nothing fine is lost, keeps a page small."""
     axes = fig.add_axes(place)
-    pixels = Image.fromarray((255 * image + 0.5).astype(np.uint8))
-    # Half the side: a page of photographs shall stay small.
-    small = pixels.resize((SIDE // 2, SIDE // 2), Image.Resampling.BOX)
-    axes.imshow(small, interpolation="nearest")
+    pixels = Image.fromarray((255 * np.clip(image, 0, 1) + 0.5).astype(np.uint8))
+    if small:
+        pixels = pixels.resize((SIDE // 2, SIDE // 2), Image.Resampling.BOX)
+    axes.imshow(pixels, interpolation="nearest")
     axes.set_axis_off()
