@@ -165,8 +165,8 @@ def _benchmarks(models: bias_models.Models, study: relations.Study) -> Drawn:
             ),
             (
                 "Every benchmark over every other (figure 15): the one of the row upwards, "
-                "that of the column to the right, in %, each over its range on the diagonal. "
-                f"Above it ρ.{_sized(study)}"
+                "that of the column to the right, each over its range in %, told on the diagonal. "
+                f"Above the diagonal ρ.{_sized(study)}"
             ),
         )
 

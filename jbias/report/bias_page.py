@@ -106,7 +106,8 @@ def write(
         facts=_facts(models, printed),
         sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
         footer=f"Made from {tables.escape(models.source)}. The study is that of Gavrikov and "
-        "Keuper, Can Biases in ImageNet Models Explain Generalization?, CVPR 2024. The "
+        "Keuper, Can Biases in ImageNet Models Explain Generalization?, CVPR 2024; numbers of "
+        "figures and tables are those of that paper. The "
         "tables lie beside this page as CSV and LaTeX (<code>tables/</code>), with every "
         "number of every model in <code>tables/models.csv</code>, the figures as SVG, PDF "
         "and PNG (<code>figures/</code>), and all of it in <code>results.json</code>.",

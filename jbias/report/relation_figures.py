@@ -52,7 +52,7 @@ def heat(
     cell = 0.5
     left, above = 0.15 + 0.075 * words, 0.2 + 0.047 * top
     step = max(columns * cell, *(0.069 * len(title) for title in panels)) + 0.25
-    width = left + len(panels) * step + 0.25
+    width = left + len(panels) * step + max(0.25, 0.052 * top - 0.2)
     height = above + rows * cell + 0.65
     fig = _figure(width, height)
     for i, (title, (table, passed)) in enumerate(panels.items()):
