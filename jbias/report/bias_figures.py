@@ -175,7 +175,7 @@ def _biases(models: bias_models.Models, study: relations.Study) -> Drawn:
     kinds = study.frame[study.options.category]
     panels = {}
     for kind in ("low", "high"):
-        cuts = models.cuts(kind)
+        cuts = models.places(kind)
         if cuts:
             places = [100 * cut for cut in cuts.values()]
             panels[f"{kind}-pass"] = (places, models.frame[list(cuts)])
@@ -197,19 +197,23 @@ def _biases(models: bias_models.Models, study: relations.Study) -> Drawn:
     ]
     if raw:
         yield _normalised(models, study, raw)
-    octaves = sorted(name for name in models.frame if name.startswith("cb_t"))
+    octaves = models.places("threshold")
     if octaves:
-        panel = {"": (range(len(octaves)), models.frame[octaves])}
+        panel = {"": (list(octaves.values()), models.frame[list(octaves)])}
         yield (
             "critical_bands",
             "biases",
             bias_plots.by_category(
-                panel, kinds, label="octave of noise, low to high", height="threshold"
+                panel,
+                kinds,
+                label="nominal cycles per image",
+                height="threshold",
+                doubling=True,
             ),
             (
-                "Thresholds of the critical band: how many strengths of noise in an octave, from "
-                "the strongest, break recognition. Thin lines are models, thick ones means of a "
-                "category."
+                "Thresholds of the critical band: how many strengths of noise of an octave, "
+                "from the strongest, break recognition. Thin lines are models, thick ones "
+                "means of a category."
             ),
         )
 

@@ -5,6 +5,7 @@ Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509.
 
 import dataclasses
 import math
+import re
 import types
 from collections.abc import Mapping, Sequence
 
@@ -13,15 +14,21 @@ import pandas as pd
 from jbias.report import csv_rows
 
 AT = "adversarial_training"
-# What each average is the unweighted mean of, on ImageNet and on the embedded set.
+# What each average is the unweighted mean of: for models of ImageNet, as published.
 MEMBERS = types.MappingProxyType(
     {
-        "ID": ("imagenet", "imagenet_real", "imagenet_v2", "test", "valid"),
-        "Robustness": ("imagenet_a", "imagenet_c", "imagenet_cbar", "corrupted"),
-        "Concepts": (
-            *("imagenet_r", "imagenet_sketch", "stylized16", "stylized1000"),
-            *("silhouette", "edge", "sketch", "stylized", "recoloured"),
-        ),
+        "ID": ("imagenet", "imagenet_real", "imagenet_v2"),
+        "Robustness": ("imagenet_a", "imagenet_c", "imagenet_cbar"),
+        "Concepts": ("imagenet_r", "imagenet_sketch", "stylized16"),
+        "Adversarial": ("pgd",),
+    }
+)
+# For others, such as those of the embedded set.
+OTHERS = types.MappingProxyType(
+    {
+        "ID": ("test", "val"),
+        "Robustness": ("corrupted", "imagenet_c", "imagenet_cbar"),
+        "Concepts": ("sketch", "edge", "silhouette", "stylized", "recoloured"),
         "Adversarial": ("pgd",),
     }
 )
@@ -39,7 +46,6 @@ TITLES = types.MappingProxyType(
         "imagenet_r": "ImageNet-R",
         "imagenet_sketch": "ImageNet-Sketch",
         "stylized16": "Stylized (16)",
-        "stylized1000": "Stylized (1000)",
         "pgd": "PGD",
         "shape": "shape bias",
         "low_freq": "low-frequency bias",
@@ -65,7 +71,8 @@ class Models:
 
     frame: index model; name, training (its category), epsilon (strength of adversarial
       training, NaN without), benchmarks and averages in %, biases, low_<c> and high_<c>
-      (accuracy ratio at a cut-off), cb_t0 to cb_t6 (first noise that breaks, by frequency).
+      (accuracy ratio at a cut-off), threshold_<f> (of the critical band, at nominal
+      cycles per image).
     """
 
     source: str
@@ -80,12 +87,12 @@ class Models:
     def benchmarks(self) -> tuple[str, ...]:
         return sum(self.members.values(), ())
 
-    def cuts(self, kind: str) -> dict[str, float]:
-        """Gives the columns of ratios of "low" or "high", with their cut-offs."""
+    def places(self, kind: str) -> dict[str, float]:
+        """Gives the columns "low_0.1", ... of a kind with the numbers in their names."""
         found = {
             name: float(name.removeprefix(f"{kind}_"))
             for name in self.frame
-            if name.startswith(f"{kind}_") and name != f"{kind}_freq"
+            if re.fullmatch(rf"{kind}_[\d.]+", name)
         }
         return dict(sorted(found.items(), key=lambda one: one[1]))
 
@@ -108,7 +115,7 @@ def build(
         frame["epsilon"] = math.nan
     members = {
         name: tuple(one for one in ones if one in frame)
-        for name, ones in MEMBERS.items()
+        for name, ones in (MEMBERS if "imagenet" in frame else OTHERS).items()
     }
     members = {name: ones for name, ones in members.items() if ones}
     biases = tuple(name for name in BIASES if name in frame)
@@ -120,7 +127,8 @@ def build(
         for name, ones in members.items()
     }
     frame = frame.assign(**averages)
-    absent = [name for name in (*BIASES, *MEMBERS) if name not in frame]
+    wanted = MEMBERS if "imagenet" in frame else OTHERS
+    absent = [n for n in (*BIASES, *sum(wanted.values(), ())) if n not in frame]
     told = [*told, *_absent(absent), *_lacking(frame, members, biases)]
     return Models(source, frame, members, biases, tuple(told), anomalies or {})
 

@@ -21,11 +21,13 @@ def by_category(
     *,
     label: str,
     height: str,
+    doubling: bool = False,
 ) -> mpl_figure.Figure:
     """Draws lines side by side: a thin one a model, a thick one the mean of a category.
 
     A panel is a title, places on the x axis, and a frame of models with a column for each
-    of them; `kinds` are the models' categories. NaN leaves a gap.
+    of them; `kinds` are the models' categories. NaN leaves a gap. doubling: equal steps
+    of the x axis double the place.
     """
     names = list(dict.fromkeys(kinds))
     fig, aside = _figure(names, 4.1 * len(panels) + 0.3, 3.1)
@@ -39,7 +41,7 @@ def by_category(
                     axes.plot(places, mine.T, color=colour, linewidth=0.5, alpha=0.35)
                 axes.plot(
                     places,
-                    mine.mean(axis=0),
+                    frame[(kinds == name).to_numpy()].mean(),
                     color=colour,
                     linewidth=1.5,
                     marker=relation_figures.marker_of(k),
@@ -49,7 +51,11 @@ def by_category(
             relation_figures.dress(axes)
             axes.set_title(title, fontsize=9, color=figures.INK, loc="left")
             axes.set_xlabel(label, color=figures.INK, fontsize=8)
-            axes.locator_params(nbins=6)
+            if doubling:
+                axes.set_xscale("log", base=2)
+                axes.set_xticks(places, [f"{place:g}" for place in places])
+            else:
+                axes.locator_params(nbins=6)
         cells[0].set_ylabel(height, color=figures.INK, fontsize=8)
     return _finished(fig, names, aside)
 
