@@ -6,7 +6,7 @@ all of them. What it decides is kept by condition; numbers are functions of that
 """
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
@@ -40,13 +40,17 @@ class Probe(NamedTuple):
       convolutions are slow inside loops and many steps written out compile for minutes:
       there each step is a call of one program, elsewhere all are a loop inside one.
     steps: how often, by the condition's name; one without an entry is not moved.
+    static: what `show` must know of a condition before it is compiled, such as which
+      corruption it is; then it is called as show(rows, params, static(condition)), and
+      compiled for each answer.
     """
 
     conditions: Mapping[str, PyTree]
-    show: Callable[[Rows, PyTree], Float[Array, "b h w 3"]]
+    show: Callable[..., Float[Array, "b h w 3"]]
     numbers: Callable[[Mapping[str, decisions.Decisions]], list[decisions.Number]]
     move: Callable[[Rows, PyTree, Array], Float[Array, "b h w 3"]] | None = None
     steps: Mapping[str, int] = types.MappingProxyType({})
+    static: Callable[[str], Hashable] | None = None
 
 
 def as_it_is(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:

@@ -1,78 +1,66 @@
-"""Reads weights that PyTorch saved, without PyTorch and without running what they say.
+"""Reads what PyTorch saved, without PyTorch and without running what it says.
 
-A .pth file holds a pickle, which may name any function to call. Here it may name what
-tensors are made of and nothing else. Three forms exist: an archive (PyTorch 1.6 and
-later), a stream of pickles (before), and a tar file (before 0.1.11), which is refused.
+A .pth file holds a pickle, which may name any function to call; pickles.py has what it
+may name here. Three forms exist: an archive (PyTorch 1.6 and later), a stream of pickles
+(before), and a tar file (before 0.1.11), which is refused.
 Form after https://github.com/pytorch/pytorch, torch/serialization.py.
 """
 
-import collections
 import io
+import mmap
 import os
 import pickle
+import stat
+import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from jbias.models import pickles
+
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
-_DTYPES = MappingProxyType(
-    {
-        "DoubleStorage": "<f8",
-        "FloatStorage": "<f4",
-        "HalfStorage": "<f2",
-        "LongStorage": "<i8",
-        "IntStorage": "<i4",
-        "ShortStorage": "<i2",
-        "CharStorage": "i1",
-        "ByteStorage": "u1",
-        "BoolStorage": "?",
-    }
-)
+_PICKLE_BYTES = 2**24  # Of an archive; the numbers lie elsewhere.
+_COPIED_BYTES = 2**32
+_MEMBERS = 2**17
+_HEADER = struct.Struct("<4s5H3I2H")  # Of a member in a zip file.
 
 
-class _Kind(NamedTuple):
-    """Stands for a class such as torch.FloatStorage."""
+class Loaded(NamedTuple):
+    """What a file holds, whose tensors are pickles.Tensor, and their numbers."""
 
-    dtype: np.dtype
+    tree: Any
+    storages: Mapping[str, np.ndarray]
 
-
-class _Tensor(NamedTuple):
-    """A tensor whose numbers are not read yet."""
-
-    storage: str
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # In numbers, not in bytes.
+    def array(self, tensor: pickles.Tensor) -> np.ndarray:
+        """A view of a tensor, read-only; ValueError where it leaves its storage."""
+        return _view(tensor, self.storages)
 
 
-class _Storage(NamedTuple):
-    key: str
-    dtype: np.dtype
-    count: int
+def load(path: str | os.PathLike) -> Loaded:
+    """Reads all that a file holds: tensors, containers, numbers and text.
 
-
-def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads a state dict, {name: array}; entries that are no tensors are left out.
-
-    Raises ValueError, one line, for what is no such file, is damaged, or names anything
-    but tensors; OSError where the file cannot be opened.
+    ValueError, one line, for what is no such file, is damaged, or names anything else;
+    OSError where the file cannot be opened.
     """
     try:
         with open(path, "rb") as file:
-            if zipfile.is_zipfile(file):
-                found, storages = _archive(file)
-            elif _is_tar(file):
-                raise ValueError("is a tar file of PyTorch before 0.1.11; save it anew")
-            else:
-                found, storages = _stream(file)
-        tensors = {k: v for k, v in dict(found).items() if isinstance(v, _Tensor)}
-        return {name: _array(t, storages) for name, t in tensors.items()}
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is no regular file")
+            if not os.fstat(file.fileno()).st_size:
+                raise ValueError("it is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if content[:4] == b"PK\3\4":
+                    return Loaded(*_archive(file, content))
+                if _is_tar(content):
+                    raise ValueError(
+                        "is a tar file of PyTorch before 0.1.11; save it anew"
+                    )
+                return Loaded(*_stream(content))
     except (
         ValueError,
         KeyError,
@@ -82,74 +70,167 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
         EOFError,
         NotImplementedError,
         RuntimeError,
+        RecursionError,
         MemoryError,
+        OverflowError,
+        struct.error,
         pickle.UnpicklingError,
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(
-            f"{os.fspath(path)}: must be a PyTorch state dict: {reason}"
-        ) from error
+        raise _refusal(path, error) from error
 
 
-def _is_tar(file: BinaryIO) -> bool:
-    file.seek(0)
-    found = tarfile.is_tarfile(file)
-    file.seek(0)
-    return found
+def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads a state dict, {name: array}; entries that are no tensors are left out.
+
+    Raises ValueError, one line, for what is no such file, is damaged, or names anything
+    but tensors; OSError where the file cannot be opened.
+    """
+    loaded = load(path)
+    try:
+        if not isinstance(loaded.tree, Mapping):
+            raise ValueError("it holds no dict")  # noqa: TRY004
+        tensors = {
+            name: loaded.array(value)
+            for name, value in loaded.tree.items()
+            if isinstance(value, pickles.Tensor)
+        }
+        total = sum(array.nbytes for array in tensors.values())
+        if total > _COPIED_BYTES:  # Views may say more than the file holds.
+            raise ValueError(f"its tensors have {total} bytes in all")
+    except ValueError as error:
+        raise _refusal(path, error) from error
+    return {name: array.copy() for name, array in tensors.items()}
 
 
-def _archive(file: BinaryIO) -> tuple[Any, dict[str, np.ndarray]]:
+def _refusal(path: str | os.PathLike, error: Exception) -> ValueError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return ValueError(
+        f"{os.fspath(path)}: must be a PyTorch state dict: {reason[:600]}"
+    )
+
+
+def _is_tar(content: mmap.mmap) -> bool:
+    head = io.BytesIO(content[:1024])
+    return content[257:262] == b"ustar" and tarfile.is_tarfile(head)
+
+
+def _archive(file: BinaryIO, content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
     """Opens the form of PyTorch 1.6: <any>/data.pkl and <any>/data/<key>, in a zip."""
     with zipfile.ZipFile(file) as members:
-        (pickled,) = [n for n in members.namelist() if n.endswith("/data.pkl")] or [""]
+        check_members(members, content)
+        names = members.namelist()
+        (pickled,) = [n for n in names if n.endswith("/data.pkl")] or [""]
         if not pickled:
             raise ValueError("the archive has no data.pkl")
+        if members.getinfo(pickled).file_size > _PICKLE_BYTES:
+            raise ValueError(f"its data.pkl has more than {_PICKLE_BYTES} bytes")
         root = pickled.removesuffix("data.pkl")
         order = f"{root}byteorder"
-        if order in members.namelist() and members.read(order) != b"little":
+        if order in names and members.read(order) != b"little":
             raise ValueError("its numbers are not little-endian")
-        loader = _Unpickler(io.BytesIO(members.read(pickled)))
-        found = loader.load()
-        storages = {
-            key: _numbers(members.read(f"{root}data/{key}"), storage)
-            for key, storage in loader.storages.items()
-        }
+        found, named = pickles.load(io.BytesIO(members.read(pickled)))
+        storages = {}
+        for key, storage in named.items():
+            member = f"{root}data/{key}"
+            if member not in names:
+                raise ValueError(f"the archive has no {member[:80]}")
+            _check_size(members.getinfo(member).file_size, storage)
+            storages[key] = _numbers(members.read(member), storage)
     return found, storages
 
 
-def _stream(file: BinaryIO) -> tuple[Any, dict[str, np.ndarray]]:
-    """Opens the older form: five pickles, then the storages in the last one's order."""
-    if _Unpickler(file).load() != _MAGIC or _Unpickler(file).load() != _PROTOCOL:
-        raise ValueError("it does not begin as one")
-    system = _Unpickler(file).load()
-    if not system.get("little_endian", True):
-        raise ValueError("its numbers are not little-endian")
-    loader = _Unpickler(file)
-    found = loader.load()
-    storages = {}
-    for key in _Unpickler(file).load():
-        storage = loader.storages[key]
-        count = int.from_bytes(file.read(8), "little", signed=True)
-        if count != storage.count:
-            raise ValueError(f"storage {key} must have {storage.count} numbers")
-        data = file.read(count * storage.dtype.itemsize)
-        storages[key] = _numbers(data, storage)
-    return found, storages
+def check_members(members: zipfile.ZipFile, content: mmap.mmap) -> None:
+    """Refuses archives that say one thing in two places, or hold less than they say.
+
+    PyTorch stores its members as they are, one after the other, each under one name.
+    """
+    infos = sorted(members.infolist(), key=lambda info: info.header_offset)
+    if len(infos) > _MEMBERS:
+        raise ValueError(f"the archive has {len(infos)} members, more than {_MEMBERS}")
+    names = [info.filename for info in infos]
+    if len(set(names)) < len(names):
+        raise ValueError("the archive has two members of one name")
+    end = 0
+    for info in infos:
+        name = info.filename[:80]
+        steps = info.filename.split("/")
+        if ".." in steps or "" in steps[:-1] or set(info.filename) & {"\\", ":"}:
+            raise ValueError(f"the archive has a member with the path {name!r}")
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            raise ValueError(f"the archive has {name!r} compressed or encrypted")
+        if info.compress_size != info.file_size:
+            raise ValueError(f"the archive has two sizes for {name!r}")
+        if info.header_offset < end:
+            raise ValueError(f"the archive has {name!r} inside of another member")
+        end = _member_end(info, content)
+        if end > members.start_dir:
+            raise ValueError(f"the archive is too short for {name!r}")
 
 
-def _numbers(data: bytes, storage: _Storage) -> np.ndarray:
-    expected = storage.count * storage.dtype.itemsize
-    if len(data) != expected:
+def _member_end(info: zipfile.ZipInfo, content: mmap.mmap) -> int:
+    """Where a member ends by its own header, which must agree with the directory."""
+    start = info.header_offset
+    head = content[start : start + _HEADER.size]
+    if len(head) < _HEADER.size:
+        raise ValueError(f"the archive is too short for {info.filename[:80]!r}")
+    magic, _, flags, method, *_, packed, size, letters, extra = _HEADER.unpack(head)
+    later = flags & 8  # Sizes follow the numbers; else 2^32 - 1 says they are extra.
+    sizes = {packed, size} - {0xFFFFFFFF} - ({0} if later else set())
+    if magic != b"PK\3\4" or method != info.compress_type or sizes - {info.file_size}:
         raise ValueError(
-            f"storage {storage.key} must have {expected} bytes, got {len(data)}"
+            f"the archive says of {info.filename[:80]!r} one thing in its directory and"
+            " another at its place"
         )
-    return np.frombuffer(data, storage.dtype)
+    return start + _HEADER.size + letters + extra + info.file_size
 
 
-def _array(tensor: _Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Copies a tensor out of its storage; nothing outside of that is looked at."""
+def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
+    """Opens the older form: five pickles, then the storages in the last one's order."""
+    head = [pickles.load(content)[0] for _ in range(2)]
+    if head != [_MAGIC, _PROTOCOL]:
+        raise ValueError("it does not begin as one")
+    system, _ = pickles.load(content)
+    if not isinstance(system, dict) or not system.get("little_endian", True):
+        raise ValueError("its numbers are not little-endian")
+    found, named = pickles.load(content)
+    keys, _ = pickles.load(content)
+    storages = {}
+    for key in keys:
+        if key not in named or key in storages:
+            raise ValueError("its list of storages is not that of its tensors")
+        storage = named[key]
+        count = int.from_bytes(content.read(8), "little", signed=True)
+        if count != storage.count:
+            raise ValueError(f"storage {key[:80]} must have {storage.count} numbers")
+        size = count * pickles.itemsize(storage)
+        _check_size(min(size, len(content) - content.tell()), storage)
+        storages[key] = _numbers(content.read(size), storage)
+    return found, storages
+
+
+def _check_size(held: int, storage: pickles.Storage) -> None:
+    expected = storage.count * pickles.itemsize(storage)
+    if held != expected:
+        raise ValueError(
+            f"storage {storage.key[:80]} must have {expected} bytes, got {held}"
+        )
+
+
+def _numbers(data: bytes, storage: pickles.Storage) -> np.ndarray:
+    if storage.kind == "BFloat16Storage":
+        return from_bfloat16(np.frombuffer(data, "<u2"))
+    return np.frombuffer(data, pickles.STORAGES[storage.kind])
+
+
+def from_bfloat16(halves: np.ndarray) -> np.ndarray:
+    """The float32 numbers whose upper halves these are."""
+    return (halves.astype("<u4") << 16).view("<f4")
+
+
+def _view(tensor: pickles.Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
+    """A tensor in its storage; nothing outside of that is looked at."""
     storage, shape = storages[tensor.storage], tensor.shape
     if len(shape) != len(tensor.strides) or min((*shape, *tensor.strides, 0)) < 0:
         raise ValueError(f"a tensor has shape {shape} and strides {tensor.strides}")
@@ -160,47 +241,4 @@ def _array(tensor: _Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
         raise ValueError(f"a tensor lies outside its storage {tensor.storage}")
     strides = [step * storage.itemsize for step in tensor.strides]
     base = storage[:0] if empty else storage[tensor.offset :]
-    return np.lib.stride_tricks.as_strided(base, shape, strides).copy()
-
-
-def _rebuild(storage: _Storage, offset: int, shape, strides, *rest: Any) -> _Tensor:
-    del rest  # Whether it takes gradients, and hooks.
-    return _Tensor(storage.key, offset, tuple(shape), tuple(strides))
-
-
-def _rebuild_parameter(data: _Tensor, *rest: Any) -> _Tensor:
-    del rest
-    return data
-
-
-_CALLED: Mapping[tuple[str, str], Callable] = MappingProxyType(
-    {
-        ("collections", "OrderedDict"): collections.OrderedDict,
-        ("torch._utils", "_rebuild_tensor"): _rebuild,
-        ("torch._utils", "_rebuild_tensor_v2"): _rebuild,
-        ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-    }
-)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Knows tensors, storages and dicts; notes which storages were named."""
-
-    def __init__(self, file: BinaryIO):
-        super().__init__(file, encoding="utf-8")
-        self.storages: dict[str, _Storage] = {}
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _CALLED:
-            return _CALLED[module, name]
-        if module == "torch" and name in _DTYPES:
-            return _Kind(np.dtype(_DTYPES[name]))
-        raise ValueError(f"it asks for {module}.{name}, which is no tensor")
-
-    def persistent_load(self, saved: tuple) -> _Storage:
-        kind, storage, key, _, count, *view = saved
-        if kind != "storage" or not isinstance(storage, _Kind) or any(view):
-            raise ValueError(f"it refers to {kind!r}, which is no storage")
-        return self.storages.setdefault(
-            str(key), _Storage(str(key), storage.dtype, count)
-        )
+    return np.lib.stride_tricks.as_strided(base, shape, strides, writeable=False)

@@ -1,0 +1,283 @@
+"""Published networks, and those of this project's runs, as (module, variables).
+
+The state dict in a file is found by states.py. Which of its entries is which array is
+said by NAMES in each file of networks, see mapping.py. What the file does not say (the
+number of classes, the kind of stem, the size of patches) is read off shapes, by the
+function `fitted` in the file of the network.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from jbias import models
+from jbias.models import mapping, states
+
+_CLASSES = 9973  # A number of classes that no other axis has.
+_SIDE = 224
+_NUMBERS = 2**31
+_NAMED = 5  # Candidates that a refusal names.
+
+Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
+
+
+class Fit(NamedTuple):
+    """How a state dict would fill one network."""
+
+    model: str
+    options: dict[str, Any]  # `classes` among them.
+    arrays: dict[str, np.ndarray]  # By published name, without prefixes.
+    expected: dict[str, mapping.Entry]
+    difference: mapping.Difference
+
+
+def from_file(
+    path: str | os.PathLike,
+    model: str | None,
+    *,
+    entry: str | None = None,
+    head: str | os.PathLike | None = None,
+    **options: Any,
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Reads a file; `models.load` says the rest."""
+    where = os.fspath(path)
+    if not pathlib.Path(path).is_file():
+        raise FileNotFoundError(f"{where}: no such checkpoint")
+    state = states.read(path, entry)
+    said = _said(where, state.metadata)
+    model = said.model if said and model is None else model
+    check(model, options)
+    constants = {"mean": state.mean, "std": state.std}
+    options = {
+        **{key: value for key, value in constants.items() if value is not None},
+        **(said.options if said and said.model == model else {}),
+        **options,
+    }
+    if said and said.names == "own":
+        fits = [_own(said.model, state.arrays, options)]
+    else:
+        linear = states.head(head) if head is not None else None
+        fits = [
+            fit
+            for name in ([model] if model else models.MODELS)
+            if (fit := _fit(name, state.arrays, linear, options)) is not None
+        ]
+    fit = _chosen(where, model, fits)
+    if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
+        raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
+    variables = mapping.filled(fit.expected, fit.arrays)
+    net = models.MODELS[fit.model](**fit.options)
+    return net, jax.tree.map(jnp.asarray, variables)
+
+
+class _Said(NamedTuple):
+    """What an export of ours says about its network; see exporting.py."""
+
+    model: str
+    names: str
+    options: dict[str, Any]
+
+
+def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
+    if "jbias" not in metadata:
+        return None
+    try:
+        said = json.loads(metadata["jbias"])
+        options = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in said["options"].items()
+        }
+        made = _Said(said["model"], said["names"], options)
+        check(made.model, options)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{where}: its metadata under 'jbias' must say model, names and options of "
+            f"a network: {' '.join(str(error).split())[:200]}"
+        ) from error
+    return made
+
+
+def check(model: str | None, options: Mapping[str, Any]) -> None:
+    """Refuses unknown networks and unknown options of known ones."""
+    if model is not None and model not in models.MODELS:
+        raise ValueError(
+            f"models.load: model must be one of {', '.join(models.MODELS)}, got {model!r}"
+        )
+    for option in options if model is not None else ():
+        if option not in _fields(model):
+            raise ValueError(
+                f"models.load: {model} has no option {option!r}; it has "
+                f"{', '.join(_fields(model))}"
+            )
+
+
+def _own(model: str, arrays: mapping.Arrays, options: dict[str, Any]) -> Fit:
+    """How arrays under our own names, such as params/fc/kernel, fill a network."""
+    drawn = shapes(model, frozen(options))
+    expected = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
+        keys = tuple(entry.key for entry in path)
+        axes = tuple(range(len(leaf.shape)))
+        expected["/".join(keys)] = mapping.Entry(keys[0], keys[1:], leaf.shape, axes)
+    difference = mapping.compare(expected, arrays)
+    return Fit(model, options, dict(arrays), expected, difference)
+
+
+def _fit(
+    model: str,
+    arrays: mapping.Arrays,
+    linear: Linear | None,
+    options: Mapping[str, Any],
+) -> Fit | None:
+    """The best reading of the arrays as this network, over prefixes and dialects."""
+    if not set(options) <= set(_fields(model)):
+        return None
+    found = [
+        _reading(model, names, short, linear, dict(options))
+        for names in dialects(model)
+        for short in states.stripped(arrays)
+    ]
+    return max(found, key=_quality, default=None)
+
+
+def _quality(fit: Fit) -> tuple[int, int]:
+    missing, spare, misshapen, fitting = fit.difference
+    return fitting + len(misshapen), fitting - len(spare) - len(missing)
+
+
+def _reading(
+    model: str,
+    names: mapping.Names,
+    arrays: dict[str, np.ndarray],
+    linear: Linear | None,
+    options: dict[str, Any],
+) -> Fit:
+    """How the arrays fill the network under one system of names."""
+
+    def at(path: str) -> tuple[int, ...] | None:
+        given = mapping.published(path.split("/"), names)
+        return arrays[given[0]].shape if given and given[0] in arrays else None
+
+    preset = _preset(model)  # vit_base16 is that, whatever the patches of a file.
+    read = _file_of(model).get("fitted", _nothing)(at).items()
+    options = {**{k: v for k, v in read if k not in preset}, **options}
+    if "classes" in options:
+        expected = mapping.entries(shapes(model, frozen(options)), names)
+    else:
+        drawn = shapes(model, frozen({**options, "classes": _CLASSES}))
+        expected = mapping.entries(drawn, names)
+    open_ended = {n: e for n, e in expected.items() if _CLASSES in e.shape}
+    if linear is not None:
+        arrays = _with_head(arrays, linear, open_ended)
+    for name, entry in open_ended.items():
+        axis = entry.shape.index(_CLASSES)
+        given = arrays[name].shape if name in arrays else ()
+        options.setdefault("classes", given[axis] if axis < len(given) else 1000)
+        shape = (*entry.shape[:axis], options["classes"], *entry.shape[axis + 1 :])
+        expected[name] = entry._replace(shape=shape)
+    return Fit(model, options, arrays, expected, mapping.compare(expected, arrays))
+
+
+def _with_head(
+    arrays: dict[str, np.ndarray], linear: Linear, heads: Mapping[str, mapping.Entry]
+) -> dict[str, np.ndarray]:
+    """The arrays with another linear layer in the place of what ends the network."""
+    weight, bias = linear
+    stems = {f"{name.rpartition('.')[0]}." for name in heads}
+    kept = {k: v for k, v in arrays.items() if not k.startswith(tuple(stems))}
+    for name, entry in heads.items():
+        kept[name] = bias if len(entry.shape) == 1 else weight
+        if len(entry.shape) == 4:  # A convolution of one pixel.
+            kept[name] = weight[:, :, None, None]
+    return kept
+
+
+def _chosen(where: str, model: str | None, fits: list[Fit]) -> Fit:
+    """The one that fits; ValueError that says what does not."""
+    whole = [fit for fit in fits if not fit.difference]
+    if len(whole) == 1:
+        return whole[0]
+    if whole:
+        named = ", ".join(fit.model for fit in whole)
+        raise ValueError(f"{where}: fits {named}; say which by model=...")
+    near = sorted(fits, key=_quality, reverse=True)
+    near = [fit for fit in near if fit.difference.fitting][:_NAMED]
+    if not near:
+        names = model or "any network of models.MODELS"
+        raise ValueError(f"{where}: has no entry of {names}, under any known name")
+    best = near[0]
+    lacks = "" if model else "fits no network of models.MODELS; nearest is "
+    others = ", ".join(f"{f.model} ({f.difference.fitting})" for f in near[1:])
+    more = f"\n  then by entries that fit: {others}" if others else ""
+    raise ValueError(
+        f"{where}: {lacks or 'does not fit '}{best.model}, {best.difference.fitting} of "
+        f"{len(best.expected)} entries do{_remedy(best)}\n  "
+        f"{mapping.table(best.difference)}{more}"
+    )
+
+
+def _remedy(fit: Fit) -> str:
+    lacking = {line.split(" ")[0] for line in fit.difference.missing}
+    rest = fit.difference._replace(missing=())
+    ends = {
+        name for name, e in fit.expected.items() if fit.options["classes"] in e.shape
+    }
+    if lacking and lacking <= ends and not rest.misshapen:
+        return "; its linear layer lies elsewhere: give that file by head=..."
+    return ""
+
+
+def dialects(model: str) -> tuple[mapping.Names, ...]:
+    """The systems of names that a network was published under; empty if none."""
+    file = _file_of(model)
+    return file.get("DIALECTS", (file["NAMES"],) if "NAMES" in file else ())
+
+
+def _nothing(at: Any) -> dict[str, Any]:
+    del at
+    return {}
+
+
+def _class_of(model: str) -> type:
+    make = models.MODELS[model]
+    while isinstance(make, functools.partial):
+        make = make.func
+    return make
+
+
+def _preset(model: str) -> Mapping[str, Any]:
+    make = models.MODELS[model]
+    return make.keywords if isinstance(make, functools.partial) else {}
+
+
+def _file_of(model: str) -> dict[str, Any]:
+    """What is defined in the file of a network."""
+    return vars(sys.modules[_class_of(model).__module__])
+
+
+def _fields(model: str) -> tuple[str, ...]:
+    names = [field.name for field in dataclasses.fields(_class_of(model))]
+    return tuple(name for name in names if name not in ("parent", "name"))
+
+
+def frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Options as a key of a cache."""
+    return tuple(sorted(options.items()))
+
+
+@functools.lru_cache(256)
+def shapes(model: str, options: tuple[tuple[str, Any], ...], side: int = _SIDE) -> Any:
+    """The shapes of a network's variables for images of that side."""
+    net = models.MODELS[model](**dict(options))
+    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
+    return jax.eval_shape(net.init, jax.random.key(0), image)

@@ -1,0 +1,199 @@
+"""State dicts as they lie in published files: containers, prefixes, normalisers.
+
+`read` opens a file of any known form and finds the state dict in it. `stripped` gives
+the readings of its names with the prefixes that wrappers put before them.
+"""
+
+import os
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jbias.models import augreg, pickles, safetensors, torch_files
+
+TORCH = (".pth", ".pt", ".tar", ".bin", ".ckpt", ".torch")
+SUFFIXES = (*TORCH, ".safetensors", ".npz")
+
+# Under which a file may hold the state dict beside other things.
+CONTAINERS = (
+    *("state_dict", "model", "model_state", "model_state_dict", "net", "network"),
+    *("state_dict_ema", "model_ema", "ema", "teacher", "student", "weights", "params"),
+    *("resnet", "backbone", "online_backbone", "module"),
+)
+# What wrappers put before the names of a network.
+PREFIXES = (
+    *("module.", "model.", "backbone.", "encoder.", "encoder_q.", "base_encoder."),
+    *(
+        "net.",
+        "network.",
+        "vit.",
+        "resnet.",
+        "online_backbone.",
+        "student.",
+        "teacher.",
+    ),
+    *("momentum_encoder.", "_orig_mod."),
+)
+# Entries of wrappers and of training, which no logits depend on: counters, the attacker
+# of the robustness library, momentum encoders, queues and heads of contrastive training,
+# auxiliary batch norms.
+_UNUSED = re.compile(
+    r"(.*\.)?(num_batches_tracked|attacker\..*|(normali[sz]er?|norm_layer)\..*"
+    r"|n_averaged|encoder_k\..*|queue(_ptr)?|projection_head\..*|prototypes.*"
+    r"|predictor\..*|projector\..*|aux_bn\d*\..*|.*\.aux_bn\d*\..*|.*_aux_bn\..*"
+    r"|relative_position_index|mask_token)"
+)
+_NORMALISER = re.compile(
+    r"(?:.*\.)?(?:normali[sz]er?|norm_layer)\.(?:new_)?(mean|std)|(mean|std)"
+)
+_DEPTH = 6  # Of prefixes, and of containers in each other.
+
+
+class State(NamedTuple):
+    """A state dict, and what its file says beside it."""
+
+    arrays: dict[str, np.ndarray]
+    metadata: dict[str, str]
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+
+def read(path: str | os.PathLike, entry: str | None = None) -> State:
+    """Reads the state dict in a file: .pth and its like, .safetensors or .npz.
+
+    entry: the container to take where there are several, such as "teacher", or
+      "a.b" for b in a.
+
+    ValueError, one line, where the file is damaged, holds none or several.
+    """
+    suffix = pathlib.Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(
+            f"{os.fspath(path)}: must be a run's workdir or a file that ends with "
+            f"{', '.join(SUFFIXES)}"
+        )
+    metadata: dict[str, str] = {}
+    if suffix == ".safetensors":
+        arrays, metadata = safetensors.read(path)
+    elif suffix == ".npz":
+        arrays = augreg.read(path)
+    else:
+        arrays = _torch(path, entry)
+    constants = _normaliser(arrays)
+    kept = {
+        name: array
+        for name, array in arrays.items()
+        if not _UNUSED.fullmatch(name) and name not in ("mean", "std")
+    }
+    if not kept:
+        raise ValueError(f"{os.fspath(path)}: must hold weights, got none")
+    return State(kept, metadata, constants.get("mean"), constants.get("std"))
+
+
+def _torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
+    loaded = torch_files.load(path)
+    where = os.fspath(path)
+    found = loaded.tree
+    for key in entry.split(".") if entry else ():
+        if not isinstance(found, Mapping) or key not in found:
+            raise ValueError(f"{where}: has no entry {entry!r}; {_known(found)}")
+        found = found[key]
+    held = list(_inside(found, "", 0))
+    if len(held) != 1:
+        names = ", ".join(repr(name) for name, _ in held[:8])
+        problem = f"several state dicts, {names}" if held else "no state dict"
+        remedy = "name one by entry=..." if held else _known(found)
+        raise ValueError(f"{where}: holds {problem}; {remedy}")
+    ((_, state),) = held
+    tensors = {
+        key: value
+        for key, value in state.items()
+        if isinstance(key, str) and isinstance(value, pickles.Tensor)
+    }
+    try:
+        return {name: loaded.array(tensor) for name, tensor in tensors.items()}
+    except ValueError as error:
+        raise ValueError(f"{where}: must be a PyTorch state dict: {error}") from error
+
+
+def _inside(
+    found: Any, path: str, depth: int
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The state dicts in known containers; without such, what has tensors in it."""
+    if not isinstance(found, Mapping) or depth == _DEPTH:
+        return
+    inner = [
+        state
+        for key in CONTAINERS
+        if key in found
+        for state in _inside(found[key], f"{path}.{key}".lstrip("."), depth + 1)
+    ]
+    yield from inner
+    if not inner and any(isinstance(v, pickles.Tensor) for v in found.values()):
+        yield path, found
+
+
+def _known(found: Any) -> str:
+    if not isinstance(found, Mapping):
+        return "it is no dict"
+    return "it has " + ", ".join(repr(key)[:40] for key in list(found)[:8])
+
+
+def _normaliser(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[float, ...]]:
+    """Mean and deviation of a first layer, if the state dict has one."""
+    found = {}
+    for name, array in arrays.items():
+        match = _NORMALISER.fullmatch(name)
+        if match and array.size in (1, 3):
+            # Seven digits: what was meant before it became float32.
+            numbers = [float(f"{x:.7g}") for x in array.ravel().tolist()]
+            found.setdefault(match[1] or match[2], tuple(numbers * (3 // len(numbers))))
+    return found
+
+
+def stripped(arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """The arrays under names without each chain of prefixes that occurs.
+
+    Names that do not begin with it stay. A chain that makes two names one is left out.
+    """
+    names = list(arrays)
+    chains, seen = [""], {""}
+    for chain in chains:
+        short = {name.removeprefix(chain): array for name, array in arrays.items()}
+        if len(short) == len(names):
+            yield short
+        if chain.count(".") == _DEPTH:
+            continue
+        for prefix in PREFIXES:
+            longer = chain + prefix
+            if longer not in seen and any(name.startswith(longer) for name in names):
+                seen.add(longer)
+                chains.append(longer)
+
+
+def head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
+    """Weight (classes, features) and bias of a linear layer in a file of its own.
+
+    ValueError where the file has not just one such layer, or none named fc, linear,
+    head or classifier among several.
+    """
+    arrays = read(path).arrays
+    stems = [
+        name.removesuffix("weight")
+        for name, array in arrays.items()
+        if name.endswith("weight")
+        and array.ndim == 2
+        and f"{name.removesuffix('weight')}bias" in arrays
+    ]
+    if len(stems) > 1:
+        wanted = {"fc", "linear", "head", "classifier"}
+        stems = [s for s in stems if s.rstrip(".").rpartition(".")[2] in wanted]
+    if len(stems) != 1:
+        raise ValueError(
+            f"{os.fspath(path)}: must hold one linear layer, a weight and its bias, got "
+            f"{', '.join(stems) or 'none'}"
+        )
+    return arrays[f"{stems[0]}weight"], arrays[f"{stems[0]}bias"]
