@@ -98,6 +98,7 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
         accuracy=dict(probe="plain", sets=names),
         calibration=dict(probe="calibration", sets=(clean,)),
         classes=dict(probe="classes", sets=(clean,)),
+        receptive_field=dict(sets=(clean,), images=arg.images or 64),
         spectral=dict(probe="spectral", **few),
         critical_band=dict(probe="critical_band", **few),
         imagenet_c=dict(probe="corruptions", names="imagenet_c", **few),

@@ -14,6 +14,7 @@ from jbias.evals import (
     human,
     plain,
     probe,
+    receptive_field,
     spectral_filter,
 )
 
@@ -37,4 +38,6 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
 
 # Measures of what happens inside a network: measure(net, variables, images, columns,
 # **options) -> numbers, whose conditions are sites. They decide nothing.
-INSIDE: Mapping[str, Callable[..., list[decisions.Number]]] = types.MappingProxyType({})
+INSIDE: Mapping[str, Callable[..., list[decisions.Number]]] = types.MappingProxyType(
+    {"receptive_field": receptive_field.measure}
+)
