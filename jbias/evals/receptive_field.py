@@ -15,7 +15,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from jbias.evals import decisions
+from jbias.evals import decisions, receptive_size
 from jbias.models import taps
 
 SHARES = (0.5, 0.95)
@@ -102,26 +102,10 @@ def measure(
         for site, field in found.items()
         for share in shares
         for metric, value in (
-            ("receptive_area", float(area(field, share))),
-            ("receptive_radius", radius(field, share)),
+            ("receptive_area", float(receptive_size.area(field, share))),
+            ("receptive_radius", receptive_size.radius(field, share)),
         )
     ]
-
-
-def area(field: Float[np.ndarray, "h w"], share: float) -> int:
-    """How many pixels, the strongest, hold a share of the field."""
-    held = np.cumsum(np.sort(field, axis=None)[::-1])
-    return int(np.searchsorted(held, share * held[-1])) + 1
-
-
-def radius(field: Float[np.ndarray, "h w"], share: float) -> float:
-    """Distance from the centre of mass within which a share of the field lies."""
-    place = np.indices(field.shape)
-    centre = (place * field).sum((1, 2)) / field.sum()
-    distance = np.sqrt(np.square(place - centre[:, None, None]).sum(0)).ravel()
-    order = np.argsort(distance, kind="stable")
-    held = np.cumsum(field.ravel()[order])
-    return float(distance[order][np.searchsorted(held, share * held[-1])])
 
 
 @functools.partial(jax.jit, static_argnames=("net", "spatial"))

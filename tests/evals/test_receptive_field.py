@@ -1,13 +1,12 @@
 """Receptive fields: of convolutions alone they are known."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
 
 from jbias import models
-from jbias.evals import receptive_field
+from jbias.evals import receptive_field, receptive_size
 from jbias.models import taps
 
 
@@ -33,7 +32,10 @@ IMAGES = np.random.default_rng(0).random((6, SIDE, SIDE, 3)).astype(np.float32)
 
 
 def variables(net):
-    return net.init(jax.random.key(1), jnp.asarray(IMAGES[:1]))
+    """Weights of the network's shapes; drawn in numpy, which compiles nothing."""
+    random = np.random.default_rng(1)
+    shapes = jax.eval_shape(net.init, jax.random.key(0), IMAGES[:1])
+    return jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)
 
 
 @pytest.mark.parametrize("layers", [((3, 1), (5, 1), (3, 1)), ((3, 2), (3, 2), (3, 1))])
@@ -52,7 +54,7 @@ def test_support_is_the_analytical_field(layers):
             assert abs(places.mean() - SIDE / 2) <= step
         assert (field > 0).sum() == side**2
         assert field.sum() == pytest.approx(1)
-        assert receptive_field.area(field, 1 - 1e-9) == side**2
+        assert receptive_size.area(field, 1 - 1e-9) == side**2
 
 
 def test_field_is_the_sum_of_squared_kernels():
@@ -60,7 +62,7 @@ def test_field_is_the_sum_of_squared_kernels():
     net = Plain(((5, 1),), width=8)
     held = variables(net)
     images = np.zeros((600, 8, 8, 3), np.float32)
-    (field,) = receptive_field.fields(net, held, images).values()
+    (field,) = receptive_field.fields(net, held, images, batch=600).values()
     (kernel,) = jax.tree.leaves(held["params"])
     expected = np.square(kernel).sum((2, 3))
     expected = expected / expected.sum()
@@ -78,7 +80,8 @@ def test_neither_batches_nor_other_sites_matter():
 
 def test_known_networks_look_wider_with_depth():
     net = models.MODELS["cnn"](5, width=2)
-    held = net.init(jax.random.key(0), jnp.asarray(IMAGES[:1]))
+    held = variables(net)
+    held["stats"] = jax.tree.map(np.abs, held["stats"])  # Variances are.
     found = {
         (n.metric, n.condition): n
         for n in receptive_field.measure(net, held, IMAGES, shares=(0.5, 0.95))
@@ -95,10 +98,10 @@ def test_known_networks_look_wider_with_depth():
 def test_sizes_by_hand():
     field = np.zeros((9, 9))
     field[4, 4], field[4, 3], field[4, 5] = 0.6, 0.2, 0.2
-    assert receptive_field.area(field, 0.5) == 1
-    assert receptive_field.area(field, 0.7) == 2
-    assert receptive_field.radius(field, 0.5) == 0
-    assert receptive_field.radius(field, 0.95) == 1
+    assert receptive_size.area(field, 0.5) == 1
+    assert receptive_size.area(field, 0.7) == 2
+    assert receptive_size.radius(field, 0.5) == 0
+    assert receptive_size.radius(field, 0.95) == 1
 
 
 def test_refuses():
@@ -110,6 +113,6 @@ def test_refuses():
         receptive_field.fields(net, held, IMAGES[:0])
     with pytest.raises(ValueError, match="shares must be between 0 and 1"):
         receptive_field.measure(net, held, IMAGES, shares=(1.0,))
-    dead = jax.tree.map(jnp.zeros_like, held)
+    dead = jax.tree.map(np.zeros_like, held)
     with pytest.raises(ValueError, match="passes conv1 must depend on the image"):
         receptive_field.fields(net, dead, IMAGES)
