@@ -50,6 +50,7 @@ def main() -> None:
     add("--rounds", type=int, default=3)
     add("--only", default="", help="measures, separated by commas")
     add("--out", type=pathlib.Path, default=measured.RESULTS)
+    add("--name", help="of the files; suite-<model>-<side>-<backend> if not given")
     options = parser.parse_args()
     config = biases.get_config("data=imagenet,root=.,stimuli=.").to_dict()
     network = _network(options)
@@ -136,7 +137,7 @@ def _write(options: argparse.Namespace, rows: dict, total: float) -> None:
         "three forward passes.\n"
     )
     measured.write(
-        f"suite-{options.model}-{options.side}-{jax.default_backend()}",
+        options.name or f"suite-{options.model}-{options.side}-{jax.default_backend()}",
         {"measures": rows, "minutes_a_model": total},
         text,
         ratios={},

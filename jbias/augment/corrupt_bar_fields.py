@@ -114,9 +114,12 @@ def _lattice_noise(
     smooth = near**2 * (3 - 2 * near)
     ends = np.arange(cell[-1] + 2)
     table = gradients[order[(order[ends % 256][:, None] + ends[None, :]) % 256]]
+    # Those of a cell's four corners side by side are fetched at once.
+    corners = [table[:-1, :-1], table[:-1, 1:], table[1:, :-1], table[1:, 1:]]
+    fetched = jnp.concatenate(corners, -1)[cell][:, cell]
 
     def corner(i: int, j: int) -> Plane:
-        gradient = table[cell + i][:, cell + j]
+        gradient = fetched[..., 2 * (2 * i + j) :]
         away = near[:, None] - i, near[None, :] - j
         return gradient[..., 0] * away[0] + gradient[..., 1] * away[1]
 

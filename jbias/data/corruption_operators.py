@@ -96,9 +96,13 @@ def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
 
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
-    del side
+    """Gives filters of rows, mirrored at the edges, by the lower half of the disk."""
     disk = corruption_blur.disk(radius, alias)
-    return {"disk": np.pad(disk, (_DISK - len(disk)) // 2).astype(np.float32)}
+    reach = len(disk) // 2
+    chords = np.zeros((_DISK // 2 + 1, side, side), np.float32)
+    for chord, kernel in zip(chords, disk[reach:], strict=False):
+        ndimage.correlate1d(np.eye(side), kernel, axis=0, mode="mirror", output=chord)
+    return {"chords": chords, "count": np.int32(reach + 1)}
 
 
 def _glass(side: int, sigma: float, reach: int, sweeps: int) -> Arrays:

@@ -67,11 +67,11 @@ def from_file(
         fits = [_own(said.model, state.arrays, options)]
     else:
         linear = states.head(head) if head is not None else None
-        fits = [
-            fit
+        found = (
+            _fit(name, state.arrays, linear, options, named=model is not None)
             for name in ([model] if model else models.MODELS)
-            if (fit := _fit(name, state.arrays, linear, options)) is not None
-        ]
+        )
+        fits = [fit for fit in found if fit is not None]
     fit = _chosen(where, model, fits)
     if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
@@ -138,14 +138,20 @@ def _fit(
     arrays: mapping.Arrays,
     linear: Linear | None,
     options: Mapping[str, Any],
+    *,
+    named: bool,
 ) -> Fit | None:
-    """The best reading of the arrays as this network, over prefixes and dialects."""
+    """The best reading of the arrays as this network, over prefixes and dialects.
+
+    Where nobody named it, networks are not drawn that cannot be meant.
+    """
     if not set(options) <= set(_fields(model)):
         return None
     found = [
         _reading(model, names, short, linear, dict(options))
         for names in dialects(model)
         for short in states.stripped(arrays)
+        if named or mapping.plausible(short, names)
     ]
     return max(found, key=_quality, default=None)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from jbias import results
+from jbias import results, selection
 from jbias.report import bias_models, bias_published
 
 Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
@@ -31,12 +31,23 @@ _BIASES = {
     "cb_cf_raw": (("critical_band", "critical_band_center_frequency_absolute"),),
     "cb_pns_raw": (("critical_band", "critical_band_peak_noise_sensitivity_absolute"),),
 }
+_ATTACK = "pgd/linf 0.5/255"  # As published; any other counts if it is the only one.
 # Benchmarks that probes make of another set.
 _MADE = {
-    "imagenet_c": (("imagenet_c", "corruption_accuracy"),),
+    "imagenet_c": (
+        ("imagenet_c", "corruption_accuracy"),
+        ("imagenet_c", "corruption_accuracy_without_frost"),
+    ),
     "imagenet_cbar": (("imagenet_c_bar", "corruption_accuracy"),),
-    "pgd": (("pgd/linf 0.5/255", "pgd_accuracy"),),
+    "pgd": ((_ATTACK, "pgd_accuracy"),),
 }
+_BENCHMARKS = tuple(
+    dict.fromkeys(
+        name
+        for members in (bias_models.MEMBERS, bias_models.OTHERS)
+        for name in sum(members.values(), ())
+    )
+)
 _OWN = (("", "accuracy"), ("", "real_accuracy"), ("accuracy", "real_accuracy"))
 _CURVES = {
     "accuracy_ratio": re.compile(r"spectral/(low|high) ([\d.]+)"),
@@ -54,7 +65,7 @@ def read(
     study, or of the run's own config. Of several steps of a run and seed the last counts.
     Raises ValueError as `results.read` does, and where nothing was measured.
     """
-    records = results.evaluations(results.read(workdirs))
+    records = selection.evaluations(results.read(workdirs))
     unit = ["run", "seed"]
     grouped = records.groupby(unit, observed=True)
     records = records[records["step"] == grouped["step"].transform("max")]
@@ -98,14 +109,15 @@ def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
     """
     found: dict[str, float] = {}
     places: dict[str, str] = {}
-    for members in (bias_models.MEMBERS, bias_models.OTHERS):
-        for name in sum(members.values(), ()):
-            place = _place(cells, [name], _OWN)
-            made = _place(cells, _sets(cells), _MADE.get(name, ()))
-            if place or made:
-                found[name] = 100 * cells[place or made]
-            if made and not place:
-                places[name] = made[0]
+    for name in _BENCHMARKS:
+        place = _place(cells, [name], _OWN)
+        made = place or _place(cells, _sets(cells), _MADE.get(name, ()))
+        if not made and name == "pgd":
+            made = _attack(cells)
+        if made:
+            found[name] = 100 * cells[made]
+        if made and not place:
+            places[name] = _words(*made)
     for name, wanted in _BIASES.items():
         place = _place(cells, _sets(cells), wanted)
         if place:
@@ -119,6 +131,19 @@ def _place(cells: Cells, sets: Iterable[str], wanted):
     """Gives the first key of cells with one of the sets, and a condition and metric."""
     keys = ((name, *one) for one in wanted for name in sets)
     return next((key for key in keys if key in cells), None)
+
+
+def _attack(cells: Cells):
+    """Gives the key of the only attack, if there is but one."""
+    tried = [k for k in cells if k[2] == "pgd_accuracy" and k[1].startswith("pgd/")]
+    return tried[0] if len(tried) == 1 else None
+
+
+def _words(dataset: str, condition: str, metric: str) -> str:
+    """Says on what a benchmark was made, and how it differs from the published one."""
+    less = metric.partition("_without_")[2]
+    attack = condition.removeprefix("pgd/") if metric == "pgd_accuracy" else ""
+    return ", ".join(filter(None, (dataset, f"without {less}" if less else "", attack)))
 
 
 def _sets(cells: Cells) -> list[str]:

@@ -11,18 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from jbias.evals import generalisation
 from jbias.report import csv_rows
 
 AT = "adversarial_training"
 # What each average is the unweighted mean of: for models of ImageNet, as published.
-MEMBERS = types.MappingProxyType(
-    {
-        "ID": ("imagenet", "imagenet_real", "imagenet_v2"),
-        "Robustness": ("imagenet_a", "imagenet_c", "imagenet_cbar"),
-        "Concepts": ("imagenet_r", "imagenet_sketch", "stylized16"),
-        "Adversarial": ("pgd",),
-    }
-)
+MEMBERS = generalisation.CATEGORIES
 # For others, such as those of the embedded set.
 OTHERS = types.MappingProxyType(
     {
@@ -127,8 +121,8 @@ def build(
         for name, ones in members.items()
     }
     frame = frame.assign(**averages)
-    wanted = MEMBERS if "imagenet" in frame else OTHERS
-    absent = [n for n in (*BIASES, *sum(wanted.values(), ())) if n not in frame]
+    wanted = sum(MEMBERS.values(), ()) if "imagenet" in frame else tuple(OTHERS)
+    absent = [name for name in (*BIASES, *wanted) if name not in frame]
     told = [*told, *_absent(absent), *_lacking(frame, members, biases)]
     return Models(source, frame, members, biases, tuple(told), anomalies or {})
 
