@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
         "--step",
         default="best",
         metavar="STEP",
-        help="of a run: best (by validation), last, or a number (default: %(default)s)",
+        help="of a run: best (by validation), latest, or a number (default: %(default)s)",
     )
     add(
         "--only",

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     measured, told = 0, []
     for subject, refused in opened:
         if refused:
-            told.append(refused)
+            told.append(refused.splitlines()[0])  # What fits and what does not follows.
             say(f"left out: {refused}")
             continue
         try:
@@ -112,7 +112,7 @@ def _named(args: argparse.Namespace) -> Iterator[tuple[subjects.Subject | None, 
                     "",
                 )
         except (ValueError, OSError) as error:
-            line = _line(error)
+            line = str(error)
             yield None, line if path in line else f"{path}: {line}"
 
 
