@@ -50,8 +50,10 @@ def make(
     """Shows the images as they are; compares the answers with people's.
 
     root: a folder of people's answers, such as raw-data of model-vs-human.
-    dataset: one of SETS. files: the names of the set's images, in their order.
+    dataset: one of SETS; what follows "/" is a condition, and no matter. files: the names
+      of the set's images, in their order.
     """
+    dataset = dataset.partition("/")[0]
     if dataset not in SETS:
         raise ValueError(
             f"human: dataset must be one of model-vs-human's, got {dataset!r};"

@@ -144,6 +144,8 @@ def test_probe_compares_decisions_with_people(tmp_path):
     found = made.numbers({"": evals.Decisions(first.response[shown], columns)})
     part = [one.of([first.image[i] for i in shown]) for one in (first, *people)]
     assert found == human.compare(part[0], part[1:], "contrast")
+    again = human.make(root=str(tmp_path), dataset="contrast/c30", files=images)
+    assert again.numbers({"": evals.Decisions(first.response[shown], columns)}) == found
     del columns["index"]
     with pytest.raises(ValueError, match="must have a column index"):
         made.numbers({"": evals.Decisions(first.response[shown], columns)})
