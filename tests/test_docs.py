@@ -20,6 +20,7 @@ DOCS = (
     "docs/architecture.md",
     "docs/benchmarks.md",
     "docs/data.md",
+    "docs/models.md",
     "docs/reproduction.md",
     "docs/statistics-seeds.md",
     "docs/statistics.md",
