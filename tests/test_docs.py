@@ -21,6 +21,7 @@ DOCS = (
     "docs/benchmarks.md",
     "docs/data.md",
     "docs/measures.md",
+    "docs/models.md",
     "docs/reproduction.md",
     "docs/statistics-seeds.md",
     "docs/statistics.md",
