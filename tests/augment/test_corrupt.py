@@ -23,9 +23,9 @@ KNOWN = tuple(corrupt.CORRUPTIONS)
 # side of a threshold, or a ray of light meets a pole; glass is cut to bytes twice.
 JUMPS = dict.fromkeys(
     ("caustic_refraction", "cocentric_sine_waves", "checkerboard_cutout", "spatter")
-    + ("blue_noise_sample", "snow", "glass_blur"),
+    + ("blue_noise_sample", "snow"),
     2e-3,
-)
+) | {"glass_blur": 0.03, "shot_noise": 5e-5}
 # Shares that may be off by 1: values that are whole in exact arithmetic, such as those
 # of even regions, which the host's may miss from below.
 TIES = dict.fromkeys(
@@ -129,6 +129,7 @@ def check(name, side, severities, ice):
             host = corruptions.corrupt(image, name, severity, rng, frost=ice)
             off = np.abs(np.rint(out[i]) - host)
             assert (off > 1).mean() <= JUMPS.get(name, 0), (severity, off.max())
+            assert off.max() <= 2 or name != "glass_blur", severity
             assert (off > 0).mean() <= TIES.get(name, 0.01), severity
         assert run._cache_size() == 1
     # The same bits again, and in another place of the batch.
