@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import optimize, special
 
-STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4)
 
 
 class Weights(NamedTuple):
@@ -29,7 +29,7 @@ def fit(
     *,
     strength: float,
     start: Weights | None = None,
-    tolerance: float = 1e-5,
+    tolerance: float = 1e-4,
     steps: int = 500,
 ) -> Weights:
     """Minimises the loss by L-BFGS over all examples, from `start` or from 0.
@@ -79,24 +79,23 @@ def held_out(
 ) -> Int[np.ndarray, "n"]:
     """Decides about each example by weights that were fitted without its fold.
 
-    For every fold the strength is the one that is right most often on the next fold,
-    by weights of the rest (the strongest of equals), and is then fitted to both.
-    fold: of at least three, counted from 0.
+    For every fold, weights of each strength are fitted without it and the next one; the
+    strength that is right most often on the next (the largest of equals) is then fitted
+    to all but the fold itself. fold: of at least three, counted from 0.
     """
     classes, count = int(y.max()) + 1, int(fold.max()) + 1
     decided = np.full(len(y), -1)
     for test in range(count):
-        valid = (test + 1) % count
-        inner = (fold != test) & (fold != valid)
-        weights, best, most = None, None, -1
+        outer, valid = fold != test, fold == (test + 1) % count
+        inner, weights, best = outer & ~valid, None, (-1, 0.0, None)
         for strength in sorted(strengths, reverse=True):
             weights = fit(x[inner], y[inner], classes, strength=strength, start=weights)
-            hits = (predict(weights, x[fold == valid]) == y[fold == valid]).sum()
-            if hits > most:
-                best, most, found = strength, hits, weights
-        outer = fold != test
-        final = fit(x[outer], y[outer], classes, strength=best, start=found)
-        decided[fold == test] = predict(final, x[fold == test])
+            right = int((predict(weights, x[valid]) == y[valid]).sum())
+            if right > best[0]:
+                best = right, strength, weights
+        _, strength, start = best
+        final = fit(x[outer], y[outer], classes, strength=strength, start=start)
+        decided[~outer] = predict(final, x[~outer])
     return decided
 
 
