@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from flax import linen as nn
 
-from jbias import checkpoint, observe, parts, vary, warmstart
+from jbias import checkpoint, models, observe, parts, vary, warmstart
 from jbias import config as jc
 from jbias.data import wordnet
 from jbias.evals import show
@@ -37,15 +37,13 @@ class Subject:
     fields: Mapping[str, Any]  # Of its records: run, algorithm, ..., epoch.
     about: Mapping[str, Any]  # What else a study wants to know, such as its category.
 
-    def network(self, dtype: Any = jnp.float32) -> show.Network:
-        """The network in a precision; one object for each net and type."""
-        if self.net.dtype == dtype:
-            return show.Network(self.apply, self.variables)
+    def network(self, dtype: Any) -> show.Network:
+        """The network in a precision, the same program for equal nets.
+
+        An algorithm that answers in its own way keeps the precision of its run.
+        """
         if self.apply is not plainly(self.net):
-            raise ValueError(
-                f"{self.name}: this algorithm answers in its own way, in the precision it "
-                "was trained in; leave precision out"
-            )
+            return show.Network(self.apply, self.variables)
         return show.Network(plainly(self.net.clone(dtype=dtype)), self.variables)
 
 
@@ -132,9 +130,7 @@ def from_file(
     **options: Any,
 ) -> Subject:
     """Opens a file of weights; `options` are models.load's. ValueError if it cannot be."""
-    from jbias.models import load
-
-    net, variables = load.load(path, model, **options)
+    net, variables = models.load(path, model, **options)
     count = _count(net, variables)
     found, space = names(classes, count)
     about = dict(about or {})
@@ -144,7 +140,7 @@ def from_file(
         run=name,
         algorithm=about.get("name", name),
         variant="",
-        model=model or about.get("model") or type(net).__name__.lower(),
+        model=_model(net),
         train_data=about.get("train_data", "unknown"),
         stage=0,
         seed=0,
@@ -154,7 +150,7 @@ def from_file(
     return Subject(
         name=name,
         net=net,
-        variables=jax.tree.map(jnp.asarray, variables),
+        variables=variables,
         apply=plainly(net),
         classes=found,
         space=space,
@@ -259,6 +255,17 @@ def _epoch(workdir: epath.Path, entry, step: int) -> float:
     if not path.exists():
         return 0.0
     return json.loads(path.read_text().splitlines()[0])["epoch"]
+
+
+def _model(net: nn.Module) -> str:
+    """The name in models.MODELS that makes such a net."""
+    for name, make in models.MODELS.items():
+        fixed = getattr(make, "keywords", {})
+        if type(net) is getattr(make, "func", make) and all(
+            getattr(net, key) == value for key, value in fixed.items()
+        ):
+            return name
+    return type(net).__name__
 
 
 def _count(net: nn.Module, variables: Mapping[str, Any]) -> int:

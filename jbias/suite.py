@@ -26,7 +26,7 @@ from jaxtyping import UInt8
 from jbias import config as jc
 from jbias import parts, sets
 from jbias.data import spec
-from jbias.evals import probe, probes
+from jbias.evals import decisions, probe, probes
 
 _RUN = dict(
     batch=0,
@@ -49,6 +49,11 @@ class Measure(NamedTuple):
     images: int
     aggregates: tuple[str, ...]
     options: Mapping[str, Any]  # Of the probe.
+
+    @property
+    def inside(self) -> bool:
+        """Whether it looks into the network, and decides nothing."""
+        return self.probe in probes.INSIDE
 
     @property
     def told(self) -> dict[str, Any]:
@@ -77,14 +82,13 @@ class Suite(NamedTuple):
     def made(self, measure: Measure, dataset: str) -> probe.Probe:
         """The probe of a measure on a set; the same object each time."""
         source = self.sources[dataset]
-        beside = (
-            ("side", self.size),
-            ("measures", tuple(source.measures)),
-            ("dataset", source.name.partition("/")[2].partition("[")[0]),
-            ("images", _files(source)),
-        )
-        options = _frozen(measure.options)
-        return _made(measure.name, measure.probe, options, beside)
+        beside = {
+            "side": self.size,
+            "measures": tuple(source.measures),
+            "dataset": source.name.partition("/")[2].partition("[")[0],
+            "files": _files(source),
+        }
+        return probe_of(measure, beside)
 
 
 def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
@@ -107,7 +111,7 @@ def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
                 raise
             missing[name] = " ".join(str(error).split())
     measures = tuple(
-        _measure(name, options, config["sets"])
+        measure(name, options, config["sets"])
         for name, options in config["measures"].items()
     )
     for name, why in missing.items():
@@ -121,10 +125,10 @@ def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
     )
     images = {name: images.get(name) for name in shown}
     suite = Suite(config["size"], shown, images, missing, measures, run, config)
-    for measure in measures:
-        for dataset in measure.datasets:
-            if dataset in shown:
-                suite.made(measure, dataset)  # Refuses wrong options here.
+    for one in measures:
+        for dataset in one.datasets:
+            if dataset in shown:  # Wrong options are refused here.
+                inside(one) if one.inside else suite.made(one, dataset)
     return suite
 
 
@@ -137,14 +141,15 @@ def _is_absent(error: ValueError) -> bool:
     return isinstance(error, spec.Missing) or isinstance(error.__cause__, spec.Missing)
 
 
-def _measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
+def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
+    """Reads one entry of a suite's measures; `known` are its sets."""
     where = f"suite.measures.{name}"
     if "@" in name or "/" in name:
         raise ValueError(f"{where}: a measure's name must be without @ and /")
     shown = options.get("probe", name)
-    if shown not in probes.PROBES:
+    if shown not in (known_probes := {**probes.PROBES, **probes.INSIDE}):
         raise ValueError(
-            f"{where}.probe: unknown {shown!r}; {jc.nearest(shown, probes.PROBES)}"
+            f"{where}.probe: unknown {shown!r}; {jc.nearest(shown, known_probes)}"
         )
     for dataset in options.get("sets", ()):
         if dataset not in known:
@@ -175,6 +180,19 @@ def _files(source: spec.Source) -> tuple[str, ...]:
     """The names of a set's files, in its order; () where it has none."""
     store = getattr(source, "store", None)
     return tuple(getattr(store, "names", ()))
+
+
+def inside(measure: Measure) -> Callable[..., list[decisions.Number]]:
+    """What looks into a network, with the measure's options in place."""
+    look = probes.INSIDE[measure.probe]
+    parts.check_options(f"suite.measures.{measure.name}", look, measure.options, 4)
+    return functools.partial(look, **measure.options)
+
+
+def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
+    """Makes a measure's probe, with what of `beside` it takes; the same each time."""
+    options = _frozen(measure.options)
+    return _made(measure.name, measure.probe, options, tuple(beside.items()))
 
 
 @functools.cache

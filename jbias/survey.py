@@ -11,22 +11,18 @@ as a run's workdir does, so that report reads both.
 """
 
 import contextlib
-import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from etils import epath
 
 from jbias import config as jc
-from jbias import console, feed, mesh, results, sets, subjects, suite
+from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
-from jbias.data import labels, spec
-from jbias.evals import decisions, predict, show
+from jbias.evals import decisions, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 PLAIN = "accuracy"
@@ -41,16 +37,6 @@ class Task(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.measure.name}@{self.dataset}"
-
-
-class Shown(NamedTuple):
-    """The images of a set that a network can answer, and how it answers them."""
-
-    images: Any  # Resident, or in their files.
-    index: np.ndarray  # Each image's number in its set.
-    columns: Mapping[str, np.ndarray]
-    target: np.ndarray  # In the network's own classes.
-    rules: Mapping[str, predict.Rule]
 
 
 def run(
@@ -87,141 +73,84 @@ def run(
 
 
 def _measured(subject, asked, folder, tasks, say) -> list[str]:
+    """Measures what is left, and keeps each at once; what cannot be is told."""
     devices = mesh.make(asked.run["devices"])
-    precision = mesh.dtype(asked.run["precision"])
-    network = subject.network(precision)
+    network = subject.network(mesh.dtype(asked.run["precision"]))
     network = network._replace(variables=mesh.replicate(network.variables, devices))
-    prepared, refused = {}, {}
+    prepared, refused = {}, []
     for dataset in dict.fromkeys(task.dataset for task in tasks):
         try:
-            prepared[dataset] = _shown(subject, asked, dataset, say)
+            prepared[dataset] = shown.prepare(subject, asked, dataset, say)
         except ValueError as error:
-            refused[dataset] = f"{dataset}: {' '.join(str(error).split())}"
+            refused.append(f"{dataset}: {' '.join(str(error).split())}")
     tasks = [task for task in tasks if task.dataset in prepared]
-    total = sum(
-        _count(task, prepared[task.dataset])
-        * len(asked.made(task.measure, task.dataset).conditions)
-        for task in tasks
-    )
+    total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
     with console.counted(say, subject.name, total) as tell:
         for task in tasks:
             began = time.monotonic()
-            given = _some(prepared[task.dataset], task.measure.images)
-            found, asks = _decided(network, asked, task, given, devices, tell)
-            numbers = asked.made(task.measure, task.dataset).numbers(found)
-            if precision != jnp.float32 and asked.run["agree"]:
-                numbers.append(_agreement(subject, network, asked, given, devices))
+            given = shown.some(prepared[task.dataset], task.measure.images)
+            of = (subject, network, asked, task, given)
+            try:
+                if task.measure.inside:
+                    numbers = _looked(*of)
+                    tell(len(given.index))
+                else:
+                    numbers = _counted(*of, folder, devices, tell)
+            except ValueError as error:
+                refused.append(f"{task.name}: {' '.join(str(error).split())}")
+                continue
             seconds = time.monotonic() - began
-            if asked.run["decisions"]:
-                path = (
-                    folder / "decisions" / task.dataset / f"{task.measure.name}.parquet"
-                )
-                decisions.write_conditions(path, found)
-            _keep(folder, subject, asked, task, numbers, asks, seconds)
+            images = _asked(asked, task, given)
+            _keep(folder, subject, asked, task, numbers, images, seconds)
             say(
                 f"{subject.name}: {task.name}, {_words(numbers)} "
-                f"({asks} answers, {seconds:.1f} s)"
+                f"({images} images, {seconds:.1f} s)"
             )
-    return list(refused.values())
+    return refused
 
 
-def _shown(subject, asked: suite.Suite, dataset: str, say) -> Shown:
-    """Brings a set into the network's classes; ValueError where it has none of them."""
-    source = asked.sources[dataset]
-    where = f"suite.sets.{dataset}"
-    options = asked.config["sets"][dataset]
-    wanted = dict.fromkeys(
-        aggregate
-        for measure in asked.measures
-        if dataset in measure.datasets
-        for aggregate in measure.aggregates
-    )
-    maps = {name: _answers(where, options, source, subject, name) for name in wanted}
-    first = next(iter(maps.values()))
-    test = sets.test_set(dataset, source, first, asked.images[dataset], say)
-    index = np.flatnonzero(first.relabel[np.asarray(source.columns["label"])] >= 0)
-    return Shown(
-        images=test.images,
-        index=index.astype(np.int32),
-        columns=test.columns,
-        target=_targets(first)[test.columns["label"]],
-        rules={
-            name: predict.Rule(len(index), one.matrix, one.aggregate)
-            for name, one in maps.items()
-        },
-    )
+def _counted(
+    subject, network, asked, task: Task, given: shown.Shown, folder, devices, tell
+):
+    """What a probe counts of the network's decisions, which are kept."""
+    found = _decided(network, asked, task, given, devices, tell)
+    if asked.run["decisions"]:
+        name = f"{task.measure.name}.parquet"
+        path = folder / "decisions" / task.dataset / name
+        decisions.write_conditions(path, found)
+    numbers = asked.made(task.measure, task.dataset).numbers(found)
+    exact = subject.network(jnp.float32)
+    if asked.run["agree"] and exact.apply is not network.apply:
+        exact = exact._replace(variables=network.variables)
+        some = shown.some(given, asked.run["agree"])
+        batches = list(shown.batches(asked, some, devices))
+        numbers.append(show.agreement(network, exact, batches))
+    return numbers
 
 
-def _answers(
-    where: str, options: Mapping, test: spec.Source, subject, aggregate: str
-) -> labels.ClassMap:
-    train = _Named(subject.classes, subject.space)
-    return sets.answers(where, options, test, train, aggregate)
+def _asked(asked: suite.Suite, task: Task, given: shown.Shown) -> int:
+    """How many images a measure shows, under all its conditions."""
+    n = min(len(given.index), task.measure.images or len(given.index))
+    if task.measure.inside:
+        return n
+    return n * len(asked.made(task.measure, task.dataset).conditions)
 
 
-class _Named(NamedTuple):
-    """Of a training set, all that a class map asks."""
-
-    classes: tuple[str, ...]
-    space: str
-
-
-def _targets(answer: labels.ClassMap) -> np.ndarray:
-    """The network's class for each decision class, -1 where it is not just one."""
-    if answer.matrix is None:
-        return np.arange(len(answer.classes), dtype=np.int32)
-    members = answer.matrix > 0
-    one = members.sum(0) == 1
-    return np.where(one, members.argmax(0), -1).astype(np.int32)
-
-
-def _some(shown: Shown, count: int) -> Shown:
-    """So many of the images, evenly spaced; all if that is 0, or more than there are."""
-    n = len(shown.index)
-    if not 0 < count < n:
-        return shown
-    rows = np.linspace(0, n - 1, count).round().astype(np.int64)
-    kept = isinstance(shown.images, feed.Kept)
-    return Shown(
-        feed.Kept(shown.images.source, shown.images.index[rows])
-        if kept
-        else shown.images[rows],
-        shown.index[rows],
-        {name: column[rows] for name, column in shown.columns.items()},
-        shown.target[rows],
-        {name: rule._replace(n=count) for name, rule in shown.rules.items()},
-    )
-
-
-def _count(task: Task, shown: Shown) -> int:
-    n = len(shown.index)
-    return min(n, task.measure.images) if task.measure.images else n
-
-
-def _batches(asked: suite.Suite, given: Shown, devices) -> Iterator[show.Batch]:
-    shards = devices.shape["data"]
-    usual = 32 if jax.default_backend() == "cpu" else 256
-    size = -(-(asked.run["batch"] or usual) // shards) * shards
-    reading = feed.Reading(asked.run["threads"] or suite.cores())
-    place = functools.partial(mesh.split, mesh=devices)
-    first = 0
-    for images in feed.batches([given.images], size, reading):
-        rows = np.arange(first, min(first + size, len(given.index)))
-        first += size
-        filled = np.pad(rows, (0, size - len(rows)), mode="edge")
-        yield show.Batch(
-            image=place(images),
-            index=place(given.index[filled]),
-            label=place(given.columns["label"][filled].astype(np.int32)),
-            target=place(given.target[filled]),
-            count=len(rows),
-        )
+def _looked(subject, network, asked, task: Task, given: shown.Shown) -> list:
+    """What a measure finds inside the network."""
+    images = given.images
+    if isinstance(images, feed.Kept):
+        reading = feed.Reading(asked.run["threads"] or suite.cores())
+        images = next(feed.batches([images], len(images), reading))
+    net = subject.net.clone(dtype=mesh.dtype(asked.run["precision"]))
+    columns = {**given.columns, "index": given.index}
+    return suite.inside(task.measure)(net, network.variables, images, columns)
 
 
 def _decided(
-    network, asked, task: Task, given: Shown, devices, tell
-) -> tuple[dict[str, decisions.Decisions], int]:
-    """The decisions by condition, and how many answers that took."""
+    network, asked, task: Task, given: shown.Shown, devices, tell
+) -> dict[str, decisions.Decisions]:
+    """The decisions by condition."""
     made = asked.made(task.measure, task.dataset)
     chosen = {
         "" if i == 0 else name: given.rules[name]
@@ -232,25 +161,17 @@ def _decided(
         for name, rule in chosen.items()
         if not name or rule.matrix is not None
     }
-    batches = _batches(asked, given, devices)
+    batches = shown.batches(asked, given, devices)
     found = show.decide(network, made, batches, chosen, tell=tell)
     columns = {**given.columns, "index": given.index}
-    return show.of(found, columns), len(given.index) * len(made.conditions)
-
-
-def _agreement(subject, network, asked, given: Shown, devices) -> decisions.Number:
-    """How often float32 answers likewise."""
-    exact = subject.network()
-    exact = exact._replace(variables=network.variables)
-    some = _some(given, asked.run["agree"])
-    return show.agreement(network, exact, _batches(asked, some, devices))
+    return show.of(found, columns)
 
 
 def _keep(folder, subject, asked, task: Task, numbers, answers: int, seconds) -> None:
     """Writes what a measure found: first how, then the records, which say it is done."""
     told = {
         **_told(task, asked),
-        "answers": answers,
+        "images": answers,
         "seconds": round(seconds, 2),
         "environment": workdirs.environment(),
     }

@@ -36,6 +36,7 @@ ROOMS = {
             "vary",
             "follow",
             "measuring",
+            "shown",
             "subjects",
             "suite",
             "survey",

@@ -12,12 +12,15 @@ from jbias.models import (
     alexnet,
     bagnet,
     cnn,
+    densenet,
+    mobilenetv3,
     preact_resnet,
     render,
     resnet,
     small_adain,
     squeezenet,
     vgg,
+    vit,
 )
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
@@ -37,11 +40,18 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
         "vgg19_bn": vgg.vgg19_bn,
         "alexnet": alexnet.AlexNet,
         "preact_resnet18": preact_resnet.PreActResNet,
+        "densenet121": densenet.DenseNet,
+        "mobilenetv3_large": mobilenetv3.mobilenetv3_large,
+        "mobilenetv3_small": mobilenetv3.mobilenetv3_small,
         "squeezenet1_0": squeezenet.squeezenet1_0,
         "squeezenet1_1": squeezenet.squeezenet1_1,
         "bagnet9": bagnet.bagnet9,
         "bagnet17": bagnet.bagnet17,
         "bagnet33": bagnet.bagnet33,
+        "vit_small16": vit.vit_small16,
+        "vit_small32": vit.vit_small32,
+        "vit_base16": vit.vit_base16,
+        "vit_base32": vit.vit_base32,
     }
 )
 
@@ -80,3 +90,31 @@ def load(
     if os.path.isdir(path):
         return runs.load(path, model, **options)
     return importing.from_file(path, model, **options)
+
+
+def save_safetensors(
+    path: str | os.PathLike,
+    module: nn.Module,
+    variables: Mapping[str, Any],
+    names: str = "published",
+) -> None:
+    """Writes a network as float32, with model, options, mean and std in its metadata.
+
+    names: "published" (as torchvision or timm have it, in PyTorch's layout) or "own".
+    ValueError where the module is none of MODELS, or has no published names.
+    """
+    from jbias.models import exporting
+
+    exporting.save_safetensors(path, module, variables, names)
+
+
+def save_run(
+    workdir: str | os.PathLike, module: nn.Module, variables: Mapping[str, Any]
+) -> None:
+    """Writes a network as a run of one seed, for `config.init` and `load`.
+
+    ValueError where the folder is not empty or the module is none of MODELS.
+    """
+    from jbias.models import exporting
+
+    exporting.save_run(workdir, module, variables)

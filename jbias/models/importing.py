@@ -56,7 +56,7 @@ def from_file(
     state = states.read(path, entry)
     said = _said(where, state.metadata)
     model = said.model if said and model is None else model
-    _check(model, options)
+    check(model, options)
     constants = {"mean": state.mean, "std": state.std}
     options = {
         **{key: value for key, value in constants.items() if value is not None},
@@ -67,11 +67,11 @@ def from_file(
         fits = [_own(said.model, state.arrays, options)]
     else:
         linear = states.head(head) if head is not None else None
-        fits = [
-            fit
+        found = (
+            _fit(name, state.arrays, linear, options, named=model is not None)
             for name in ([model] if model else models.MODELS)
-            if (fit := _fit(name, state.arrays, linear, options)) is not None
-        ]
+        )
+        fits = [fit for fit in found if fit is not None]
     fit = _chosen(where, model, fits)
     if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
@@ -98,7 +98,7 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
             for key, value in said["options"].items()
         }
         made = _Said(said["model"], said["names"], options)
-        _check(made.model, options)
+        check(made.model, options)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{where}: its metadata under 'jbias' must say model, names and options of "
@@ -107,7 +107,8 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
     return made
 
 
-def _check(model: str | None, options: Mapping[str, Any]) -> None:
+def check(model: str | None, options: Mapping[str, Any]) -> None:
+    """Refuses unknown networks and unknown options of known ones."""
     if model is not None and model not in models.MODELS:
         raise ValueError(
             f"models.load: model must be one of {', '.join(models.MODELS)}, got {model!r}"
@@ -122,9 +123,9 @@ def _check(model: str | None, options: Mapping[str, Any]) -> None:
 
 def _own(model: str, arrays: mapping.Arrays, options: dict[str, Any]) -> Fit:
     """How arrays under our own names, such as params/fc/kernel, fill a network."""
-    shapes = _shapes(model, _frozen(options))
+    drawn = shapes(model, frozen(options))
     expected = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
         keys = tuple(entry.key for entry in path)
         axes = tuple(range(len(leaf.shape)))
         expected["/".join(keys)] = mapping.Entry(keys[0], keys[1:], leaf.shape, axes)
@@ -137,14 +138,20 @@ def _fit(
     arrays: mapping.Arrays,
     linear: Linear | None,
     options: Mapping[str, Any],
+    *,
+    named: bool,
 ) -> Fit | None:
-    """The best reading of the arrays as this network, over prefixes and dialects."""
+    """The best reading of the arrays as this network, over prefixes and dialects.
+
+    Where nobody named it, networks are not drawn that cannot be meant.
+    """
     if not set(options) <= set(_fields(model)):
         return None
     found = [
         _reading(model, names, short, linear, dict(options))
         for names in dialects(model)
         for short in states.stripped(arrays)
+        if named or mapping.plausible(short, names)
     ]
     return max(found, key=_quality, default=None)
 
@@ -167,11 +174,13 @@ def _reading(
         given = mapping.published(path.split("/"), names)
         return arrays[given[0]].shape if given and given[0] in arrays else None
 
-    options = {**_file_of(model).get("fitted", _nothing)(at), **options}
+    preset = _preset(model)  # vit_base16 is that, whatever the patches of a file.
+    read = _file_of(model).get("fitted", _nothing)(at).items()
+    options = {**{k: v for k, v in read if k not in preset}, **options}
     if "classes" in options:
-        expected = mapping.entries(_shapes(model, _frozen(options)), names)
+        expected = mapping.entries(shapes(model, frozen(options)), names)
     else:
-        drawn = _shapes(model, _frozen({**options, "classes": _CLASSES}))
+        drawn = shapes(model, frozen({**options, "classes": _CLASSES}))
         expected = mapping.entries(drawn, names)
     open_ended = {n: e for n, e in expected.items() if _CLASSES in e.shape}
     if linear is not None:
@@ -252,6 +261,11 @@ def _class_of(model: str) -> type:
     return make
 
 
+def _preset(model: str) -> Mapping[str, Any]:
+    make = models.MODELS[model]
+    return make.keywords if isinstance(make, functools.partial) else {}
+
+
 def _file_of(model: str) -> dict[str, Any]:
     """What is defined in the file of a network."""
     return vars(sys.modules[_class_of(model).__module__])
@@ -262,12 +276,14 @@ def _fields(model: str) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ("parent", "name"))
 
 
-def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Options as a key of a cache."""
     return tuple(sorted(options.items()))
 
 
 @functools.lru_cache(256)
-def _shapes(model: str, options: tuple[tuple[str, Any], ...]) -> Any:
+def shapes(model: str, options: tuple[tuple[str, Any], ...], side: int = _SIDE) -> Any:
+    """The shapes of a network's variables for images of that side."""
     net = models.MODELS[model](**dict(options))
-    image = jax.ShapeDtypeStruct((1, _SIDE, _SIDE, 3), jnp.float32)
+    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
     return jax.eval_shape(net.init, jax.random.key(0), image)

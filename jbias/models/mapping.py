@@ -115,6 +115,17 @@ def emptied(variables: Mapping[str, Any], names: Names) -> dict[str, np.ndarray]
     return state
 
 
+def plausible(arrays: Arrays, names: Names) -> bool:
+    """Whether a third of the arrays have names of that form; told without a network."""
+    templates = [one for _, t in names for one in ((t,) if isinstance(t, str) else t)]
+    forms = [
+        "[^.]+".join(map(re.escape, re.split(r"\\(?:\d|g<\d>)", template)))
+        for template in templates
+    ]
+    known = re.compile(rf"(?:{'|'.join(forms)})(?:\.?[a-z_]+)?")
+    return 3 * sum(known.fullmatch(name) is not None for name in arrays) >= len(arrays)
+
+
 class Difference(NamedTuple):
     """In what a state dict is not what a network needs."""
 

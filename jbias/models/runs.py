@@ -1,1 +1,178 @@
-"""Networks out of the workdir of a run."""
+"""Networks out of the workdir of a run of this project.
+
+config.json says the model and the seeds, each checkpoint holds the states of all seeds,
+and beside it lies how accurate each seed was on the validation set then.
+"""
+
+import itertools
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from flax import linen as nn
+
+from jbias import models
+from jbias.models import importing
+
+_CLASSES = 9973  # A number of classes that no other axis has.
+
+
+def load(
+    workdir: str | os.PathLike,
+    model: str | None,
+    *,
+    seed: int | None = None,
+    step: int | str = "best",
+    **options: Any,
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Reads one seed's network; `models.load` says the rest.
+
+    Where the run keeps an average of its weights, that is read, as its evaluation did.
+    A folder such as WORKDIR/vary/optim.rate=0.1 names one branch of a run.
+    """
+    where, workdir = os.fspath(workdir), pathlib.Path(workdir).resolve()
+    whole, branch = workdir, ""
+    if workdir.parent.name == "vary":
+        whole, branch = workdir.parent.parent, workdir.name
+    config, checkpoints = whole / "config.json", whole / "checkpoints"
+    if not config.is_file() or not checkpoints.is_dir():
+        raise ValueError(
+            f"{where}: must be the workdir of a run, with config.json and checkpoints"
+        )
+    config = json.loads(config.read_text())
+    name, own = config["model"]["name"], dict(config["model"])
+    if model not in (None, name):
+        raise ValueError(f"{where}: holds the model {name!r}, not {model!r}")
+    if name not in models.MODELS:
+        raise ValueError(f"{where}: its model {name!r} is not one of models.MODELS")
+    own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
+    seed = _seed(where, seed, config["seeds"])
+    place = _branch(where, branch, config) * len(config["seeds"])
+    place += config["seeds"].index(seed)
+    steps = sorted(int(p.name) for p in checkpoints.iterdir() if p.name.isdigit())
+    entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
+    chosen = _step(where, step, steps, checkpoints, entry)
+    state = _states(checkpoints / str(chosen) / "state")[place]
+    plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
+    found = state["stats"].get("average", plain)
+    found = {key: value for key, value in found.items() if value}
+    options = {**{k: v for k, v in own.items() if k != "name"}, **options}
+    net = _network(where, name, found, options, config["size"])
+    return net, jax.tree.map(jnp.asarray, found)
+
+
+def _seed(where: str, seed: int | None, seeds: list[int]) -> int:
+    if seed is None and len(seeds) == 1:
+        return seeds[0]
+    if seed not in seeds:
+        raise ValueError(f"{where}: seed must be one of {seeds}, got {seed}")
+    return seed
+
+
+def _branch(where: str, folder: str, config: Mapping[str, Any]) -> int:
+    """Which branch of a run whose numbers vary has its records in that folder."""
+    varied = config.get("vary") or []
+    if bool(varied) != bool(folder):
+        raise ValueError(
+            f"{where}: must be one branch, such as vary/optim.rate=0.1 in the workdir,"
+            " of a run that has such, and the workdir of any other run"
+        )
+    pairs = [pair.partition("=")[::2] for pair in folder.split(",") if pair]
+    for number, values in enumerate(itertools.product(*(v["values"] for v in varied))):
+        meant = [(v["key"], value) for v, value in zip(varied, values, strict=True)]
+        if [(k, float(v)) for k, v in meant] == [(k, _float(v)) for k, v in pairs]:
+            return number
+    raise ValueError(f"{where}: the run has no branch {folder!r}")
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _step(
+    where: str, step: int | str, steps: list[int], folder: pathlib.Path, entry: str
+) -> int:
+    """The checkpoint to read: a number, the latest, or the first best by validation."""
+    if not steps:
+        raise ValueError(f"{where}: holds no checkpoint yet")
+    if step == "latest" or (step == "best" and len(steps) == 1):
+        return steps[-1]
+    if step != "best":
+        if step not in steps:
+            raise ValueError(
+                f"{where}: step must be best, latest or one of {steps}, got {step!r}"
+            )
+        return int(step)
+    found = [(_valid(folder.parent, number, entry), number) for number in steps]
+    last = max((stage for (stage, _), _ in found), default=-1)
+    known = [(-value, number) for (stage, value), number in found if stage == last]
+    if last < 0:
+        raise ValueError(
+            f"{where}: no checkpoint has a validation accuracy of seed {entry}; choose "
+            f"one by step='latest' or one of {steps}"
+        )
+    return min(known)[1]
+
+
+def _valid(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
+    """The stage of a checkpoint and its validation accuracy; (-1, 0) if unknown."""
+    path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
+    metrics = json.loads(path.read_text()) if path.is_file() else {}
+    metrics = metrics or _written(workdir, step)
+    found = [
+        (int(key.partition("/")[0]), value)
+        for key, value in metrics.items()
+        if key.partition("/")[2] == entry
+    ]
+    return max(found, default=(-1, 0.0))
+
+
+def _written(workdir: pathlib.Path, step: int) -> dict[str, float]:
+    """What another process wrote about a step, of a run without branches."""
+    path = workdir / "evals" / f"{step}.jsonl"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {
+        f"{r['stage']}/{r['seed']}": r["value"]
+        for r in map(json.loads, lines)
+        if (r["dataset"], r["metric"], r["status"]) == ("valid", "accuracy", "ok")
+    }
+
+
+def _states(path: pathlib.Path) -> Any:
+    """The states of all seeds, as arrays of the host; nothing on the disk is changed."""
+    with ocp.StandardCheckpointer() as reader:
+        shapes = reader.metadata(path).item_metadata.tree
+        # Arrays of numpy ask for such, whatever device they were saved from.
+        target = jax.tree.map(lambda x: np.zeros((), x.dtype), shapes)
+        return reader.restore(path, target)
+
+
+def _network(
+    where: str,
+    name: str,
+    found: Mapping[str, Any],
+    options: dict[str, Any],
+    side: int,
+) -> nn.Module:
+    """The network of the config, with the classes that its arrays have."""
+    importing.check(name, options)
+    drawn = importing.shapes(
+        name, importing.frozen({**options, "classes": _CLASSES}), side
+    )
+    pairs = jax.tree.map(lambda d, f: (d.shape, f.shape), drawn, found)
+    sizes = set()
+    leaves = jax.tree.leaves(pairs, is_leaf=lambda x: isinstance(x, tuple))
+    for a, b in leaves:
+        sizes |= {m for n, m in zip(a, b) if n == _CLASSES}
+    if len(sizes) != 1:
+        raise ValueError(f"{where}: its arrays are not those of {name}")
+    return models.MODELS[name](**{**options, "classes": sizes.pop()})

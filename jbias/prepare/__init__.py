@@ -8,6 +8,7 @@
     python -m jbias.prepare stylize --data=folder --root=photos --out=photos-stylized
     python -m jbias.prepare colored-mnist --root=DIR --out=colored
     python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
+    python -m jbias.prepare export --checkpoint=resnet50.pth --out=x.safetensors
     python -m jbias.prepare style --out=small_adain.npz
     python -m jbias.prepare autoencoder --net=cae --data=shapes --out=cae.npz
     python -m jbias.prepare deepaugment --net=cae --data=shapes --out=prepared/cae
@@ -35,6 +36,7 @@ COMMANDS: Mapping[str, str] = types.MappingProxyType(
         "stylize": "a set in the style of other images, as a set to train on",
         "colored-mnist": "digits in colours that tell their class, as arrays",
         "weights": "converts weights that others published",
+        "export": "a network for others, or for runs to start from",
         "style": "trains the compact style transfer",
         "autoencoder": "trains the small network that deepaugment damages",
         "deepaugment": "images through damaged networks, as a set to train on",

@@ -17,6 +17,8 @@ SMALL = {
     "vgg11_bn": (dict(width=4, hidden=8), 32),
     "alexnet": (dict(width=4, hidden=8), 64),
     "preact_resnet18": (dict(width=4, depths=(1, 1, 1, 1)), 16),
+    "densenet121": (dict(depths=(1, 2, 1, 1), growth=4, width=8), 32),
+    "mobilenetv3_small": (dict(multiplier=0.25), 32),
     "squeezenet1_1": (dict(width=4, stem_width=8), 32),
     "bagnet17": (dict(width=4, depths=(1, 1, 1, 1)), 32),
 }
@@ -118,11 +120,11 @@ def test_sites_are_in_order_and_unique(small):
             inside = "stage" + str(stages.index(site) + 1)
     for stage in stages:
         assert any(site.startswith(f"{stage}.") and "conv" in site for site in sites)
-    # Every convolution has a site but those of shortcuts.
+    # Every convolution has a site but those of shortcuts and gates.
     kernels = [
         path
         for path, x in jax.tree_util.tree_leaves_with_path(variables["params"])
-        if x.ndim == 4 and path[-2].key not in ("proj", "fc")
+        if x.ndim == 4 and path[-2].key != "proj" and "fc" not in path[-2].key
     ]
     assert len([site for site in sites if "conv" in site]) == len(kernels)
 

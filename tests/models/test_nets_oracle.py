@@ -35,6 +35,9 @@ COUNTS = {
     "vgg16_bn": 138_365_992,
     "vgg19_bn": 143_678_248,
     "alexnet": 61_100_840,
+    "densenet121": 7_978_856,
+    "mobilenetv3_large": 5_483_032,
+    "mobilenetv3_small": 2_542_856,
     "squeezenet1_0": 1_248_424,
     "squeezenet1_1": 1_235_496,
 }

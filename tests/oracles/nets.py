@@ -56,6 +56,15 @@ def preact_resnet18(classes):
     return fmix_resnet.ResNet18(classes)
 
 
+def densenet121(classes, *, depths, growth, width):
+    return torchvision.models.DenseNet(growth, depths, width, num_classes=classes)
+
+
+def mobilenet(version, classes, *, multiplier=1.0):
+    builder = torchvision.models.get_model_builder(version)
+    return builder(num_classes=classes, width_mult=multiplier)
+
+
 def squeezenet(version, classes):
     return torchvision.models.get_model(version, num_classes=classes)
 
@@ -81,6 +90,9 @@ BUILDERS = {
     "vgg11_bn": vgg11_bn,
     "alexnet": alexnet,
     "preact_resnet18": preact_resnet18,
+    "densenet121": densenet121,
+    "mobilenetv3_large": functools.partial(mobilenet, "mobilenet_v3_large"),
+    "mobilenetv3_small": functools.partial(mobilenet, "mobilenet_v3_small"),
     "squeezenet1_0": functools.partial(squeezenet, "squeezenet1_0"),
     "squeezenet1_1": functools.partial(squeezenet, "squeezenet1_1"),
     "bagnet9": functools.partial(bagnet, [1, 1, 0, 0]),

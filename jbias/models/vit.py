@@ -1,0 +1,333 @@
+r"""Vision transformers: patches as words, a class token, pre-norm blocks.
+
+Source: Dosovitskiy et al., ICLR 2021, https://arxiv.org/abs/2010.11929, in the form whose
+weights are published (AugReg, DeiT, DINO, MAE, SAM, torchvision): learned positions, one
+dense layer for queries, keys and values, exact GELU, LayerNorm with eps 1e-6.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.models import taps
+
+_NARROW = nn.initializers.truncated_normal(0.02)
+
+
+class Positions(nn.Module):
+    """Puts the class token before the patches and adds the learned positions.
+
+    The table of positions belongs to a square grid. To other grids it is interpolated:
+    bicubic with antialias, as timm does. A network that is drawn gets the grid of its
+    images, or `grid` patches a side.
+    """
+
+    grid: int
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "b h w c"]) -> Float[Array, "b 1 n c"]:
+        b, h, w, c = x.shape
+        token = self.param("cls_token", nn.initializers.normal(1e-6), (1, 1, c))
+        if self.has_variable("params", "pos_embed"):
+            table = self.get_variable("params", "pos_embed")
+        else:
+            if not self.grid and h != w:
+                raise ValueError(
+                    f"models.vit: a network is drawn on square images, got {h}x{w} "
+                    "patches; set grid"
+                )
+            side = self.grid or h
+            table = self.param("pos_embed", _NARROW, (1, 1 + side**2, c))
+        side = math.isqrt(table.shape[1] - 1)
+        places = table[:, 1:].reshape(1, side, side, c)
+        if (h, w) != (side, side):
+            places = jax.image.resize(places, (1, h, w, c), "cubic", antialias=True)
+        x = x + places.astype(x.dtype)
+        first = jnp.broadcast_to((token + table[:, :1]).astype(x.dtype), (b, 1, c))
+        return jnp.concatenate([first, x.reshape(b, h * w, c)], 1)[:, None]
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)), over the words of an image."""
+
+    width: int
+    heads: int
+    mlp: int
+    eps: float
+    site: str
+    tap: taps.Tap | None
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b 1 n c"], key: PRNGKeyArray | None, *, train: bool
+    ) -> Array:
+        dense = functools.partial(nn.Dense, dtype=self.dtype, kernel_init=_NARROW)
+        norm = functools.partial(_norm, self.eps, self.dtype)
+        b, _, n, c = x.shape
+        qkv = dense(3 * c, name="qkv")(norm(name="norm1")(x))
+        q, k, v = jnp.moveaxis(qkv.reshape(b, n, 3, self.heads, -1), 2, 0)
+        y = jax.nn.dot_product_attention(q, k, v).reshape(b, 1, n, c)
+        y = dense(c, name="proj")(y)
+        x = x + taps.through(self, y, f"{self.site}.attn", key, train)
+        y = dense(self.mlp, name="fc1")(norm(name="norm2")(x))
+        y = dense(c, name="fc2")(nn.gelu(y, approximate=False))
+        return x + taps.through(self, y, f"{self.site}.mlp", key, train)
+
+
+class ViT(nn.Module):
+    """A vision transformer that can be cut as resnet.ResNet is.
+
+    A stage is a quarter of the blocks; stage 0 makes the words, stage 5 normalises, pools
+    and is linear. Between them a feature map has the words of an image in one row,
+    (b, 1, 1 + h w, c), the class token first. Images are in [0, 1], NHWC, of any size
+    that is a multiple of `patch`. Logits are float32.
+
+    classes: number of outputs; 0 gives the pooled features instead.
+    patch: side of a patch in pixels.
+    grid: patches a side of the table of positions; 0 is what the images have.
+    pool: "token" (the class token, after the last norm) or "avg" (the mean of the others
+      before it, as MAE is tuned).
+    tap: called in training as tap(x, site, key) at "stem.conv" (patches as a map), "stem",
+      "block0.attn", "block0.mlp" (before these are added), "block0" and so on, and at
+      "stage1" ... "stage4"; see taps.py.
+    dropout: rate before the linear layer.
+    dtype: what blocks compute in; parameters are float32 always.
+    remat: keeps the input of each block alone for the gradient.
+    """
+
+    classes: int
+    width: int
+    heads: int
+    patch: int
+    depth: int = 12
+    mlp: int = 0  # Of a block's hidden layer; 0 is four times the width.
+    grid: int = 0
+    pool: str = "token"
+    tap: taps.Tap | None = None
+    dropout: float = 0.0
+    dtype: Any = jnp.float32
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    eps: float = 1e-6
+    remat: bool = False
+
+    def setup(self):
+        if self.pool not in ("token", "avg"):
+            raise ValueError(
+                f"models.vit: pool must be 'token' or 'avg', got {self.pool!r}"
+            )
+        if self.depth < 4 or self.width % self.heads:
+            raise ValueError(
+                "models.vit: depth must be 4 or more and width a multiple of heads, got "
+                f"{self.depth}, {self.width} and {self.heads}"
+            )
+        self.embed = nn.Conv(
+            self.width,
+            (self.patch, self.patch),
+            (self.patch, self.patch),
+            padding="VALID",
+            dtype=self.dtype,
+        )
+        self.positions = Positions(self.grid)
+        self.blocks = [
+            Block(
+                width=self.width,
+                heads=self.heads,
+                mlp=self.mlp or 4 * self.width,
+                eps=self.eps,
+                site=f"block{i}",
+                tap=self.tap,
+                dtype=self.dtype,
+            )
+            for i in range(self.depth)
+        ]
+        if self.pool == "token":
+            self.norm = _norm(self.eps, jnp.float32)
+        else:
+            self.fc_norm = _norm(self.eps, jnp.float32)
+        if self.classes:
+            self.fc = nn.Dense(  # In float32: bfloat16 logits tie.
+                self.classes, dtype=jnp.float32, kernel_init=_NARROW
+            )
+
+    def __call__(
+        self,
+        image: Float[Array, "b h w c"],
+        key: PRNGKeyArray | None = None,
+        *,
+        train: bool = False,
+    ) -> Float[Array, "b k"]:
+        """Returns logits. `key` is for taps and dropout; evaluation needs none."""
+        return self.head_of(self.features(image, key, train=train), key, train=train)
+
+    def features(
+        self,
+        image: Float[Array, "b h w c"],
+        key: PRNGKeyArray | None = None,
+        *,
+        train: bool = False,
+        stop: int = 3,
+    ) -> Float[Array, "b 1 n c2"]:
+        """Returns the words after the stages before `stop`, of 1 to 5."""
+        _check_cut("stop", stop)
+        x = taps.through(
+            self, self.embed(self._normalise(image)), "stem.conv", key, train
+        )
+        x = taps.through(self, self.positions(x), "stem", key, train)
+        return self._stages(x, range(1, stop), key, train)
+
+    def head_of(
+        self,
+        f: Float[Array, "b 1 n c2"],
+        key: PRNGKeyArray | None = None,
+        *,
+        train: bool = False,
+        start: int = 3,
+    ) -> Float[Array, "b k"]:
+        """Returns logits of words that enter stage `start`, of 1 to 5."""
+        _check_cut("start", start)
+        x = self._stages(f.astype(self.dtype), range(start, 5), key, train)
+        if self.pool == "token":
+            x = self.norm(x[:, 0, 0])
+        else:
+            x = self.fc_norm(jnp.mean(x[:, 0, 1:].astype(jnp.float32), 1))
+        if train and self.dropout:
+            keep = 1 - self.dropout
+            mask = jax.random.bernoulli(taps.stream(key, "dropout"), keep, x.shape)
+            x = jnp.where(mask, x / keep, 0)
+        return self.fc(x) if self.classes else x
+
+    def stage_of(self, name: str) -> int:
+        """Says to which stage a module belongs, given its name: 0 words, 5 linear."""
+        if name.startswith("blocks_"):
+            return 1 + 4 * int(name.removeprefix("blocks_")) // self.depth
+        return 0 if name in ("embed", "positions") else 5
+
+    def _normalise(self, image: Float[Array, "b h w c"]) -> Array:
+        channels = len(self.mean)
+        if image.shape[-1] != channels or not jnp.issubdtype(image.dtype, jnp.floating):
+            raise ValueError(
+                f"models.vit: images must be floats in [0, 1] with {channels} channels "
+                f"last, got {image.dtype} of shape {image.shape}"
+            )
+        if image.shape[1] % self.patch or image.shape[2] % self.patch:
+            raise ValueError(
+                f"models.vit: images must have sides that are multiples of patch, "
+                f"{self.patch} pixels, got {image.shape[1]}x{image.shape[2]}; resize them"
+            )
+        mean, std = (jnp.asarray(v).reshape(1, 1, 1, -1) for v in (self.mean, self.std))
+        return ((image - mean) / std).astype(self.dtype)
+
+    def _stages(self, x: Array, which: range, key, train: bool) -> Array:
+        def through(block, x, key):
+            return block(x, key, train=train)
+
+        through = nn.remat(through) if self.remat and train else through
+        for stage in which:
+            for i, block in enumerate(self.blocks):
+                if self.stage_of(f"blocks_{i}") == stage:
+                    x = through(block, x, key)
+                    x = taps.through(self, x, f"block{i}", key, train)
+            x = taps.through(self, x, f"stage{stage}", key, train)
+        return x
+
+
+def _norm(eps: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
+    # The variance from centred values: E[x^2] - E[x]^2 loses digits.
+    return nn.LayerNorm(eps, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def _check_cut(name: str, stage: int) -> None:
+    if not 1 <= stage <= 5:
+        raise ValueError(f"models.vit: {name} must be in 1 to 5, got {stage}")
+
+
+# Called with the number of classes, and ViT's other fields as options.
+vit_small16 = functools.partial(ViT, width=384, heads=6, patch=16)
+vit_small32 = functools.partial(ViT, width=384, heads=6, patch=32)
+vit_base16 = functools.partial(ViT, width=768, heads=12, patch=16)
+vit_base32 = functools.partial(ViT, width=768, heads=12, patch=32)
+
+# timm's names, which DeiT, DINO and MAE have too; mapping.py says how they are read.
+NAMES = (
+    (r"positions", r""),
+    (r"embed", r"patch_embed.proj"),
+    (r"blocks_(\d+)/(norm\d)", r"blocks.\1.\2"),
+    (r"blocks_(\d+)/(qkv|proj)", r"blocks.\1.attn.\2"),
+    (r"blocks_(\d+)/(fc\d)", r"blocks.\1.mlp.\2"),
+    (r"norm|fc_norm", r"\g<0>"),
+    (r"fc", r"head"),
+)
+
+
+def _torchvision(first: str, second: str) -> tuple:
+    """The names of vit_b_16, whose hidden layers had others before 0.14."""
+    block = r"encoder.layers.encoder_layer_\1."
+    return (
+        (r"positions/cls_token", r"class_token"),
+        (r"positions/pos_embed", r"encoder.pos_embedding"),
+        (r"embed", r"conv_proj"),
+        (r"blocks_(\d+)/norm(\d)", block + r"ln_\2"),
+        (r"blocks_(\d+)/qkv/kernel", block + r"self_attention.in_proj_weight"),
+        (r"blocks_(\d+)/qkv/bias", block + r"self_attention.in_proj_bias"),
+        (r"blocks_(\d+)/proj", block + r"self_attention.out_proj"),
+        (r"blocks_(\d+)/fc1", block + first),
+        (r"blocks_(\d+)/fc2", block + second),
+        (r"norm", r"encoder.ln"),
+        (r"fc", r"heads.head"),
+    )
+
+
+def _transformers(block: str, qkv: tuple[str, ...], rest: tuple[str, ...]) -> tuple:
+    """The names of transformers, whose queries, keys and values are three layers."""
+    proj, first, second = rest
+    kinds = (("kernel", "weight"), ("bias", "bias"))
+    return (
+        (r"positions/cls_token", r"embeddings.cls_token"),
+        (r"positions/pos_embed", r"embeddings.position_embeddings"),
+        (r"embed", r"embeddings.patch_embeddings.projection"),
+        (r"blocks_(\d+)/norm1", block + r"layernorm_before"),
+        (r"blocks_(\d+)/norm2", block + r"layernorm_after"),
+        *(
+            (rf"blocks_(\d+)/qkv/{ours}", tuple(f"{block}{n}.{theirs}" for n in qkv))
+            for ours, theirs in kinds
+        ),
+        (r"blocks_(\d+)/proj", block + proj),
+        (r"blocks_(\d+)/fc1", block + first),
+        (r"blocks_(\d+)/fc2", block + second),
+        (r"norm", r"layernorm"),
+        (r"fc", r"classifier"),
+    )
+
+
+DIALECTS = (
+    NAMES,
+    _torchvision("mlp.0", "mlp.3"),
+    _torchvision("mlp.linear_1", "mlp.linear_2"),
+    _transformers(
+        r"encoder.layer.\1.",
+        tuple(f"attention.attention.{name}" for name in ("query", "key", "value")),
+        ("attention.output.dense", "intermediate.dense", "output.dense"),
+    ),
+    _transformers(
+        r"layers.\1.",
+        tuple(f"attention.{name}_proj" for name in "qkv"),
+        ("attention.o_proj", "mlp.fc1", "mlp.fc2"),
+    ),
+)
+
+
+def fitted(at: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
+    """The options that shapes in a published file tell; see models.importing."""
+    kernel, table = at("embed/kernel"), at("positions/pos_embed")
+    if kernel is None or table is None or len(kernel) != 4 or len(table) != 3:
+        return {}
+    pool = "avg" if at("fc_norm/scale") else "token"
+    return {"patch": kernel[2], "grid": math.isqrt(max(table[1] - 1, 0)), "pool": pool}

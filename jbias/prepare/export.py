@@ -1,0 +1,57 @@
+"""Writes a network for others, or for runs to start from.
+
+    python -m jbias.prepare export --checkpoint=runs/erm --seed=0 --out=erm.safetensors
+    python -m jbias.prepare export --checkpoint=resnet50.pth --out=imported
+
+A name that ends with .safetensors makes such a file, under the names that the network is
+published with; any other name makes a workdir, which `--config.init` can name.
+"""
+
+from jbias import models
+
+
+def add(parser) -> None:
+    """Adds the arguments of the subcommand."""
+    parser.set_defaults(command=export)
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        help="a file that models.load reads, or the workdir of a run",
+    )
+    parser.add_argument("--out", required=True, help="x.safetensors, or a new workdir")
+    parser.add_argument("--model", help=f"one of {', '.join(models.MODELS)}")
+    parser.add_argument("--head", help="a second file, with the linear layer")
+    parser.add_argument(
+        "--entry", help="the state dict to take, where there are several"
+    )
+    parser.add_argument("--seed", type=int, help="of a run")
+    parser.add_argument("--step", help="of a run: best (default), latest or a number")
+    parser.add_argument(
+        "--names",
+        default="published",
+        choices=("published", "own"),
+        help="of the arrays in the file",
+    )
+
+
+def export(
+    checkpoint: str,
+    out: str,
+    *,
+    model: str | None,
+    names: str,
+    step: str | None,
+    **given: str | int | None,
+) -> str:
+    """Writes the network; returns what it did. Raises what models.load raises."""
+    options = {key: value for key, value in given.items() if value is not None}
+    if step is not None:
+        options["step"] = int(step) if step.isdigit() else step
+    module, variables = models.load(checkpoint, model, **options)
+    if out.endswith(".safetensors"):
+        models.save_safetensors(out, module, variables, names)
+    else:
+        models.save_run(out, module, variables)
+    return (
+        f"{out}: {type(module).__name__} of {module.classes} classes from {checkpoint}"
+    )

@@ -1,0 +1,314 @@
+"""Files that attack who reads them, by name; tests say what reading them must do."""
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+
+import numpy as np
+
+PROTO = b"\x80\x02"
+
+
+def text(s: str) -> bytes:
+    return b"X" + struct.pack("<I", len(s)) + s.encode()
+
+
+def called(module: str, name: str, argument: str) -> bytes:
+    """A pickle that calls module.name(argument)."""
+    return PROTO + f"c{module}\n{name}\n".encode() + b"(" + text(argument) + b"tR."
+
+
+def stacked(module: str, name: str, argument: str) -> bytes:
+    """The same with the names from the stack."""
+    short = b"".join(
+        b"\x8c" + bytes([len(word)]) + word.encode() for word in (module, name)
+    )
+    return b"\x80\x04" + short + b"\x93" + b"(" + text(argument) + b"tR."
+
+
+def storage(count: int = 4, kind: str = "FloatStorage") -> bytes:
+    """Pushes a storage of that size."""
+    return (
+        b"("
+        + text("storage")
+        + f"ctorch\n{kind}\n".encode()
+        + text("0")
+        + text("cpu")
+        + b"\x8a\x08"
+        + struct.pack("<q", count)
+        + b"tQ"
+    )
+
+
+def whole(n: int) -> bytes:
+    return b"\x8a\x08" + struct.pack("<q", n)
+
+
+def tensor(shape=(4,), strides=(1,), offset=0, count=4) -> bytes:
+    """Pushes a tensor."""
+    axes = [b"(" + b"".join(map(whole, axes)) + b"t" for axes in (shape, strides)]
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + storage(count)
+        + whole(offset)
+        + b"".join(axes)
+        + b"\x89}tR"
+    )
+
+
+def state(*pushed: bytes) -> bytes:
+    """A pickle of {"fc.weight": pushed[0], "x1": ...}."""
+    items = b"".join(text(f"x{i}.weight") + one for i, one in enumerate(pushed))
+    return PROTO + b"}(" + items + b"u."
+
+
+def archive(pickled: bytes, numbers: bytes = bytes(16), **others) -> bytes:
+    """A zip file as PyTorch writes it; `others` go to zipfile.writestr."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as members:
+        members.writestr("x/data.pkl", pickled, **others)
+        members.writestr("x/data/0", numbers, **others)
+    return file.getvalue()
+
+
+def stream(pickled: bytes, rest: bytes = b"") -> bytes:
+    """The older form."""
+    head = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+    return b"".join(pickle.dumps(x, protocol=2) for x in head) + pickled + rest
+
+
+def members(*named: tuple[str, bytes], method=zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as out:
+        for name, data in named:
+            out.writestr(name, data)
+    return file.getvalue()
+
+
+def changed(data: bytes, old: bytes, new: bytes, which: int = 0) -> bytes:
+    """Replaces one of the occurrences of some bytes, as long as they are."""
+    assert len(old) == len(new)
+    at = -1
+    for _ in range(which + 1):
+        at = data.index(old, at + 1)
+    return data[:at] + new + data[at + len(old) :]
+
+
+def safetensors(header, numbers: bytes = bytes(16), length: int | None = None) -> bytes:
+    made = header if isinstance(header, bytes) else json.dumps(header).encode()
+    length = len(made) if length is None else length
+    return struct.pack("<Q", length) + made + numbers
+
+
+def entry(start: int, stop: int, shape=(4,), dtype="F32", **others) -> dict:
+    return dict(dtype=dtype, shape=list(shape), data_offsets=[start, stop], **others)
+
+
+def pickles(canary: str) -> dict[str, tuple[bytes, str]]:
+    """Pickles, and what the refusal says."""
+    order = f"open({canary!r}, 'w')"
+    touch = f"touch {canary}"
+    deep = PROTO + b")" + b"\x85" * 30_000 + b"."
+    laughs = b"(lq\x00" + b"".join(
+        b"(" + b"h" + bytes([i]) + b"h" + bytes([i]) + b"lq" + bytes([i + 1])
+        for i in range(60)
+    )
+    long_list = b"(" + b"K\x01" * 5000 + b"lq\x00"
+    return {
+        "os.system": (called("os", "system", touch), "os.system"),
+        "posix.system": (called("posix", "system", touch), "posix.system"),
+        "builtins.eval": (called("builtins", "eval", order), "builtins.eval"),
+        "builtins.exec": (called("builtins", "exec", order), "builtins.exec"),
+        "__builtin__.eval": (called("__builtin__", "eval", order), "__builtin__.eval"),
+        "getattr": (called("builtins", "getattr", order), "builtins.getattr"),
+        "stacked": (stacked("os", "system", touch), "os.system"),
+        "dotted": (
+            stacked("collections", "OrderedDict.__init__.__globals__", order),
+            "OrderedDict.__init__",
+        ),
+        "numpy": (
+            called("numpy.testing._private.utils", "runstring", order),
+            "utils.runstring",
+        ),
+        "torch": (called("torch.hub", "load", order), "torch.hub.load"),
+        "torch_attribute": (called("torch", "load", canary), "torch.load"),
+        "nested": (
+            state(called("os", "system", touch)[2:-1]),
+            "os.system",
+        ),
+        "inst": (PROTO + b"(" + text(touch) + b"ios\nsystem\n.", "INST"),
+        "obj": (PROTO + b"(cos\nsystem\n" + text(touch) + b"o.", "os.system"),
+        "newobj": (
+            b"\x80\x02cos\nsystem\n" + text(touch) + b"\x85\x81.",
+            "os.system",
+        ),
+        "newobj_ex": (
+            b"\x80\x04ccollections\nOrderedDict\n)}\x92.",
+            "NEWOBJ_EX",
+        ),
+        "extension": (PROTO + b"\x82\x01.", "EXT1"),
+        "extension_4": (PROTO + b"\x84\x01\x00\x00\x00.", "EXT4"),
+        "persistent": (PROTO + b"}(" + text("a") + text("evil") + b"Qu.", "no storage"),
+        "persistent_text": (PROTO + b"Pevil\n.", "PERSID"),
+        "build_function": (
+            PROTO + b"ctorch._utils\n_rebuild_tensor_v2\n}(" + text("a") + b"K\x01ub.",
+            "state of what has none",
+        ),
+        "build_class": (
+            PROTO + b"ccollections\nOrderedDict\n}(" + text("a") + b"K\x01ub.",
+            "state of what has none",
+        ),
+        "call_number": (PROTO + b"K\x01)R.", "no function"),
+        "call_with_list": (PROTO + b"ccollections\nOrderedDict\n]R.", "no function"),
+        "wrong_arguments": (
+            PROTO + b"ctorch._utils\n_rebuild_tensor_v2\n(K\x01tR.",
+            "wrong arguments",
+        ),
+        "set_of_names": (PROTO + b"\x8f.", "EMPTY_SET"),
+        "memo": (PROTO + b"h\x07.", "never noted"),
+        "memo_far": (PROTO + b"}r\xff\xff\xff\xff.", "no state dict"),
+        "empty_stack": (PROTO + b"R.", "empty stack"),
+        "no_mark": (PROTO + b"}u.", "mark"),
+        "no_end": (PROTO + b"}", "damaged|exhausted|end"),
+        "long_text": (PROTO + b"X\xff\xff\xff\x7fab.", "expected|bytes"),
+        "long_number": (PROTO + b"\x8b\xff\xff\xff\x7f1.", "not enough data"),
+        "long_bytes": (
+            b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7fab.",
+            "expected|bytes|exceeds",
+        ),
+        "digits": (b"L" + b"9" * 30_000 + b"L\n.", "digits|limit"),
+        "deep": (deep, "no state dict"),
+        "deep_key": (
+            PROTO + b"})" + b"\x85" * 30_000 + b"K\x01s.",
+            "a key that is no text",
+        ),
+        "laughs": (PROTO + laughs + b".", "no state dict"),
+        "copies": (
+            PROTO + long_list + (b"ccollections\nOrderedDict\n(h\x00tR") * 500 + b".",
+            "wrong arguments|copies more",
+        ),
+        "far_tensor": (state(tensor(shape=(5,))), "outside its storage"),
+        "before": (state(tensor(offset=-1)), "outside its storage"),
+        "backwards": (state(tensor(strides=(-1,))), "strides"),
+        "axes": (state(tensor(shape=(2, 2))), "strides"),
+        "big_storage": (state(tensor(count=2**40)), "bytes"),
+        "negative_storage": (state(tensor(count=-4)), "impossible size"),
+        "unknown_numbers": (
+            state(b"ctorch\nfloat8\n"),
+            "torch.float8",
+        ),
+        "garbage": (b"\xff\xfe\x00\x01garbage", "opcode|begin"),
+    }
+
+
+def archives(canary: str) -> dict[str, tuple[bytes, str]]:
+    """Zip files that say one thing and hold another."""
+    good = state(tensor())
+    sound = archive(good)
+    evil = called("os", "system", f"touch {canary}")
+    bomb = members(
+        ("x/data.pkl", good), ("x/data/0", bytes(10**6)), method=zipfile.ZIP_DEFLATED
+    )
+    directory = sound.index(b"PK\1\2")
+    # The second entry of the directory points at the first member.
+    second = sound.index(b"PK\1\2", directory + 4)
+    overlapping = bytearray(sound)
+    overlapping[second + 42 : second + 46] = bytes(4)
+    declared = bytearray(sound)
+    for at in (20, 24):  # Both sizes, in the directory alone.
+        declared[second + at : second + at + 4] = struct.pack("<I", 2**31)
+    pair = members(("x/data.pkl", good), ("x/data/0", bytes(16)), ("x/data/1", b""))
+    return {
+        "two_of_a_name": (pair.replace(b"x/data/1", b"x/data/0"), "two members"),
+        "compressed": (bomb, "compressed"),
+        "up": (
+            members(("x/data.pkl", good), ("x/../../y", b""), ("x/data/0", bytes(16))),
+            "path",
+        ),
+        "root": (members(("/x/data.pkl", good), ("x/data/0", bytes(16))), "path"),
+        "windows": (members(("x\\..\\data.pkl", good), ("x/data.pkl", good)), "path"),
+        "other_name": (
+            changed(sound, b"x/data/0", b"x/data/1", which=0),
+            "names|differ|no x/data|directory",
+        ),
+        "overlapping": (bytes(overlapping), "inside of another|differ|says"),
+        "declared": (bytes(declared), "says|short"),
+        "missing_numbers": (members(("x/data.pkl", good)), "has no x/data/0"),
+        "short_numbers": (archive(good, bytes(12)), "16 bytes, got 12"),
+        "two_pickles": (
+            members(
+                ("x/data.pkl", good), ("y/data.pkl", evil), ("x/data/0", bytes(16))
+            ),
+            "too many values|two",
+        ),
+        "no_pickle": (members(("x/other", good)), "no data.pkl"),
+        "big_endian": (
+            members(
+                ("x/data.pkl", good), ("x/byteorder", b"big"), ("x/data/0", bytes(16))
+            ),
+            "little-endian",
+        ),
+        "cut": (sound[:-10], "zip|not"),
+        "cut_in_half": (sound[: len(sound) // 2], "zip|not"),
+        "wrong_sum": (
+            changed(archive(good, b"0123456789abcdef"), b"0123456789", b"0123456780"),
+            "CRC",
+        ),
+    }
+
+
+def tables() -> dict[str, tuple[bytes, str]]:
+    """Files of safetensors that lie."""
+    good = {"a": entry(0, 16)}
+    twice = b'{"a":%s,"a":%s}' % ((json.dumps(good["a"]).encode(),) * 2)
+    return {
+        "length": (safetensors(good, length=2**63), "header has"),
+        "length_past_end": (safetensors(good, length=500), "header has"),
+        "empty": (b"", "header has"),
+        "short": (b"\1\0\0", "header has"),
+        "no_json": (safetensors(b"{nonsense"), "must be a safetensors file"),
+        "no_object": (safetensors(b"[1, 2]"), "does not begin"),
+        "no_text": (safetensors(b"{\xff\xfe"), "must be a safetensors file"),
+        "deep": (safetensors(b'{"a":' + b"[" * 200_000), "must be a safetensors"),
+        "digits": (
+            safetensors(b'{"a":' + b"9" * 10_000 + b"}"),
+            "must be a safetensors file",
+        ),
+        "twice": (safetensors(twice), "a name twice"),
+        "overlap": (
+            safetensors({"a": entry(0, 16), "b": entry(8, 24)}, bytes(24)),
+            "overlaps",
+        ),
+        "shared": (safetensors({"a": entry(0, 16), "b": entry(0, 16)}), "overlaps"),
+        "gap": (
+            safetensors({"a": entry(0, 16), "b": entry(20, 36)}, bytes(36)),
+            "gap",
+        ),
+        "rest": (safetensors(good, bytes(20)), "must have 16 bytes, got 20"),
+        "beyond": (safetensors(good, bytes(12)), "must have 16 bytes, got 12"),
+        "shape": (safetensors({"a": entry(0, 16, shape=(5,))}), "must have 20 bytes"),
+        "huge_shape": (
+            safetensors({"a": entry(0, 16, shape=(2**62, 2**62))}),
+            "must have",
+        ),
+        "negative": (safetensors({"a": entry(0, 16, shape=(-4, -1))}), "whole numbers"),
+        "fraction": (safetensors({"a": entry(0, 16, shape=(4.0,))}), "whole numbers"),
+        "truth": (safetensors({"a": entry(0, 16, shape=(True, 4))}), "whole numbers"),
+        "backwards": (safetensors({"a": entry(16, 0)}), "must have 16 bytes"),
+        "type": (safetensors({"a": entry(0, 16, dtype="F8_E4M3")}), "type F8_E4M3"),
+        "type_of_type": (safetensors({"a": entry(0, 16, dtype=["F32"])}), "type"),
+        "more_keys": (safetensors({"a": entry(0, 16, run="x")}), "must have"),
+        "metadata": (
+            safetensors({**good, "__metadata__": {"a": [1]}}),
+            "metadata are no texts",
+        ),
+    }
+
+
+def npz_bomb() -> bytes:
+    """A small file that becomes 64 MB."""
+    file = io.BytesIO()
+    np.savez_compressed(file, cls=np.zeros(2**24, np.float32))
+    return file.getvalue()

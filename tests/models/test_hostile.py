@@ -1,0 +1,105 @@
+"""Hostile files: each is refused in one line, quickly, in little memory; none runs."""
+
+import pathlib
+import runpy
+import sys
+import time
+import tracemalloc
+
+import pytest
+
+from jbias import models
+from jbias.models import pickles, states
+
+MADE = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
+CANARY = "canary-of-hostile-files"
+PICKLES, ARCHIVES = MADE["pickles"](CANARY), MADE["archives"](CANARY)
+TABLES = MADE["tables"]()
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch):
+    """Reads a file where a canary could be planted, and says how it was refused."""
+    monkeypatch.chdir(tmp_path)
+
+    def read(name: str, data: bytes, match: str) -> None:
+        path = tmp_path / name
+        path.write_bytes(data)
+        known = set(sys.modules)
+        tracemalloc.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(ValueError, match=match) as refusal:
+                states.read(path)
+            took, peak = time.monotonic() - began, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        message = str(refusal.value)
+        assert message.startswith(f"{path}: ") and "\n" not in message
+        assert len(message) < 1000
+        assert took < 5 and peak < 2**25
+        assert [p.name for p in tmp_path.iterdir()] == [name]  # No canary.
+        assert not {"this", "antigravity"} & (set(sys.modules) - known)
+
+    return read
+
+
+@pytest.mark.parametrize("form", ["archive", "stream"])
+@pytest.mark.parametrize("case", list(PICKLES))
+def test_pickles(case, form, refused):
+    pickled, match = PICKLES[case]
+    if form == "stream" and case in ("far_tensor", "before", "backwards", "axes"):
+        numbers = b"\x80\x02]X\x01\x00\x00\x000a." + (4).to_bytes(8, "little")
+        refused("x.pth", MADE["stream"](pickled, numbers + bytes(16)), match)
+    elif form == "stream" and case == "big_storage":
+        numbers = b"\x80\x02]X\x01\x00\x00\x000a." + (2**40).to_bytes(8, "little")
+        refused("x.pth", MADE["stream"](pickled, numbers + bytes(16)), match)
+    elif form == "stream":
+        refused("x.pth", MADE["stream"](pickled, b"\x80\x02]."), match)
+    else:
+        refused("x.pth", MADE["archive"](pickled), match)
+
+
+@pytest.mark.parametrize("case", list(ARCHIVES))
+def test_archives(case, refused):
+    refused("x.pt", *ARCHIVES[case])
+
+
+@pytest.mark.parametrize("case", list(TABLES))
+def test_tables(case, refused):
+    refused("x.safetensors", *TABLES[case])
+
+
+def test_npz_that_grows(refused):
+    refused("x.npz", MADE["npz_bomb"](), "would become")
+
+
+def test_the_sound_ones_are_read(tmp_path):
+    """What the hostile files are made from is read: they are not refused for their form."""
+    good = MADE["state"](MADE["tensor"]())
+    numbers = b"\x80\x02]X\x01\x00\x00\x000a." + (4).to_bytes(8, "little") + bytes(16)
+    for name, data in {
+        "a.pth": MADE["archive"](good),
+        "b.pth": MADE["stream"](good, numbers),
+        "c.safetensors": MADE["safetensors"]({"x0.weight": MADE["entry"](0, 16)}),
+    }.items():
+        (tmp_path / name).write_bytes(data)
+        found = states.read(tmp_path / name).arrays
+        assert {k: v.shape for k, v in found.items()} == {"x0.weight": (4,)}
+
+
+def test_stretched_tensors_take_no_memory(tmp_path):
+    """Strides of 0 let four numbers say they are 2^40; nothing copies them."""
+    path = tmp_path / "x.pth"
+    stretched = MADE["tensor"](shape=(2**20, 2**20), strides=(0, 0))
+    path.write_bytes(MADE["archive"](MADE["state"](stretched)))
+    assert states.read(path).arrays["x0.weight"].shape == (2**20, 2**20)
+    with pytest.raises(ValueError, match="has no entry of resnet18"):
+        models.load(path, "resnet18")
+
+
+def test_no_name_of_a_pickle_is_imported(monkeypatch):
+    """The machine that reads pickles has no import in it, and no call of theirs."""
+    source = pathlib.Path(pickles.__file__).read_text()
+    for word in ("__import__", "importlib", "getattr(", "eval(", "exec(", "Unpickler"):
+        assert word not in source

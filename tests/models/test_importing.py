@@ -1,0 +1,312 @@
+"""Published files become networks: by name, by shape, from any wrapping, and back."""
+
+import json
+import pathlib
+import runpy
+
+import jax
+import numpy as np
+import pytest
+
+from jbias import models
+from jbias.models import augreg, importing, mapping, safetensors, states
+
+ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
+DRAW = runpy.run_path(str(ORACLES / "resnet_weights.py"))["draw"]
+LISTED = json.loads((ORACLES / "state_dicts.json").read_text())
+SMALL = dict(stem="small", width=2)
+TINY_VIT = dict(width=8, heads=2, depth=4)
+
+
+def expected(model, classes=5, **options):
+    """What a file of that network holds: {published name: entry}."""
+    drawn = importing.shapes(model, importing.frozen({"classes": classes, **options}))
+    return mapping.entries(drawn, importing.dialects(model)[0])
+
+
+def drawn(entries, draw=DRAW):
+    return {name: draw(name, entry.shape) for name, entry in entries.items()}
+
+
+@pytest.fixture(scope="module")
+def state():
+    """A small ResNet-18 under torchvision's names."""
+    return drawn(expected("resnet18", **SMALL))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Writes a state dict; returns the path."""
+
+    def save(state, name="x.safetensors", **metadata):
+        whole = {k: np.asarray(v, np.float32) for k, v in state.items()}
+        safetensors.write(tmp_path / name, whole, metadata)
+        return tmp_path / name
+
+    return save
+
+
+def is_that(variables, state):
+    """Whether the variables are the drawn ones, each in its place and layout."""
+    p, s = variables["params"], variables["stats"]
+    pairs = [
+        (p["conv1"]["kernel"].transpose(3, 2, 0, 1), "conv1.weight"),
+        (p["bn1"]["scale"], "bn1.weight"),
+        (p["fc"]["kernel"].T, "fc.weight"),
+        (p["fc"]["bias"], "fc.bias"),
+        (s["stage2_block1"]["bn2"]["var"], "layer2.1.bn2.running_var"),
+        (s["stage3_block0"]["bn_proj"]["mean"], "layer3.0.downsample.1.running_mean"),
+        (
+            p["stage4_block0"]["proj"]["kernel"].transpose(3, 2, 0, 1),
+            "layer4.0.downsample.0.weight",
+        ),
+        (
+            p["stage4_block1"]["conv1"]["kernel"].transpose(3, 2, 0, 1),
+            "layer4.1.conv1.weight",
+        ),
+    ]
+    return all(np.array_equal(ours, state[name]) for ours, name in pairs)
+
+
+@pytest.mark.parametrize(
+    ("model", "listed"),
+    [
+        ("resnet50", "torchvision_resnet50"),
+        ("vit_base16", "timm_vit_base_patch16_224"),
+    ],
+)
+def test_names_and_shapes_are_the_published_ones(model, listed):
+    ours = {name: list(e.shape) for name, e in expected(model, 1000).items()}
+    theirs = {k: v for k, v in LISTED[listed].items() if "num_batches" not in k}
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("model", [None, "resnet18"])
+@pytest.mark.parametrize("form", ["published.pth.tar", "published_robust.pt"])
+def test_reads_what_pytorch_saved_of_a_training(form, model, state):
+    """Beside optimisers, counters, numpy's numbers; under DataParallel or an attacker."""
+    net, variables = models.load(ORACLES / form, model)
+    assert (net.classes, net.stem, net.width) == (5, "small", 2)
+    assert is_that(variables, state)
+    robust = "robust" in form
+    assert net.mean == ((0.4, 0.5, 0.6) if robust else models.resnet.IMAGENET_MEAN)
+    assert net.std == ((0.2, 0.3, 0.25) if robust else models.resnet.IMAGENET_STD)
+
+
+def test_what_is_said_comes_before_what_the_file_says():
+    path = ORACLES / "published_robust.pt"
+    net, _ = models.load(path, "resnet18", mean=(0, 0, 0), dropout=0.5)
+    assert (net.mean, net.std, net.dropout) == ((0, 0, 0), (0.2, 0.3, 0.25), 0.5)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *("", "module.", "model.", "module.model.", "backbone.", "net."),
+        *("module.encoder_q.", "encoder.", "module.backbone.net.", "_orig_mod.module."),
+    ],
+)
+def test_prefixes_are_found(prefix, state, saved):
+    path = saved({f"{prefix}{key}": value for key, value in state.items()})
+    assert is_that(models.load(path, "resnet18")[1], state)
+
+
+def test_training_only_entries_are_left_out(state, saved):
+    given = {f"module.encoder_q.{key}": value for key, value in state.items()}
+    given |= {f"module.encoder_k.{key}": value + 1 for key, value in state.items()}
+    given |= {"module.queue": np.ones((4, 9)), "module.queue_ptr": np.ones(1)}
+    given |= {"module.projection_head.0.weight": np.ones((4, 16))}
+    assert is_that(models.load(saved(given), "resnet18")[1], state)
+
+
+@pytest.mark.parametrize("name", ["linear.", "fc.", "module.linear.", "head."])
+def test_a_head_of_its_own(name, state, saved):
+    """SwAV, MoCo, SimCLR and DINO publish the linear layer apart."""
+    body = {k: v for k, v in state.items() if not k.startswith("fc.")}
+    body |= {"fc.0.weight": np.ones((16, 16)), "fc.0.bias": np.ones(16)}
+    end = {f"{name}{k[3:]}": v for k, v in state.items() if k.startswith("fc.")}
+    path, head = saved(body), saved(end, "head.safetensors")
+    net, variables = models.load(path, "resnet18", head=head)
+    assert net.classes == 5 and is_that(variables, state)
+    with pytest.raises(ValueError, match=r"fc.weight 1000x16"):
+        models.load(path, "resnet18")
+
+
+def test_a_missing_head_is_asked_for(state, saved):
+    body = {k: v for k, v in state.items() if not k.startswith("fc.")}
+    with pytest.raises(ValueError, match=r"that file by head=\.\.\."):
+        models.load(saved(body), "resnet18")
+
+
+def test_lists_what_does_not_fit_side_by_side(state, saved):
+    given = dict(state)
+    del given["bn1.bias"], given["layer1.0.conv1.weight"]
+    given["extra.weight"] = np.ones((2, 3))
+    given["layer2.0.conv1.weight"] = np.ones((4, 2, 1, 1))
+    with pytest.raises(ValueError) as refusal:
+        models.load(saved(given), "resnet18")
+    lines = str(refusal.value).splitlines()
+    assert "does not fit resnet18, 99 of 102 entries do" in lines[0]
+    assert lines[1].split("  ")[1] == "missing (2)" and "spare (1)" in lines[1]
+    assert "of another shape (1)" in lines[1]
+    assert "bn1.bias 2" in lines[2] and "extra.weight 2x3" in lines[2]
+    assert "layer2.0.conv1.weight needs 4x2x3x3, has 4x2x1x1" in lines[2]
+    assert "layer1.0.conv1.weight 2x2x3x3" in lines[3] and len(lines) == 4
+
+
+def test_long_lists_are_cut(state, saved):
+    given = {k: v for k, v in state.items() if not k.startswith("layer3")}
+    with pytest.raises(ValueError, match=r"missing \(25\)") as refusal:
+        models.load(saved(given), "resnet18")
+    lines = str(refusal.value).splitlines()
+    assert len(lines) == 13 and lines[-1].strip() == "and 15 more"
+
+
+def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_path):
+    hostile = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
+    inner = hostile["state"](hostile["tensor"]())[2:-1]
+    pickled = (
+        hostile["PROTO"]
+        + b"}("
+        + b"".join(hostile["text"](key) + inner for key in ("student", "teacher"))
+        + b"u."
+    )
+    path = tmp_path / "x.pth"
+    path.write_bytes(hostile["archive"](pickled))
+    with pytest.raises(ValueError, match=r"'teacher', 'student'; name one by entry"):
+        states.read(path)
+    assert list(states.read(path, "teacher").arrays) == ["x0.weight"]
+    with pytest.raises(ValueError, match=r"has no entry 'ema'; it has 'student'"):
+        states.read(path, "ema")
+
+
+def test_simclr_has_names_of_its_own(state, saved):
+    """Those of its conversion from TensorFlow."""
+    names = importing.dialects("resnet18")[1]
+    shapes = importing.shapes("resnet18", importing.frozen({"classes": 5, **SMALL}))
+    theirs = mapping.entries(shapes, names)
+    ours = {
+        e.path + (e.collection,): k for k, e in expected("resnet18", **SMALL).items()
+    }
+    given = {name: state[ours[e.path + (e.collection,)]] for name, e in theirs.items()}
+    assert "net.2.blocks.0.projection.shortcut.weight" in given
+    assert "net.1.blocks.1.net.3.0.running_var" in given
+    assert is_that(models.load(saved(given), "resnet18")[1], state)
+
+
+@pytest.mark.parametrize("names", ["published", "own"])
+def test_an_export_comes_back_to_the_bit(names, tmp_path):
+    net, variables = models.load(ORACLES / "published_robust.pt", "resnet18")
+    path = tmp_path / "x.safetensors"
+    models.save_safetensors(path, net, variables, names)
+    again, same = models.load(path)  # It says what it is.
+    assert again == net
+    jax.tree.map(np.testing.assert_array_equal, same, variables)
+    arrays, metadata = safetensors.read(path)
+    assert json.loads(metadata["jbias"])["options"]["mean"] == [0.4, 0.5, 0.6]
+    assert ("fc.weight" if names == "published" else "params/fc/kernel") in arrays
+
+
+def test_reads_smaller_numbers(state, tmp_path):
+    """Half precision, bfloat16 and double become float32."""
+    kinds = {"F16": "<f2", "BF16": None, "F64": "<f8"}
+    x = np.array([1.5, -2.25, 0.0, 1024.0], np.float32)
+    for kind, dtype in kinds.items():
+        data = (
+            (x.view("<u4") >> 16).astype("<u2").tobytes()
+            if dtype is None
+            else x.astype(dtype).tobytes()
+        )
+        entry = {"dtype": kind, "shape": [2, 2], "data_offsets": [0, len(data)]}
+        header = json.dumps({"a": entry}).encode()
+        path = tmp_path / f"{kind}.safetensors"
+        path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+        np.testing.assert_array_equal(safetensors.read(path)[0]["a"], x.reshape(2, 2))
+
+
+def test_augreg_files(tmp_path):
+    """Flax arrays: heads have an axis, kernels lie the other way round."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
+    w, heads, k = 8, 2, 3
+    flax = {
+        "cls": normal(1, 1, w),
+        "Transformer/posembed_input/pos_embedding": normal(1, 5, w),
+        "embedding/kernel": normal(16, 16, 3, w),
+        "embedding/bias": normal(w),
+        "Transformer/encoder_norm/scale": normal(w),
+        "Transformer/encoder_norm/bias": normal(w),
+        "head/kernel": normal(w, k),
+        "head/bias": normal(k),
+    }
+    for i in range(4):
+        block = f"Transformer/encoderblock_{i}/"
+        attention = f"{block}MultiHeadDotProductAttention_1/"
+        for norm in ("LayerNorm_0", "LayerNorm_2"):
+            flax |= {f"{block}{norm}/{end}": normal(w) for end in ("scale", "bias")}
+        for name in ("query", "key", "value"):
+            flax[f"{attention}{name}/kernel"] = normal(w, heads, w // heads)
+            flax[f"{attention}{name}/bias"] = normal(heads, w // heads)
+        flax[f"{attention}out/kernel"] = normal(heads, w // heads, w)
+        flax[f"{attention}out/bias"] = normal(w)
+        flax[f"{block}MlpBlock_3/Dense_0/kernel"] = normal(w, 4 * w)
+        flax[f"{block}MlpBlock_3/Dense_0/bias"] = normal(4 * w)
+        flax[f"{block}MlpBlock_3/Dense_1/kernel"] = normal(4 * w, w)
+        flax[f"{block}MlpBlock_3/Dense_1/bias"] = normal(w)
+    np.savez(tmp_path / "x.npz", **flax)
+    net, variables = models.load(tmp_path / "x.npz", "vit_small16", **TINY_VIT)
+    assert (net.classes, net.patch, net.grid, net.pool) == (3, 16, 2, "token")
+    p = variables["params"]
+    np.testing.assert_array_equal(p["embed"]["kernel"], flax["embedding/kernel"])
+    np.testing.assert_array_equal(p["fc"]["kernel"], flax["head/kernel"])
+    attention = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/"
+    mine = p["blocks_1"]["qkv"]["kernel"].reshape(w, 3, heads, w // heads)
+    for i, name in enumerate(("query", "key", "value")):
+        np.testing.assert_array_equal(mine[:, i], flax[f"{attention}{name}/kernel"])
+    out = flax[f"{attention}out/kernel"].reshape(w, w)
+    np.testing.assert_array_equal(p["blocks_1"]["proj"]["kernel"], out)
+
+
+def test_sizes_of_transformers_are_read_off(saved):
+    given = drawn(expected("vit_small32", grid=3, pool="avg", **TINY_VIT))
+    net, _ = models.load(saved(given), "vit_small32", **TINY_VIT)
+    assert (net.classes, net.patch, net.grid, net.pool) == (5, 32, 3, "avg")
+    with pytest.raises(ValueError, match=r"patch_embed.proj.weight needs 8x3x16x16"):
+        models.load(saved(given), "vit_small16", **TINY_VIT)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"model": "resnet51"}, "model must be one of cnn"),
+        ({"model": "resnet18", "colour": 3}, "has no option 'colour'"),
+        ({"model": "cnn"}, "has no entry of cnn"),
+        ({"model": "vit_small16"}, "has no entry of vit_small16"),
+    ],
+)
+def test_refuses_wrong_wishes(options, match):
+    with pytest.raises(ValueError, match=match):
+        models.load(ORACLES / "published.pth.tar", **options)
+
+
+def test_refuses_what_is_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such checkpoint"):
+        models.load(tmp_path / "x.pth")
+    (tmp_path / "x.onnx").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"file that ends with \.pth"):
+        models.load(tmp_path / "x.onnx")
+
+
+def test_metadata_of_ours_are_checked(state, saved):
+    for said in ("[]", "{", '{"model": "resnet51", "names": "own", "options": {}}'):
+        with pytest.raises(ValueError, match="metadata under 'jbias' must say"):
+            models.load(saved(state, jbias=said))
+
+
+def test_names_of_augreg_that_are_unknown_stay():
+    assert list(augreg.state({"pre_logits/kernel": np.ones((2, 2))})) == [
+        "pre_logits/kernel"
+    ]
