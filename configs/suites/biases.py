@@ -106,6 +106,10 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
         pgd_l2=dict(probe="pgd", norm="l2", eps=0.5, steps=10, **few_attacked),
         fgsm=dict(probe="fgsm", eps=BUDGETS, **few_attacked),
     )
+    if arg.data == "shapes":  # Sixteen classes, as the test was made for.
+        found["critical_band_original"] = dict(
+            probe="critical_band", variant="original", **few
+        )
     if arg.smoke:
         found["pgd"]["steps"] = found["pgd_l2"]["steps"] = 2
         for name in ("imagenet_c", "imagenet_c_bar"):
@@ -113,6 +117,9 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
     if conflict:
         rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
         found["shape_bias"] = dict(sets=(conflict,), aggregates=rules)
+        found["decoding"] = dict(sets=(conflict,))
+        if arg.smoke:
+            found["decoding"] |= dict(folds=3, width=32, strengths=(1e-2,))
     if arg.humans:
         people = tuple(name for name in names if name in (*STIMULI, "stylized16"))
         found["human"] = dict(probe="human", sets=people, root=arg.humans)

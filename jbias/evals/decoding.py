@@ -40,8 +40,8 @@ def measure(
 
     columns: "label", the shape's class, and the one named by `texture`; where there are
     "shape_exemplar" and "texture_exemplar", images of one exemplar of what is decoded
-    are in one fold, and pairs for the dimensions share the exemplar. most: of more
-    images so many are drawn. folds: at most. pool, width: see features.read. seed: of
+    are in one fold, and pairs for the dimensions share the exemplar. Images with an
+    unknown class (negative) are left out. most: of more images so many are drawn. folds: at most. pool, width: see features.read. seed: of
     that draw, the folds, the projection and the shuffled labels.
 
     For shape, and likewise for texture: shape_decoding, right of all images;
@@ -58,7 +58,8 @@ def measure(
                 f" {', '.join(columns)}"
             )
     rng = np.random.default_rng(seed)
-    chosen = np.sort(rng.permutation(len(images))[:most])
+    known = np.flatnonzero((columns["label"] >= 0) & (columns[texture] >= 0))
+    chosen = np.sort(rng.permutation(known)[:most])
     columns = {name: np.asarray(column)[chosen] for name, column in columns.items()}
     targets = {
         "shape": np.unique(columns["label"], return_inverse=True)[1],
@@ -80,7 +81,7 @@ def measure(
     found = features.read(
         net,
         variables,
-        images[chosen],
+        np.asarray(images)[chosen],
         sites=sites,
         pool=pool,
         columns=width,
@@ -109,7 +110,7 @@ def measure(
 
 
 def whole(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
-    """Rows turned about their mean into no more columns than there are rows.
+    """Rows turned about their mean into no more columns than there are rows, float32.
 
     Their mean square is 1, so that strengths mean the same everywhere. Neither changes
     what a decoder of any one strength can do: its penalty knows lengths, not axes.
@@ -120,7 +121,7 @@ def whole(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
         left, sizes, _ = np.linalg.svd(x, full_matrices=False)
         x = left * sizes
     length = np.sqrt((x**2).sum(1).mean())
-    return x / length if length > 0 else x
+    return (x / length if length > 0 else x).astype(np.float32)
 
 
 def _decoded(factor, x, y, shuffled, fold, strengths, site) -> list[decisions.Number]:

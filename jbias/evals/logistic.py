@@ -34,15 +34,16 @@ def fit(
 ) -> Weights:
     """Minimises the loss by L-BFGS over all examples, from `start` or from 0.
 
-    It ends where no entry of the gradient exceeds the tolerance, or after so many
-    steps: for a small strength and classes that can be told apart, an answer on the way.
+    Sums are of the type of x. It ends where no entry of the gradient exceeds the
+    tolerance, or after so many steps: for a small strength and classes that can be told
+    apart, with an answer on the way.
     """
     n, d = x.shape
     right = np.zeros((n, classes), x.dtype)
     right[np.arange(n), y] = 1
 
     def loss(flat):
-        w = flat.reshape(d + 1, classes)
+        w = flat.reshape(d + 1, classes).astype(x.dtype)
         logits = x @ w[:-1] + w[-1]
         peak = special.logsumexp(logits, axis=1, keepdims=True)
         off = np.exp(logits - peak) - right
@@ -51,7 +52,7 @@ def fit(
         slope = np.empty_like(w)
         slope[:-1] = x.T @ off / n + strength * w[:-1]
         slope[-1] = off.mean(0)
-        return value, slope.reshape(-1)
+        return float(value), slope.reshape(-1).astype(float)
 
     first = np.zeros((d + 1, classes)) if start is None else np.vstack(start)
     found = optimize.minimize(
@@ -61,7 +62,7 @@ def fit(
         method="L-BFGS-B",
         options=dict(gtol=tolerance, ftol=0, maxiter=steps, maxfun=2 * steps),
     )
-    w = found.x.reshape(d + 1, classes)
+    w = found.x.reshape(d + 1, classes).astype(x.dtype)
     return Weights(w[:-1], w[-1])
 
 
