@@ -117,6 +117,10 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
     )
     if arg.corrupted:
         del found["imagenet_c"]
+    if arg.data == "shapes":  # Sixteen classes, as the test was made for.
+        found["critical_band_original"] = dict(
+            probe="critical_band", variant="original", **few
+        )
     if arg.smoke:
         found["pgd"]["steps"] = found["pgd_l2"]["steps"] = 2
         for name in {"imagenet_c", "imagenet_c_bar"} & set(found):
@@ -124,6 +128,9 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
     if conflict:
         rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
         found["shape_bias"] = dict(sets=(conflict,), aggregates=rules)
+        found["decoding"] = dict(sets=(conflict,))
+        if arg.smoke:
+            found["decoding"] |= dict(folds=3, width=32, strengths=(1e-2,))
     if arg.humans:
         people = tuple(name for name in names if name in (*STIMULI, "stylized16"))
         found["human"] = dict(probe="human", sets=people, root=arg.humans)

@@ -80,15 +80,17 @@ def one_each(
     seed: int,
     continuous: bool,
 ) -> list[decisions.Number]:
-    """The numbers of the variant "original", of so many images drawn from the set."""
+    """The numbers of the variant "original", of so many images drawn from the set.
+
+    Which image had which noise follows from its number in the set, the column "index".
+    """
     frequencies = critical_band.frequencies(side)
-    (right,) = resample.correct(by_condition)
-    n = len(right)
-    rng = np.random.default_rng(seed)
-    chosen = np.sort(rng.permutation(n)[:sample])
+    (right,), (decided,) = resample.correct(by_condition), by_condition.values()
+    index = decided.columns.get("index", np.arange(len(right)))
+    chosen = np.random.default_rng(seed).permutation(len(right))[:sample]
     table = cells(len(frequencies), seed)
     size = len(critical_band.SIGMAS) * len(frequencies)
-    marks = _marks(right[chosen], table[chosen % len(table)], size)
+    marks = _marks(right[chosen], table[index[chosen] % len(table)], size)
     counts = marks.sum(1).reshape(2, len(critical_band.SIGMAS), -1)
     told = [
         decisions.Number(

@@ -11,6 +11,7 @@ from jbias.evals import (
     critical_band_stimuli,
     cue_conflict,
     decisions,
+    decoding,
     human,
     plain,
     probe,
@@ -39,5 +40,5 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
 # Measures of what happens inside a network: measure(net, variables, images, columns,
 # **options) -> numbers, whose conditions are sites. They decide nothing.
 INSIDE: Mapping[str, Callable[..., list[decisions.Number]]] = types.MappingProxyType(
-    {"receptive_field": receptive_field.measure}
+    {"decoding": decoding.measure, "receptive_field": receptive_field.measure}
 )
