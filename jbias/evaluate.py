@@ -93,6 +93,13 @@ def parser() -> argparse.ArgumentParser:
         help="of jbias.models.MODELS, for files; found by names and shapes if not given",
     )
     add(
+        "--zoo",
+        default="configs/zoo.py" if os.path.isfile("configs/zoo.py") else "",
+        metavar="FILE",
+        help="a table of published files, by whose names model, mean, deviation and "
+        "category are known (default: configs/zoo.py, where it is)",
+    )
+    add(
         "--classes",
         default="imagenet",
         metavar="FILE",
@@ -103,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
         "--step",
         default="best",
         metavar="STEP",
-        help="of a run: best (by validation), last, or a number (default: %(default)s)",
+        help="of a run: best (by validation), latest, or a number (default: %(default)s)",
     )
     add(
         "--only",

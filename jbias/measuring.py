@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     measured, told = 0, []
     for subject, refused in opened:
         if refused:
-            told.append(refused)
+            told.append(refused.splitlines()[0])  # What fits and what does not follows.
             say(f"left out: {refused}")
             continue
         try:
@@ -68,10 +68,7 @@ def load(named: str, changes: Sequence[str] = ()) -> ml_collections.ConfigDict:
         known = [one for one in there if one.endswith(".py") and one[0] != "_"]
         hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
         raise ValueError(f"--suite: no file {path!r}; {hint}")
-    found = importlib.util.spec_from_file_location("suite_of_the_user", path)
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    config = module.get_config(arg)
+    config = _module("suite", path).get_config(arg)
     for change in changes:
         key, equals, text = change.removeprefix("--suite.").partition("=")
         if not equals:
@@ -101,19 +98,44 @@ def _value(text: str) -> Any:
 
 def _named(args: argparse.Namespace) -> Iterator[tuple[subjects.Subject | None, str]]:
     """Opens what --checkpoint names, one after the other; or says why one cannot be."""
+    zoo = _module("zoo", args.zoo) if args.zoo else None
     for path in subjects.find(args.checkpoint):
+        if zoo and zoo.is_head(path):
+            continue  # It is read with its backbone.
         try:
             if subjects.is_run(path):
                 for subject in subjects.from_run(path, step=args.step):
                     yield subject, ""
             else:
-                yield (
-                    subjects.from_file(path, model=args.model, classes=args.classes),
-                    "",
-                )
+                yield _from_file(path, args, zoo), ""
         except (ValueError, OSError) as error:
-            line = _line(error)
+            line = str(error)
             yield None, line if path in line else f"{path}: {line}"
+
+
+def _from_file(path: str, args: argparse.Namespace, zoo: Any) -> subjects.Subject:
+    """Opens a file; one that the zoo knows is what it says, unless --model says more."""
+    entry = zoo.find(path) if zoo and not args.model else None
+    if entry is None:
+        return subjects.from_file(path, model=args.model, classes=args.classes)
+    about = {
+        "id": entry.id,
+        "name": entry.name,
+        "category": entry.category,
+        "norm": entry.norm,
+        "epsilon": entry.eps,
+    }
+    options = entry.options(os.path.dirname(path) or ".")
+    return subjects.from_file(path, model=entry.model, about=about, **options)
+
+
+def _module(name: str, path: str) -> Any:
+    """Runs a file of Python and gives what it defines."""
+    found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # Dataclasses look their module up.
+    found.loader.exec_module(module)
+    return module
 
 
 def _followed(

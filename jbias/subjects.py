@@ -15,10 +15,11 @@ import numpy as np
 from etils import epath
 from flax import linen as nn
 
-from jbias import checkpoint, models, observe, parts, vary, warmstart
 from jbias import config as jc
+from jbias import models, observe, parts, vary, warmstart
 from jbias.data import wordnet
 from jbias.evals import show
+from jbias.models import runs
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".tar", ".bin", ".npz", ".ckpt")
 
@@ -163,52 +164,24 @@ def from_file(
 def from_run(
     path: str, *, step: str = "best", seeds: Sequence[int] = ()
 ) -> Iterator[Subject]:
-    """Opens a run's seeds, of all its branches: each at "best", "last" or a given step.
+    """Opens a run's seeds, of all its branches: each at "best", "latest" or a given step.
 
     "best" is the step with the first highest validation accuracy among those saved.
     """
     workdir = epath.Path(path)
     config = json.loads((workdir / "config.json").read_text())
-    saved = checkpoint.steps(workdir / "checkpoints")
-    if not saved:
-        raise ValueError(f"{path}: holds no checkpoint yet; wait for one, or train it")
     entries = vary.entries(tuple(config["seeds"]), vary.branches(config))
     held: dict[int, tuple] = {}
     for number, entry in enumerate(entries):
         if seeds and entry.seed not in seeds:
             continue
-        chosen = _step(workdir, saved, step, entry)
+        chosen = runs.step_of(
+            workdir, int(step) if step.isdigit() else step, entry.name
+        )
         if chosen not in held:
             held[chosen] = warmstart.saved(workdir / "checkpoints", chosen)
         net_of, info = held[chosen]
         yield _of_seed(workdir, entry, net_of[number], info, chosen)
-
-
-def _step(workdir: epath.Path, saved: list[int], asked: str, entry) -> int:
-    if asked == "last":
-        return saved[-1]
-    if asked != "best":
-        if not asked.isdigit() or int(asked) not in saved:
-            raise ValueError(
-                f"--step: must be best, last or one that {workdir} has kept "
-                f"({', '.join(map(str, saved))}), got {asked!r}"
-            )
-        return int(asked)
-    measured = {}
-    for one in saved:
-        valid = observe.valid_at(workdir, one) or {}
-        of_stage = {
-            int(key.split("/")[0]): value
-            for key, value in valid.items()
-            if key.split("/", 1)[1] == str(entry.name)
-        }
-        for stage, value in of_stage.items():
-            measured[one] = (stage, value)
-    if not measured:
-        return saved[-1]
-    last = max(stage for stage, _ in measured.values())
-    values = {one: value for one, (stage, value) in measured.items() if stage == last}
-    return max(values, key=lambda one: (values[one], -one))
 
 
 def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Subject:

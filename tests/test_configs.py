@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1] / "configs"
 NAMES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in ROOT.rglob("*.py")
-    if path.stem not in ("common", "datasets", "protocol", "__init__")
+    if path.stem not in ("common", "datasets", "protocol", "zoo", "__init__")
 )
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 

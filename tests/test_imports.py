@@ -133,7 +133,8 @@ def test_heavy_readers_are_imported_where_used(path):
 
 
 @pytest.mark.parametrize(
-    "command", ["main", "evaluate", "report", "report.correlate", "prepare"]
+    "command",
+    ["main", "evaluate", "report", "report.correlate", "report.biases", "prepare"],
 )
 def test_help_waits_for_nothing(command):
     """It answers before anything slow is imported."""

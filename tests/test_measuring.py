@@ -55,7 +55,7 @@ def measure(*args, out):
 @pytest.fixture(scope="module")
 def measured(run, file, tmp_path_factory):
     out = tmp_path_factory.mktemp("measured")
-    code = measure(f"--checkpoint={run}", f"--suite={file}", "--step=last", out=out)
+    code = measure(f"--checkpoint={run}", f"--suite={file}", "--step=latest", out=out)
     assert code == 0
     return out
 
@@ -102,7 +102,7 @@ def test_some_images_are_evenly_spaced(measured):
 def test_a_set_that_is_absent_is_told_and_the_rest_measured(
     measured, capsys, run, file
 ):
-    measure(f"--checkpoint={run}", f"--suite={file}", "--step=last", out=measured)
+    measure(f"--checkpoint={run}", f"--suite={file}", "--step=latest", out=measured)
     err = capsys.readouterr().err
     assert "not here, so not measured: suite.sets.photos" in err
     assert "'nowhere'" in err
@@ -118,14 +118,14 @@ def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path):
     before, stamp = lost.read_text(), kept.stat().st_mtime_ns
     lost.unlink()
     assert (
-        measure(f"--checkpoint={run}", f"--suite={file}", "--step=last", out=out) == 0
+        measure(f"--checkpoint={run}", f"--suite={file}", "--step=latest", out=out) == 0
     )
     assert lost.read_text() == before
     assert kept.stat().st_mtime_ns == stamp
 
 
 def test_other_options_under_the_same_name_are_refused(run, file, measured, capsys):
-    args = (f"--checkpoint={run}", f"--suite={file}", "--step=last")
+    args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
     assert measure(*args, "--suite.measures.few.images=8", out=measured) == 2
     err = capsys.readouterr().err
     assert "few@edge was measured otherwise" in err
@@ -140,7 +140,7 @@ def test_other_weights_of_the_same_name_are_refused(run, file, measured, tmp_pat
         held.read_text().replace(json.loads(held.read_text())["run"]["digest"], "0")
     )
     assert (
-        measure(f"--checkpoint={run}", f"--suite={file}", "--step=last", out=out) == 1
+        measure(f"--checkpoint={run}", f"--suite={file}", "--step=latest", out=out) == 1
     )
 
 

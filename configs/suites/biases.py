@@ -14,6 +14,10 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
 :stimuli=DIR        edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019
 :humans=DIR         people's answers to these, raw-data of model-vs-human
 :others=DIR         the other sets of model-vs-human, such as stylized/
+:textures=DIR       texture/<class>/, images of nothing but texture, for Geirhos' 16 classes
+:backgrounds=DIR    ImageNet-9 (Xiao et al., ICLR 2021), original/, mixed_same/,
+                    mixed_rand/, only_fg/ and only_bg_t/, and classes.csv, which says whose
+                    WordNet ids answer for its nine classes (docs/data.md, "Classes")
 :corrupted=DIR      ImageNet-C as published; without it the corruptions are made here
 :data=tiny_imagenet,root=...
                     for networks of Tiny ImageNet's classes, at 64 pixels
@@ -32,6 +36,7 @@ import types
 import ml_collections
 
 from jbias import config as jc
+from jbias import data
 
 SHAPES = (
     "test",
@@ -45,6 +50,7 @@ SHAPES = (
 )
 STIMULI = ("edge", "silhouette", "cue-conflict")
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
+BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
 
 
@@ -59,6 +65,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         stimuli="",
         humans="",
         others="",
+        textures="",
+        backgrounds="",
         corrupted="",
         subset=False,
         correlation=0.99,
@@ -98,6 +106,7 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
         accuracy=dict(probe="plain", sets=names),
         calibration=dict(probe="calibration", sets=(clean,)),
         classes=dict(probe="classes", sets=(clean,)),
+        receptive_field=dict(sets=(clean,), images=arg.images or 64),
         spectral=dict(probe="spectral", **few),
         critical_band=dict(probe="critical_band", **few),
         imagenet_c=dict(probe="corruptions", names="imagenet_c", **few),
@@ -106,13 +115,15 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
         pgd_l2=dict(probe="pgd", norm="l2", eps=0.5, steps=10, **few_attacked),
         fgsm=dict(probe="fgsm", eps=BUDGETS, **few_attacked),
     )
+    if arg.corrupted:
+        del found["imagenet_c"]
     if arg.data == "shapes":  # Sixteen classes, as the test was made for.
         found["critical_band_original"] = dict(
             probe="critical_band", variant="original", **few
         )
     if arg.smoke:
         found["pgd"]["steps"] = found["pgd_l2"]["steps"] = 2
-        for name in ("imagenet_c", "imagenet_c_bar"):
+        for name in {"imagenet_c", "imagenet_c_bar"} & set(found):
             found[name]["severities"] = (3,)
     if conflict:
         rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
@@ -157,8 +168,29 @@ def imagenet(arg) -> tuple[int, dict, str, str | None]:
         found["stylized16"] = dict(
             data="model_vs_human", split="stylized", root=arg.others
         )
+    if arg.textures:
+        found["texture"] = dict(
+            data="folder", split="texture", root=arg.textures, space="entry16"
+        )
+    for name in BACKGROUNDS if arg.backgrounds else ():
+        found[name] = dict(
+            data="folder",
+            split=name,
+            root=arg.backgrounds,
+            mapping=f"{arg.backgrounds}/classes.csv",
+        )
+    if arg.corrupted:
+        found |= _corrupted(arg.corrupted)
     found |= _stimuli(arg)
     return arg.size or 224, found, "imagenet", "cue-conflict" if arg.stimuli else None
+
+
+def _corrupted(root: str) -> dict:
+    """ImageNet-C from its files: a set for each corruption and severity."""
+    return {
+        split.replace("/", "-"): dict(data="imagenet_c", split=split, root=root)
+        for split in data.DATASETS["imagenet_c"].splits
+    }
 
 
 def _stimuli(arg) -> dict:

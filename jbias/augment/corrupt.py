@@ -108,8 +108,7 @@ def corrupted(
 
     Images are rounded to bytes first, as what is published was made of bytes.
 
-    settings: of data.corruption_operators for this name, a severity and these images'
-      side.
+    settings: of data.corruption_operators, for this name, a severity and the images' side.
     quantise: clips and cuts to bytes, as published sets are; else values are neither.
     stored: tables of the JPEG that images go through after that, as those of ImageNet-C
       did: corruption_operators.tables(85).
@@ -117,6 +116,7 @@ def corrupted(
     if stored is not None and not quantise:
         raise ValueError("augment.corrupt: stored images are bytes; set quantise=True")
     draw, apply = CORRUPTIONS[name]
+    settings = jax.tree.map(jnp.asarray, settings)
 
     def one(image: Image, key: PRNGKeyArray) -> Image:
         x = jnp.round(jnp.clip(image, 0, 1) * 255)

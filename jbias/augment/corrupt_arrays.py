@@ -98,7 +98,7 @@ def bilinear(x: Image, row: Between, column: Between, border: str) -> Image:
 
 def take(table: Float[Array, "n *c"], index: Int[Array, "..."]) -> Float[Array, "..."]:
     """table[index], for indices that are known to be in range."""
-    return jnp.asarray(table).at[index].get(mode="promise_in_bounds")
+    return table.at[index].get(mode="promise_in_bounds")
 
 
 def _reflect(i: Int[Array, "h w"], side: int) -> Int[Array, "h w"]:

@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jbias.data import model_vs_human, spec
-from jbias.evals import classes, consistency, decisions, probe
+from jbias.data import geirhos, labels, model_vs_human, spec
+from jbias.evals import classes, consistency, cue_conflict, decisions, probe
 from jbias.evals import trials as trials_lib
 
 SETS = ("edge", "silhouette", "cue-conflict", *model_vs_human.CONDITIONS)
@@ -50,8 +50,10 @@ def make(
     """Shows the images as they are; compares the answers with people's.
 
     root: a folder of people's answers, such as raw-data of model-vs-human.
-    dataset: one of SETS. files: the names of the set's images, in their order.
+    dataset: one of SETS; what follows "/" is a condition, and no matter. files: the names
+      of the set's images, in their order.
     """
+    dataset = dataset.partition("/")[0]
     if dataset not in SETS:
         raise ValueError(
             f"human: dataset must be one of model-vs-human's, got {dataset!r};"
@@ -204,6 +206,19 @@ def _squared_difference(one, others) -> Float[np.ndarray, "d"]:
 
 def _observed(one, others) -> Float[np.ndarray, "d"]:
     return (one == others).mean(1)
+
+
+def shape_biases(
+    people: Sequence[trials_lib.Trials],
+) -> dict[int, cue_conflict.ShapeBias]:
+    """By class of shapes, of all people's answers to cue conflicts together."""
+    known = tuple(labels.geirhos16())
+    texture = geirhos.textures("human", people[0].image, known)
+    return cue_conflict.by_class(
+        np.concatenate([one.response for one in people]),
+        np.concatenate([one.category for one in people]),
+        np.tile(texture, len(people)),
+    )
 
 
 def confusion(one: trials_lib.Trials) -> Float[np.ndarray, "rows 16"]:

@@ -15,6 +15,7 @@ from jbias.evals import (
     human,
     plain,
     probe,
+    receptive_field,
     spectral_filter,
 )
 
@@ -39,5 +40,5 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
 # Measures of what happens inside a network: measure(net, variables, images, columns,
 # **options) -> numbers, whose conditions are sites. They decide nothing.
 INSIDE: Mapping[str, Callable[..., list[decisions.Number]]] = types.MappingProxyType(
-    {"decoding": decoding.measure}
+    {"decoding": decoding.measure, "receptive_field": receptive_field.measure}
 )

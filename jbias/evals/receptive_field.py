@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from jbias.evals import decisions, receptive_size
 from jbias.models import taps
@@ -24,7 +24,7 @@ SHARES = (0.5, 0.95)
 def fields(
     net: nn.Module,
     variables: Mapping[str, Any],
-    images: Float[np.ndarray, "n h w 3"],
+    images: Num[np.ndarray, "n h w 3"],
     *,
     sites: Sequence[str] | None = None,
     seed: int = 0,
@@ -32,7 +32,7 @@ def fields(
 ) -> dict[str, Float[np.ndarray, "h w"]]:
     """By site, the squared gradient of its middle unit by each pixel; sums to 1.
 
-    images: in [0, 1]; the square is summed over channels of unit and pixel, and averaged
+    images: uint8, or in [0, 1]; the square is summed over channels of unit and pixel, and averaged
       over images, whose signs are drawn by their number. Of an even number of units the
       middle is the first after the half.
     sites: some of models.taps.sites; None is all that have rows and columns.
@@ -41,7 +41,8 @@ def fields(
     that passes a site depends on the image. One program for all sites of a network.
     """
     known = taps.sites(net, images.shape[1])
-    shapes = jax.eval_shape(lambda x: taps.read(net, variables, x)[1], images[:1])
+    one = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)
+    shapes = jax.eval_shape(lambda x: taps.read(net, variables, x)[1], one)
     spatial = [site for site in known if shapes[site].ndim == 4]
     for site in sites or ():
         if site not in spatial:
@@ -80,7 +81,8 @@ def fields(
 def measure(
     net: nn.Module,
     variables: Mapping[str, Any],
-    images: Float[np.ndarray, "n h w 3"],
+    images: Num[np.ndarray, "n h w 3"],
+    columns: Mapping[str, np.ndarray] | None = None,
     *,
     sites: Sequence[str] | None = None,
     shares: Sequence[float] = SHARES,
@@ -90,8 +92,10 @@ def measure(
     """Sizes of the fields, in pixels, by site and share: the condition "stage1 50%".
 
     receptive_area: of the fewest pixels that hold the share; receptive_radius: of the
-    smallest disc about the field's centre of mass that does. Options as of `fields`.
+    smallest disc about the field's centre of mass that does. Options as of `fields`;
+    nothing is asked of `columns`, what is known of the images.
     """
+    del columns
     if not shares or not all(0 < share < 1 for share in shares):
         raise ValueError(
             f"receptive_field: shares must be between 0 and 1, got {shares!r}"
@@ -113,12 +117,15 @@ def _squares(
     net: nn.Module,
     spatial: tuple[str, ...],
     variables: Any,
-    images: Float[Array, "b h w 3"],
+    images: Num[Array, "b h w 3"],
     number: Int[Array, "b"],
     which: Int[Array, ""],
     seed: Int[Array, ""],
 ) -> Float[Array, "h w"]:
     """Sum over images, but those numbered -1, of squared gradients of a middle unit."""
+
+    if images.dtype == jnp.uint8:
+        images = images.astype(jnp.float32) / 255
 
     def passing(x):
         _, seen = taps.read(net, variables, x)

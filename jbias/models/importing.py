@@ -254,11 +254,8 @@ def _nothing(at: Any) -> dict[str, Any]:
     return {}
 
 
-def _class_of(model: str) -> type:
-    make = models.MODELS[model]
-    while isinstance(make, functools.partial):
-        make = make.func
-    return make
+def _class_of(model: str) -> type[nn.Module]:
+    return type(models.MODELS[model](1))
 
 
 def _preset(model: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jbias.models import torch_files
 
-_HEADER_BYTES = 100_000_000  # The limit of the format's own library.
+_HEADER_BYTES = 2**24  # A hundred thousand tensors; the format's own limit is higher.
 _DTYPES: Mapping[str, str] = types.MappingProxyType(
     {
         "BOOL": "?",

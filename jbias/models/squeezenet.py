@@ -100,7 +100,8 @@ class SqueezeNet(staged.Staged):
     stem_width, stem_size: channels and kernel of the first convolution.
     places: of the eight fire modules in the published list of layers.
     pooled: those of `places` after which there is a max-pool.
-    width: channels that the first fire modules squeeze to; 16 is the published size.
+    squeezed: channels between the convolutions of the first fire modules; each stage
+      has as many more.
     """
 
     dropout: float = 0.5
@@ -108,14 +109,14 @@ class SqueezeNet(staged.Staged):
     stem_size: int = 7
     places: tuple[int, ...] = (3, 4, 5, 7, 8, 9, 10, 12)
     pooled: tuple[int, ...] = (5, 10)
-    width: int = 16
+    squeezed: int = 16
 
     def setup(self):
         common = dict(tap=self.tap, dtype=self.dtype)
         self.stem = Stem(width=self.stem_width, size=self.stem_size, **common)
         self.stage1, self.stage2, self.stage3, self.stage4 = (
             Fires(
-                width=(i + 1) * self.width,
+                width=(i + 1) * self.squeezed,
                 places=self.places[2 * i : 2 * i + 2],
                 pooled=self.pooled,
                 site=f"stage{i + 1}",

@@ -134,16 +134,17 @@ def _absent(names: Sequence[str]) -> list[str]:
 
 
 def _lacking(frame: pd.DataFrame, members, biases) -> list[str]:
-    told = []
+    lacks: dict[tuple[str, ...], list[str]] = {}
     for name in (*sum(members.values(), ()), *biases):
-        missing = frame.index[frame[name].isna()]
-        if len(missing):
-            few = ", ".join(missing[:4]) + (" and others" if len(missing) > 4 else "")
-            told.append(
-                f"{TITLES.get(name, name)}: {len(missing)} of {len(frame)} models have "
-                f"none and are left out of what needs it: {few}."
-            )
-    return told
+        missing = tuple(frame.index[frame[name].isna()])
+        lacks.setdefault(missing, []).append(TITLES.get(name, name))
+    return [
+        f"{', '.join(names)}: {len(models)} of {len(frame)} models have none and are left "
+        f"out of what needs it: {', '.join(models[:4])}"
+        f"{' and others' if len(models) > 4 else ''}."
+        for models, names in lacks.items()
+        if models
+    ]
 
 
 def read_kinds(path: str) -> pd.DataFrame:

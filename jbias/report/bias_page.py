@@ -53,8 +53,10 @@ def compare(
     models: bias_models.Models, study: relations.Study, folder: pathlib.Path
 ) -> Printed:
     """Reads the printed numbers of a folder and puts ours beside them."""
+    among = bias_figures.biases_of(study)
     return Printed(
-        bias_printed.cells(models, folder), bias_printed.correlations(study, folder)
+        bias_printed.cells(models, folder),
+        bias_printed.correlations(study.families, among, folder),
     )
 
 

@@ -6,10 +6,12 @@ assets/poster.pdf, where 0.00 stands for what is not significant.
 """
 
 import pathlib
+from collections.abc import Mapping
 
 import pandas as pd
 
-from jbias.report import bias_models, csv_rows, relations
+from jbias.report import bias_models, csv_rows
+from jbias.stats import correlation
 
 TABLES, POSTER = "biases_printed.csv", "biases_poster.csv"
 ACCURACIES = (
@@ -46,27 +48,32 @@ def cells(models: bias_models.Models, folder: pathlib.Path) -> pd.DataFrame:
     return frame.assign(agrees=(frame["ours"] - frame["printed"]).abs() <= HALF)
 
 
-def correlations(study: relations.Study, folder: pathlib.Path) -> pd.DataFrame:
+def correlations(
+    families: Mapping[str, correlation.MatrixResult],
+    among: correlation.MatrixResult,
+    folder: pathlib.Path,
+) -> pd.DataFrame:
     """Compares figures 2 and 12: models, x, y, ours, p, printed, agrees.
 
-    A printed 0.00 agrees where p without adjustment is above 0.05, any other number where
-    ours is within half of the last digit and p is not.
+    families: biases with averages by the choice of models; among: of biases. A printed 0.00
+    agrees where p without adjustment is above 0.05, any other number where ours is within
+    half of the last digit and p is not above it.
     """
-    pairs = study.pairs.set_index(["models", "x", "y"])[["statistic", "pvalue"]]
-    among = next(o for o in study.among if tuple(o.statistic) == study.options.x)
     rows = []
     for place, fields in _read(folder / POSTER, ("models", "x", "y", "rho")):
-        key = fields["models"], fields["x"], fields["y"]
-        if key[2] in study.options.x:
-            ours, p = among.statistic.loc[key[1:]], among.pvalue.loc[key[1:]]
-        elif key in pairs.index:
-            ours, p = pairs.loc[key]
-        else:
-            raise ValueError(f"{place}: must be a pair of the study, got {key}")
+        models, x, y = fields["models"], fields["x"], fields["y"]
+        one = among if y in among.statistic else families.get(models)
+        if one is None or x not in one.statistic.index or y not in one.statistic:
+            raise ValueError(
+                f"{place}: must be a pair of the study, got {models, x, y}"
+            )
+        ours, p = one.statistic.loc[x, y], one.pvalue.loc[x, y]
         printed = bias_models.number(fields["rho"], "rho", place)
-        agrees = p > LEVEL if printed == 0 else abs(ours - printed) <= HALF
-        agrees &= printed == 0 or p <= LEVEL
-        rows.append((*key, ours, p, printed, bool(agrees)))
+        if printed == 0:
+            agrees = p > LEVEL
+        else:
+            agrees = p <= LEVEL and abs(ours - printed) <= HALF
+        rows.append((models, x, y, ours, p, printed, bool(agrees)))
     head = ["models", "x", "y", "ours", "p", "printed", "agrees"]
     return pd.DataFrame(rows, columns=head)
 

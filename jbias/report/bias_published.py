@@ -199,7 +199,7 @@ def read(path: str, *, who=STUDY) -> bias_models.Models:
             f"({len(absent)} in all)"
         )
     known = pd.DataFrame.from_dict(
-        who, orient="index", columns=["name", "training", "epsilon"]
+        dict(who), orient="index", columns=["name", "training", "epsilon"]
     )
     frame = known.join(pd.DataFrame.from_dict(rows, orient="index"))
     anomalies = ANOMALIES if who is STUDY else {}

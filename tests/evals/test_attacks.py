@@ -64,10 +64,10 @@ def linear(n=200, side=4):
 @functools.cache
 def net():
     """A small convolutional network that is right about its images, and some labels."""
-    keys = jax.random.split(jax.random.key(3), 3)
-    kernel = jax.random.normal(keys[0], (3, 3, 3, 4))
-    head = jax.random.normal(keys[1], (4, 5))
-    image = np.asarray(jax.random.uniform(keys[2], (64, 8, 8, 3)))
+    random = np.random.default_rng(3)
+    kernel = random.normal(size=(3, 3, 3, 4)).astype(np.float32)
+    head = random.normal(size=(4, 5)).astype(np.float32)
+    image = random.random((64, 6, 6, 3), np.float32)
 
     def logits(x):
         x = jax.lax.conv_general_dilated(
@@ -102,7 +102,7 @@ def test_linear_network_has_a_closed_form(make, norm):
         size = (
             np.abs(change).max(1) if norm == "linf" else np.linalg.norm(change, axis=1)
         )
-        assert (size <= eps + 1e-6).all()
+        assert (size <= eps + (1e-7 if norm == "linf" else 1e-6)).all()
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -116,7 +116,7 @@ def test_keeps_to_the_ball_and_to_pixels(norm):
         size = (
             np.abs(change).max(1) if norm == "linf" else np.linalg.norm(change, axis=1)
         )
-        assert (size <= eps + 1e-6).all()
+        assert (size <= eps + (1e-7 if norm == "linf" else 1e-6)).all()
         assert x.min() >= 0 and x.max() <= 1
         if eps == 0:
             np.testing.assert_array_equal(x, image)

@@ -83,6 +83,24 @@ def test_goldens_of_cue_conflict():
     assert not [n for n in found if n.condition]  # The set has one condition.
 
 
+def test_shape_biases_of_all_people_together():
+    """Textures are read from the names of images."""
+    texture = ORACLE["cue-conflict/texture"]
+    people = [
+        dataclasses.replace(
+            one,
+            image=tuple(
+                f"{CLASSES[shape]}{i}-{CLASSES[other]}{i}"
+                for i, (shape, other) in enumerate(zip(one.category, texture))
+            ),
+        )
+        for one in of_oracle("cue-conflict")[3:]
+    ]
+    found = human.shape_biases(people)
+    assert sum(bias.n_shape for bias in found.values()) == 9236
+    assert sum(bias.n_texture for bias in found.values()) == 398
+
+
 def test_excluded_conditions_are_told_but_not_averaged():
     first, *people = of_oracle("contrast")
     found = human.compare(first, people, "contrast")
@@ -126,6 +144,8 @@ def test_probe_compares_decisions_with_people(tmp_path):
     found = made.numbers({"": evals.Decisions(first.response[shown], columns)})
     part = [one.of([first.image[i] for i in shown]) for one in (first, *people)]
     assert found == human.compare(part[0], part[1:], "contrast")
+    again = human.make(root=str(tmp_path), dataset="contrast/c30", files=images)
+    assert again.numbers({"": evals.Decisions(first.response[shown], columns)}) == found
     del columns["index"]
     with pytest.raises(ValueError, match="must have a column index"):
         made.numbers({"": evals.Decisions(first.response[shown], columns)})

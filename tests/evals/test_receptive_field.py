@@ -95,6 +95,17 @@ def test_known_networks_look_wider_with_depth():
     assert found["receptive_area", "stage2 95%"].value <= 16**2
 
 
+def test_images_may_be_bytes():
+    net = Plain(((3, 1),))
+    held = variables(net)
+    pixels = (255 * IMAGES[:2]).astype(np.uint8)
+    floats = (pixels / 255).astype(np.float32)
+    one, other = (
+        receptive_field.fields(net, held, x)["conv1"] for x in (pixels, floats)
+    )
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
 def test_sizes_by_hand():
     field = np.zeros((9, 9))
     field[4, 4], field[4, 3], field[4, 5] = 0.6, 0.2, 0.2

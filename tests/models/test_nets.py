@@ -7,20 +7,31 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import models
+from jbias import algos, models
 from jbias.models import taps
 
 KEY = jax.random.key(0)
 # Options that make a network small, and a size of images.
 SMALL = {
-    "vgg11": (dict(width=4, hidden=8), 32),
     "vgg11_bn": (dict(width=4, hidden=8), 32),
     "alexnet": (dict(width=4, hidden=8), 64),
     "preact_resnet18": (dict(width=4, depths=(1, 1, 1, 1)), 16),
     "densenet121": (dict(depths=(1, 2, 1, 1), growth=4, width=8), 32),
-    "mobilenetv3_small": (dict(multiplier=0.25), 32),
-    "squeezenet1_1": (dict(width=4, stem_width=8), 32),
-    "bagnet17": (dict(width=4, depths=(1, 1, 1, 1)), 32),
+    "mobilenetv3_small": (
+        dict(
+            multiplier=0.5,
+            hidden=16,
+            blocks=(
+                ((3, 32, 8, True, False, 2),),
+                ((3, 48, 16, False, False, 2), (3, 48, 16, False, False, 1)),
+                ((5, 48, 16, True, True, 2),),
+                ((5, 48, 16, True, True, 1),),
+            ),
+        ),
+        32,
+    ),
+    "squeezenet1_1": (dict(squeezed=4, stem_width=8), 32),
+    "bagnet9": (dict(width=4, depths=(1, 1, 1, 1)), 16),
 }
 
 
@@ -140,16 +151,27 @@ def test_evaluation_calls_no_tap(small):
 
 def test_a_tap_changes_what_follows(small):
     net, variables, image = small
-    sites = taps.sites(net, image.shape[1])
 
-    def run(net):
-        return net.apply(variables, image, KEY, train=True, mutable=["stats"])[0]
+    @jax.jit
+    def run(variables, image):
+        f = net.apply(variables, image, method="features", stop=4)
+        heads = (net, net.clone(tap=lambda x, site, key: x * (site != "stage4")))
+        return [
+            head.clone(dropout=0.0).apply(
+                variables,
+                f,
+                KEY,
+                train=True,
+                method="head_of",
+                start=4,
+                mutable=["stats"],
+            )[0]
+            for head in heads
+        ]
 
-    def tap(x, site, key):
-        return jax.random.permutation(key, x) if site == sites[0] else x
-
-    plain, tapped = jax.jit(lambda: (run(net), run(net.clone(tap=tap))))()
-    assert not np.allclose(plain, tapped)
+    plain, blind = run(variables, image)
+    assert np.ptp(plain, axis=0).max() > 0.01
+    assert np.ptp(blind, axis=0).max() == 0
 
 
 def test_gradients_are_finite_and_reach_every_weight(small):
@@ -176,3 +198,18 @@ def test_refuses_other_images(small):
     for wrong in (image.astype(jnp.uint8), image[..., :1]):
         with pytest.raises(ValueError, match="images must be floats"):
             net.apply(variables, wrong)
+
+
+def test_an_algorithm_that_cuts_the_net_can(small):
+    """SagNet: a style head for what the trunk gives, and losses of both."""
+    net, variables, image = small
+    image = jnp.repeat(jnp.repeat(image, 2, 1), 2, 2)  # Statistics need two pixels.
+    algo = algos.ALGOS["sagnet"](net, mix_group=4)
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), variables)
+    style = jax.eval_shape(algo.parts["style"], KEY, image, shapes)
+    params = {"net": shapes["params"], "style": style["params"]}
+    stats = {"net": shapes.get("stats", {}), "style": style.get("stats", {})}
+    batch = {"image": image, "target": jnp.eye(4, 5)}
+    named, _ = jax.eval_shape(algo.losses, params, stats, batch, KEY)
+    assert all(loss.shape == () for loss in named.values())
+    assert style["params"]["fc"] == shapes["params"]["fc"]

@@ -22,9 +22,9 @@ CASES = {
     "mobilenetv3_small": ("mobilenetv3_small", 65, 1.8, {}),
     "squeezenet1_0": ("squeezenet1_0", 70, 1, {}),
     "squeezenet1_1": ("squeezenet1_1", 65, 1, {}),
-    "bagnet9": ("bagnet9", 40, 1, dict(depths=(1, 2, 1, 1))),
+    "bagnet9": ("bagnet9", 40, 1, dict(depths=(1, 1, 1, 1))),
     "bagnet17": ("bagnet17", 41, 1, dict(depths=(1, 2, 1, 1))),
-    "bagnet33": ("bagnet33", 50, 1, dict(depths=(1, 2, 1, 1))),
+    "bagnet33": ("bagnet33", 50, 1, dict(depths=(1, 1, 1, 1))),
 }
 # Name: torchvision's name of the model.
 PUBLISHED = {

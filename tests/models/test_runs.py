@@ -1,0 +1,151 @@
+"""Networks of this project's runs, and imported ones as runs to start from."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from jbias import checkpoint, models, prepare, warmstart
+from jbias.models import runs
+
+OPTIONS = {"width": 2, "stem": "small"}
+
+
+def net_of(number):
+    """A network whose weights say which it is."""
+    net = models.MODELS["resnet18"](5, **OPTIONS)
+    shapes = jax.eval_shape(net.init, jax.random.key(0), np.zeros((1, 32, 32, 3), "f4"))
+    return net, jax.tree.map(lambda x: np.full(x.shape, number, np.float32), shapes)
+
+
+def state(number, average=None):
+    _, variables = net_of(number)
+    stats = {"net": variables["stats"]}
+    if average is not None:
+        stats["average"] = net_of(average)[1]
+    return {"params": {"net": variables["params"]}, "stats": stats}
+
+
+def number_of(variables):
+    (number,) = {float(x.ravel()[0]) for x in jax.tree.leaves(variables)}
+    return number
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Writes a workdir with steps {number: (states, accuracies)}."""
+
+    def make(steps, **config):
+        config = {
+            "model": {"name": "resnet18", **OPTIONS},
+            "seeds": [3, 5],
+            "vary": [],
+            "size": 32,
+            **config,
+        }
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        manager = checkpoint.open(epath.Path(tmp_path / "checkpoints"), keep=9)
+        for step, (states, valid) in steps.items():
+            checkpoint.save(manager, step, states, {"stage": 0}, valid)
+            manager.wait_until_finished()
+        checkpoint.finish(manager)
+        return tmp_path
+
+    return make
+
+
+def test_each_seed_has_its_own_best_step(run):
+    found = run(
+        {
+            1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2}),
+            2: ((state(11), state(12)), {"0/3": 0.4, "0/5": 0.6}),
+            3: ((state(21), state(22)), {"0/3": 0.5, "0/5": 0.6}),
+        }
+    )
+    net, variables = models.load(found, seed=3)
+    assert net == net_of(0)[0] and number_of(variables) == 1
+    assert number_of(models.load(found, seed=5)[1]) == 12
+    assert number_of(models.load(found, seed=5, step="latest")[1]) == 22
+    assert number_of(models.load(found, seed=3, step=2)[1]) == 11
+    for options, match in (
+        ({}, "seed must be one of"),
+        ({"seed": 4}, "seed must be one of"),
+        ({"seed": 3, "step": 7}, "step must be best, latest or one of"),
+        ({"seed": 3, "colour": 1}, "has no option 'colour'"),
+        ({"seed": 3, "model": "resnet50"}, "holds the model 'resnet18'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            models.load(found, **options)
+
+
+def test_later_stages_come_first_and_averages_are_read(run):
+    """The best of the last stage, though an earlier one was more accurate."""
+    found = run(
+        {
+            1: ((state(1, 7),), {"0/0": 0.9}),
+            2: ((state(2, 8),), {"1/0": 0.3}),
+        },
+        seeds=[0],
+    )
+    assert number_of(models.load(found)[1]) == 8
+
+
+def test_branches_have_states_of_their_own(run):
+    vary = [{"key": "optim.rate", "values": [0.1, 0.01]}]
+    found = run(
+        {1: (tuple(state(n) for n in (1, 2, 3, 4)), {})},
+        vary=vary,
+    )
+    branch = found / "vary" / "optim.rate=0.01"
+    branch.mkdir(parents=True)
+    assert number_of(models.load(branch, seed=5)[1]) == 4
+    with pytest.raises(ValueError, match="must be one branch"):
+        models.load(found, seed=5)
+    with pytest.raises(ValueError, match="must be one branch"):
+        runs._branch("x", "optim.rate=0.01", {"vary": []})
+    (found / "vary" / "optim.rate=1").mkdir()
+    with pytest.raises(ValueError, match="has no branch 'optim.rate=1'"):
+        models.load(found / "vary" / "optim.rate=1", seed=5)
+
+
+def test_refuses_folders_that_are_no_run(tmp_path):
+    with pytest.raises(ValueError, match=r"must be the workdir of a run"):
+        models.load(tmp_path)
+
+
+def test_an_imported_network_is_one_to_start_from(tmp_path):
+    net, variables = net_of(4)
+    models.save_run(tmp_path / "run", net, variables)
+    again, same = models.load(tmp_path / "run")
+    assert again == net
+    jax.tree.map(np.testing.assert_array_equal, same, variables)
+    given = warmstart.nets(tmp_path / "run", [0, 1])
+    assert [number_of(one) for one in given] == [4, 4]
+    with pytest.raises(ValueError, match="must be a new folder"):
+        models.save_run(tmp_path / "run", net, variables)
+
+
+@pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
+def test_the_command_writes_both(out, run, tmp_path, capsys):
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    arguments = [f"--checkpoint={found}", "--seed=5", f"--out={tmp_path / out}"]
+    assert prepare.main(["export", *arguments]) == 0
+    assert "ResNet of 5 classes" in capsys.readouterr().out
+    assert number_of(models.load(tmp_path / out)[1]) == 2
+    wrong = [f"--checkpoint={found}", f"--out={tmp_path / 'y.safetensors'}"]
+    assert prepare.main(["export", *wrong]) == 2
+    assert "seed must be one of [3, 5]" in capsys.readouterr().err
+
+
+def test_refuses_networks_that_are_not_ours(tmp_path):
+    class Other(type(net_of(0)[0])):
+        pass
+
+    net, variables = net_of(1)
+    other = Other(5, depths=net.depths, bottleneck=False)
+    with pytest.raises(ValueError, match="Other is no network of MODELS"):
+        models.save_safetensors(tmp_path / "x.safetensors", other, variables)
+    with pytest.raises(ValueError, match="names must be 'published' or 'own'"):
+        models.save_safetensors(tmp_path / "x.safetensors", net, variables, "mine")

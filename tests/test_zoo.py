@@ -1,0 +1,58 @@
+"""The models of the bias study: all of them, once, and found by their files."""
+
+import csv
+import pathlib
+
+import pytest
+
+from configs import zoo
+from jbias import models
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def published():
+    """The study's models as its numbers list them: {identifier: row}."""
+    path = ROOT / "examples/published/biases.csv"
+    with path.open(newline="") as file:
+        return {row["model"]: row for row in csv.DictReader(file)}
+
+
+def test_has_the_models_of_the_published_numbers():
+    assert {entry.id for entry in zoo.STUDY} == set(published())
+    assert len(zoo.STUDY) == 48 and len(zoo.ZOO) == 48 + len(zoo.TRANSFORMERS)
+
+
+def test_categories_and_budgets_are_the_published_ones():
+    for name, row in published().items():
+        entry = zoo.ZOO[name]
+        assert entry.category == row["training"]
+        assert entry.eps == (float(row["epsilon"]) if row["epsilon"] else None)
+        assert bool(entry.norm) == (entry.eps is not None)
+
+
+def test_two_models_normalise_nothing():
+    plain = [e.id for e in zoo.ZOO.values() if e.constants == zoo.NONE]
+    assert plain == ["resnet50_diffusionnoise_fixed_nonoise", "resnet50_simclrv2"]
+
+
+def test_each_file_is_found_and_is_of_one():
+    names = [name for e in zoo.ZOO.values() for name in (*e.files, *e.heads)]
+    assert len(set(names)) == len(names)
+    for entry in zoo.ZOO.values():
+        assert entry.model in models.MODELS and entry.where.startswith("https://")
+        own = (f"{entry.id}.pth", f"{entry.id}/model.safetensors")
+        for name in (*entry.files, *own):
+            assert zoo.find(pathlib.Path("somewhere") / name) is entry
+        for name in entry.heads:
+            assert zoo.find(name) is None and zoo.is_head(name)
+    assert zoo.find("mine.pth") is None and not zoo.is_head("mine.pth")
+
+
+def test_heads_are_looked_for(tmp_path):
+    entry = zoo.ZOO["resnet50_swav"]
+    with pytest.raises(ValueError, match=r"needs its linear layer in swav_800ep_eval"):
+        entry.options(tmp_path)
+    (tmp_path / entry.heads[0]).touch()
+    assert entry.options(tmp_path)["head"] == tmp_path / entry.heads[0]
+    assert "head" not in zoo.ZOO["tv_resnet50"].options(tmp_path)
