@@ -138,10 +138,9 @@ def _bands(
 ) -> list[decisions.Number]:
     """Thresholds and fits of a table, as it is and normalised, with intervals."""
     told = []
-    for way, read in (
-        ("absolute", np.asarray),
-        ("normalised", critical_band.normalised),
-    ):
+    ways = {"absolute": np.asarray, "normalised": critical_band.normalised}
+    for way in sorted(ways, key=lambda way: way != default):
+        read = ways[way]
         ending = "" if way == default else f"_{way}"
         found = critical_band.threshold_indices(read(accuracy))
         fitted, *others = critical_band.fits(

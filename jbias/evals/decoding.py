@@ -45,7 +45,7 @@ def measure(
     that draw, the folds, the projection and the shuffled labels.
 
     For shape, and likewise for texture: shape_decoding, right of all images;
-    shape_decoding_shuffled, the same of decoders of shuffled labels, by exemplars;
+    shape_decoding_shuffled, the same with labels shuffled among the exemplars of a fold;
     shape_decodability, (accuracy - chance) / (1 - chance), with chance the share of the
     commonest class, which is shape_decoding_chance (once); shape_dimensions, a share of
     the neurons, and shape_correlation. residual_dimensions: the rest.
@@ -76,7 +76,8 @@ def measure(
         for factor in FACTORS
     }
     shuffled = {
-        factor: _shuffled(targets[factor], exemplars[factor], rng) for factor in FACTORS
+        factor: _shuffled(targets[factor], exemplars[factor], split[factor], rng)
+        for factor in FACTORS
     }
     found = features.read(
         net,
@@ -89,10 +90,7 @@ def measure(
         seed=seed,
     )
     shared = [columns.get(f"{factor}_exemplar", targets[factor]) for factor in FACTORS]
-    told = [
-        decisions.Number(f"{factor}_decoding_chance", *_commonest(targets[factor]))
-        for factor in FACTORS
-    ]
+    told = []
     for site, rows in found.items():
         x = whole(rows)
         for factor in FACTORS:
@@ -106,7 +104,10 @@ def measure(
                 site,
             )
         told += _dimensions(dimensionality.shares(rows, *shared), len(rows), site)
-    return told
+    return told + [
+        decisions.Number(f"{factor}_decoding_chance", *_commonest(targets[factor]))
+        for factor in FACTORS
+    ]
 
 
 def whole(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
@@ -159,7 +160,15 @@ def _commonest(y) -> tuple[float, int, int]:
     return count / len(y), count, len(y)
 
 
-def _shuffled(y, group, rng) -> Int[np.ndarray, "n"]:
-    """Labels dealt out anew among groups, each of which keeps one."""
-    _, first, which = np.unique(group, return_index=True, return_inverse=True)
-    return rng.permutation(y[first])[which.reshape(-1)]
+def _shuffled(y, group, fold, rng) -> Int[np.ndarray, "n"]:
+    """Labels dealt out anew among the groups of each fold; a group keeps to one.
+
+    Between folds, a label that is in one would be rarer in the others, and decoders
+    would avoid it: less than chance, where nothing is known.
+    """
+    found = np.empty_like(y)
+    for one in np.unique(fold):
+        here = fold == one
+        _, first, which = np.unique(group[here], return_index=True, return_inverse=True)
+        found[here] = rng.permutation(y[here][first])[which.reshape(-1)]
+    return found
