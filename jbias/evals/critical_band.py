@@ -123,7 +123,8 @@ def normalised(
     """In per cent of the largest in the table; NaN where all are 0."""
     largest = np.nanmax(accuracy, axis=(-2, -1), keepdims=True)
     nothing = np.full(np.shape(accuracy), np.nan)
-    return np.divide(100 * accuracy, largest, out=nothing, where=largest > 0)
+    # In this order, the half of the largest is 50, and no rounding of it.
+    return 100 * np.divide(accuracy, largest, out=nothing, where=largest > 0)
 
 
 def threshold_indices(

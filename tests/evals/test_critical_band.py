@@ -139,6 +139,16 @@ def test_normalised_tables_have_their_largest_at_100():
     assert np.isnan(critical_band.normalised(np.zeros((5, 7)))).all()
 
 
+@pytest.mark.parametrize("n", [21, 24, 29, 97])
+def test_the_half_of_the_largest_does_not_pass(n):
+    """The criterion is strict, and no rounding of shares moves a count over it."""
+    for largest in range(2, n + 1, 2):
+        table = np.zeros((5, 7))
+        table[0], table[1] = 100 * largest / n, 100 * (largest // 2) / n
+        found = critical_band.threshold_indices(critical_band.normalised(table))
+        assert (found == 4).all()
+
+
 def test_continuous_thresholds_find_a_planted_curve():
     crossings = np.array([0.01, 0.03, 0.0566, 0.12, 0.5])
     sigma = np.array(critical_band.SIGMAS)[1:, None]
