@@ -32,7 +32,8 @@ class Probe(NamedTuple):
       same tree, shapes and types, so that `show` is compiled once. "" is the set as it
       is, or what stands for the whole probe.
     show: (rows, params) -> stimuli in [0, 1], of the images' shape. A pure function; its
-      draws are keyed by the image's index and the condition, never by its batch.
+      draws are keyed by the image's index and the condition, never by its batch. It
+      must not ask for logits: so it is compiled once for all networks.
     numbers: the decisions of all conditions -> numbers. Those whose condition is ""
       are the probe's own, such as a bias.
     move: (rows, params, stimuli) -> stimuli, what is done again and again to what was

@@ -51,7 +51,9 @@ def decide(
     "fog" under the rule "mean_logit" is "fog mean_logit". Returns for each condition
     "prediction" int32 (n), and float32 (n) "confidence", the probability of the decided
     class among the decision classes, and "likelihood", that of the right one (NaN where
-    it has none). `tell` hears how many images have been answered.
+    it has none). Where several of the network's classes answer for one, its probability
+    is what the rule makes of theirs (for "mean_logit" the softmax of the means), divided
+    by the sum over the decision classes. `tell` hears how many images have been answered.
     """
     found = collections.defaultdict(list)
     for names, count, answers in _ahead(_asked(network, made, batches, rules)):
@@ -86,7 +88,7 @@ def shown(
     params = jax.tree.map(jnp.asarray, made.conditions[condition])
     how = made.static(condition) if made.static else None
     own = (network.variables, batch.image, batch.index, batch.target, params)
-    stimuli = _stimuli(network.apply, made.show, how, *own)
+    stimuli = _stimuli(made.show, how, *own[1:])
     steps = made.steps.get(condition, 0)
     if jax.default_backend() == "cpu":
         # Gradients of convolutions are ten times slower inside a loop there.
@@ -96,10 +98,14 @@ def shown(
     return _moved(network.apply, made.move, *own, stimuli, steps) if steps else stimuli
 
 
-@functools.partial(jax.jit, static_argnames=("apply", "show", "how"))
-def _stimuli(apply, show, how, variables, image, index, target, params) -> Array:
-    rows = _rows(apply, variables, image, index, target)
+@functools.partial(jax.jit, static_argnames=("show", "how"))
+def _stimuli(show, how, image, index, target, params) -> Array:
+    rows = probe.Rows(_unit(image), index, target, _unasked)
     return show(rows, params) if how is None else show(rows, params, how)
+
+
+def _unasked(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+    raise ValueError("probe: show must not ask the network, which `move` may")
 
 
 @functools.partial(jax.jit, static_argnames=("apply", "move"))
@@ -116,7 +122,11 @@ def _rows(apply, variables, image, index, target) -> probe.Rows:
     def logits(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
         return apply(variables, image).astype(jnp.float32)
 
-    return probe.Rows(image.astype(jnp.float32) / 255, index, target, logits)
+    return probe.Rows(_unit(image), index, target, logits)
+
+
+def _unit(image: UInt8[Array, "b h w 3"]) -> Float[Array, "b h w 3"]:
+    return image.astype(jnp.float32) / 255
 
 
 @functools.partial(jax.jit, static_argnames="apply")
@@ -139,6 +149,10 @@ def _decided(
     if matrix is None or aggregate == "mean_logit":
         share = jax.nn.softmax(scores)
     else:
+        if aggregate == "max_prob":  # Its scores tell the first from the others alone.
+            members = jnp.where((matrix > 0).any(axis=1), logits, -jnp.inf)
+            each = jax.nn.softmax(members)[:, :, None]
+            scores = jnp.where(matrix > 0, each, 0).max(axis=1)
         share = jnp.maximum(scores, 0)
         share = share / jnp.sum(share, axis=-1, keepdims=True)
     likelihood = jnp.take_along_axis(share, jnp.maximum(label, 0)[:, None], 1)[:, 0]
@@ -161,7 +175,7 @@ def agreement(
     """The share of images that two networks answer alike, by their own classes."""
     same = total = 0
     for batch in batches:
-        image = batch.image.astype(jnp.float32) / 255
+        image = _unit(batch.image)
         one, two = (
             jax.device_get(_logits(net.apply, net.variables, image).argmax(-1))
             for net in (network, other)

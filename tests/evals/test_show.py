@@ -1,0 +1,82 @@
+"""Showing a network a set: what is decided, how sure it is, and what is compiled."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.data import labels
+from jbias.evals import plain, predict, probe, show
+
+
+def network(scale):
+    """Six classes, answered by the means of an image's channels and their negatives."""
+
+    def apply(variables, image):
+        means = image.mean((1, 2))
+        return variables["scale"] * jnp.concatenate([means, -means], -1)
+
+    return show.Network(apply, {"scale": jnp.float32(scale)})
+
+
+def batches(n=8):
+    image = np.random.default_rng(0).integers(0, 256, (n, 4, 4, 3), np.uint8)
+    index = np.arange(n, dtype=np.int32)
+    return [show.Batch(image, index, index % 2, index % 6, n)]
+
+
+@pytest.mark.parametrize("aggregate", labels.AGGREGATES)
+def test_each_rule_is_as_sure_as_its_members_make_it(aggregate):
+    """The decided class has the highest share, and shares of all classes sum to 1."""
+    of = np.array([0, 0, 1, 2, 2, -1])  # The last is a member of none.
+    matrix = (of[:, None] == np.arange(3)).astype(np.float32)
+    if aggregate.startswith("mean"):
+        matrix /= matrix.sum(0)
+    asked, (batch,) = network(9.0), batches()
+    rule = predict.Rule(8, jnp.asarray(matrix), aggregate)
+    shares = []
+    for label in range(3):
+        one = batch._replace(label=np.full(8, label, np.int32))
+        found = show.decide(asked, plain.make(), [one], {"": rule})[""]
+        shares.append(found["likelihood"])
+    np.testing.assert_allclose(np.sum(shares, 0), 1, rtol=1e-6)
+    assert (np.argmax(shares, 0) == found["prediction"]).all()
+    np.testing.assert_array_equal(np.max(shares, 0), found["confidence"])
+    logits = np.asarray(asked.apply(asked.variables, batch.image / np.float32(255)))
+    p = np.exp(logits) * (of >= 0)
+    p = p / p.sum(1, keepdims=True)
+    groups = [np.flatnonzero(of == c) for c in range(3)]
+    told = {
+        "mean_prob": [p[:, g].mean(1) for g in groups],
+        "sum_prob": [p[:, g].sum(1) for g in groups],
+        "max_prob": [p[:, g].max(1) for g in groups],
+        "mean_logit": [np.exp(logits[:, g].mean(1)) for g in groups],
+    }[aggregate]
+    np.testing.assert_allclose(shares, told / np.sum(told, 0), rtol=1e-4)
+
+
+def test_stimuli_are_compiled_once_for_all_networks():
+    traced = []
+
+    def darker(rows, params):
+        traced.append(rows)
+        return params * rows.image
+
+    made = probe.Probe({"": np.float32(0.5)}, darker, lambda found: [])
+    for scale in (1.0, 2.0):
+        show.decide(network(scale), made, batches(), {"": predict.Rule(8)})
+    assert len(traced) == 1
+
+
+def test_stimuli_that_ask_the_network_are_refused():
+    made = probe.Probe(
+        {"": np.float32(0)}, lambda rows, _: rows.logits(rows.image), lambda found: []
+    )
+    with pytest.raises(ValueError, match="show must not ask the network"):
+        show.decide(network(1.0), made, batches(), {"": predict.Rule(8)})
+
+
+def test_agreement_counts_images_and_no_padding():
+    (batch,) = batches()
+    one, other = network(1.0), network(-1.0)
+    assert show.agreement(one, one, [batch._replace(count=5)])[1:4] == (1.0, 5, 5)
+    assert show.agreement(one, other, [batch]).value == 0.0
