@@ -7,7 +7,8 @@ Noise is shown in the place of images: what it takes depends on sizes alone. Mea
 turns; of each, every condition is shown once to compile, and then as many times as there
 are rounds. A study shows each measure as many images as the published ones have
 (ImageNet's 50,000 and so on), and its attack takes 40 steps; the projection is the sum of
-measured seconds an image. Reading and decoding images is not in it. Writes
+measured seconds an image. Reading and decoding images is not in it, nor are measures that
+look inside a network (decoding, receptive_field), which the study has not. Writes
 benchmarks/results/suite-<model>-<side>-<backend>.json and .md.
 """
 
@@ -60,6 +61,8 @@ def main() -> None:
         if options.only and name not in options.only.split(","):
             continue
         listed = suite.measure(name, entry, config["sets"])
+        if listed.inside:
+            continue
         made = suite.probe_of(listed, {"side": options.side})
         rows[name] = _measured(network, made, batches, options)
         rows[name]["study_images"] = FULL.get(name, VALIDATION)
