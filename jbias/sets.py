@@ -1,9 +1,11 @@
 """Opens the sets that a config names, and brings them into the network's classes."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 from jaxtyping import Float, Int, UInt8
 
 from jbias import console, data, feed
@@ -129,6 +131,15 @@ def answers(
         )
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def answering(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a set's options say of how it is answered, with the digest of its mapping."""
+    found = {key: options[key] for key in _ANSWERING if key in options}
+    if found.get("mapping"):
+        content = epath.Path(found["mapping"]).expanduser().read_bytes()
+        found["mapping"] = hashlib.sha256(content).hexdigest()[:16]
+    return found
 
 
 def test_set(

@@ -41,7 +41,8 @@ def prepare(
     maps = {name: _answers(where, options, source, subject, name) for name in wanted}
     first = next(iter(maps.values()))
     test = sets.test_set(dataset, source, first, asked.images[dataset], say)
-    index = np.flatnonzero(first.relabel[np.asarray(source.columns["label"])] >= 0)
+    label = np.asarray(source.columns["label"])
+    index = np.flatnonzero((label >= 0) & (first.relabel[label] >= 0))
     return Shown(
         images=test.images,
         index=index.astype(np.int32),

@@ -34,9 +34,21 @@ class Subject:
     apply: Callable  # (variables, float image) -> logits, in the net's own precision.
     classes: tuple[str, ...]
     space: str  # Of data.spec.SPACES.
-    digest: str  # Of the file or of the weights.
+    digest: str  # Of the file, with that of its head, or of the weights.
     fields: Mapping[str, Any]  # Of its records: run, algorithm, ..., epoch.
     about: Mapping[str, Any]  # What else a study wants to know, such as its category.
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides its answers: measures of another are not measures of this one."""
+        names = json.dumps([self.space, *self.classes])
+        return {
+            "digest": self.digest,
+            "model": self.fields["model"],
+            "classes": hashlib.sha256(names.encode()).hexdigest()[:16],
+            "mean": list(self.net.mean),
+            "std": list(self.net.std),
+        }
 
     def network(self, dtype: Any) -> show.Network:
         """The network in a precision, the same program for equal nets.
@@ -155,7 +167,7 @@ def from_file(
         apply=plainly(net),
         classes=found,
         space=space,
-        digest=_of_file(path),
+        digest=_of_files(path, options.get("head")),
         fields=fields,
         about={"category": fields["algorithm"], **about, "path": path},
     )
@@ -246,9 +258,11 @@ def _count(net: nn.Module, variables: Mapping[str, Any]) -> int:
     return jax.eval_shape(plainly(net), variables, image).shape[-1]
 
 
-def _of_file(path: str) -> str:
+def _of_files(path: str, head: str | os.PathLike | None) -> str:
+    """Tells other weights apart, the linear layer in a file of its own among them."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(2**20):
-            digest.update(chunk)
+    for one in (path, head) if head else (path,):
+        with open(one, "rb") as file:
+            while chunk := file.read(2**20):
+                digest.update(chunk)
     return digest.hexdigest()[:16]

@@ -25,7 +25,7 @@ from jaxtyping import UInt8
 
 from jbias import config as jc
 from jbias import parts, sets
-from jbias.data import spec
+from jbias.data import labels, spec
 from jbias.evals import decisions, probe, probes
 
 _RUN = dict(
@@ -114,6 +114,15 @@ def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
         measure(name, options, config["sets"])
         for name, options in config["measures"].items()
     )
+    for one in measures:
+        for name in (
+            one.datasets if "aggregates" in config["measures"][one.name] else ()
+        ):
+            if "aggregate" in config["sets"][name]:
+                raise ValueError(
+                    f"suite.measures.{one.name}.aggregates: suite.sets.{name} has an "
+                    "aggregate of its own, which goes before; leave one of the two"
+                )
     for name, why in missing.items():
         say(f"not here, so not measured: {why}")
     if not found:
@@ -159,12 +168,24 @@ def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
     images = options.get("images", 0)
     if type(images) is not int or images < 0:
         raise ValueError(f"{where}.images: must be 0 (all) or more, got {images!r}")
+    aggregates = options.get("aggregates", ("mean_prob",))
+    if isinstance(aggregates, str) or not aggregates:
+        raise ValueError(
+            f"{where}.aggregates: must be one or more of "
+            f"{', '.join(labels.AGGREGATES)}, got {aggregates!r}"
+        )
+    for rule in aggregates:
+        if rule not in labels.AGGREGATES:
+            raise ValueError(
+                f"{where}.aggregates: unknown {rule!r}; "
+                f"{jc.nearest(rule, labels.AGGREGATES)}"
+            )
     return Measure(
         name=name,
         probe=shown,
         datasets=tuple(options.get("sets", ())),
         images=images,
-        aggregates=tuple(options.get("aggregates", ("mean_prob",))),
+        aggregates=tuple(aggregates),
         options={key: value for key, value in options.items() if key not in _OWN},
     )
 

@@ -204,7 +204,12 @@ def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
     return {
         "measure": task.measure.told,
         "precision": str(jnp.dtype(mesh.dtype(asked.run["precision"]))),
-        "dataset": {"fingerprint": source.fingerprint, "n": len(source)},
+        "dataset": {
+            "fingerprint": source.fingerprint,
+            "n": len(source),
+            "preprocessing": source.preprocessing,
+            **sets.answering(asked.config["sets"][task.dataset]),
+        },
     }
 
 
@@ -235,15 +240,17 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         "train": {"data": fields["train_data"]},
         **about,
         "seeds": [fields["seed"]],
-        "run": {"digest": subject.digest, "path": str(subject.about.get("path", ""))},
+        "run": {**subject.identity, "path": str(subject.about.get("path", ""))},
     }
     held = folder / "config.json"
     if held.exists():
-        before = json.loads(held.read_text()).get("run", {}).get("digest")
-        if before != subject.digest:
+        before = json.loads(held.read_text()).get("run", {})
+        now = subject.identity
+        differing = jc.differing({key: before.get(key) for key in now}, now)
+        if differing:
             raise ValueError(
-                f"{folder}: holds measures of other weights ({before}, now "
-                f"{subject.digest}); name another --out"
+                f"{folder}: holds measures of another network (then != now): "
+                f"{'; '.join(differing)}; name another --out"
             )
     folder.mkdir(parents=True, exist_ok=True)
     with workdirs.follow(folder):

@@ -3,10 +3,12 @@
 import json
 import shutil
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from configs.suites import biases
-from jbias import data, evaluate, measuring, results, subjects, suite, train
+from jbias import data, evaluate, measuring, models, results, subjects, suite, train
 from jbias.evals import decisions
 from tests import runs
 
@@ -144,12 +146,63 @@ def test_other_weights_of_the_same_name_are_refused(run, file, measured, tmp_pat
     )
 
 
+def test_another_size_under_the_same_name_is_refused(run, file, measured, capsys):
+    args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
+    assert measure(*args, "--suite.size=40", out=measured) == 2
+    assert "drawn at 32 pixels' != 'drawn at 40 pixels'" in capsys.readouterr().err
+
+
+def test_another_mapping_of_the_same_path_is_refused(run, file, measured, tmp_path):
+    classes = data.load("shapes", "edge", n=48).classes
+    mapping = tmp_path / "mapping.csv"
+    out, args = tmp_path / "out", (f"--checkpoint={run}", "--step=latest")
+    text = file.read_text().replace(
+        '"edge", n=48', f'"edge", n=48, mapping="{mapping}"'
+    )
+    (tmp_path / "suite.py").write_text(text)
+    codes = []
+    for order in (classes, classes, classes[::-1]):
+        pairs = [f"{one},{other}" for one, other in zip(classes, order, strict=True)]
+        mapping.write_text("\n".join(["train_class,test_class", *pairs]))
+        suite_file = f"--suite={tmp_path / 'suite.py'}"
+        codes.append(measure(*args, suite_file, "--only=few", out=out))
+    assert codes == [0, 0, 2]
+
+
+def test_the_same_file_of_other_classes_is_another_network(file, tmp_path, capsys):
+    net = models.MODELS["resnet18"](16, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path, out = tmp_path / "mine.safetensors", tmp_path / "out"
+    models.save_safetensors(path, net, variables)
+    names, codes = data.load("shapes", "edge", n=48).classes, []
+    for listed in (names, names, names[::-1]):
+        (tmp_path / "classes.txt").write_text("\n".join(listed))
+        args = f"--classes={tmp_path / 'classes.txt'}", "--only=few", f"--suite={file}"
+        codes.append(measure(f"--checkpoint={path}", *args, out=out))
+    assert codes == [0, 0, 2]
+    assert "holds measures of another network" in capsys.readouterr().err
+
+
+def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
+    """Its own would answer for all of them, under their names."""
+    text = file.read_text().replace(
+        '"edge", n=48', '"edge", n=48, aggregate="max_prob"'
+    )
+    text = text.replace("images=16", 'images=16, aggregates=("mean_prob", "sum_prob")')
+    (tmp_path / "suite.py").write_text(text)
+    args = f"--checkpoint={run}", f"--suite={tmp_path / 'suite.py'}"
+    assert measure(*args, out=tmp_path / "out") == 2
+    assert "suite.sets.edge has an aggregate of its own" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ("--suite.measures.few.probe='plane'", "did you mean 'plain'?"),
         ("--suite.measures.few.imags=3", "unknown option 'imags'"),
         ("--suite.run.bach=3", "did you mean 'batch'?"),
+        ("--suite.measures.few.aggregates=('mean_porb',)", "did you mean 'mean_prob'?"),
+        ("--suite.measures.few.aggregates='mean_prob'", "must be one or more of"),
         ("--suite.sets.edge.split='egde'", "did you mean 'edge'?"),
         ("--suite.measures.few.sets=('edgy',)", "did you mean 'edge'?"),
         ("--only=fex", "did you mean 'few'?"),
