@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.evals import critical_band, critical_band_table, probe, pyramid
+from jbias.evals import critical_band, critical_band_table, probe, pyramid, resample
 
 CONTRAST, MEAN = 0.2, 0.449
 GREY = (19595, 38470, 7471)  # Of 65536: what Pillow's mode "L" takes of each channel.
@@ -42,13 +42,18 @@ def make(
     _check(side, variant, sample, draws)
     options = dict(side=side, draws=draws, seed=seed, continuous=continuous)
     if variant == "original":
-        conditions = {critical_band_table.EACH_ITS_OWN: _own(side, seed)}
-        numbers = functools.partial(
+        first = critical_band_table.EACH_ITS_OWN
+        conditions = {first: _own(side, seed)}
+        counted = functools.partial(
             critical_band_table.one_each, sample=sample, **options
         )
     else:
-        conditions = _all(side)
-        numbers = functools.partial(critical_band_table.every_image, **options)
+        conditions, first = _all(side), critical_band_table.CLEAN
+        counted = functools.partial(critical_band_table.every_image, **options)
+
+    def numbers(by_condition):
+        return resample.each_rule(by_condition, first, counted)
+
     shown = functools.partial(show, side=side, seed=seed)
     return probe.Probe(conditions, shown, numbers)
 

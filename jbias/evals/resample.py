@@ -1,6 +1,6 @@
 """Bootstrap over images of how often a network is right under several conditions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,31 @@ def correct(
             f" {sizes} images"
         )
     return np.stack(rows)
+
+
+def each_rule(
+    by_condition: Mapping[str, decisions.Decisions],
+    shown: str,
+    numbers: Callable[[Mapping[str, decisions.Decisions]], list[decisions.Number]],
+) -> list[decisions.Number]:
+    """Counts what each rule decided by itself; its name ends that of a condition.
+
+    shown: a condition that is there under every rule, "" under the first.
+    """
+    rules = [
+        name[len(shown) :]
+        for name in by_condition
+        if f"{name} ".startswith(f"{shown} ")
+    ]
+    split = {rule: {} for rule in rules}
+    for name, decided in by_condition.items():
+        rule = max((one for one in rules if name.endswith(one)), key=len)
+        split[rule][name.removesuffix(rule)] = decided
+    return [
+        number._replace(condition=f"{number.condition}{rule}".strip())
+        for rule, found in split.items()
+        for number in numbers(found)
+    ]
 
 
 def counts(

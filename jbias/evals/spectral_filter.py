@@ -8,13 +8,14 @@ a circulant matrix E + iO, so the real part on both is E x E' - O x O', where O 
 two. These are products with small matrices, on CPU as fast as a real transform or more.
 """
 
+import functools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jbias.evals import probe, spectral
+from jbias.evals import probe, resample, spectral
 
 
 def make(
@@ -43,8 +44,10 @@ def make(
             name = spectral.name(cutoff, high=way)
             conditions[name] = _params(r, side, keep, add, symmetric)
 
+    counted = functools.partial(spectral.numbers, draws=draws, seed=seed)
+
     def numbers(by_condition):
-        return spectral.numbers(by_condition, draws=draws, seed=seed)
+        return resample.each_rule(by_condition, spectral.CLEAN, counted)
 
     return probe.Probe(conditions, show, numbers)
 

@@ -204,3 +204,30 @@ def test_conditions_of_different_images_are_refused():
     by_condition = decided({"unfiltered": 1}, 3) | decided({"low 0.1": 1}, 4)
     with pytest.raises(ValueError, match=r"of the same images.*\[3, 4\]"):
         spectral.numbers(by_condition)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("spectral", {}),
+        ("critical_band", {}),
+        ("critical_band", {"variant": "original"}),
+    ],
+)
+def test_each_rule_is_measured_by_its_own_decisions(name, options):
+    """A second rule's numbers are those that it would have alone."""
+    made = probes.PROBES[name](side=28, draws=20, **options)
+    rng, label = np.random.default_rng(0), np.arange(40) % 2
+    one, other = (
+        {
+            condition: evals.Decisions(rng.integers(0, 2, 40), {"label": label})
+            for condition in made.conditions
+        }
+        for _ in range(2)
+    )
+    both = one | {f"{c} mean_logit": decided for c, decided in other.items()}
+    alone = [
+        number._replace(condition=f"{number.condition} mean_logit".strip())
+        for number in made.numbers(other)
+    ]
+    assert made.numbers(both) == made.numbers(one) + alone
