@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import errors
 from flax import linen as nn
 
 from jbias import models
@@ -63,15 +64,21 @@ def from_file(
         **(said.options if said and said.model == model else {}),
         **options,
     }
-    if said and said.names == "own":
-        fits = [_own(said.model, state.arrays, options)]
-    else:
-        linear = states.head(head) if head is not None else None
-        found = (
-            _fit(name, state.arrays, linear, options, named=model is not None)
-            for name in ([model] if model else models.MODELS)
-        )
-        fits = [fit for fit in found if fit is not None]
+    linear = states.head(head) if head is not None else None
+    try:
+        if said and said.names == "own":
+            fits = [_own(said.model, state.arrays, options)]
+        else:
+            found = (
+                _fit(name, state.arrays, linear, options, named=model is not None)
+                for name in ([model] if model else models.MODELS)
+            )
+            fits = [fit for fit in found if fit is not None]
+    except (ValueError, TypeError, ArithmeticError, errors.FlaxError) as error:
+        raise ValueError(
+            f"{where}: its options, {str(options)[:200]}, must make a "
+            f"{model or 'network'}: {' '.join(str(error).split())[:200]}"
+        ) from error
     fit = _chosen(where, model, fits)
     if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")

@@ -101,7 +101,7 @@ def _torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
         if not isinstance(found, Mapping) or key not in found:
             raise ValueError(f"{where}: has no entry {entry!r}; {_known(found)}")
         found = found[key]
-    held = list(_inside(found, "", 0))
+    held = list(_inside(found, "", 0, set()))
     if len(held) != 1:
         names = ", ".join(repr(name) for name, _ in held[:8])
         problem = f"several state dicts, {names}" if held else "no state dict"
@@ -120,16 +120,20 @@ def _torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
 
 
 def _inside(
-    found: Any, path: str, depth: int
+    found: Any, path: str, depth: int, seen: set[int]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The state dicts in known containers; without such, what has tensors in it."""
-    if not isinstance(found, Mapping) or depth == _DEPTH:
+    """The state dicts in known containers; without such, what has tensors in it.
+
+    One that lies in several places counts once: else a small file could have millions.
+    """
+    if not isinstance(found, Mapping) or depth == _DEPTH or id(found) in seen:
         return
+    seen.add(id(found))
     inner = [
         state
         for key in CONTAINERS
         if key in found
-        for state in _inside(found[key], f"{path}.{key}".lstrip("."), depth + 1)
+        for state in _inside(found[key], f"{path}.{key}".lstrip("."), depth + 1, seen)
     ]
     yield from inner
     if not inner and any(isinstance(v, pickles.Tensor) for v in found.values()):

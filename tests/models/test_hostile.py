@@ -1,5 +1,6 @@
 """Hostile files: each is refused in one line, quickly, in little memory; none runs."""
 
+import json
 import pathlib
 import runpy
 import sys
@@ -113,6 +114,18 @@ def test_the_sound_ones_are_read(tmp_path):
         assert {k: v.shape for k, v in found.items()} == {"x0.weight": (4,)}
 
 
+def test_one_state_in_many_places_is_one(tmp_path):
+    """Five dicts in each other, each with the next under every known name: millions."""
+    pickled = MADE["state"](MADE["tensor"]())[:-1]
+    for level in range(5):
+        put, get = b"q" + bytes([100 + level]), b"h" + bytes([100 + level])
+        names = b"".join(MADE["text"](name) + get for name in states.CONTAINERS)
+        pickled += put + b"}(" + names + b"u"
+    path = tmp_path / "x.pth"
+    path.write_bytes(MADE["archive"](pickled + b"."))
+    assert set(states.read(path).arrays) == {"x0.weight"}
+
+
 def test_stretched_tensors_take_no_memory(tmp_path):
     """Strides of 0 let four numbers say they are 2^40; nothing copies them."""
     path = tmp_path / "x.pth"
@@ -121,6 +134,18 @@ def test_stretched_tensors_take_no_memory(tmp_path):
     assert states.read(path).arrays["x0.weight"].shape == (2**20, 2**20)
     with pytest.raises(ValueError, match="has no entry of resnet18"):
         models.load(path, "resnet18")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"classes": "abc"}, {"classes": -3}, {"classes": {}}, {"classes": 3, "mean": "a"}],
+)
+def test_metadata_that_make_no_network(refused, options):
+    said = json.dumps({"model": "resnet18", "names": "own", "options": options})
+    entries = {"params/fc/bias": MADE["entry"](0, 16), "__metadata__": {"jbias": said}}
+    (path := pathlib.Path("x.safetensors")).write_bytes(MADE["safetensors"](entries))
+    with pytest.raises(ValueError, match="x.safetensors: .* make a resnet18"):
+        models.load(path)
 
 
 def test_no_name_of_a_pickle_is_imported(monkeypatch):
