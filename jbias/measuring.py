@@ -10,14 +10,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import ml_collections
 from etils import epath
+from flax import errors
 
 from jbias import checkpoint, console, subjects, suite, survey
 from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
 _DONE = "done"
+# Of one network: its files, its shapes, its memory. Others may be measured.
+_OWN_FAULT = (ValueError, OSError, errors.FlaxError, jax.errors.JaxRuntimeError)
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -42,7 +46,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
             continue
         try:
             lines = survey.run(subject, asked, out, say, only=only)
-        except ValueError as error:
+        except _OWN_FAULT as error:
             lines = [f"{subject.name}: {_line(error)}"]
         else:
             measured += 1
@@ -80,13 +84,20 @@ def load(named: str, changes: Sequence[str] = ()) -> ml_collections.ConfigDict:
 def _change(config: ml_collections.ConfigDict, key: str, text: str) -> None:
     *way, last = key.split(".")
     for name in way:
-        if not isinstance(config, ml_collections.ConfigDict) or name not in config:
+        if name not in config:
             raise ValueError(
                 f"--suite.{key}: no such entry; {jc.nearest(name, config)}"
             )
+        if not isinstance(config[name], ml_collections.ConfigDict):
+            raise ValueError(  # noqa: TRY004
+                f"--suite.{key}: {name} has no entries, it is {config[name]!r}"
+            )
         config = config[name]
     with config.unlocked():
-        config[last] = _value(text)
+        try:
+            config[last] = _value(text)
+        except TypeError as error:
+            raise ValueError(f"--suite.{key}: {error}") from error
 
 
 def _value(text: str) -> Any:

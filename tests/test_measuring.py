@@ -6,9 +6,20 @@ import shutil
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import errors
 
 from configs.suites import biases
-from jbias import data, evaluate, measuring, models, results, subjects, suite, train
+from jbias import (
+    data,
+    evaluate,
+    measuring,
+    models,
+    results,
+    subjects,
+    suite,
+    survey,
+    train,
+)
 from jbias.evals import decisions
 from tests import runs
 
@@ -207,6 +218,8 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
         ("--suite.measures.few.sets=('edgy',)", "did you mean 'edge'?"),
         ("--only=fex", "did you mean 'few'?"),
         ("--suite.nothing.here=3", "no such entry"),
+        ("--suite.size.here=3", "size has no entries, it is 32"),
+        ("--suite.size='large'", "--suite.size: "),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_measured(
@@ -254,6 +267,25 @@ def test_a_file_that_is_no_network_is_named_and_the_run_measured(
     assert "not measured" in (err := capsys.readouterr().err)
     assert "broken.safetensors" in err
     assert len(list(out.glob("*/done"))) == 2
+
+
+def test_a_network_that_fails_is_named_and_the_others_measured(
+    run, file, tmp_path, capsys, monkeypatch
+):
+    """Whatever it is of: shapes that flax refuses, or memory that lacks."""
+    measured, failed = survey.run, []
+
+    def once(subject, *args, **options):
+        if not failed:
+            failed.append(subject.name)
+            raise errors.ScopeParamShapeError("kernel", "/fc", (4, 16), (9, 16))
+        return measured(subject, *args, **options)
+
+    monkeypatch.setattr(survey, "run", once)
+    args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=few"
+    assert measure(*args, out=tmp_path / "out") == 1
+    assert f"not measured: {failed[0]}" in capsys.readouterr().err
+    assert len(list((tmp_path / "out").glob("*/evals/few@edge.jsonl"))) == 1
 
 
 def test_following_measures_each_step_once(run, file, tmp_path):
