@@ -25,7 +25,9 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
     layer = arrays.cut(255 * jnp.where(layer < s["least"], 0, layer))
     degrees = 90 * drawn[1] - 135
     layer = arrays.moved(layer, s["kernel"], s["taps"], degrees)[..., None]
-    grey = x @ jnp.array([0.299, 0.587, 0.114])
+    luma = jnp.array([0.299, 0.587, 0.114])
+    # Accelerators round the factors of a product unless told not to.
+    grey = jnp.matmul(x, luma, precision="highest")
     white = grey[..., None] * 1.5 + 127.5
     x = s["keep"] * x + (1 - s["keep"]) * jnp.maximum(x, white)
     return x + layer + layer[::-1, ::-1]
