@@ -115,6 +115,11 @@ def _made(
         conditions[""] = _params(0.0, 0.0, 0)
     for eps, size in sizes.items():
         name = f"{_size(norm, eps)} {told}".strip()
+        if name in groups:
+            raise ValueError(
+                f"{kind}: each eps must differ from the others in four digits, got"
+                f" {', '.join(map(str, sizes))}"
+            )
         tries = [f"{name} restart {i + 1}" for i in range(restarts)]
         groups[name] = tries if restarts > 1 else [name]
         for i, one in enumerate(groups[name]):

@@ -232,6 +232,7 @@ def test_conditions_say_what_is_not_as_published():
         ({"eps": ()}, "eps must be one number or several"),
         ({"eps": -0.1}, "eps must be one number or several"),
         ({"eps": (0.1, 0.1)}, "each eps must be given once"),
+        ({"eps": (0.1, 0.100001)}, "each eps must differ from the others in four"),
         ({"steps": 0}, "steps must be 1 or more, got 0"),
         ({"restarts": 1.5}, "restarts must be 1 or more, got 1.5"),
         ({"restarts": 2, "random_start": False}, "2 restarts must start at random"),
