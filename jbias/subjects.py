@@ -19,9 +19,7 @@ from jbias import config as jc
 from jbias import models, observe, parts, vary, warmstart
 from jbias.data import wordnet
 from jbias.evals import show
-from jbias.models import runs
-
-SUFFIXES = (".safetensors", ".pth", ".pt", ".tar", ".bin", ".npz", ".ckpt")
+from jbias.models import runs, states
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,7 +68,8 @@ def find(paths: Sequence[str]) -> list[str]:
     """The files and runs that paths, folders of them, and globs name, in order.
 
     ValueError for what is neither. A folder is a run if it holds config.json; else all
-    files below it that are named as weights are, and all runs in it.
+    files below it that are named as weights are, and all runs; not what begins with a
+    dot, nor what lies behind a link to a folder that is no run.
     """
     found = []
     for given in paths:
@@ -83,7 +82,7 @@ def find(paths: Sequence[str]) -> list[str]:
             if not inside and len(matches) == 1:
                 raise ValueError(
                     f"--checkpoint: {match} must be a file of weights "
-                    f"({', '.join(SUFFIXES)}), a run's workdir, or a folder of these"
+                    f"({', '.join(states.SUFFIXES)}), a run's workdir, or a folder of these"
                 )
             found += inside
     return list(dict.fromkeys(found))
@@ -91,7 +90,7 @@ def find(paths: Sequence[str]) -> list[str]:
 
 def _inside(path: str) -> Iterator[str]:
     if os.path.isfile(path):
-        if path.endswith(SUFFIXES):
+        if path.lower().endswith(states.SUFFIXES):
             yield path
         return
     if is_run(path):
@@ -99,8 +98,11 @@ def _inside(path: str) -> Iterator[str]:
         return
     for name in sorted(os.listdir(path)):
         inner = os.path.join(path, name)
-        if is_run(inner) or (os.path.isfile(inner) and name.endswith(SUFFIXES)):
-            yield inner
+        # Of links to folders none is followed that may lead back here.
+        if name[0] != "." and (
+            os.path.isfile(inner) or is_run(inner) or not os.path.islink(inner)
+        ):
+            yield from _inside(inner)
 
 
 def is_run(path: str) -> bool:

@@ -303,6 +303,19 @@ def test_the_best_step_is_the_first_best_by_validation(run):
         assert subject.fields["step"] == mine.loc[mine["value"].idxmax(), "step"]
 
 
+def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
+    """As hubs lay them out: a folder a model, and links into a store."""
+    for name in ("a.pth", "notes.txt", "b/model.safetensors", "b/c/D.PT", ".d/e.pth"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "b" / "linked.bin").symlink_to(tmp_path / "notes.txt")
+    (tmp_path / "b" / "back").symlink_to(tmp_path)
+    found = [
+        path.removeprefix(f"{tmp_path}/") for path in subjects.find([str(tmp_path)])
+    ]
+    assert found == ["a.pth", "b/c/D.PT", "b/linked.bin", "b/model.safetensors"]
+
+
 def test_the_suite_of_biases_is_there_without_any_data():
     """All its sets on the embedded data, and options that its probes take."""
     opened = suite.open(biases.get_config("smoke"), lambda line: None)
