@@ -4,8 +4,10 @@ VENV ?= .venv
 RUN = $(VENV)/bin/python
 ALGOS = erm padain sagnet
 EIGHT = erm stylized_erm debiased infodrop sagnet padain
+STUDY = $(EIGHT) mixup cutmix rand_conv mixstyle efdmix gaussian_noise
+ATTACKED = 0.00392 0.00784 0.01569 0.03137
 
-.PHONY: demo eight test test-all lint format clean
+.PHONY: demo eight study test test-all lint format clean
 
 # A stamp, so that an interrupted installation is taken up again.
 $(VENV)/.installed: setup.cfg pyproject.toml
@@ -24,6 +26,14 @@ eight: $(VENV)/.installed
 	for net in cae edsr; do $(RUN) -m jbias.main --config=configs/deepaugment.py:nets=$$net,demo --workdir=runs/eight/deepaugment_$$net || exit $$?; done
 	for algo in $(EIGHT); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo --workdir=runs/eight/$$algo || exit $$?; done
 	$(RUN) -m jbias.report --runs='runs/eight/*' --reference=erm --out=report-eight
+
+# Which biases go with which generalisation, over sixteen networks trained here; the
+# attacked ones within 1, 2, 4 and 8 of 255.
+study: $(VENV)/.installed
+	for algo in $(STUDY); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo,seeds=1 --workdir=runs/study/$$algo || exit $$?; done
+	for eps in $(ATTACKED); do $(RUN) -m jbias.main --config=configs/pgd.py:demo,seeds=1 --config.algo.eps=$$eps --workdir=runs/study/pgd-$$eps || exit $$?; done
+	$(RUN) -m jbias.evaluate --checkpoint='runs/study/*' --suite=configs/suites/biases.py:images=160 --out=measured/study
+	$(RUN) -m jbias.report.biases --measured='measured/study/*' --out=report-study
 
 lint: $(VENV)/.installed
 	$(RUN) -m ruff format --check .

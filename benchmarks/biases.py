@@ -5,31 +5,50 @@ that they published at https://github.com/paulgavrikov/biases_vs_generalization.
 """
 
 import functools
+import pathlib
 
 import numpy as np
 import pandas as pd
 
-from benchmarks import biasbed
 from jbias import stats
+from jbias.report import bias_models, bias_printed, bias_published
 from jbias.stats import correlation
 
-BIASES = ("shape", "low_freq", "high_freq", "cb_bw", "cb_cf", "cb_pns")
-MEMBERS = {
-    "ID": ("imagenet", "imagenet_real", "imagenet_v2"),
-    "Robustness": ("imagenet_a", "imagenet_c", "imagenet_cbar"),
-    "Concepts": ("imagenet_r", "imagenet_sketch", "stylized16"),
-    "Adversarial": ("pgd",),
-}
+FOLDER = pathlib.Path(__file__).parents[1] / "examples" / "published"
+
+BIASES = bias_models.BIASES
+MEMBERS = dict(bias_models.MEMBERS)
 BENCHMARKS = tuple(name for names in MEMBERS.values() for name in names)
 CUTS = (0.1, 0.2, 0.3, 0.4, 0.5)
-AT = "adversarial_training"
+AT = bias_models.AT
+CHOICES = ("all", AT, f"not {AT}")  # As the poster's file has them.
 PERMUTATIONS = 99_999
 
 
 @functools.cache
 def models() -> pd.DataFrame:
     """One row a model: training, epsilon, biases, benchmarks in %, their averages."""
-    return biasbed.scores("published/biases").set_index("model")
+    return study().frame
+
+
+@functools.cache
+def study() -> bias_models.Models:
+    """The authors' results."""
+    return bias_published.read(str(FOLDER / "biases_benchmark.csv"))
+
+
+@functools.cache
+def printed_cells() -> pd.DataFrame:
+    """Tables 1 and 2 as printed and as computed here."""
+    return bias_printed.cells(study(), FOLDER)
+
+
+@functools.cache
+def printed_pairs() -> pd.DataFrame:
+    """The printed correlations and those computed here."""
+    named = dict(zip(CHOICES, families().values(), strict=True))
+    among = correlation.matrix(models(), BIASES, permutations=PERMUTATIONS)
+    return bias_printed.correlations(named, among, FOLDER)
 
 
 def chosen() -> dict[str, pd.DataFrame]:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu --out=DIR [--torch=PYTHON|no] [--only=resnet50,seeds64]
         [--tiny]
+    python -m benchmarks.gpu --out=DIR --only=forward,suite [--torch=PYTHON|no] [--tiny]
 
 Each part is a benchmark of its own process with a time limit, most important first; what
 one has found is written when it ends, and a part that fails or takes too long stops none.
@@ -83,15 +84,34 @@ PARTS = {
         ("--setting=cifar64", "--precision=float32", "--steps=20", "--rounds=5"),
         45,
     ),
+    "forward": Part(
+        "eval",
+        (
+            *("--setting=imagenet", "--precision=bfloat16", "--seeds=1"),
+            *("--eval-batch=256", *STEPS),
+        ),
+        160,
+        ("--seeds=1",),
+    ),
+    "suite": Part(
+        "suite",
+        ("--images=512", "--rounds=2"),
+        400,
+        ("--model=cnn", "--side=32", "--images=4", "--only=accuracy,pgd"),
+    ),
 }
+# These two have a call of their own: all parts together would be longer than one.
+MEASURES = ("forward", "suite")
 
 
 def run(name: str, part: Part, options: argparse.Namespace, cache: str) -> dict:
     """Runs a part; returns what came of it and its results, if there are any."""
-    asked = (*part.tiny, *TINY) if options.tiny else part.options
+    alone = part.module == "suite"  # It has neither settings nor a peer.
+    tiny = part.tiny if alone else (*part.tiny, *TINY)
+    asked = tiny if options.tiny else part.options
     command = [sys.executable, "-m", f"benchmarks.{part.module}", *asked]
     command += [f"--out={options.out.resolve()}", f"--name={name}"]
-    if options.torch:
+    if options.torch and not alone:
         command.append(f"--torch={options.torch}")
     began, log = time.monotonic(), options.out / f"{name}.log"
     # Two frameworks take turns on one GPU: neither may take all of its memory.
@@ -127,7 +147,8 @@ def main() -> int:
     )
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--torch", help="the Python that has PyTorch; no: none")
-    parser.add_argument("--only", default=",".join(PARTS))
+    usual = [name for name in PARTS if name not in MEASURES]
+    parser.add_argument("--only", default=",".join(usual))
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

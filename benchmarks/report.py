@@ -22,7 +22,7 @@ import time
 import numpy as np
 
 from benchmarks import measured
-from jbias import results
+from jbias import results, selection
 from jbias.report import gather, write
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
@@ -77,10 +77,10 @@ def stages(folder: pathlib.Path, out: pathlib.Path) -> dict[str, float]:
 
     patterns, options = [f"{folder}/run_*"], options_lib.Options()
     frame = timed("read the records", results.read, patterns)
-    chosen = timed("leave out what does not count", results.evaluations, frame)
-    timed("best validation", results.best_validation, chosen)
-    timed("last 30", results.last_n, chosen, min(30, chosen["step"].nunique()))
-    timed("oracle", results.oracle, chosen)
+    chosen = timed("leave out what does not count", selection.evaluations, frame)
+    timed("best validation", selection.best_validation, chosen)
+    timed("last 30", selection.last_n, chosen, min(30, chosen["step"].nunique()))
+    timed("oracle", selection.oracle, chosen)
     del frame, chosen
     study = timed("gather: all of the above", gather.from_runs, patterns, options)
     timed("test", study_lib.analyse, study, options.alpha)

@@ -1,21 +1,17 @@
-"""Writes docs/reproduction.md: published numbers recomputed from what was published.
+"""Writes docs/reproduction.md and docs/reproduction-biases.md: published numbers recomputed.
 
     python -m benchmarks.reproduction [--out=docs]
 
 Reads examples/ and examples/published/ only. `--check` writes nothing, and exits 1 where
-the file is not what would be written.
+a file is not what would be written.
 """
 
 import argparse
 import pathlib
-import re
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 
-import pandas as pd
-
-from benchmarks import biasbed, biases
+from benchmarks import biasbed, prose, reproduction_biases
 from jbias.report import tables
 
 NAME = "reproduction.md"
@@ -23,27 +19,8 @@ NAME = "reproduction.md"
 
 def text() -> str:
     """Gives the whole document."""
-    parts = [_opening(), *_biasbed(), *_biases()]
-    return "\n\n".join(_wrapped(part.strip()) for part in parts) + "\n"
-
-
-def _wrapped(part: str) -> str:
-    """Breaks the lines of words anew: numbers in them have other lengths than their names."""
-    blocks, code = [], False
-    for block in part.split("\n\n"):
-        code = code or block.startswith("```")
-        if code or block.startswith(("#", "|")):
-            code = code and not block.endswith("```")
-            blocks.append(block)
-            continue
-        lines = []
-        for item in re.split(r"\n(?=- )", block):
-            indent = "  " if item.startswith("- ") else ""
-            fill = dict(width=110, break_long_words=False, break_on_hyphens=False)
-            words = " ".join(item.split())
-            lines.append(textwrap.fill(words, subsequent_indent=indent, **fill))
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    parts = [_opening(), *_biasbed()]
+    return "\n\n".join(prose.wrapped(part.strip()) for part in parts) + "\n"
 
 
 def _opening() -> str:
@@ -51,9 +28,10 @@ def _opening() -> str:
 # Published numbers, recomputed
 
 Two studies published enough of their runs that their tables and tests can be computed again: *BiasBed*
-([Kalischek et al., CVPR 2023](https://arxiv.org/abs/2211.13190)), and *Can Biases in ImageNet Models Explain
-Generalization?* ([Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509)). Here they are, with jbias's own
-statistics, and with every difference that rounding does not explain. Nothing here was trained or measured by jbias.
+([Kalischek et al., CVPR 2023](https://arxiv.org/abs/2211.13190)), here, and *Can Biases in ImageNet Models Explain
+Generalization?* ([Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509)), in
+[a document of its own](reproduction-biases.md). Both are computed with jbias's own
+statistics, and told with every difference that rounding does not explain. Nothing here was trained or measured by jbias.
 This file is written by a command from the tables in [examples](../examples/README.md) and
 [examples/published](../examples/published/README.md), and a test holds it and its numbers:
 
@@ -76,10 +54,12 @@ def _table1() -> str:
         (
             row.algorithm,
             row.dataset,
-            _one(row.best_epoch_oracle),
-            _one(row.best_validation),
-            _one(row.difference),
-            _marked(_one(row.recomputed), abs(row.recomputed - row.difference) > 0.05),
+            prose.one(row.best_epoch_oracle),
+            prose.one(row.best_validation),
+            prose.one(row.difference),
+            prose.marked(
+                prose.one(row.recomputed), abs(row.recomputed - row.difference) > 0.05
+            ),
         )
         for row in frame.itertuples()
     ]
@@ -98,7 +78,7 @@ The best epoch on the test set itself, and the epoch of the best validation accu
 published, so only the differences can be recomputed. One is misprinted: InfoDrop on Edge falls by 12.7, not by 11.7.
 The column of best validation equals Table 2 in all {len(frame)} cells.
 
-{_markdown(head, rows)}
+{prose.markdown(head, rows)}
 """
 
 
@@ -112,7 +92,7 @@ def _scores(table: int) -> str:
         for algorithm in algorithms:
             cell = cells.loc[(algorithm, dataset)]
             told = f"{cell['mean']:.1f} ± {cell['std']:.1f}"
-            row.append(_marked(told, cell["beyond"]))
+            row.append(prose.marked(told, cell["beyond"]))
         rows.append(tuple(row))
     others = frame[~frame["algorithm"].isin([biasbed.PADAIN, biasbed.CAE])]
     less = biasbed.differences(table, without=biasbed.LEFT_OUT)
@@ -130,7 +110,7 @@ def _scores(table: int) -> str:
 Recomputed: {made} A run is rounded to 0.1 and so is the print, so a mean may differ by up to 0.1
 and a deviation by 0.103. **Bold** cells differ by more: {len(beyond)} of {len(frame)}, all of {who}.
 
-{_markdown(("", *algorithms), rows)}
+{prose.markdown(("", *algorithms), rows)}
 
 All other algorithms agree: means within {others["mean_off"].abs().max():.3f}, deviations within
 {others["std_off"].abs().max():.3f}. Without its runs 2 and 5, {biasbed.PADAIN} does as well: within
@@ -157,8 +137,8 @@ def _tenth() -> str:
     second, third = biasbed.implied_run(2), biasbed.implied_run(3)
     rows = [
         (
-            *(r.dataset, _one(r.tenth), f"{r.std:.2f}", _one(r.std_printed)),
-            *(_one(q.tenth), f"{q.std:.2f}", _one(q.std_printed)),
+            *(r.dataset, prose.one(r.tenth), f"{r.std:.2f}", prose.one(r.std_printed)),
+            *(prose.one(q.tenth), f"{q.std:.2f}", prose.one(q.std_printed)),
         )
         for r, q in zip(second.itertuples(), third.itertuples())
     ]
@@ -169,7 +149,7 @@ def _tenth() -> str:
 printed mean less the sum of the nine (± 0.95 by rounding), looks like plain ERM, and with it come the large deviations in
 print:
 
-{_markdown(head, rows)}
+{prose.markdown(head, rows)}
 """
 
 
@@ -183,10 +163,10 @@ def _friedman() -> str:
                 (
                     name,
                     f"{setting} ({len(datasets)})",
-                    _marked(f"{found.f:.4f}", bold),
+                    prose.marked(f"{found.f:.4f}", bold),
                     f"{found.f_untied:.4f}",
-                    _e(found.p),
-                    _marked(_e(found.p_conover), bold),
+                    prose.e(found.p),
+                    prose.marked(prose.e(found.p_conover), bold),
                 )
             )
     for setting, f in biasbed.PRINTED_F.items():
@@ -210,7 +190,7 @@ Nearly all were trained on {biasbed.TRAINED} too; the paper keeps it in both cho
 has the rows without it as well. p is of F(k − 1, (k − 1)(N − 1)); the last column is of the degrees of freedom that the
 package behind the paper takes, k − 1 − 2/N and N − 1 times that.
 
-{_markdown(head, rows)}
+{prose.markdown(head, rows)}
 """
 
 
@@ -229,7 +209,7 @@ def _how() -> str:
 Both printed F come from the listed runs, unrounded, with eight runs of pAdaIN and nine of DeepAugERM-CAE:
 {every.f:.4f} and {strict.f:.4f}. That is, the tests were made over nine runs of an algorithm whose printed row has ten. 4.98
 and 0.00045 are cut off, not rounded. Both printed p are of the other degrees of freedom,
-F({every.df_conover[0]:.1f}, {every.df_conover[1]:.1f}) and F({strict.df_conover[0]:.3f}, {strict.df_conover[1]:.3f}); of the textbook's they are {_e(every.p)} and {_e(strict.p)}.
+F({every.df_conover[0]:.1f}, {every.df_conover[1]:.1f}) and F({strict.df_conover[0]:.3f}, {strict.df_conover[1]:.3f}); of the textbook's they are {prose.e(every.p)} and {prose.e(strict.p)}.
 
 From the printed table the same ranks need broken ties: with nine runs of DeepAugERM-CAE, Table 2 has
 {tables.join(biasbed.ties())}. `biasbed_paper_configuration.csv` breaks them as the printed pairs ask. In one
@@ -261,7 +241,7 @@ def _pairs() -> str:
                 r.algorithm_a,
                 r.algorithm_b,
                 f"{r.p:.3f}".rstrip("0"),
-                _marked(f"{r.exact:.4f}", r.exact < 0.05),
+                prose.marked(f"{r.exact:.4f}", r.exact < 0.05),
             )
             for r in frame.itertuples()
         ]
@@ -275,7 +255,7 @@ critical difference is {biasbed.critical_difference(setting):.4f}. Printed value
 are {capped.min():.3f} to {capped.max():.3f}, the other {len(off)} differ from the exact ones by at most {off.max():.4f} ({off.mean():.4f} on average). Through
 that table, all 28 are reproduced to the printed digits.
 
-{_markdown(head, rows)}
+{prose.markdown(head, rows)}
 """
         )
     return "\n\n".join(part.strip() for part in parts)
@@ -295,167 +275,6 @@ def _notes() -> str:
 """
 
 
-def _biases() -> Iterable[str]:
-    yield """
-## 48 ImageNet models
-
-From the authors' results in full precision ([biases.csv](../examples/published/biases.csv)). Spectral biases are means of accuracy
-ratios over the cut-offs 0.1 to 0.5, critical-band values the normalised ones, averages the unweighted means of their benchmarks.
-"""
-    yield from (_rhos(), _counts(), _means(), _figures(), _moved())
-
-
-def _rhos() -> str:
-    rows = []
-    for bias in biases.BIASES:
-        row = [bias]
-        for family in biases.families().values():
-            for name in biases.MEMBERS:
-                told = _two(family.statistic.loc[bias, name])
-                row.append(_marked(told, family.holm.loc[bias, name] <= 0.05))
-        rows.append(tuple(row))
-    head = [""]
-    for name, frame in biases.chosen().items():
-        head += [f"{m}, {name} ({len(frame)})" for m in biases.MEMBERS]
-    return f"""
-### Biases and averages
-
-Spearman's ρ over all models, the adversarially trained (AT), and the others; bold is significant at 0.05 after Holm's adjustment over the 24
-pairs of its choice of models (two-sided permutation p, {biases.PERMUTATIONS:,} orders). scipy's ρ are the same in all 72 cells.
-
-{_markdown(head, rows)}
-
-The paper's text describes the correlations of the bandwidth with the sign reversed, reading narrower as better; these
-are plain ρ. Figures and intervals:
-
-```bash
-python -m jbias.report.correlate --table=examples/published/biases.csv --out=report \\
-    --x=shape,low_freq,high_freq,cb_bw,cb_cf,cb_pns --y=ID,Robustness,Concepts,Adversarial \\
-    --category=training --split=adversarial_training --size=epsilon \\
-    --among=imagenet,imagenet_real,imagenet_v2,imagenet_a,imagenet_c,imagenet_cbar,imagenet_r,imagenet_sketch,stylized16,pgd
-```
-"""
-
-
-def _counts() -> str:
-    rows = [
-        (name, *map(str, counts.values()))
-        for name, counts in biases.significant().items()
-    ]
-    partial = biases.partials()
-    kept = partial[partial["p"] <= 0.05]
-    head = ("Models", "p ≤ 0.05", "Holm", "Benjamini and Hochberg")
-    rows_partial = [
-        (
-            bias,
-            *(_marked(_two(cell.rho), cell.p <= 0.05) for cell in mine.itertuples()),
-        )
-        for bias, mine in partial.groupby("bias", sort=False)
-    ]
-    return f"""
-Of the 24 pairs in each choice:
-
-{_markdown(head, rows)}
-
-Models of one training category are variants of one method, and 15 of the 48 are one adversarial training with another ε. With the
-categories controlled for (partial ρ on all models, p from orders within categories, not adjusted), {len(kept)} of 24 have p ≤ 0.05 (bold):
-
-{_markdown(("", *biases.MEMBERS), rows_partial)}
-"""
-
-
-def _means() -> str:
-    frame = biases.by_training()
-    rows = [
-        (name, str(int(row["models"])), *(f"{row[m]:.2f}" for m in biases.MEMBERS))
-        for name, row in frame.iterrows()
-    ]
-    return f"""
-### Averages by training
-
-Mean accuracies in %.
-
-{_markdown(("Training", "Models", *biases.MEMBERS), rows)}
-"""
-
-
-def _figures() -> str:
-    frame = biases.models()
-    shape = frame["shape"]
-    four = biases.spectral((0.1, 0.2, 0.3, 0.4)).loc["tv_resnet50", "low_freq"]
-    best = biases.agreement()
-    names = ("imagenet", "imagenet_v2", "imagenet_c", "imagenet_cbar", "imagenet_a")
-    told = ", ".join(f"{name} {best[name]:.2f}" for name in names)
-    both = biases.rho(frame[["shape", "low_freq"]]).iloc[0, 1]
-    at = frame[frame["training"] == biases.AT]
-    return f"""
-### Figures of the text
-
-- Shape bias runs from {shape.min():.3f} ({shape.idxmin()}) to {shape.max():.3f} ({shape.idxmax()}); the baseline has {shape["tv_resnet50"]:.4f}.
-- Shape bias and low-frequency bias: ρ = {both:.2f}.
-- Mean ρ of a benchmark with the others, without stylized16 and pgd: {told}; the largest is {best.idxmax()}, the smallest {best.idxmin()}.
-- Low-frequency bias: the largest {frame["low_freq"].max():.2f} ({frame["low_freq"].idxmax()}), the smallest {frame["low_freq"].min():.2f} ({frame["low_freq"].idxmin()}). High-frequency bias:
-  the largest {frame["high_freq"].max():.4f} ({frame["high_freq"].idxmax()}); no adversarially trained model has more than {at["high_freq"].max():.4f}.
-- PGD: the largest {frame["pgd"].max():.2f} % ({frame["pgd"].idxmax()}), the smallest {frame["pgd"].min():.2f} % ({frame["pgd"].idxmin()}).
-- The paper's text names four cut-offs, 10 to 40 %; its table averages five. The baseline's low-frequency bias is {frame.loc["tv_resnet50", "low_freq"]:.3f} over
-  five, as printed (0.63), and {four:.3f} over four.
-- From the two decimals of the printed table ρ of high-frequency bias and ID is {biases.rounded():.3f}; in full precision it is
-  {biases.families()["all"].statistic.loc["high_freq", "ID"]:.3f}.
-"""
-
-
-def _moved() -> str:
-    family = biases.families()["all"].statistic
-    rows = []
-    for name, member in (("ID", "imagenet_real"), ("Concepts", "stylized16")):
-        for how, values in (
-            (name, family[name]),
-            (f"{name} without {member}", biases.without(name, member)),
-        ):
-            rows.append((how, *(_two(values[bias]) for bias in biases.BIASES)))
-    off = biases.granularity()
-    assert max(off.values()) < 0.001
-    return f"""
-### Anomalies, and what they move
-
-- **ReaL.** All 48 accuracies are whole images of 326: only the last batch was logged (336 images, 10 without a label), not the
-  46,837 of the set. It enters ID.
-- **Stylised.** All 48 are whole images of 800: the 16-class set of model-vs-human, not the 1000 classes that the text describes. It
-  enters Concepts, and without it the sign of shape bias changes there.
-- **PGD.** All 48 are whole images of 50,048, the padded number, instead of 50,000: at most 0.084 percentage points too high. No
-  rank can change: the map is the same for all models.
-- **Critical band.** Nominal frequencies are 2 to 2.6 times too high and the noise is 0.943 of its nominal strength, alike for all models;
-  values without normalisation are degenerate and differ between paper and data. Only normalised ones are used here; many are tied.
-
-{_markdown(("ρ over all models", *biases.BIASES), rows)}
-"""
-
-
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [
-        "| " + " | ".join(head) + " |",
-        "| " + " | ".join("---" for _ in head) + " |",
-    ]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def _marked(told: str, bold: bool) -> str:
-    return f"**{told}**" if bold else told
-
-
-def _one(value: float) -> str:
-    return f"{value:.1f}".replace("-", "−")
-
-
-def _two(value: float) -> str:
-    return "–" if pd.isna(value) else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
-
-
-def _e(p: float) -> str:
-    return f"{p:.3e}"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.reproduction",
@@ -465,14 +284,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", default="docs", metavar="DIR", help="(default: docs)")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     args = parser.parse_args(argv)
-    path, new = pathlib.Path(args.out) / NAME, text()
-    if not args.check:
-        path.write_text(new, encoding="utf-8")
-        print(f"written: {path}")
-        return 0
-    same = path.exists() and path.read_text(encoding="utf-8") == new
-    print(f"{path}: {'as it would be written' if same else 'differs'}")
-    return 0 if same else 1
+    documents = {NAME: text(), reproduction_biases.NAME: reproduction_biases.text()}
+    differs = False
+    for name, new in documents.items():
+        path = pathlib.Path(args.out) / name
+        if not args.check:
+            path.write_text(new, encoding="utf-8")
+            print(f"written: {path}")
+            continue
+        same = path.exists() and path.read_text(encoding="utf-8") == new
+        print(f"{path}: {'as it would be written' if same else 'differs'}")
+        differs |= not same
+    return int(differs)
 
 
 if __name__ == "__main__":

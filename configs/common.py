@@ -25,7 +25,10 @@
                     a semicolon make a grid
 :init=runs/...      starts from the nets of another run
 :seeds=3            how many seeds, all trained in one process
-:model=resnet18     resnet18, resnet34, resnet50; "" is the data preset's own
+:model=resnet18     resnet18, 34, 50, 101, 152, resnext50, preact_resnet18, cnn,
+                    vgg11, 16, 19 (and vgg11_bn ...), alexnet, densenet121,
+                    squeezenet1_0, squeezenet1_1, mobilenetv3_large,
+                    mobilenetv3_small, bagnet9, 17, 33; "" is the data preset's own
 :size=0             pixels; 0 is the data preset's own
 :epochs=0           0 is the recipe's own
 :crop=host          streams the training set from its files, each seed with random crops
@@ -36,6 +39,7 @@
 :smoke              every part once, seconds
 """
 
+import inspect
 import types
 from collections.abc import Mapping, Sequence
 
@@ -44,6 +48,7 @@ import ml_collections
 from configs import datasets
 from jbias import config as jc
 from jbias import data as known
+from jbias import models
 
 EVERYWHERE = {
     "data",
@@ -78,6 +83,7 @@ def experiment(
     c = _plain(arg)
     c.algo = dict(algo)
     datasets.PRESETS[arg.data](c, arg)
+    _fit(c.model)
     short = c.epochs
     if arg.data == "imagenet":
         c.train.crop = "host"
@@ -136,6 +142,14 @@ def _varied(text: str) -> tuple[dict, ...]:
                 f"after a semicolon, got {one!r}"
             ) from None
     return tuple(found)
+
+
+def _fit(model: ml_collections.ConfigDict) -> None:
+    """Drops what the presets say of a ResNet where the network has no such option."""
+    make = models.MODELS.get(model.name)
+    taken = inspect.signature(make).parameters if make else model
+    for option in set(model) - set(taken) - {"name"}:
+        del model[option]
 
 
 def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:

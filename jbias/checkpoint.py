@@ -217,15 +217,41 @@ def read(
     directory: epath.PathLike, step: int, template: Callable[[int], tuple]
 ) -> tuple[tuple, dict[str, Any]]:
     """As `restore`, of one step, where nothing is changed; any error passes."""
+    with contextlib.closing(_looking(directory)) as manager:
+        sealed, info = _info(manager, step)
+        return _states(manager, step, template(info["stage"]), sealed), info
+
+
+def peek(directory: epath.PathLike, step: int) -> tuple[list, dict[str, Any]]:
+    """As `read`, without knowing the shapes: one dict a seed, of the host's arrays.
+
+    ValueError where that step cannot be read.
+    """
+    args = ocp.args.Composite(state=ocp.args.StandardRestore())
+    with contextlib.closing(_looking(directory)) as manager:
+        try:
+            _, info = _info(manager, step)
+            states = manager.restore(step, args=args)["state"]
+        except OF_THE_MACHINE:
+            raise
+        # Of damaged bytes orbax raises anything.
+        except Exception as error:
+            reason = " ".join(str(error).split())[:120]
+            raise ValueError(
+                f"checkpoint: {epath.Path(directory) / str(step)} cannot be read "
+                f"({reason}); take another step"
+            ) from error
+    return jax.tree.map(np.asarray, states), info
+
+
+def _looking(directory: epath.PathLike) -> ocp.CheckpointManager:
+    """A manager that changes nothing."""
     options = ocp.CheckpointManagerOptions(
         read_only=True, create=False, save_interval_steps=0
     )
-    manager = ocp.CheckpointManager(
+    return ocp.CheckpointManager(
         epath.Path(directory).resolve(), options=options, item_names=("state", "info")
     )
-    with contextlib.closing(manager):
-        sealed, info = _info(manager, step)
-        return _states(manager, step, template(info["stage"]), sealed), info
 
 
 def _forget_other_reads() -> None:

@@ -44,6 +44,39 @@ def bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, _: shown.update(done - shown.n)
 
 
+@contextlib.contextmanager
+def counted(
+    say: Callable[[str], None], title: str, total: int, *, seconds: float = 30.0
+) -> Iterator[Callable[[int], None]]:
+    """Counts images, with rate and ETA: a bar on a terminal, elsewhere lines at times.
+
+    Yields a function that hears how many more are done.
+    """
+    shown = tqdm.tqdm(
+        total=total,
+        desc=title,
+        unit="image",
+        dynamic_ncols=True,
+        leave=False,
+        disable=not sys.stderr.isatty(),
+        file=sys.stderr,
+    )
+    done, began, said = 0, time.monotonic(), time.monotonic()
+
+    def tell(more: int) -> None:
+        nonlocal done, said
+        done += more
+        shown.update(more)
+        now = time.monotonic()
+        if shown.disable and now - said >= seconds:
+            said, rate = now, done / (now - began)
+            left = tqdm.tqdm.format_interval((total - done) / rate)
+            say(f"{title}: {done}/{total} images, {rate:.0f} images/s, ETA {left}")
+
+    with contextlib.closing(shown):
+        yield tell
+
+
 class Progress:
     """Training progress: on a terminal a bar, elsewhere a line every few seconds."""
 

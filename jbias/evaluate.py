@@ -1,13 +1,23 @@
-r"""Evaluates the checkpoints of a run that another process trains.
+r"""Measures networks: files that others wrote, runs of ours, and runs under way.
+
+    python -m jbias.evaluate --checkpoint=resnet50.pth --model=resnet50 \
+        --suite=configs/suites/biases.py:data=imagenet,root=/data
+    python -m jbias.evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
+    python -m jbias.evaluate --follow=runs/x --suite=configs/suites/biases.py
+    python -m jbias.evaluate --follow=runs/x
+
+With --suite each network gets a folder in --out with records, and what it decided; then
+`python -m jbias.report.biases --measured='measured/*' --out=report`. The part after the
+colon holds the suite's own arguments (see the top of its file), --suite.key=value changes
+any entry of it. Networks that cannot be read are named, and the others measured.
+
+With --follow alone the checkpoints of a run are evaluated as the run itself would have:
 
     python -m jbias.main --config=configs/erm.py --config.run.evaluate=elsewhere \
         --workdir=runs/x
-    python -m jbias.evaluate --follow=runs/x
 
-Writes evals/<step>.jsonl into the run's workdir, as the run itself would have, and ends
-when the run is done and all of it is evaluated. The same command goes on where it was
-stopped. Exit codes: 0 done, 2 it cannot be done, in one line on standard error, 130
-stopped.
+The same command goes on where it was stopped. Exit codes: 0 done, 1 some of what was
+asked could not be measured, 2 none of it, in one line on standard error, 130 stopped.
 """
 
 import argparse
@@ -20,14 +30,24 @@ from jbias import xla
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args = parser().parse_args(argv)
+    args, rest = parser().parse_known_args(argv)
+    changes = [text for text in rest if text.startswith("--suite.")]
+    if len(changes) < len(rest):
+        unknown = next(text for text in rest if text not in changes)
+        parser().error(f"unknown argument {unknown!r}")
+    if not (args.follow or args.checkpoint):
+        parser().error("--checkpoint or --follow is missing")
+    if args.checkpoint and not args.suite:
+        parser().error("--suite is missing, e.g. --suite=configs/suites/biases.py")
     xla.set_flags()
     # Only now: --help and wrong arguments need none of it, and flags are set.
-    from jbias import console, follow, opening
+    from jbias import console, follow, measuring, opening
 
     console.hush()
     opening.keep_programs()
     try:
+        if args.suite:
+            return measuring.run(args, changes)
         follow.run(
             args.follow,
             interval=args.interval,
@@ -51,18 +71,68 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m jbias.evaluate",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = made.add_argument
     add(
+        "--checkpoint",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file of weights, a run's workdir, a folder of these, or a glob; may be "
+        "given again",
+    )
+    add(
+        "--suite",
+        metavar="FILE[:ARGS]",
+        help="what is measured, e.g. configs/suites/biases.py",
+    )
+    add(
+        "--model",
+        metavar="NAME",
+        help="of jbias.models.MODELS, for files; found by names and shapes if not given",
+    )
+    add(
+        "--zoo",
+        default="configs/zoo.py" if os.path.isfile("configs/zoo.py") else "",
+        metavar="FILE",
+        help="a table of published files, by whose names model, mean, deviation and "
+        "category are known (default: configs/zoo.py, where it is)",
+    )
+    add(
+        "--classes",
+        default="imagenet",
+        metavar="FILE",
+        help="what the outputs of a file's network are: imagenet, or a file with a class "
+        "name or WordNet id a line (default: %(default)s)",
+    )
+    add(
+        "--step",
+        default="best",
+        metavar="STEP",
+        help="of a run: best (by validation), latest, or a number (default: %(default)s)",
+    )
+    add(
+        "--only",
+        default="",
+        metavar="A,B",
+        help="measures of the suite; all if not given",
+    )
+    add(
+        "--out",
+        default="measured",
+        metavar="DIR",
+        help="where the networks' folders are (default: %(default)s)",
+    )
+    add(
         "--follow",
-        required=True,
         metavar="WORKDIR",
-        help="the run, with --config.run.evaluate=elsewhere",
+        help="a run under way: evaluates, or with --suite measures, what it saves",
     )
     add(
         "--once",
         action="store_true",
-        help="evaluates what is there, and does not wait for more",
+        help="with --follow: takes what is there, and does not wait for more",
     )
     add(
         "--interval",

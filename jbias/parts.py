@@ -39,29 +39,39 @@ def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable])
 
 def call(where: str, make: Callable, *args: Any, **options: Any) -> Any:
     """Calls `make`; an option it does not take is refused by name."""
+    check_options(where, make, options, len(args))
+    return make(*args, **options)
+
+
+def check_options(
+    where: str, make: Callable, options: Mapping[str, Any], given: int
+) -> None:
+    """Refuses options that `make` does not take, and says which it must have.
+
+    given: how many arguments come before them.
+    """
     accepted = inspect.signature(make).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
         kinds = (
             inspect.Parameter.KEYWORD_ONLY,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
         )
-        names = [n for n, p in list(accepted.items())[len(args) :] if p.kind in kinds]
+        names = [n for n, p in list(accepted.items())[given:] if p.kind in kinds]
         for option in options:
             if option not in names:
                 raise ValueError(
                     f"{where}: unknown option {option!r}; {jc.nearest(option, names)}"
                 )
-    given = {*options, *list(accepted)[: len(args)]}
+    named = {*options, *list(accepted)[:given]}
     for option, parameter in accepted.items():
         required = parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_KEYWORD,
             parameter.VAR_POSITIONAL,
         )
-        if required and option not in given:
+        if required and option not in named:
             raise ValueError(
                 f"{where}: must have the option {option!r}; add {option}=..."
             )
-    return make(*args, **options)
 
 
 def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:

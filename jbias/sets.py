@@ -164,6 +164,8 @@ def test_set(
         name=name,
         images=feed.Kept(test, np.flatnonzero(kept))
         if images is None
+        else images  # Not copied where all stay.
+        if kept.all()
         else images[kept],
         columns=columns,
         matrix=classes.matrix,
@@ -252,6 +254,8 @@ def describe(source: spec.Source) -> dict[str, Any]:
         "name": source.name,
         "n": len(source),
         "classes": len(source.classes),
+        "names": list(source.classes),
+        "space": source.space,
         "note": source.note,
         "values": {name: [*names] for name, names in source.values.items()},
         "preprocessing": source.preprocessing,

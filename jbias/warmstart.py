@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 
 from jbias import checkpoint, vary
@@ -45,22 +44,19 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
             f"config.init: {workdir} has the seeds {held} and not {lacking[0]}; "
             "train that one, or start from a run of a single seed"
         )
-    states = _latest(checkpoints)
+    steps = checkpoint.steps(checkpoints)
+    if not steps:
+        raise ValueError(f"config.init: {checkpoints} holds no checkpoint yet")
+    found, _ = saved(checkpoints, steps[-1])
     first = folders.index(folder) * len(held)  # All seeds of a branch, then the next.
     places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
-    return [_net_of(states[first + place]) for place in places]
+    return [found[first + place] for place in places]
 
 
-def _latest(checkpoints: epath.Path) -> list[Mapping[str, Any]]:
-    manager = checkpoint.open(checkpoints)
-    try:
-        step = manager.latest_step()
-        if step is None:
-            raise ValueError(f"config.init: {checkpoints} holds no checkpoint yet")
-        args = ocp.args.Composite(state=ocp.args.StandardRestore())
-        return jax.tree.map(np.asarray, manager.restore(step, args=args)["state"])
-    finally:
-        manager.close()
+def saved(checkpoints: epath.PathLike, step: int) -> tuple[list[Net], dict[str, Any]]:
+    """The nets that stand at a step, one for each seed of each branch, and its info."""
+    states, info = checkpoint.peek(checkpoints, step)
+    return [_net_of(state) for state in states], info
 
 
 def _net_of(state: Mapping[str, Any]) -> Net:

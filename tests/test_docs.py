@@ -10,8 +10,8 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import data, evaluate, prepare
-from jbias.report import cli, correlate
+from jbias import data, evaluate, measuring, prepare
+from jbias.report import biases, cli, correlate
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -19,8 +19,11 @@ DOCS = (
     "docs/algorithms.md",
     "docs/architecture.md",
     "docs/benchmarks.md",
+    "docs/biases.md",
     "docs/data.md",
+    "docs/measures.md",
     "docs/models.md",
+    "docs/reproduction-biases.md",
     "docs/reproduction.md",
     "docs/statistics-seeds.md",
     "docs/statistics.md",
@@ -88,6 +91,7 @@ LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWa
 READERS = {
     "main": main,
     "report": lambda arguments: cli._parser().parse_args(arguments),
+    "report.biases": lambda arguments: biases._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": lambda arguments: evaluate.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
@@ -113,7 +117,8 @@ def test_commands_are_understood(name, command, monkeypatch):
 @LOADS_CONFIGS
 @pytest.mark.parametrize(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
 def test_flags_in_the_text_are_known(name, flag):
-    parsers = cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)
+    parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
+    parsers.append(biases._parser())
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
         code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
@@ -121,6 +126,8 @@ def test_flags_in_the_text_are_known(name, flag):
     key, _, value = flag.partition("=")
     if key.startswith("--config.") and "<" not in key:
         main(["--config=configs/padain.py", f"{key}={value or 0}"])
+    elif key.startswith("--suite.") and "<" not in key and key != "--suite.key":
+        measuring.load("configs/suites/biases.py", [f"{key}={value or 0}"])
     else:
         assert (
             key in known | {"--config", "--config.<key>", "--profile", "--workdir"}

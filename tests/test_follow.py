@@ -18,6 +18,7 @@ from jbias import (
     mesh,
     observe,
     results,
+    selection,
     train,
     watch,
     xla,
@@ -87,9 +88,9 @@ def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsy
     said = capsys.readouterr().err
     assert "step 6/8: valid" in said
     assert "evaluated all that was due, 4 steps" in said
-    table = results.best_validation(results.read([elsewhere]))
+    table = selection.best_validation(results.read([elsewhere]))
     assert table.equals(
-        results.best_validation(results.read([here])).assign(workdir=str(elsewhere))
+        selection.best_validation(results.read([here])).assign(workdir=str(elsewhere))
     )
 
 

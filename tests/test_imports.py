@@ -21,9 +21,10 @@ ROOMS = {
     "stats": set(),
     "lines": set(),
     "results": {"lines"},
+    "selection": {"results"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats"},
-    "report": {"results", "stats", "evals"},
+    "report": {"results", "selection", "stats", "evals"},
     "step": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
@@ -34,6 +35,11 @@ ROOMS = {
             "memory",
             "vary",
             "follow",
+            "measuring",
+            "shown",
+            "subjects",
+            "suite",
+            "survey",
             "job",
             "observe",
             "opening",
@@ -67,7 +73,7 @@ CORE = {
     "feed",
     "streams",
 }
-WITHOUT_JAX = {"data", "lines", "results", "stats", "report"}
+WITHOUT_JAX = {"data", "lines", "results", "selection", "stats", "report"}
 LAZY = {"grain", "tensorflow_datasets"}
 
 
@@ -127,7 +133,8 @@ def test_heavy_readers_are_imported_where_used(path):
 
 
 @pytest.mark.parametrize(
-    "command", ["main", "evaluate", "report", "report.correlate", "prepare"]
+    "command",
+    ["main", "evaluate", "report", "report.correlate", "report.biases", "prepare"],
 )
 def test_help_waits_for_nothing(command):
     """It answers before anything slow is imported."""

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from benchmarks import biasbed, biases, reproduction
+from benchmarks import biasbed, biases, reproduction, reproduction_biases
 from jbias.stats import ranks
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -15,9 +15,10 @@ ORACLE = pd.read_csv(ROOT / "tests" / "oracles" / "biases_spearman.csv")
 EIGHT = "the same, pAdaIN without runs 2 and 5"
 
 
-def test_the_document_is_what_the_command_writes(tmp_path, capsys):
-    written = (ROOT / "docs" / reproduction.NAME).read_text(encoding="utf-8")
-    assert reproduction.text() == written
+def test_the_documents_are_what_the_command_writes(tmp_path):
+    for document in (reproduction, reproduction_biases):
+        written = (ROOT / "docs" / document.NAME).read_text(encoding="utf-8")
+        assert document.text() == written
     assert reproduction.main([f"--out={ROOT / 'docs'}", "--check"]) == 0
     assert reproduction.main([f"--out={tmp_path}", "--check"]) == 1
 
@@ -194,11 +195,25 @@ def test_p_values_are_the_oracles():
         assert abs(p - row.perm_p_two_sided) < 5 * error + 5e-6
 
 
+def test_what_was_printed_agrees():
+    """All but centre frequencies of no band; the poster's numbers and its zeros, too."""
+    cells, pairs = biases.printed_cells(), biases.printed_pairs()
+    assert len(cells) == 48 * 19
+    off = cells[~cells["agrees"]]
+    assert (len(off), set(off["column"])) == (27, {"cb_cf_raw"})
+    bands = biases.models().loc[off["model"], "cb_bw_raw"]
+    assert bands.to_numpy() == pytest.approx(11295.35, abs=0.005)
+    assert len(pairs) == 6 * 4 * 3 + 15
+    assert pairs["agrees"].all()
+    # What another reader of the poster would see: wrong numbers do not agree.
+    shape = pairs[(pairs["x"] == "shape") & (pairs["models"] == "all")]
+    assert shape["printed"].tolist()[:4] == [-0.76, -0.53, 0, 0.47]
+
+
 def test_averages_and_spectral_biases_are_those_of_their_parts():
-    """The file has six decimals."""
     frame = biases.models()
     for table in (biases.averages(), biases.spectral()):
-        np.testing.assert_allclose(table, frame[table.columns], atol=1.1e-6)
+        np.testing.assert_allclose(table, frame[table.columns], atol=1e-9)
     four = biases.spectral((0.1, 0.2, 0.3, 0.4)).loc["tv_resnet50", "low_freq"]
     assert (frame.loc["tv_resnet50", "low_freq"], four) == pytest.approx(
         (0.633, 0.566), abs=5e-4

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias import results
+from jbias import results, selection
 
 
 def record(**changes) -> results.Record:
@@ -169,7 +169,7 @@ def test_half_written_files_are_not_read(tmp_path):
 
 
 def test_best_validation_takes_the_first_maximum(frame):
-    table = results.best_validation(frame)
+    table = selection.best_validation(frame)
     assert (value_of(table, 0), value_of(table, 0, column="epoch")) == (0.2, 2.0)
     assert (value_of(table, 1), value_of(table, 1, column="epoch")) == (0.2, 4.0)
     assert "train" not in set(table["dataset"])
@@ -179,33 +179,33 @@ def test_best_validation_is_blind_to_test_sets(frame):
     changed = frame.copy()
     tests = changed["dataset"] == "edge"
     changed.loc[tests, "value"] = 1 - changed.loc[tests, "value"]
-    a, b = results.best_validation(frame), results.best_validation(changed)
+    a, b = selection.best_validation(frame), selection.best_validation(changed)
     pd.testing.assert_series_equal(a["epoch"], b["epoch"])
 
 
 def test_best_validation_refuses_runs_without_validation(frame):
     with pytest.raises(ValueError, match="run 'erm', seed 0.*select last_n"):
-        results.best_validation(frame[frame["dataset"] != "valid"])
+        selection.best_validation(frame[frame["dataset"] != "valid"])
 
 
 def test_last_n_averages(frame):
-    table = results.last_n(frame, 3)
+    table = selection.last_n(frame, 3)
     assert value_of(table, 0) == pytest.approx((0.2 + 0.9 + 0.4) / 3)
     assert value_of(table, 1) == pytest.approx((0.6 + 0.4 + 0.2) / 3)
-    assert results.last_n(frame, 1)["value"].tolist() == (
-        results.at_epoch(frame, 4)["value"].tolist()
+    assert selection.last_n(frame, 1)["value"].tolist() == (
+        selection.at_epoch(frame, 4)["value"].tolist()
     )
     with pytest.raises(ValueError, match="5 evaluations, got 4 of data set 'edge'"):
-        results.last_n(frame, 5)
+        selection.last_n(frame, 5)
     with pytest.raises(ValueError, match="at least 1"):
-        results.last_n(frame, 0)
+        selection.last_n(frame, 0)
 
 
 def test_oracle_is_the_maximum_of_each_data_set(frame):
-    table = results.oracle(frame)
+    table = selection.oracle(frame)
     assert (value_of(table, 0), value_of(table, 0, column="epoch")) == (0.9, 3.0)
     assert value_of(table, 1) == 0.8
-    assert value_of(results.oracle(frame, larger_is_better=False), 1) == 0.2
+    assert value_of(selection.oracle(frame, larger_is_better=False), 1) == 0.2
 
 
 def test_oracle_is_one_model_of_each_data_set(tmp_path):
@@ -226,13 +226,13 @@ def test_oracle_is_one_model_of_each_data_set(tmp_path):
     frame = results.read(tmp_path / "erm")
 
     def epochs(**options):
-        chosen = results.oracle(frame, **options).groupby("dataset")["epoch"].unique()
+        chosen = selection.oracle(frame, **options).groupby("dataset")["epoch"].unique()
         return {name: told.tolist() for name, told in chosen.items()}
 
     assert epochs() == {"corrupted": [2.0], "edge": [2.0], "parts": [2.0]}
     lowest = {"corrupted": [2.0], "edge": [1.0], "loss alone": [1.0]}
     assert epochs(metric="loss", larger_is_better=False) == lowest
-    table = results.oracle(frame).query("dataset == 'edge' and condition == ''")
+    table = selection.oracle(frame).query("dataset == 'edge' and condition == ''")
     assert dict(zip(table["metric"], table["value"], strict=True)) == {
         "accuracy": 0.6,
         "loss": 9.0,
@@ -240,25 +240,29 @@ def test_oracle_is_one_model_of_each_data_set(tmp_path):
 
 
 def test_no_rule_beats_the_oracle(frame):
-    best = results.oracle(frame)["value"]
-    rules = [results.best_validation, lambda f: results.last_n(f, 2)]
+    best = selection.oracle(frame)["value"]
+    rules = [selection.best_validation, lambda f: selection.last_n(f, 2)]
     for rule in rules:
         assert (rule(frame)["value"] <= best).all()
 
 
 def test_at_epoch(frame):
-    assert value_of(results.at_epoch(frame, 3), 1) == 0.4
+    assert value_of(selection.at_epoch(frame, 3), 1) == 0.4
     with pytest.raises(ValueError, match="run 'erm', seed 0; .* it has 1, 2, 3, 4$"):
-        results.at_epoch(frame, 7)
+        selection.at_epoch(frame, 7)
     shorter = frame[(frame["seed"] == 0) | (frame["epoch"] < 3)]
     with pytest.raises(ValueError, match="epoch 3.*'erm', seed 1; .* it has 1, 2$"):
-        results.at_epoch(shorter, 3)
-    assert set(results.at_epoch(shorter, 2)["seed"]) == {0, 1}
+        selection.at_epoch(shorter, 3)
+    assert set(selection.at_epoch(shorter, 2)["seed"]) == {0, 1}
 
 
 def test_selection_ignores_the_order_of_rows(frame):
     mixed = frame.sample(frac=1, random_state=0)
-    rules = [results.best_validation, results.oracle, lambda f: results.last_n(f, 2)]
+    rules = [
+        selection.best_validation,
+        selection.oracle,
+        lambda f: selection.last_n(f, 2),
+    ]
     for rule in rules:
         pd.testing.assert_frame_equal(rule(frame), rule(mixed))
 
@@ -269,8 +273,8 @@ def test_the_last_stage_is_what_counts(tmp_path):
     later = [r._replace(step=r.step + 20) for r in later]
     write_run(tmp_path / "erm", first + later)
     frame = results.read(tmp_path / "erm")
-    assert value_of(results.best_validation(frame), 0) == 0.5
-    assert value_of(results.oracle(frame), 0) == 0.5
+    assert value_of(selection.best_validation(frame), 0) == 0.5
+    assert value_of(selection.oracle(frame), 0) == 0.5
 
 
 def test_diverged_seeds_are_left_out_and_named(tmp_path):
@@ -291,17 +295,17 @@ def test_diverged_seeds_are_left_out_and_named(tmp_path):
     lost.append(record(seed=1, step=20, value=None, count=None, status="diverged"))
     write_run(tmp_path / "erm", good + lost)
     frame = results.read(tmp_path / "erm")
-    named = results.diverged(frame)
+    named = selection.diverged(frame)
     assert named[["run", "seed", "step"]].values.tolist() == [["erm", 1, 13]]
-    for table in (results.best_validation(frame), results.last_n(frame, 1)):
+    for table in (selection.best_validation(frame), selection.last_n(frame, 1)):
         assert set(table["seed"]) == {0}
-    assert results.diverged(results.read(tmp_path / "erm").query("seed == 0")).empty
+    assert selection.diverged(results.read(tmp_path / "erm").query("seed == 0")).empty
 
 
 def test_a_mean_over_a_missing_value_is_missing(tmp_path):
     values = curve([0.5, None, 0.7], "edge", metric="shape_bias")
     write_run(tmp_path / "erm", values)
-    table = results.last_n(results.read(tmp_path / "erm"), 3)
+    table = selection.last_n(results.read(tmp_path / "erm"), 3)
     assert math.isnan(value_of(table, 0))
 
 
@@ -314,7 +318,7 @@ def test_evaluations_keep_the_order_of_data_sets(tmp_path):
         for n in names
     ]
     write_run(tmp_path / "erm", records)
-    chosen = results.evaluations(results.read(tmp_path / "erm"))
+    chosen = selection.evaluations(results.read(tmp_path / "erm"))
     assert list(dict.fromkeys(chosen["dataset"])) == names
 
 

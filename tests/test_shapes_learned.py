@@ -6,14 +6,14 @@ Trained where texture is no cue, the same network shows that the test sets are f
 import pytest
 
 from configs import erm
-from jbias import results, train
+from jbias import results, selection, train
 
 
 def scores(correlation: float, workdir) -> dict[str, float]:
     """Accuracies in percent, and the shape bias, of one seed at the last epoch."""
     config = erm.get_config(f"seeds=1,correlation={correlation}")
     assert train.run(config, workdir)
-    table = results.last_n(results.read([workdir]), 1)
+    table = selection.last_n(results.read([workdir]), 1)
     found = {
         row.dataset: 100 * row.value
         for row in table.itertuples()

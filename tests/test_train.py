@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from jbias import config as jc
-from jbias import results, train
+from jbias import results, selection, train
 from tests import runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -129,7 +129,7 @@ def test_another_config_is_refused_by_its_differing_keys(finished):
 
 def test_report_reads_the_run(finished):
     _, workdir = finished
-    table = results.best_validation(results.read([workdir]))
+    table = selection.best_validation(results.read([workdir]))
     assert set(table["dataset"]) == {"valid", "edge", "cue_conflict"}
     assert set(table["seed"]) == {0, 1}
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from jbias import algos, results, train, vary, warmstart
+from jbias import algos, checkpoint, results, train, vary, warmstart
 from jbias import config as jc
 from jbias.evals import decisions
 from tests import runs
@@ -290,7 +290,8 @@ def test_a_branch_can_be_started_from(varied):
         warmstart.nets(workdir, (0,))
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
         warmstart.nets(workdir / "vary" / "optim.rate=7", (0,))
-    states = warmstart._latest(workdir / "checkpoints")
+    checkpoints = workdir / "checkpoints"
+    states, _ = checkpoint.peek(checkpoints, checkpoint.steps(checkpoints)[-1])
     third = workdir / "vary" / f"optim.rate={RATES[1]:g},algo.p=0"
     for seed, net in zip((1, 0), warmstart.nets(third, (1, 0)), strict=True):
         wanted = states[2 * 2 + seed]["params"]["net"]["fc"]["kernel"]

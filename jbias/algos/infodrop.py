@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.algos import base
 from jbias.augment import examples, info_drop
+from jbias.models import resnet
 
 # Of the stem: kernel, stride, and whether a 3x3 max-pool of stride 2 follows.
 _STEMS = {"imagenet": (7, 2, True), "small": (3, 1, False)}
@@ -47,6 +48,11 @@ def make(
 
     At rate = 0 this is ERM to the bit.
     """
+    stem = net.stem if isinstance(net, resnet.ResNet) else None
+    if stem not in _STEMS:
+        raise ValueError(
+            f"infodrop: needs a ResNet of a known stem, got {type(net).__name__}"
+        )
     if not rate >= 0:
         raise ValueError(f"infodrop: rate must be at least 0, got {rate}")
     for name, value in (("temperature", temperature), ("bandwidth", bandwidth)):

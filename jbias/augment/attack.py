@@ -7,6 +7,7 @@ Deviation: the gradient is that of each image's own loss, where the reference ta
 batch's mean; only the 1e-10 beside its length could tell them apart.
 """
 
+import functools
 import types
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -42,6 +43,7 @@ def pgd(
     eps: float,
     steps: int,
     step_size: float,
+    start: Float[Array, "b h w c"] | None = None,
     random_start: bool = False,
     keep_best: bool = False,
 ) -> Float[Array, "b h w c"]:
@@ -56,13 +58,17 @@ def pgd(
     eps, step_size: in that norm, of values in [0, 1].
     steps: a number is written out step by step; an array, traced or not, makes a loop,
       which compiles sooner and takes the same memory for any number.
-    random_start: begins anywhere in the box for "linf", in a random direction at the
-      full distance for "l2"; needs `key`.
+    start: where to begin, such as where an earlier call ended; None is the image.
+    random_start: begins where `starts` says, by places in the batch; needs `key`.
     keep_best: returns the iterate of highest loss, the start included, for one more
       evaluation of the loss; else the last one.
     """
     ball = _ball(norm)
-    x = _start(ball, image, key, eps) if random_start else image
+    x = image if start is None else start
+    if random_start:
+        if key is None:
+            raise ValueError("augment.attack: random_start needs a key, got None")
+        x = starts(image, examples.keys(key, len(image)), norm=norm, eps=eps)
     gradient = jax.grad(lambda x: _total(loss(x)), has_aux=True)
 
     def ascend(_, carry):
@@ -87,11 +93,16 @@ def pgd(
     return jax.lax.stop_gradient(x)
 
 
-def _start(ball: Ball, image, key, eps) -> Float[Array, "b h w c"]:
-    if key is None:
-        raise ValueError("augment.attack: random_start needs a key, got None")
-    noise = examples.each(lambda k: ball.draw(k, image.shape[1:]), key, image.shape[0])
-    return jnp.clip(image + eps * noise, 0, 1)
+def starts(
+    image: Float[Array, "b h w c"], keys: PRNGKeyArray, *, norm: str, eps: float
+) -> Float[Array, "b h w c"]:
+    """Draws where attacks begin, by a key for each image.
+
+    Anywhere in the box for "linf", in a random direction at the full distance for "l2";
+    clipped to [0, 1].
+    """
+    draw = functools.partial(_ball(norm).draw, shape=image.shape[1:])
+    return jnp.clip(image + eps * jax.vmap(draw)(keys), 0, 1)
 
 
 def _total(each: Float[Array, "b"]) -> tuple[Array, Array]:

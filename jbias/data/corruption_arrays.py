@@ -40,21 +40,23 @@ def _stretched(field: Field, count: int, start: int, side: int) -> Field:
     return field[low] * (1 - share) + field[low + 1] * share
 
 
-def zoomed(field: Field, factor: float) -> Field:
-    """Enlarges the centre to the whole square: bilinear, corners on corners.
+def magnified(field: Field, factor: float) -> Field:
+    """Enlarges the middle of the first axis to the whole: linear, ends on ends.
 
-    The centre has ceil(side / factor) pixels and grows to round(factor times that); of
+    The middle has ceil(side / factor) entries and grows to round(factor times that); of
     those the middle `side` are kept, and an odd one too many is trimmed at the end.
     """
     side = len(field)
     crop = math.ceil(side / factor)
     top = (side - crop) // 2
-    centre = field[top : top + crop, top : top + crop]
     grown = round(crop * factor)
-    trim = (grown - side) // 2
-    rows = _stretched(centre, grown, trim, side)
-    columns = _stretched(np.swapaxes(rows, 0, 1), grown, trim, side)
-    return np.swapaxes(columns, 0, 1)
+    return _stretched(field[top : top + crop], grown, (grown - side) // 2, side)
+
+
+def zoomed(field: Field, factor: float) -> Field:
+    """Enlarges the centre to the whole square: `magnified` along both axes."""
+    rows = np.swapaxes(magnified(field, factor), 0, 1)
+    return np.swapaxes(magnified(rows, factor), 0, 1)
 
 
 def motion_kernel(radius: int, sigma: float) -> Float[np.ndarray, "k"]:

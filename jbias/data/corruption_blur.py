@@ -95,6 +95,12 @@ def motion_blur(
     return arrays.moved(image, radius, sigma, degrees).astype(np.uint8)
 
 
+def zoom_factors(step: float, count: int) -> Float[np.ndarray, "count"]:
+    """Gives 1, 1 + step ...: `count` of them, to the last digit of the reference's."""
+    # Not 1 + k step: the last digit decides where a side of 32.5 pixels is rounded to.
+    return np.arange(1, 1 + (count - 0.5) * step, step)
+
+
 def zoom_blur(image: Image, rng: np.random.Generator, step: float, count: int) -> Image:
     """Averages the image and its zooms by 1, 1 + step ...: `count` of them.
 
@@ -104,7 +110,6 @@ def zoom_blur(image: Image, rng: np.random.Generator, step: float, count: int) -
     del rng
     x = arrays.unit(image, np.float32)
     total = x.copy()
-    # Not 1 + k step: the last digit decides where a side of 32.5 pixels is rounded to.
-    for factor in np.arange(1, 1 + (count - 0.5) * step, step):
+    for factor in zoom_factors(step, count):
         total += arrays.zoomed(x, factor)
     return arrays.quantise(total / np.float32(count + 1))

@@ -60,7 +60,8 @@ def _frost(path: pathlib.Path, scale: float) -> Image:
     return cv2.cvtColor(photograph, cv2.COLOR_BGR2RGB)
 
 
-def _photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
+def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
+    """Gives the files of frost's photographs. Raises ValueError without them."""
     remedy = (
         f"pass a folder with {', '.join(FROSTS)}, found in ImageNet-C/create_c of"
         " https://github.com/hendrycks/robustness"
@@ -80,6 +81,18 @@ def _photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
     return paths
 
 
+def ice(path: pathlib.Path, scale: float, side: int) -> Image:
+    """Gives a photograph, scaled. Raises ValueError if `side` pixels do not fit in."""
+    photograph = _frost(path, scale)
+    if min(photograph.shape[:2]) <= side:
+        raise ValueError(
+            f"data.corrupt: photographs of frost must be larger than {side} pixels at"
+            f" scale {scale}, got {photograph.shape[1]}x{photograph.shape[0]}; use the"
+            " original files"
+        )
+    return photograph
+
+
 def frost(
     image: Image,
     rng: np.random.Generator,
@@ -93,18 +106,13 @@ def frost(
 
     The photographs are first scaled by `scale`. Raises ValueError without them.
     """
-    paths = _photographs(folder)
-    ice = _frost(paths[rng.integers(len(paths))], scale)
+    paths = photographs(folder)
     side = len(image)
-    if min(ice.shape[:2]) <= side:
-        raise ValueError(
-            f"data.corrupt: photographs of frost must be larger than {side} pixels at"
-            f" scale {scale}, got {ice.shape[1]}x{ice.shape[0]}; use the original files"
-        )
-    top = rng.integers(ice.shape[0] - side)
-    left = rng.integers(ice.shape[1] - side)
-    ice = ice[top : top + side, left : left + side]
-    return np.clip(keep * image + add * ice, 0, 255).astype(np.uint8)
+    layer = ice(paths[rng.integers(len(paths))], scale, side)
+    top = rng.integers(layer.shape[0] - side)
+    left = rng.integers(layer.shape[1] - side)
+    layer = layer[top : top + side, left : left + side]
+    return np.clip(keep * image + add * layer, 0, 255).astype(np.uint8)
 
 
 def plasma(rng: np.random.Generator, side: int, decay: float) -> Plane:

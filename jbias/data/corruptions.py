@@ -124,16 +124,24 @@ def corrupt(
     ValueError for anything else.
     """
     entry = _entry(name)
-    side = _side(image)
+    row = rows(name, _side(image), table)[position(severity)]
+    options = {"folder": frost} if name == "frost" else {}
+    return entry.apply(image, rng, *row, **options)
+
+
+def rows(name: str, side: int, table: int | None = None) -> tuple[tables.Row, ...]:
+    """Gives the settings of all severities; `table` as in `corrupt`."""
+    return _entry(name).settings[0 if name in BAR else _table(side, table)]
+
+
+def position(severity: int) -> int:
+    """Gives the place of a severity among SEVERITIES. Raises ValueError for others."""
     if severity not in SEVERITIES:
         raise ValueError(
             f"data.corrupt: severity must be one of {SEVERITIES}, got {severity!r};"
             " 0 would be the image itself"
         )
-    settings = entry.settings[0 if name in BAR else _table(side, table)]
-    row = settings[SEVERITIES.index(severity)]
-    options = {"folder": frost} if name == "frost" else {}
-    return entry.apply(image, rng, *row, **options)
+    return SEVERITIES.index(severity)
 
 
 def published(image: Image) -> Image:

@@ -4,7 +4,8 @@ Layout: <root>/<split>/<shape class>/*.png, 224 pixels as published or made smal
 the folder names of the authors' repository are known too. The shape is the folder; in
 cue conflict the texture is the last "-" token of the file's stem without its digits.
 The published 1,280 have 80 images whose texture agrees with the shape: they stay in
-the set, for accuracy, and are told from the others by texture == label.
+the set, for accuracy, and are told from the others by texture == label. Columns
+shape_exemplar and texture_exemplar tell which pictures an image is made of.
 """
 
 import posixpath
@@ -64,11 +65,30 @@ def make(
         classes=classes,
         space="entry16",
         transform=transforms.preprocess(size, resize, crop, native=True),
-        extra={"texture": textures(where, files.names, classes)} if conflict else None,
+        extra=cues(where, files.names, classes) if conflict else None,
         published=COUNTS.get(part.base),
         measures=("accuracy", "shape_bias") if conflict else ("accuracy",),
         cite=CITE,
     )
+
+
+def cues(
+    where: str, names: Sequence[str], classes: Sequence[str]
+) -> dict[str, Int[np.ndarray, "n"]]:
+    """Of each image the texture's class, and which pictures its two cues are from.
+
+    "cat/cat7-elephant1.png" has the shape of cat7 and the texture of elephant1; equal
+    ones have equal numbers in shape_exemplar and texture_exemplar.
+    """
+    found = {"texture": textures(where, names, classes)}
+    stems = [posixpath.splitext(posixpath.basename(name))[0] for name in names]
+    for column, pictures in (
+        ("shape_exemplar", [re.split("[-_]", stem)[-2] for stem in stems]),
+        ("texture_exemplar", [stem.rpartition("-")[2] for stem in stems]),
+    ):
+        numbers = {picture: i for i, picture in enumerate(sorted(set(pictures)))}
+        found[column] = np.array([numbers[one] for one in pictures], np.int32)
+    return found
 
 
 def textures(

@@ -101,7 +101,7 @@ def _under(
     """Indices of the images under one condition, or of all if it is ""."""
     if not condition:
         return np.arange(len(levels))
-    chosen = _level(condition, known)
+    chosen = level(condition, known)
     if chosen is None:
         raise ValueError(
             f"{where}: condition must be one of {', '.join(known)}, got {condition!r}"
@@ -125,14 +125,14 @@ def read_names(
     rows = []
     for name in names:
         cells = posixpath.basename(name).split("_")
-        level = _level(cells[3], conditions) if len(cells) > 4 else None
-        if level is None or cells[4] not in ids:
+        degree = level(cells[3], conditions) if len(cells) > 4 else None
+        if degree is None or cells[4] not in ids:
             raise ValueError(
                 f"{where}: files must be named <number>_<experiment>_dnn_<condition>_"
                 f"<class>_*.png, with a condition of {', '.join(conditions)} and one of"
                 f" the 16 classes, got {name!r}; take the published files as they are"
             )
-        rows.append((ids[cells[4]], level))
+        rows.append((ids[cells[4]], degree))
     found, levels = np.array(rows, np.int32).T
     return found, levels
 
@@ -148,7 +148,7 @@ def _sessions(where: str, path: str) -> str:
     return place
 
 
-def _level(text: str, known: Sequence[str]) -> int | None:
+def level(text: str, known: Sequence[str]) -> int | None:
     """The number of a condition; "0.10" is "0.1", and "true" is "True"."""
     for i, name in enumerate(known):
         if text.casefold() == name.casefold() or _same_number(text, name):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from etils import epath
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,11 +16,13 @@ class Decisions:
 
     columns: what is known of the images: "label", and "texture" where cues conflict,
     class ids in the space of `prediction` (-1 where it has none); and whatever else
-    the set tells, such as "attribute", in the set's own numbers.
+    the set tells, such as "attribute", in the set's own numbers. Where a probe asked,
+    also float32 "confidence" and "likelihood", the probabilities of the decided class
+    and of the right one, and "index", the image's number in its set.
     """
 
     prediction: Int[np.ndarray, "n"]
-    columns: Mapping[str, Int[np.ndarray, "n"]]
+    columns: Mapping[str, Shaped[np.ndarray, "n"]]
 
     def __post_init__(self):
         for name, column in self.columns.items():
@@ -54,11 +56,15 @@ def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> None:
         )
         for seed, decided in by_seed.items()
     ]
+    _write(path, pd.concat(frames))
+
+
+def _write(path: epath.PathLike, frame: pd.DataFrame) -> None:
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.parent / f".{path.name}.part"
     with part.open("wb") as file:
-        pd.concat(frames).to_parquet(file, index=False)
+        frame.to_parquet(file, index=False)
     part.replace(path)
 
 
@@ -75,4 +81,29 @@ def read(path: epath.PathLike) -> dict[int, Decisions]:
             },
         )
         for seed, rows in frame.groupby("seed")
+    }
+
+
+def write_conditions(path: epath.PathLike, found: Mapping[str, Decisions]) -> None:
+    """Writes one network's decisions under all conditions of a probe likewise."""
+    frames = [
+        pd.DataFrame({"prediction": decided.prediction, **decided.columns})
+        for decided in found.values()
+    ]
+    told = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
+    condition = pd.Categorical.from_codes(told, list(found))
+    _write(path, pd.concat(frames, ignore_index=True).assign(condition=condition))
+
+
+def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
+    """Reads the decisions under all conditions back, in the order of the file."""
+    with epath.Path(path).open("rb") as file:
+        frame = pd.read_parquet(file)
+    known = ["prediction", "condition"]
+    return {
+        str(name): Decisions(
+            rows["prediction"].to_numpy(),
+            {key: rows[key].to_numpy() for key in frame.columns.difference(known)},
+        )
+        for name, rows in frame.groupby("condition", sort=False, observed=True)
     }

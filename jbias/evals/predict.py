@@ -52,7 +52,7 @@ def decided(
 
     def decide(scores: Float[Array, "b k"]) -> Int[Array, "b"]:
         if matrix is not None:
-            scores = _answers(scores, matrix, aggregate)
+            scores = answers(scores, matrix, aggregate)
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 
     return tuple(
@@ -61,10 +61,10 @@ def decided(
     )
 
 
-def _answers(
+def answers(
     logits: Float[Array, "b k"], matrix: Float[Array, "k d"], aggregate: str
 ) -> Float[Array, "b d"]:
-    """What the members of each decision class say together."""
+    """What the members of each decision class say together; -inf without a member."""
     # Accelerators round the factors of a product unless told not to.
     product = functools.partial(jnp.matmul, precision="highest")
     # Classes outside the matrix only scale: without them nothing underflows.

@@ -5,12 +5,15 @@ decoded once, the stimuli are made on the device, and the network is compiled on
 all of them. What it decides is kept by condition; numbers are functions of that.
 """
 
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Float, Int
 
 from jbias.evals import decisions
+
+Array = PyTree = Any  # jaxtyping's import jax, and what counts decisions needs none.
 
 
 class Rows(NamedTuple):
@@ -32,11 +35,22 @@ class Probe(NamedTuple):
       draws are keyed by the image's index and the condition, never by its batch.
     numbers: the decisions of all conditions -> numbers. Those whose condition is ""
       are the probe's own, such as a bias.
+    move: (rows, params, stimuli) -> stimuli, what is done again and again to what was
+      shown: a step of an attack. Apart from `show`, because on a CPU gradients of
+      convolutions are slow inside loops and many steps written out compile for minutes:
+      there each step is a call of one program, elsewhere all are a loop inside one.
+    steps: how often, by the condition's name; one without an entry is not moved.
+    static: what `show` must know of a condition before it is compiled, such as which
+      corruption it is; then it is called as show(rows, params, static(condition)), and
+      compiled for each answer.
     """
 
     conditions: Mapping[str, PyTree]
-    show: Callable[[Rows, PyTree], Float[Array, "b h w 3"]]
+    show: Callable[..., Float[Array, "b h w 3"]]
     numbers: Callable[[Mapping[str, decisions.Decisions]], list[decisions.Number]]
+    move: Callable[[Rows, PyTree, Array], Float[Array, "b h w 3"]] | None = None
+    steps: Mapping[str, int] = types.MappingProxyType({})
+    static: Callable[[str], Hashable] | None = None
 
 
 def as_it_is(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:

@@ -7,7 +7,21 @@ from typing import Any
 
 from flax import linen as nn
 
-from jbias.models import adain, cnn, render, resnet, small_adain, vit
+from jbias.models import (
+    adain,
+    alexnet,
+    bagnet,
+    cnn,
+    densenet,
+    mobilenetv3,
+    preact_resnet,
+    render,
+    resnet,
+    small_adain,
+    squeezenet,
+    vgg,
+    vit,
+)
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
     {
@@ -15,6 +29,25 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
         "resnet18": resnet.resnet18,
         "resnet34": resnet.resnet34,
         "resnet50": resnet.resnet50,
+        "resnet101": resnet.resnet101,
+        "resnet152": resnet.resnet152,
+        "resnext50": resnet.resnext50,
+        "vgg11": vgg.vgg11,
+        "vgg16": vgg.vgg16,
+        "vgg19": vgg.vgg19,
+        "vgg11_bn": vgg.vgg11_bn,
+        "vgg16_bn": vgg.vgg16_bn,
+        "vgg19_bn": vgg.vgg19_bn,
+        "alexnet": alexnet.AlexNet,
+        "preact_resnet18": preact_resnet.PreActResNet,
+        "densenet121": densenet.DenseNet,
+        "mobilenetv3_large": mobilenetv3.mobilenetv3_large,
+        "mobilenetv3_small": mobilenetv3.mobilenetv3_small,
+        "squeezenet1_0": squeezenet.squeezenet1_0,
+        "squeezenet1_1": squeezenet.squeezenet1_1,
+        "bagnet9": bagnet.bagnet9,
+        "bagnet17": bagnet.bagnet17,
+        "bagnet33": bagnet.bagnet33,
         "vit_small16": vit.vit_small16,
         "vit_small32": vit.vit_small32,
         "vit_base16": vit.vit_base16,

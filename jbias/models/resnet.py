@@ -1,9 +1,11 @@
 """Residual networks, "v1.5": the stride sits in the 3x3 convolution.
 
-Source: He, Zhang, Ren and Sun, CVPR 2016, https://arxiv.org/abs/1512.03385, with the
-initialisation and parameter shapes of torchvision's ResNets, which published weights
-have. Nothing here knows an algorithm: what acts inside the network enters by `tap`,
-which training calls at named sites and evaluation never.
+Source: He, Zhang, Ren and Sun, CVPR 2016, https://arxiv.org/abs/1512.03385; with
+groups (ResNeXt), Xie, Girshick, Dollar, Tu and He, CVPR 2017,
+https://arxiv.org/abs/1611.05431; with the initialisation and parameter shapes of
+torchvision's, which published weights have. Nothing here knows an algorithm: what acts
+inside the network enters by `tap`, which training calls at named sites and evaluation
+never.
 """
 
 import functools
@@ -25,12 +27,30 @@ _HE_NORMAL = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 _LINEAR = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
-def _conv(features: int, size: int, stride: int, dtype: Any, name: str | None = None):
+# A module's path here, and the name of the published module that has its weights.
+# A rule matches a whole path; each path has one rule.
+NAMES = (
+    (r"(conv1|bn1|fc)", r"\1"),
+    (r"stage(\d)_block(\d+)/((?:conv|bn)\d)", r"layer\1.\2.\3"),
+    (r"stage(\d)_block(\d+)/proj", r"layer\1.\2.downsample.0"),
+    (r"stage(\d)_block(\d+)/bn_proj", r"layer\1.\2.downsample.1"),
+)
+
+
+def _conv(
+    features: int,
+    size: int,
+    stride: int,
+    dtype: Any,
+    name: str | None = None,
+    groups: int = 1,
+) -> nn.Conv:
     return nn.Conv(
         features,
         (size, size),
         (stride, stride),
         padding=size // 2,
+        feature_group_count=groups,
         use_bias=False,
         dtype=dtype,
         kernel_init=_HE_NORMAL,
@@ -39,9 +59,14 @@ def _conv(features: int, size: int, stride: int, dtype: Any, name: str | None = 
 
 
 class Residual(nn.Module):
-    """A residual block of two 3x3 convolutions, or a 1x1, 3x3, 1x1 bottleneck."""
+    """A residual block of two 3x3 convolutions, or a 1x1, 3x3, 1x1 bottleneck.
+
+    A bottleneck has `inner` channels before its last convolution, its 3x3 one in groups.
+    """
 
     width: int
+    inner: int
+    groups: int
     stride: int
     bottleneck: bool
     project: bool
@@ -54,13 +79,13 @@ class Residual(nn.Module):
     def __call__(
         self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
     ) -> Array:
-        w, stride = self.width, self.stride
-        plan = ((3, w, stride), (3, w, 1))
+        w, inner, stride = self.width, self.inner, self.stride
+        plan = ((3, w, stride, 1), (3, w, 1, 1))
         if self.bottleneck:
-            plan = ((1, w, 1), (3, w, stride), (1, 4 * w, 1))
+            plan = ((1, inner, 1, 1), (3, inner, stride, self.groups), (1, 4 * w, 1, 1))
         y = x
-        for i, (size, features, step) in enumerate(plan, 1):
-            y = _conv(features, size, step, self.dtype, f"conv{i}")(y)
+        for i, (size, features, step, groups) in enumerate(plan, 1):
+            y = _conv(features, size, step, self.dtype, f"conv{i}", groups)(y)
             y = taps.through(self, y, f"{self.site}.conv{i}", key, train)
             y = self.norm(name=f"bn{i}")(y, train=train)
             if i < len(plan):
@@ -91,6 +116,8 @@ class ResNet(nn.Module):
     remat: keeps the input of each block alone for the gradient and computes the rest
       again: less memory for about a third more operations.
     norm_group: how many consecutive rows of a batch batch norm takes together; 0 is all.
+    groups: of the 3x3 convolutions in bottlenecks; more than one is a ResNeXt.
+    width_per_group: channels of each group in stage 1 at the published width.
     """
 
     classes: int
@@ -107,8 +134,20 @@ class ResNet(nn.Module):
     norm_eps: float = 1e-5
     remat: bool = False
     norm_group: int = 0
+    groups: int = 1
+    width_per_group: int = 64
 
     def setup(self):
+        if not self.bottleneck and (self.groups, self.width_per_group) != (1, 64):
+            raise ValueError(
+                "models.resnet: groups and width_per_group are for bottlenecks and must "
+                f"be 1 and 64 without, got {self.groups} and {self.width_per_group}"
+            )
+        if self.width * self.width_per_group % 64:
+            raise ValueError(
+                "models.resnet: width * width_per_group must be a multiple of 64, got "
+                f"{self.width} * {self.width_per_group}"
+            )
         if self.stem not in ("imagenet", "small"):
             raise ValueError(
                 f"models.resnet: stem must be 'imagenet' or 'small', got {self.stem!r}"
@@ -139,9 +178,12 @@ class ResNet(nn.Module):
         )
 
     def _blocks(self, stage: int) -> dict[str, Residual]:
+        width = self.width * 2 ** (stage - 1)
         return {
             f"block{i}": Residual(
-                width=self.width * 2 ** (stage - 1),
+                width=width,
+                inner=width * self.width_per_group // 64 * self.groups,
+                groups=self.groups,
                 stride=2 if stage > 1 and i == 0 else 1,
                 bottleneck=self.bottleneck,
                 project=i == 0 and (stage > 1 or self.bottleneck),
@@ -243,16 +285,12 @@ def _check_cut(name: str, stage: int) -> None:
 resnet18 = functools.partial(ResNet, depths=(2, 2, 2, 2), bottleneck=False)
 resnet34 = functools.partial(ResNet, depths=(3, 4, 6, 3), bottleneck=False)
 resnet50 = functools.partial(ResNet, depths=(3, 4, 6, 3), bottleneck=True)
-
-# torchvision's and timm's names; mapping.py says how they are read.
-NAMES = (
-    (r"conv1", r"conv1"),
-    (r"bn1", r"bn1"),
-    (r"stage(\d)_block(\d+)/(conv|bn)(\d)", r"layer\1.\2.\3\4"),
-    (r"stage(\d)_block(\d+)/proj", r"layer\1.\2.downsample.0"),
-    (r"stage(\d)_block(\d+)/bn_proj", r"layer\1.\2.downsample.1"),
-    (r"fc", r"fc"),
+resnet101 = functools.partial(ResNet, depths=(3, 4, 23, 3), bottleneck=True)
+resnet152 = functools.partial(ResNet, depths=(3, 8, 36, 3), bottleneck=True)
+resnext50 = functools.partial(
+    ResNet, depths=(3, 4, 6, 3), bottleneck=True, groups=32, width_per_group=4
 )
+
 # Those of the conversion of SimCLRv2's, https://github.com/Separius/SimCLRv2-Pytorch.
 _SIMCLR = (
     (r"conv1", r"net.0.0"),

@@ -55,9 +55,8 @@ def load(
     seed = _seed(where, seed, config["seeds"])
     place = _branch(where, branch, config) * len(config["seeds"])
     place += config["seeds"].index(seed)
-    steps = sorted(int(p.name) for p in checkpoints.iterdir() if p.name.isdigit())
     entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
-    chosen = _step(where, step, steps, checkpoints, entry)
+    chosen = step_of(whole, step, entry)
     state = _states(checkpoints / str(chosen) / "state")[place]
     plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
     found = state["stats"].get("average", plain)
@@ -98,10 +97,14 @@ def _float(text: str) -> float:
         return float("nan")
 
 
-def _step(
-    where: str, step: int | str, steps: list[int], folder: pathlib.Path, entry: str
-) -> int:
-    """The checkpoint to read: a number, the latest, or the first best by validation."""
+def step_of(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
+    """The checkpoint to read: a number, the latest, or the first best by validation.
+
+    entry: a seed's name among those of the run, such as "0" or "0, optim.rate=0.1".
+    """
+    where, workdir = os.fspath(workdir), pathlib.Path(workdir)
+    folder = workdir / "checkpoints"
+    steps = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
     if not steps:
         raise ValueError(f"{where}: holds no checkpoint yet")
     if step == "latest" or (step == "best" and len(steps) == 1):
@@ -112,7 +115,7 @@ def _step(
                 f"{where}: step must be best, latest or one of {steps}, got {step!r}"
             )
         return int(step)
-    found = [(_valid(folder.parent, number, entry), number) for number in steps]
+    found = [(_valid(workdir, number, entry), number) for number in steps]
     last = max((stage for (stage, _), _ in found), default=-1)
     known = [(-value, number) for (stage, value), number in found if stage == last]
     if last < 0:

@@ -53,6 +53,16 @@ def to_pdf(fig: mpl_figure.Figure) -> bytes:
     return out.getvalue()
 
 
+def to_png(fig: mpl_figure.Figure) -> bytes:
+    """Gives pixels on white, for slides."""
+    out = io.BytesIO()
+    with mpl.rc_context(dict(STYLE)):
+        fig.savefig(
+            out, format="png", dpi=200, facecolor="white", metadata={"Software": None}
+        )
+    return out.getvalue()
+
+
 def inline(svg: str, title: str, *, name: str = "", told: str = "") -> str:
     """Makes an SVG part of a page: text in the page's colour, named for readers.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from jbias import results
+from jbias import results, selection
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 from jbias.report import trained, workdirs
@@ -35,7 +35,7 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
     chosen = evaluated(frame)
     datasets = _datasets(chosen, options)
     told = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
-    asked = chosen.loc[told, [*results.CELL, "epoch"]]
+    asked = chosen.loc[told, [*selection.CELL, "epoch"]]
     rules = Rules(
         last=options.last or default_last(asked),
         epoch=_common_epoch(asked) if options.epoch is None else options.epoch,
@@ -81,7 +81,7 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_li
         selected=selected,
         others=tuple(others),
         runs=runs,
-        diverged=results.diverged(frame),
+        diverged=selection.diverged(frame),
     )
 
 
@@ -100,20 +100,20 @@ class Rules:
     def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
         """Gives one row a number of each seed."""
         if rule == "best_validation":
-            return self._labelled(results.best_validation(frame))
+            return self._labelled(selection.best_validation(frame))
         if rule == "last_n":
-            return self._labelled(results.last_n(self._often(frame), self.last))
+            return self._labelled(selection.last_n(self._often(frame), self.last))
         if rule == "at_epoch":
             if math.isnan(self.epoch):
                 raise ValueError(
                     "at_epoch: every seed needs an evaluation at one epoch, got no epoch "
                     "that all seeds have"
                 )
-            return self._labelled(results.at_epoch(frame, self.epoch))
+            return self._labelled(selection.at_epoch(frame, self.epoch))
         if rule == "best_on":
-            return self._labelled(results.best_on(frame, self.best_on))
+            return self._labelled(selection.best_on(frame, self.best_on))
         better = {"metric": self.metric, "larger_is_better": self.larger_is_better}
-        return self._labelled(results.oracle(frame, **better))
+        return self._labelled(selection.oracle(frame, **better))
 
     def name(self, rule: str) -> str:
         """What a table calls it."""
@@ -140,7 +140,7 @@ class Rules:
 
     def _often(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Leaves out what is not asked for and was evaluated less than `last` times."""
-        cells, _ = pd.factorize(results.keyed(frame, results.CELL))
+        cells, _ = pd.factorize(results.keyed(frame, selection.CELL))
         asked = (frame["metric"] == self.metric) & frame["dataset"].isin(self.datasets)
         return frame[asked | (np.bincount(cells)[cells] >= self.last)]
 
@@ -150,11 +150,11 @@ class Rules:
 
 def _common_epoch(rows: pd.DataFrame) -> float:
     """Gives the last epoch that all seeds were evaluated at, NaN if there is none."""
-    digits = round(-math.log10(results.EPOCH_ATOL))
-    rows = rows[[*results.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
+    digits = round(-math.log10(selection.EPOCH_ATOL))
+    rows = rows[[*selection.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
     rows = rows[~pd.Series(results.keyed(rows, list(rows)), rows.index).duplicated()]
     seeds = rows["epoch"].value_counts()
-    common = seeds.index[seeds == len(set(results.keyed(rows, results.UNIT)))]
+    common = seeds.index[seeds == len(set(results.keyed(rows, selection.UNIT)))]
     return float(common.max()) if len(common) else math.nan
 
 
@@ -165,7 +165,7 @@ def _labels(workdirs: pd.Series, labels) -> pd.Categorical:
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """Gives the evaluations that selection looks at."""
-    chosen = results.evaluations(frame)
+    chosen = selection.evaluations(frame)
     if chosen.empty:
         raise ValueError(
             "--runs: must hold an evaluation of a seed that did not diverge, got none; "
@@ -176,7 +176,7 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 
 def default_last(rows: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of what was evaluated least, at least one."""
-    cells = pd.Series(results.keyed(rows, results.CELL))
+    cells = pd.Series(results.keyed(rows, selection.CELL))
     fewest = min(cells.value_counts(), default=0)
     return max(1, round(SHARE_OF_LAST * fewest))
 

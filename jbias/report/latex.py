@@ -1,8 +1,9 @@
 r"""A table as LaTeX that pdflatex compiles, whatever the names in it are.
 
 Latin, Greek and mathematical letters become commands. What pdflatex cannot set, such as
-emoji, shows as its code, [U+1F600]. A long table breaks over pages; one that is too wide
-is set smaller, and one wider than that comes in parts, each with the names of its rows.
+emoji, shows as its code, [U+1F600]. A table that is too wide is set smaller, and one wider
+than that comes in parts, each with the names of its rows. One with more rows than a page
+then holds breaks over pages.
 """
 
 import re
@@ -156,8 +157,8 @@ def _set(letter: str) -> str:
 
 def table(table) -> str:
     """Gives a `tables.Table` for \\input."""
-    parts = list(_parts(table))
-    long = len(table.rows) > LONG
+    parts = _parts(table)
+    long = _is_long(table)
     wide = any(_width(table, columns) > WIDE for columns in parts)
     needs = [r"\usepackage{booktabs}"]
     needs += [r"\usepackage{longtable}"] if long else []
@@ -178,8 +179,11 @@ def table(table) -> str:
 
 def _parts(table):
     """Gives the columns of each part; all begin with the columns of words."""
+    return list(_split(table, WIDE if _is_long(table) else WIDEST))
+
+
+def _split(table, limit: int):
     fixed = list(range(table.texts))
-    limit = WIDE if len(table.rows) > LONG else WIDEST
     part = []
     for j in range(table.texts, len(table.head)):
         if part and _width(table, [*fixed, *part, j]) > limit:
@@ -187,6 +191,12 @@ def _parts(table):
             part = []
         part.append(j)
     yield [*fixed, *part]
+
+
+def _is_long(table) -> bool:
+    """Whether a page is too short; a table that is set smaller has more rows on it."""
+    narrowest = min(_width(table, part) for part in _split(table, WIDEST))
+    return len(table.rows) > LONG * max(1, narrowest / WIDE)
 
 
 def _width(table, columns) -> int:

@@ -35,6 +35,12 @@ _TABLES = {
     "provenance": ("settings", "provenance", "data"),
 }
 
+_FOOTER = (
+    "The tables lie beside this page as CSV, Parquet, LaTeX and Markdown "
+    "(<code>tables/</code>), the figures as SVG and PDF (<code>figures/</code>), and all "
+    "numbers in <code>results.json</code>."
+)
+
 
 def render(
     study: study_lib.Study,
@@ -52,7 +58,7 @@ def render(
     assert placed >= set(shown), f"no section has {set(shown) - placed}"
     bodies = {}
     for section, _ in _TITLES:
-        parts = [_figure(n, *d[1:]) for n, d in drawn.items() if d[0] == section]
+        parts = [figure(n, *d[1:]) for n, d in drawn.items() if d[0] == section]
         parts += [
             tables.to_html(shown[name])
             for name in _TABLES.get(section, ())
@@ -61,44 +67,64 @@ def render(
         bodies[section] = "".join(parts)
         told = map(tables.escape, paragraphs.get(section, ()))
         bodies[section] = "".join(f"<p>{text}</p>" for text in told) + bodies[section]
-    bodies["caveats"] = _list(caveats)
+    bodies["caveats"] = points(caveats)
     bodies["provenance"] = _sources(study) + bodies["provenance"] + _configs(study)
     bodies["methods"] = _methods(*methods)
     bodies["terms"] = _terms() if analysis.friedman is not None else ""
-    used = [(name, title) for name, title in _TITLES if bodies[name]]
-    sections = "".join(
-        f'<section id="{name}"><h2>{title}</h2>{bodies[name]}</section>'
-        for name, title in used
+    metric = study.metric.replace("_", " ").capitalize()
+    names = tables.join(study.algorithms)
+    if len(study.algorithms) > 6:
+        names = f"{len(study.algorithms)} algorithms"
+    return document(
+        "jbias report",
+        heading=names,
+        under=f"{metric} on {len(study.datasets)} data sets, jbias report",
+        answer=answer,
+        facts=_facts(study, analysis),
+        sections=[(name, title, bodies[name]) for name, title in _TITLES],
+        footer=_FOOTER,
     )
-    links = "".join(f'<a href="#{name}">{title}</a>' for name, title in used)
+
+
+def document(
+    title: str,
+    *,
+    heading: str,
+    under: str,
+    answer: tuple[str, str],
+    facts: Mapping[str, object],
+    sections: Sequence[tuple[str, str, str]],
+    footer: str,
+) -> str:
+    """Gives a page of sections (id, title, HTML), empty ones left out; `footer` is HTML."""
+    used = [section for section in sections if section[2]]
+    told = "".join(
+        f'<section id="{name}"><h2>{head}</h2>{body}</section>'
+        for name, head, body in used
+    )
+    links = "".join(f'<a href="#{name}">{head}</a>' for name, head, _ in used)
+    items = "".join(
+        f"<div><dt>{tables.escape(k)}</dt><dd>{tables.escape(v)}</dd></div>"
+        for k, v in facts.items()
+    )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>jbias report</title><style>{CSS.read_text(encoding='utf-8')}</style>"
+        f"<title>{tables.escape(title)}</title><style>{CSS.read_text(encoding='utf-8')}</style>"
         '</head><body><a class="skip" href="#content">Skip to the content</a>'
-        f'<main id="content" tabindex="-1">{_head(study)}'
+        f'<main id="content" tabindex="-1"><header><h1>{tables.escape(heading)}</h1>'
+        f'<p class="soft">{tables.escape(under)}</p></header>'
         f'<div class="answer"><strong>{tables.escape(answer[0])}</strong>'
         f"<p>{tables.escape(answer[1])}</p></div>"
-        f"{_facts(study, analysis)}"
-        f'<nav aria-label="Sections">{links}</nav>{sections}{_footer()}</main>'
+        f'<dl class="facts">{items}</dl>'
+        f'<nav aria-label="Sections">{links}</nav>{told}'
+        f'<footer class="soft">{footer}</footer></main>'
         f"<script>{SORT.read_text(encoding='utf-8')}</script></body></html>\n"
     )
 
 
-def _head(study: study_lib.Study) -> str:
-    names = tables.join(study.algorithms)
-    if len(study.algorithms) > 6:
-        names = f"{len(study.algorithms)} algorithms"
-    metric = study.metric.replace("_", " ")
-    return (
-        f"<header><h1>{tables.escape(names)}</h1>"
-        f'<p class="soft">{tables.escape(metric.capitalize())} on '
-        f"{len(study.datasets)} data sets, jbias report</p></header>"
-    )
-
-
-def _facts(study: study_lib.Study, analysis: study_lib.Analysis) -> str:
-    facts = {
+def _facts(study: study_lib.Study, analysis: study_lib.Analysis) -> dict[str, object]:
+    facts: dict[str, object] = {
         "Algorithms": len(study.algorithms),
         "Data sets": len(study.datasets),
         "In the tests": f"{len(analysis.algorithms)} × {len(analysis.datasets)}"
@@ -112,11 +138,7 @@ def _facts(study: study_lib.Study, analysis: study_lib.Analysis) -> str:
         facts["Test images"] = f"{int(sizes.sum()):,}"
     if study.diverged is not None and len(study.diverged):
         facts["Diverged seeds"] = len(study.diverged)
-    items = "".join(
-        f"<div><dt>{tables.escape(k)}</dt><dd>{tables.escape(v)}</dd></div>"
-        for k, v in facts.items()
-    )
-    return f'<dl class="facts">{items}</dl>'
+    return facts
 
 
 def _terms() -> str:
@@ -134,7 +156,8 @@ def _methods(text: str, bib: str) -> str:
     )
 
 
-def _figure(name: str, svg: str, caption: str) -> str:
+def figure(name: str, svg: str, caption: str) -> str:
+    """Gives a drawn figure in a box that scrolls."""
     title = tables.escape(name.replace("_", " ").capitalize())
     shown = figures.inline(svg, title, name=name, told=tables.escape(caption))
     return (
@@ -144,7 +167,8 @@ def _figure(name: str, svg: str, caption: str) -> str:
     )
 
 
-def _list(items: Sequence[str]) -> str:
+def points(items: Sequence[str]) -> str:
+    """Gives what to keep in mind as a list."""
     lines = "".join(f"<li>{tables.escape(item)}</li>" for item in items)
     return f'<ul class="caveats">{lines}</ul>' if items else ""
 
@@ -163,11 +187,3 @@ def _configs(study: study_lib.Study) -> str:
                 f'<pre tabindex="0">{tables.escape(told)}</pre></details>'
             )
     return "".join(parts)
-
-
-def _footer() -> str:
-    return (
-        '<footer class="soft">The tables lie beside this page as CSV, Parquet, LaTeX and '
-        "Markdown (<code>tables/</code>), the figures as SVG and PDF (<code>figures/</code>), and "
-        "all numbers in <code>results.json</code>.</footer>"
-    )

@@ -1,7 +1,7 @@
 """Figures of correlations: heat maps, and small multiples of models."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.backends import backend_agg
 from jbias.report import figures, relations
 
 _MARKERS = "osD^vP*X<>ph"
-_UNIT = 26.0  # Area of a marker in square points.
+UNIT = 26.0  # Area of a marker in square points.
 
 
 def draw(study: relations.Study) -> Iterator[tuple[str, mpl_figure.Figure, str]]:
@@ -32,7 +32,10 @@ def draw(study: relations.Study) -> Iterator[tuple[str, mpl_figure.Figure, str]]
     told = "Models, one a marker, coloured by category."
     if options.size:
         told += f" Markers grow with {options.size}; models without it have one size."
-    yield "models", scatter(study), told
+    grid = [[(x, y) for x in options.x] for y in options.y]
+    asked = dict(category=options.category, size=options.size)
+    rho = study.families["all"].statistic
+    yield "models", scatter(study.frame, grid, rho=rho, **asked), told
 
 
 def heat(
@@ -49,7 +52,7 @@ def heat(
     cell = 0.5
     left, above = 0.15 + 0.075 * words, 0.2 + 0.047 * top
     step = max(columns * cell, *(0.069 * len(title) for title in panels)) + 0.25
-    width = left + len(panels) * step + 0.25
+    width = left + len(panels) * step + max(0.25, 0.052 * top - 0.2)
     height = above + rows * cell + 0.65
     fig = _figure(width, height)
     for i, (title, (table, passed)) in enumerate(panels.items()):
@@ -97,7 +100,7 @@ def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame) -> None:
                     hatch_linewidth=0.5,
                 )
             )
-            told = _two(value) if known else "–"
+            told = two(value) if known else "–"
             box = dict(facecolor=face, edgecolor="none", pad=0.8) if hatch else None
             axes.text(
                 j, i, told, ha="center", va="center", fontsize=8, color=ink, bbox=box
@@ -117,71 +120,107 @@ def _scale(fig, left: float, width: float, height: float) -> None:
     axes.spines[:].set_visible(False)
 
 
-def scatter(study: relations.Study) -> mpl_figure.Figure:
-    """Draws each y (rows) over each x (columns): one marker a model."""
-    options, frame = study.options, study.frame
-    kinds = frame[options.category].astype(str)
-    names = list(dict.fromkeys(kinds))
-    areas = _areas(
-        frame[options.size] if options.size else pd.Series(index=frame.index)
-    )
-    rows, columns = len(options.y), len(options.x)
-    width = max(5.0, 1.55 * columns + 0.7)
+def scatter(
+    frame: pd.DataFrame,
+    grid: Sequence[Sequence[tuple[str, str]]],
+    *,
+    category: str,
+    size: str | None = None,
+    rho: pd.DataFrame | None = None,
+    panel: tuple[float, float] = (1.55, 1.45),
+    order: Sequence[str] | None = None,
+) -> mpl_figure.Figure:
+    """Draws y over x in each place of a grid: one marker a model, a form a category.
+
+    rho: a table x by y with the number over each place. panel: inches of a place. order:
+    categories that a figure of more models has, so that each keeps its form. Axes are
+    shared along columns and rows where they are of one measure.
+    """
+    kinds = frame[category].astype(str)
+    names = list(order or dict.fromkeys(kinds))
+    areas = areas_of(frame[size] if size else pd.Series(index=frame.index))
+    rows, columns = len(grid), len(grid[0])
+    width = max(5.0, panel[0] * columns + 0.7)
     aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
-    height = 1.45 * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
+    height = panel[1] * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
     fig = _figure(width, height)
     fig.set_layout_engine("constrained")
     with mpl.rc_context(dict(figures.STYLE)):
-        grid = fig.subplots(rows, columns, squeeze=False, sharex="col", sharey="row")
-        for i, y in enumerate(options.y):
-            for j, x in enumerate(options.x):
-                axes = grid[i, j]
-                for k, name in enumerate(names):
-                    mine = (kinds == name).to_numpy()
-                    axes.scatter(
-                        frame[x][mine],
-                        frame[y][mine],
-                        s=areas[mine],
-                        marker=_MARKERS[k % len(_MARKERS)],
-                        color=figures.style_of(k)["color"],
-                        alpha=0.75,
-                        linewidths=0,
-                    )
-                _dress(axes, study, x, y)
-                if i == rows - 1:
-                    axes.set_xlabel(x, color=figures.INK, fontsize=8)
-                if j == 0:
-                    axes.set_ylabel(y, color=figures.INK, fontsize=8)
-        handles = [
-            lines.Line2D(
-                [],
-                [],
-                linestyle="",
-                marker=_MARKERS[k % len(_MARKERS)],
-                color=figures.style_of(k)["color"],
-                markersize=5.5,
-                markeredgewidth=0,
-            )
-            for k in range(len(names))
-        ]
-        fig.legend(
-            handles,
-            names,
-            loc="outside upper left",
-            ncols=min(aside, len(names)),
-            frameon=False,
-            labelcolor=figures.INK,
-            fontsize=8,
+        shared = dict(
+            sharex="col" if _alike(zip(*grid, strict=True), 0) else False,
+            sharey="row" if _alike(grid, 1) else False,
         )
+        cells = fig.subplots(rows, columns, squeeze=False, **shared)
+        for i, row in enumerate(grid):
+            for j, (x, y) in enumerate(row):
+                _markers(cells[i, j], frame, x, y, kinds, names, areas)
+                dress(cells[i, j], None if rho is None else rho.loc[x, y])
+                if i == rows - 1 or not shared["sharex"]:
+                    cells[i, j].set_xlabel(x, color=figures.INK, fontsize=8)
+                if j == 0 or not shared["sharey"]:
+                    cells[i, j].set_ylabel(y, color=figures.INK, fontsize=8)
+        legend(fig, names, aside, present=set(kinds))
         figures.literal(fig).draw_without_rendering()
     fig.set_layout_engine("none")  # Laid out once, not again for every format.
     return fig
 
 
-def _dress(axes, study, x: str, y: str) -> None:
-    value = study.families["all"].statistic.loc[x, y]
-    told = _two(value) if np.isfinite(value) else "–"
-    axes.set_title(told, fontsize=8, color=figures.INK, loc="right", pad=2)
+def _alike(rows, place: int) -> bool:
+    """Says whether the measures at a place of each row's pairs are one."""
+    return all(len({pair[place] for pair in row}) == 1 for row in rows)
+
+
+def _markers(axes, frame, x: str, y: str, kinds, names, areas) -> None:
+    for k, name in enumerate(names):
+        mine = (kinds == name).to_numpy()
+        axes.scatter(
+            frame[x][mine],
+            frame[y][mine],
+            s=areas[mine],
+            marker=marker_of(k),
+            color=figures.style_of(k)["color"],
+            alpha=0.75,
+            linewidths=0,
+        )
+
+
+def marker_of(k: int) -> str:
+    """Gives the form of the k-th category; with its colour both repeat late."""
+    return _MARKERS[k % len(_MARKERS)]
+
+
+def legend(
+    fig, names: Sequence[str], columns: int, *, present=None, where="outside upper left"
+) -> None:
+    """Says above a figure how each category is marked; `present` are those it has."""
+    shown = [k for k, name in enumerate(names) if present is None or name in present]
+    fig.legend(
+        [_handle(k) for k in shown],
+        [names[k] for k in shown],
+        loc=where,
+        ncols=min(columns, len(shown)),
+        frameon=False,
+        labelcolor=figures.INK,
+        fontsize=8,
+    )
+
+
+def _handle(k: int) -> lines.Line2D:
+    return lines.Line2D(
+        [],
+        [],
+        linestyle="",
+        marker=marker_of(k),
+        color=figures.style_of(k)["color"],
+        markersize=5.5,
+        markeredgewidth=0,
+    )
+
+
+def dress(axes, rho: float | None = None) -> None:
+    """Makes axes plain, with the number over them if one is given."""
+    if rho is not None:
+        axes.set_title(two(rho), fontsize=8, color=figures.INK, loc="right", pad=2)
     axes.set_facecolor("none")
     axes.grid(color=figures.FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
@@ -191,7 +230,7 @@ def _dress(axes, study, x: str, y: str) -> None:
     axes.locator_params(nbins=4)
 
 
-def _areas(sizes: pd.Series) -> np.ndarray:
+def areas_of(sizes: pd.Series) -> np.ndarray:
     """Gives 0.2 to 1.8 units by size, and 1 without one.
 
     For attack strengths up to 8 that is (epsilon + 1) / 5 units, as Gavrikov and Keuper draw.
@@ -199,10 +238,13 @@ def _areas(sizes: pd.Series) -> np.ndarray:
     values = sizes.to_numpy(np.float64)
     most = np.nanmax(values) if np.isfinite(values).any() else 0
     shares = 0.2 + 1.6 * values / most if most > 0 else np.full(len(values), np.nan)
-    return _UNIT * np.where(np.isfinite(shares), np.clip(shares, 0.2, None), 1)
+    return UNIT * np.where(np.isfinite(shares), np.clip(shares, 0.2, None), 1)
 
 
-def _two(value: float) -> str:
+def two(value: float) -> str:
+    """Shows a correlation; – if it is not known."""
+    if not np.isfinite(value):
+        return "–"
     return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 

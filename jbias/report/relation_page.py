@@ -10,7 +10,7 @@ from jbias.report import figures, page, relation_figures, relations, tables
 
 def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
     """Writes the report; gives lines that sum it up. Nothing is written on an error."""
-    shown = list(_tables(study))
+    shown = list(tables_of(study))
     drawn = {name: (fig, told) for name, fig, told in relation_figures.draw(study)}
     files: dict[str, str | bytes] = {}
     for table in shown:
@@ -30,7 +30,8 @@ def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
     return iter([*relations.headline(study), f"written: {out / 'index.html'}"])
 
 
-def _tables(study: relations.Study) -> Iterator[tables.Table]:
+def tables_of(study: relations.Study) -> Iterator[tables.Table]:
+    """Gives the correlations, those among measures, and the models that count most."""
     sign = relations.SIGN[study.options.method]
     yield _pair_table(study, sign)
     for i, one in enumerate(study.among, start=1):
@@ -121,29 +122,20 @@ def _p(value: float) -> str:
 
 def render(study: relations.Study, shown: list[tables.Table], drawn) -> str:
     """Gives the page; `drawn` holds names, SVGs and captions."""
-    answer, basis = map(tables.escape, relations.headline(study))
-    parts = []
-    for name, svg, caption in drawn:
-        told = tables.escape(caption)
-        shape = figures.inline(svg, told.split(".")[0], name=name, told=told)
-        parts.append(f"<figure>{shape}<figcaption>{told}</figcaption></figure>")
-    items = "".join(
-        f"<li>{tables.escape(item)}</li>" for item in relations.caveats(study)
-    )
-    css = page.CSS.read_text(encoding="utf-8")
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>jbias correlations</title><style>{css}</style></head><body><main>"
-        f"<header><h1>What goes together</h1>"
-        f'<p class="soft">{len(study.options.x)} measures against '
-        f"{len(study.options.y)} over {len(study.frame)} models, jbias report</p></header>"
-        f'<div class="answer"><strong>{answer}</strong><p>{basis}</p></div>'
-        f"<h2>Figures</h2>{''.join(parts)}"
-        f"<h2>Tables</h2>{''.join(map(tables.to_html, shown))}"
-        f'<h2>What to keep in mind</h2><ul class="caveats">{items}</ul>'
-        f'<footer class="soft">Made from {tables.escape(study.source)}. The tables lie '
-        "beside this page as CSV and LaTeX (<code>tables/</code>), the figures as SVG and "
-        "PDF (<code>figures/</code>), and all numbers in <code>results.json</code>."
-        "</footer></main></body></html>\n"
+    models = len(study.frame)
+    x, y = len(study.options.x), len(study.options.y)
+    return page.document(
+        "jbias correlations",
+        heading="What goes together",
+        under=f"{x} measures against {y} over {models} models, jbias report",
+        answer=relations.headline(study),
+        facts={"Models": models, "Pairs": x * y},
+        sections=[
+            ("figures", "Figures", "".join(page.figure(*one) for one in drawn)),
+            ("tables", "Tables", "".join(map(tables.to_html, shown))),
+            ("caveats", "What to keep in mind", page.points(relations.caveats(study))),
+        ],
+        footer=f"Made from {tables.escape(study.source)}. The tables lie beside this page "
+        "as CSV and LaTeX (<code>tables/</code>), the figures as SVG and PDF "
+        "(<code>figures/</code>), and all numbers in <code>results.json</code>.",
     )

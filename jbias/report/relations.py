@@ -5,7 +5,7 @@ import json
 
 import pandas as pd
 
-from jbias.stats import correlation, partials, sensitivity
+from jbias.stats import correlation, pairwise, partials, sensitivity
 
 RESAMPLES = 1_999
 SIGN = {"spearman": "ρ", "kendall": "τ"}
@@ -64,7 +64,8 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
     """Correlates the measures of a frame of models (index: names).
 
     With `split`, a category, also within its models and within all others; each choice
-    is a family of its own. Raises ValueError where a choice has fewer than 4 models.
+    is a family of its own. A model that lacks a measure (NaN) is left out of the pairs of
+    that measure. Raises ValueError where a choice has fewer than 4 models.
     """
     kinds = frame[options.category].astype(str)
     chosen = {"all": frame}
@@ -83,7 +84,7 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
         method=options.method, permutations=options.permutations, seed=options.seed
     )
     families = {
-        name: correlation.matrix(part, options.x, options.y, **asked)
+        name: pairwise.matrix(part, options.x, options.y, **asked)
         for name, part in chosen.items()
     }
     rows = [
@@ -99,22 +100,23 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
         families=families,
         pairs=pd.DataFrame(rows),
         influential=_influential(frame, kinds, options),
-        among=tuple(correlation.matrix(frame, m, **asked) for m in options.among),
+        among=tuple(pairwise.matrix(frame, m, **asked) for m in options.among),
     )
 
 
 def _pair(name: str, part: pd.DataFrame, family, x: str, y: str, options) -> dict:
     """Gives one line of the long table; interval and partial rho are of Spearman's."""
-    seed = options.seed
-    row = {"models": name, "n": family.n, "x": x, "y": y}
+    seed, part = options.seed, pairwise.known(part, x, y)
+    row = {"models": name, "n": len(part), "x": x, "y": y}
     row["statistic"] = family.statistic.loc[x, y]
     for key in ("pvalue", "holm", "bh"):
         row[key] = getattr(family, key).loc[x, y]
-    if options.method == "spearman":
+    enough = options.method == "spearman" and len(part) >= pairwise.LEAST
+    if enough:
         ends = sensitivity.interval(part[x], part[y], resamples=RESAMPLES, seed=seed)
         row |= {"low": ends.low, "high": ends.high}
     kinds = part[options.category]
-    if options.method == "spearman" and 1 < kinds.nunique() <= len(part) - 2:
+    if enough and 1 < kinds.nunique() <= len(part) - 2:
         within = partials.partial(
             part[x],
             part[y],
@@ -131,9 +133,13 @@ def _influential(frame: pd.DataFrame, kinds: pd.Series, options) -> pd.DataFrame
     rows = []
     for x in options.x:
         for y in options.y:
-            found = sensitivity.influence(frame[x], frame[y])
+            part = pairwise.known(frame, x, y)
+            if len(part) < pairwise.LEAST:
+                continue
+            found = sensitivity.influence(part[x], part[y])
+            mine = kinds[part.index]
             rows += [
-                (x, y, frame.index[i], kinds.iloc[i], found.statistic, found.without[i])
+                (x, y, part.index[i], mine.iloc[i], found.statistic, found.without[i])
                 for i in found.flagged.nonzero()[0]
             ]
     return pd.DataFrame(rows, columns=columns)
@@ -158,8 +164,10 @@ def headline(study: Study) -> tuple[str, str]:
         answer += f" The strongest: {x} with {y}, {SIGN[options.method]} = {rho:.2f}."
     kind = options.method.capitalize()
     orders = "all" if family.exact else f"{family.draws:,} random"
+    counts = study.pairs.loc[study.pairs["models"] == "all", "n"]
+    over = " to ".join(dict.fromkeys((str(counts.min()), str(counts.max()))))
     basis = (
-        f"{kind}'s rank correlations over {family.n} models; two-sided p from "
+        f"{kind}'s rank correlations over {over} models; two-sided p from "
         f"{orders} orders."
     )
     if "partial_pvalue" in study.pairs:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from configs import erm
-from jbias import data, results, sets, train
+from jbias import data, results, selection, sets, train
 from jbias.data import colored_mnist, mnist
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles/colored_mnist.npz"
@@ -344,7 +344,7 @@ def test_plain_training_learns_the_colour(real, tmp_path, arg, valid, other):
     """And digits where there is none. Colour alone: 85 and 10 %; shape alone: 75 %."""
     config = erm.get_config(f"data=colored_mnist,root={real},seeds=1{arg}")
     assert train.run(config, tmp_path / "run")
-    table = results.last_n(results.read([tmp_path / "run"]), 1)
+    table = selection.last_n(results.read([tmp_path / "run"]), 1)
     table = table[table["metric"] == "accuracy"]
     found = dict(zip(table["dataset"], table["value"]))
     assert valid <= found["valid"] <= 0.86, found

@@ -68,7 +68,7 @@ def test_a_set_without_conditions_has_no_column(root):
     ],
 )
 def test_conditions_as_they_are_written(name, text, number):
-    assert model_vs_human._level(text, model_vs_human.CONDITIONS[name]) == number
+    assert model_vs_human.level(text, model_vs_human.CONDITIONS[name]) == number
 
 
 def test_conditions_are_equally_frequent():

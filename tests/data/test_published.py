@@ -76,6 +76,13 @@ def test_cue_conflict_textures(unpacked):
     assert (shape == texture).sum() == 80
     # Each shape class has 75 conflict images.
     assert set(np.bincount(shape[shape != texture])) == {75}
+    # Ten pictures of each shape, three of each texture.
+    for exemplar, cue, count in (
+        (source.columns["shape_exemplar"], shape, 160),
+        (source.columns["texture_exemplar"], texture, 48),
+    ):
+        assert len(set(exemplar)) == count
+        assert len(set(zip(exemplar, cue))) == count
     for i in range(0, 1280, 37):
         stem = source.files[i].split("/")[1].removesuffix(".png")
         assert stem.split("-")[-1].rstrip("0123456789") == source.classes[texture[i]]

@@ -1,67 +1,37 @@
-import csv
 import math
-import os
 import pathlib
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from jbias import evals
+from jbias.data import labels
 from jbias.evals import cue_conflict
 
-PAPER = (
-    pathlib.Path(
-        os.environ.get(
-            "JBIAS_TEST_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"
-        )
-    ).parent
-    / "paper"
-    / "decisions"
-)
-CLASSES = [
-    "airplane",
-    "bear",
-    "bicycle",
-    "bird",
-    "boat",
-    "bottle",
-    "car",
-    "cat",
-    "chair",
-    "clock",
-    "dog",
-    "elephant",
-    "keyboard",
-    "knife",
-    "oven",
-    "truck",
-]
+ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
+CLASSES = [*labels.geirhos16()]
+PEOPLE = [f"subject-{i:02d}" for i in range(1, 11)]
 
 
 def published(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Decision, shape and texture per image; -1 is the answer "na"."""
-    path = PAPER / f"cue-conflict_{name}.csv"
-    if not path.exists():
-        pytest.skip(f"{path} is absent: published answers on the cue-conflict set")
-    ids = {word: i for i, word in enumerate([*CLASSES, "na"])}
-    ids["na"] = -1
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    texture = [row["imagename"].split("-")[-1].split(".")[0] for row in rows]
-    return (
-        np.array([ids[row["object_response"]] for row in rows]),
-        np.array([ids[row["category"]] for row in rows]),
-        np.array([ids[word.rstrip("0123456789")] for word in texture]),
-    )
+    which = ORACLE["cue-conflict/subject"].tolist().index(name)
+    columns = (ORACLE[f"cue-conflict/{of}"] for of in ("category", "texture"))
+    return ORACLE["cue-conflict/response"][which], *columns
 
 
-# specs: recomputed from the published per-image answers of Geirhos et al.
+def decisions(name: str) -> evals.Decisions:
+    decided, shape, texture = published(name)
+    return evals.Decisions(decided, {"label": shape, "texture": texture})
+
+
 @pytest.mark.parametrize(
     ("name", "n_shape", "n_texture", "value"),
     [
         ("resnet50", 162, 572, 0.2207),
         ("densenet121", 163, 597, 0.2145),
-        ("resnet50_train_60_epochs", 586, 141, 0.8061),
+        ("resnet50-train-60-epochs", 586, 141, 0.8061),
     ],
 )
 def test_published_answers_of_networks(name, n_shape, n_texture, value):
@@ -71,23 +41,84 @@ def test_published_answers_of_networks(name, n_shape, n_texture, value):
 
 
 def test_published_answers_of_people():
-    people = [published(f"subject-{i:02d}_session_1") for i in range(1, 11)]
-    biases = [evals.shape_bias(*one) for one in people]
+    biases = [evals.shape_bias(*published(one)) for one in PEOPLE]
     n_shape = sum(bias.n_shape for bias in biases)
     n_texture = sum(bias.n_texture for bias in biases)
     assert (n_shape, n_texture) == (9236, 398)
-    assert np.mean([bias.value for bias in biases]) == pytest.approx(0.9576, abs=5e-5)
+    assert n_shape / (n_shape + n_texture) == float(ORACLE["people/shape-bias"])
+    values = [bias.value for bias in biases]
+    assert np.mean(values) == pytest.approx(0.9576, abs=5e-5)
+    assert min(values) == pytest.approx(0.9191, abs=5e-5)
+    assert max(values) == pytest.approx(0.9866, abs=5e-5)
 
 
 def test_per_class_values_of_resnet50():
-    decided, shape, texture = published("resnet50")
-    values = {
-        name: evals.shape_bias(*(x[shape == i] for x in (decided, shape, texture)))
-        for i, name in enumerate(CLASSES)
+    values = cue_conflict.by_class(*published("resnet50"))
+    named = {CLASSES[one]: bias for one, bias in values.items()}
+    assert len(named) == 16
+    assert named["airplane"].value == named["knife"].value == 0.0
+    assert named["bottle"].value == pytest.approx(0.562, abs=5e-4)
+    assert named["clock"].value == pytest.approx(0.712, abs=5e-4)
+    assert sum(bias.n_shape for bias in named.values()) == 162
+    assert np.mean([bias.value for bias in named.values()]) != pytest.approx(162 / 734)
+
+
+def test_numbers_of_resnet50():
+    """Fractions and accuracies are of all 1,280; 80 of these agree in their cues."""
+    made = cue_conflict.make(classes=CLASSES)
+    assert list(made.conditions) == [""]
+    found = {
+        (n.metric, n.condition): n for n in made.numbers({"": decisions("resnet50")})
     }
-    assert values["airplane"].value == values["knife"].value == 0.0
-    assert values["bottle"].value == pytest.approx(0.562, abs=5e-4)
-    assert values["clock"].value == pytest.approx(0.712, abs=5e-4)
+    assert found["shape_bias", ""][1:4] == (162 / 734, 162, 734)
+    assert found["fraction_shape", ""][1:4] == (162 / 1280, 162, 1280)
+    assert found["fraction_texture", ""][1:4] == (572 / 1280, 572, 1280)
+    # Where the cues agree, a decision is right by both: 62 of the 80.
+    assert found["accuracy_shape", ""][2:4] == (224, 1280)
+    assert found["accuracy_texture", ""][2:4] == (634, 1280)
+    assert found["shape_bias", "class=knife"].value == 0
+    clock = found["shape_bias", "class=clock"]
+    assert clock.value == clock.count / clock.n
+    assert found["shape_bias_undefined", ""][1:4] == (0, 0, 16)
+    ends = [found[f"shape_bias_{end}", ""].value for end in ("lower", "upper")]
+    test = scipy.stats.binomtest(162, 734)
+    assert ends == pytest.approx([*test.proportion_ci(method="wilson")], abs=1e-12)
+
+
+def test_each_rule_of_decision_is_told_apart():
+    by = {"": decisions("resnet50"), "mean_logit": decisions("densenet121")}
+    found = cue_conflict.make().numbers(by)
+    pooled = {n.condition: n.count for n in found if n.metric == "shape_bias"}
+    assert pooled[""] == 162 and pooled["mean_logit"] == 163
+    assert "class=0" in pooled and "mean_logit class=0" in pooled
+
+
+def test_classes_without_a_decision_for_either_cue_are_counted():
+    columns = {"label": np.array([0, 0, 1, 2]), "texture": np.array([1, 1, 0, 2])}
+    decided = evals.Decisions(np.array([2, 3, 0, 2]), columns)
+    found = {(n.metric, n.condition): n for n in cue_conflict.numbers({"": decided})}
+    assert found["shape_bias", "class=0"][1:4] == (None, 0, 0)
+    assert found["shape_bias", "class=1"][1:4] == (0.0, 0, 1)
+    assert ("shape_bias", "class=2") not in found  # Its cues agree.
+    assert found["shape_bias_undefined", ""][1:4] == (0.5, 1, 2)
+
+
+def test_accuracy_by_either_cue_counts_what_cannot_be_answered():
+    columns = {"label": np.array([0, -1, 1]), "texture": np.array([-1, 0, 1])}
+    decided = evals.Decisions(np.array([0, 0, 1]), columns)
+    found = {n.metric: n for n in cue_conflict.numbers({"": decided})}
+    assert found["accuracy_shape"][1:4] == (2 / 3, 2, 3)
+    assert found["accuracy_texture"][1:4] == (2 / 3, 2, 3)
+    assert found["shape_bias"].value is None
+    assert "shape_bias_lower" not in found
+
+
+def test_a_set_without_textures_is_refused():
+    decided = evals.Decisions(np.zeros(2, int), {"label": np.zeros(2, int)})
+    with pytest.raises(ValueError, match="must have a column texture, got label"):
+        cue_conflict.make().numbers({"": decided})
+    with pytest.raises(ValueError, match="sequence of names, got 'cat'"):
+        cue_conflict.make(classes="cat")
 
 
 def test_agreeing_and_unanswerable_images_count_for_nothing():

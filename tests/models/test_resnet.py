@@ -10,7 +10,14 @@ import pytest
 
 from jbias import models
 
-COUNTS = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032}
+COUNTS = {
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "resnext50": 25_028_904,
+}
 KEY = jax.random.key(0)
 IMAGE = jax.random.uniform(jax.random.key(1), (4, 16, 16, 3))
 
@@ -33,7 +40,7 @@ def shapes(net, image=IMAGE, **kw):
 
 
 def test_every_model_has_its_count():
-    assert {name for name in models.MODELS if "resnet" in name} == set(COUNTS)
+    assert {name for name in models.MODELS if name.startswith("resne")} == set(COUNTS)
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -46,7 +53,7 @@ def test_published_parameter_counts(name):
 @pytest.mark.parametrize("stem", ["imagenet", "small"])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_parameters_and_logits_are_float32(name, stem, dtype):
-    net = models.MODELS[name](7, width=8, stem=stem, dtype=dtype)
+    net = models.MODELS[name](7, width=16, stem=stem, dtype=dtype)
     logits, variables = jax.eval_shape(
         lambda k, x: net.init_with_output(k, x), KEY, IMAGE
     )
@@ -180,6 +187,17 @@ def test_refuses_other_images(variables, image):
 def test_refuses_an_unknown_stem():
     with pytest.raises(ValueError, match="stem must be"):
         shapes(models.MODELS["resnet18"](5, stem="large"))
+
+
+@pytest.mark.parametrize("option", [dict(groups=2), dict(width_per_group=32)])
+def test_plain_blocks_have_no_groups(option):
+    with pytest.raises(ValueError, match="are for bottlenecks"):
+        shapes(tiny(**option))
+
+
+def test_groups_have_whole_channels():
+    with pytest.raises(ValueError, match="must be a multiple of 64"):
+        shapes(models.MODELS["resnext50"](5, width=8))
 
 
 def test_initialisation_is_torchvisions():

@@ -106,7 +106,7 @@ def test_figures_are_legible(study):
 
 def test_markers_grow_as_published():
     """(epsilon + 1) / 5 of the unit where the strongest attack is 8."""
-    areas = relation_figures._areas(pd.Series([0, 1, 8, np.nan])) / 26
+    areas = relation_figures.areas_of(pd.Series([0, 1, 8, np.nan])) / 26
     assert areas == pytest.approx([0.2, 0.4, 1.8, 1])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias import report, results
+from jbias import report, results, selection
 from jbias.report import gather, study
 from jbias.report import options as options_lib
 
@@ -66,7 +66,7 @@ def copy(runs, source, target, *, seeds=0, algorithm=None):
 
 def test_the_table_is_made_of_selected_records(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
-    selected = results.best_validation(results.read(f"{runs}/*"))
+    selected = selection.best_validation(results.read(f"{runs}/*"))
     mine = selected[
         (selected["algorithm"] == "pAdaIN") & (selected["dataset"] == "edge")
     ]
@@ -100,8 +100,8 @@ def test_all_parts_are_written(runs, tmp_path):
 @pytest.mark.parametrize(
     ("selection", "rule"),
     [
-        ("last_n", lambda frame: results.last_n(frame, 1)),
-        ("oracle", results.oracle),
+        ("last_n", lambda frame: selection.last_n(frame, 1)),
+        ("oracle", selection.oracle),
     ],
 )
 def test_selections(runs, tmp_path, selection, rule):
@@ -133,14 +133,14 @@ def test_tests_are_shown_under_every_selection(runs, tmp_path):
 def test_an_epoch_or_another_set_may_select(runs, tmp_path):
     frame = results.read(f"{runs}/*")
     tree = run(runs, tmp_path / "epoch", "--selection=at_epoch", "--epoch=2")
-    mean = results.at_epoch(frame, 2).query("run == 'erm' and dataset == 'edge'")
+    mean = selection.at_epoch(frame, 2).query("run == 'erm' and dataset == 'edge'")
     assert tree["table"][1]["mean"] == pytest.approx(mean["value"].mean())
     assert tree["selection_rule"] == "the evaluation after epoch 2 of each seed"
     tree = run(runs, tmp_path / "on", "--selection=best_on", "--best-on=edge")
     assert "edge" not in tree["datasets"]
-    best = results.best_on(frame, "edge")
+    best = selection.best_on(frame, "edge")
     edge = best.query("dataset == 'edge' and metric == 'accuracy'")["value"]
-    every = results.evaluations(frame).query("dataset == 'edge'")
+    every = selection.evaluations(frame).query("dataset == 'edge'")
     assert sorted(edge) == sorted(every.groupby(["run", "seed"])["value"].max())
     with pytest.raises(SystemExit):
         run(runs, tmp_path / "no", "--selection=best_on")
@@ -153,7 +153,7 @@ def test_algorithms_may_be_chosen(runs, tmp_path):
 
 def test_shape_bias_has_its_counts(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
-    selected = results.best_validation(results.read(f"{runs}/*"))
+    selected = selection.best_validation(results.read(f"{runs}/*"))
     mine = selected[(selected["metric"] == "shape_bias") & (selected["run"] == "erm")]
     row = tree["shape_bias"][0]
     assert (row["algorithm"], row["dataset"], row["seeds"]) == (

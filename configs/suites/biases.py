@@ -1,0 +1,216 @@
+r"""Biases and generalisation of networks, as in "Can Biases in ImageNet Models Explain
+Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509).
+
+    python -m jbias.evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
+    python -m jbias.evaluate --checkpoint=zoo/ \
+        --suite=configs/suites/biases.py:data=imagenet,root=/data/imagenet,more=/data
+
+:data=shapes        the embedded set (the default), for networks that were trained on it
+:data=imagenet,root=...
+                    for networks of ImageNet's 1000 classes; root has val/
+:more=DIR           where the other sets of ImageNet's classes lie: imagenetv2/,
+                    imagenet-a/, imagenet-r/, sketch/, stylized-imagenet/
+:real=FILE          real.json, all the right classes of the validation images
+:stimuli=DIR        edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019
+:humans=DIR         people's answers to these, raw-data of model-vs-human
+:others=DIR         the other sets of model-vs-human, such as stylized/
+:textures=DIR       texture/<class>/, images of nothing but texture, for Geirhos' 16 classes
+:backgrounds=DIR    ImageNet-9 (Xiao et al., ICLR 2021), original/, mixed_same/,
+                    mixed_rand/, only_fg/ and only_bg_t/, and classes.csv, which says whose
+                    WordNet ids answer for its nine classes (docs/data.md, "Classes")
+:corrupted=DIR      ImageNet-C as published; without it the corruptions are made here
+:data=tiny_imagenet,root=...
+                    for networks of Tiny ImageNet's classes, at 64 pixels
+:subset             of root's classes some are absent
+:size=0             pixels; 0 is 32 for shapes, 64 for Tiny ImageNet, 224 for ImageNet
+:images=0           how many images of the validation set each probe shows; 0 is all
+:attacked=0         how many are attacked; 0 is `images`
+:smoke              a few images of each set, every part once
+
+What is not there is told about, and the rest is measured. `--only=accuracy,spectral`
+measures some; `--suite.measures.pgd.steps=10` changes one.
+"""
+
+import types
+
+import ml_collections
+
+from jbias import config as jc
+from jbias import data
+
+SHAPES = (
+    "test",
+    "silhouette",
+    "edge",
+    "sketch",
+    "cue_conflict",
+    "stylized",
+    "recoloured",
+    "corrupted",
+)
+STIMULI = ("edge", "silhouette", "cue-conflict")
+AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
+BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
+BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+    """The suite; see the top of this file for `text`."""
+    arg = jc.parse_arg(
+        text,
+        data="shapes",
+        root="",
+        more="",
+        real="",
+        stimuli="",
+        humans="",
+        others="",
+        textures="",
+        backgrounds="",
+        corrupted="",
+        subset=False,
+        correlation=0.99,
+        size=0,
+        images=0,
+        attacked=0,
+        smoke=False,
+    )
+    if arg.data not in PRESETS:
+        raise ValueError(
+            f"suite argument: unknown data {arg.data!r}; {jc.nearest(arg.data, PRESETS)}"
+        )
+    if arg.data != "shapes" and not arg.root:
+        raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
+    if arg.smoke:
+        arg.images = arg.images or 16
+    c = ml_collections.ConfigDict()
+    c.run = dict(
+        batch=0,  # 256 on accelerators, 32 on CPU.
+        precision="auto",  # bfloat16 on accelerators.
+        agree=256,  # So many images float32 answers, too, where that is lower.
+        decisions=True,
+        devices=0,
+        gib=16.0,
+        threads=0,
+    )
+    c.size, c.sets, clean, conflict = PRESETS[arg.data](arg)
+    c.measures = _measures(arg, tuple(c.sets), clean, conflict)
+    return c
+
+
+def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
+    """The measures of a family of sets: `clean` is what probes change."""
+    few = dict(sets=(clean,), images=arg.images)
+    few_attacked = dict(few, images=arg.attacked or arg.images)
+    found = dict(
+        accuracy=dict(probe="plain", sets=names),
+        calibration=dict(probe="calibration", sets=(clean,)),
+        classes=dict(probe="classes", sets=(clean,)),
+        receptive_field=dict(sets=(clean,), images=arg.images or 64),
+        spectral=dict(probe="spectral", **few),
+        critical_band=dict(probe="critical_band", **few),
+        imagenet_c=dict(probe="corruptions", names="imagenet_c", **few),
+        imagenet_c_bar=dict(probe="corruptions", names="imagenet_c_bar", **few),
+        pgd=dict(probe="pgd", **few_attacked),
+        pgd_l2=dict(probe="pgd", norm="l2", eps=0.5, steps=10, **few_attacked),
+        fgsm=dict(probe="fgsm", eps=BUDGETS, **few_attacked),
+    )
+    if arg.corrupted:
+        del found["imagenet_c"]
+    if arg.data == "shapes":  # Sixteen classes, as the test was made for.
+        found["critical_band_original"] = dict(
+            probe="critical_band", variant="original", **few
+        )
+    if arg.smoke:
+        found["pgd"]["steps"] = found["pgd_l2"]["steps"] = 2
+        for name in {"imagenet_c", "imagenet_c_bar"} & set(found):
+            found[name]["severities"] = (3,)
+    if conflict:
+        rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
+        found["shape_bias"] = dict(sets=(conflict,), aggregates=rules)
+        found["decoding"] = dict(sets=(conflict,))
+        if arg.smoke:
+            found["decoding"] |= dict(folds=3, width=32, strengths=(1e-2,))
+    if arg.humans:
+        people = tuple(name for name in names if name in (*STIMULI, "stylized16"))
+        found["human"] = dict(probe="human", sets=people, root=arg.humans)
+    return found
+
+
+def shapes(arg) -> tuple[int, dict, str, str]:
+    """The embedded set's own test sets, and probes on its images of many scenes."""
+    few = dict(n=240) if arg.smoke else {}
+    common = dict(data="shapes", correlation=arg.correlation, **few)
+    found = {name: dict(split=name, **common) for name in SHAPES}
+    return arg.size or 32, found, "test", "cue_conflict"
+
+
+def tiny_imagenet(arg) -> tuple[int, dict, str, str | None]:
+    """Its validation images, and Geirhos' stimuli."""
+    found = {"val": dict(data="tiny_imagenet", split="val", root=arg.root)}
+    found |= _stimuli(arg)
+    return arg.size or 64, found, "val", "cue-conflict" if arg.stimuli else None
+
+
+def imagenet(arg) -> tuple[int, dict, str, str | None]:
+    """The ten benchmarks of the study, of those that are named."""
+    own = dict(root=arg.root, **(dict(subset=True) if arg.subset else {}))
+    found = {"imagenet": dict(data="imagenet", split="val", **own)}
+    if arg.real:
+        found["imagenet_real"] = dict(
+            data="imagenet_real", split="val", root=arg.root, real=arg.real
+        )
+    if arg.more:
+        for name, (data, split, folder) in RELATIVES.items():
+            root = f"{arg.more}/{folder}".rstrip("/")
+            found[name] = dict(data=data, split=split, root=root)
+    if arg.others:
+        found["stylized16"] = dict(
+            data="model_vs_human", split="stylized", root=arg.others
+        )
+    if arg.textures:
+        found["texture"] = dict(
+            data="folder", split="texture", root=arg.textures, space="entry16"
+        )
+    for name in BACKGROUNDS if arg.backgrounds else ():
+        found[name] = dict(
+            data="folder",
+            split=name,
+            root=arg.backgrounds,
+            mapping=f"{arg.backgrounds}/classes.csv",
+        )
+    if arg.corrupted:
+        found |= _corrupted(arg.corrupted)
+    found |= _stimuli(arg)
+    return arg.size or 224, found, "imagenet", "cue-conflict" if arg.stimuli else None
+
+
+def _corrupted(root: str) -> dict:
+    """ImageNet-C from its files: a set for each corruption and severity."""
+    return {
+        split.replace("/", "-"): dict(data="imagenet_c", split=split, root=root)
+        for split in data.DATASETS["imagenet_c"].splits
+    }
+
+
+def _stimuli(arg) -> dict:
+    if not arg.stimuli:
+        return {}
+    return {
+        name: dict(data="geirhos", split=name, root=arg.stimuli) for name in STIMULI
+    }
+
+
+# Name in records: the data set, its split, and its folder below `more`.
+RELATIVES = types.MappingProxyType(
+    {
+        "imagenet_v2": ("imagenet_v2", "matched-frequency", "imagenetv2"),
+        "imagenet_a": ("imagenet_a", "imagenet-a", ""),
+        "imagenet_r": ("imagenet_r", "imagenet-r", ""),
+        "imagenet_sketch": ("imagenet_sketch", "sketch", ""),
+        "stylized1000": ("stylized_imagenet", "val", "stylized-imagenet"),
+    }
+)
+PRESETS = types.MappingProxyType(
+    {"shapes": shapes, "imagenet": imagenet, "tiny_imagenet": tiny_imagenet}
+)

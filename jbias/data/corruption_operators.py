@@ -1,0 +1,245 @@
+"""Settings of the corruptions as arrays, for those who corrupt on a device.
+
+    settings("fog", 3, side=224)  # {"thick": 2.5, "decay": 1.7}
+
+All severities of a corruption have arrays of the same names, shapes and types: filters
+are matrices, kernels are padded with zeros to the longest one.
+"""
+
+import functools
+import io
+import pathlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import PIL.Image
+from jaxtyping import Float, Int
+from scipy import ndimage, stats
+
+from jbias.data import corruption_arrays as arrays
+from jbias.data import (
+    corruption_blur,
+    corruption_digital,
+    corruption_weather,
+    corruptions,
+)
+
+Arrays = dict[str, np.ndarray]
+
+_KERNEL = 41  # Points of the longest motion.
+_DISK = 21
+
+
+def settings(
+    name: str,
+    severity: int,
+    *,
+    side: int,
+    table: int | None = None,
+    frost: str | pathlib.Path | None = None,
+) -> Arrays:
+    """Gives the arrays of a corruption at a severity for images of `side` pixels.
+
+    table, frost: as of data.corruptions.corrupt. Raises ValueError as that does.
+    """
+    rows = corruptions.rows(name, side, table)
+    row = rows[corruptions.position(severity)]
+    if name in corruptions.BAR:
+        return _bar(name, side, *row)
+    if name == "frost":
+        return _frost(*row, side=side, folder=frost)
+    if name in _NAMES:
+        pairs = zip(_NAMES[name], row, strict=True)
+        return {key: np.float32(value) for key, value in pairs}
+    made = _MADE[name](side, *row)
+    if name == "zoom_blur":
+        missing = int(max(count for _, count in rows)) - len(made["zooms"])
+        made["zooms"] = np.pad(made["zooms"], ((0, missing), (0, 0), (0, 0)))
+    if name == "shot_noise":
+        made["photons"] = _photons(row[0], int(max(count for (count,) in rows)))
+    return made
+
+
+# Rows that are taken as they are: what their numbers are called.
+_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "gaussian_noise": ("sigma",),
+        "speckle_noise": ("sigma",),
+        "impulse_noise": ("chance",),
+        "fog": ("thick", "decay"),
+        "brightness": ("more",),
+        "contrast": ("scale",),
+        "saturate": ("times", "plus"),
+    }
+)
+
+
+def _bar(name: str, side: int, level: float) -> Arrays:
+    made = {"level": np.float32(level)}
+    if name == "caustic_refraction":
+        made["blur"] = _gaussian(side, 1, "reflect")
+    return made
+
+
+def _gaussian(side: int, sigma: float, mode: str = "nearest") -> np.ndarray:
+    """Gives the matrix of a Gaussian filter, cut at 4 sigma."""
+    matrix = ndimage.gaussian_filter(np.eye(side), (sigma, 0), mode=mode, truncate=4.0)
+    return matrix.astype(np.float32)
+
+
+def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
+    """Gives the distribution function of Poisson(count x / 255) of each byte x."""
+    length = 1 << int(most + 8 * most**0.5).bit_length()
+    means = np.arange(256)[:, None] * (count / 255)
+    return stats.poisson.cdf(np.arange(length), means).astype(np.float32)
+
+
+def _defocus(side: int, radius: float, alias: float) -> Arrays:
+    """Gives filters of rows, mirrored at the edges, by the lower half of the disk."""
+    disk = corruption_blur.disk(radius, alias)
+    reach = len(disk) // 2
+    chords = np.zeros((_DISK // 2 + 1, side, side), np.float32)
+    for chord, kernel in zip(chords, disk[reach:], strict=False):
+        ndimage.correlate1d(np.eye(side), kernel, axis=0, mode="mirror", output=chord)
+    return {"chords": chords, "count": np.int32(reach + 1)}
+
+
+def _glass(side: int, sigma: float, reach: int, sweeps: int) -> Arrays:
+    return {
+        "blur": _gaussian(side, sigma),
+        "reach": np.int32(reach),
+        "sweeps": np.int32(sweeps),
+    }
+
+
+def _motion(radius: int, sigma: float) -> Arrays:
+    kernel = arrays.motion_kernel(radius, sigma).astype(np.float32)
+    padded = np.pad(kernel, (0, _KERNEL - len(kernel)))
+    return {"kernel": padded, "taps": np.int32(len(kernel))}
+
+
+def _zoom(side: int, step: float, count: int) -> Arrays:
+    factors = corruption_blur.zoom_factors(step, count)
+    one = np.eye(side, dtype=np.float32)
+    zooms = np.stack([arrays.magnified(one, factor) for factor in factors])
+    return {"zooms": zooms, "count": np.int32(count)}
+
+
+def _snow(
+    side: int,
+    mean: float,
+    sigma: float,
+    zoom: float,
+    least: float,
+    radius: int,
+    blur: float,
+    keep: float,
+) -> Arrays:
+    return {
+        "mean": np.float32(mean),
+        "sigma": np.float32(sigma),
+        "zoom": arrays.magnified(np.eye(side), zoom).astype(np.float32),
+        "least": np.float32(least),
+        "keep": np.float32(keep),
+        **_motion(radius, blur),
+    }
+
+
+def _frost(
+    keep: float, add: float, scale: float, *, side: int, folder: str | None
+) -> Arrays:
+    return {
+        "keep": np.float32(keep),
+        "add": np.float32(add),
+        **_ice(tuple(corruption_weather.photographs(folder)), scale, side),
+    }
+
+
+@functools.lru_cache(maxsize=2)
+def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
+    """Gives the photographs padded to one size, the same arrays for all severities."""
+    photographs = [corruption_weather.ice(path, scale, side) for path in paths]
+    sizes = np.int32([one.shape[:2] for one in photographs])
+    padded = np.zeros((len(paths), *sizes.max(0), 3), np.uint8)
+    for to, one in zip(padded, photographs, strict=True):
+        to[: one.shape[0], : one.shape[1]] = one
+    return {"ice": padded, "sizes": sizes}
+
+
+def _spatter(
+    side: int,
+    mean: float,
+    sigma: float,
+    blur: float,
+    least: float,
+    strength: float,
+    mud: bool,
+) -> Arrays:
+    return {
+        "mean": np.float32(mean),
+        "sigma": np.float32(sigma),
+        "blur": _gaussian(side, blur),
+        "least": np.float32(least),
+        "strength": np.float32(strength),
+        "border": _gaussian(side, strength if mud else 0),
+        "mud": np.bool_(mud),
+    }
+
+
+def _elastic(side: int, alpha: float, sigma: float, jitter: float) -> Arrays:
+    return {
+        "alpha": np.float32(alpha),
+        "smoother": corruption_digital.smoother(side, sigma).astype(np.float32),
+        "jitter": np.float32(jitter),
+    }
+
+
+def _pixelate(side: int, scale: float) -> Arrays:
+    """Gives which pixels each one is a mean of, and 2^22 over their number.
+
+    Pillow shrinks and enlarges by a box filter: by the way of either, an entry of a
+    picture is 1 at one pixel and 0 elsewhere.
+    """
+    small = int(side * scale)
+    box = PIL.Image.Resampling.BOX
+    eye = np.eye(side, dtype=np.float32) * 255
+    shrunk = PIL.Image.fromarray(eye).resize((side, small), box)
+    boxes = np.array(shrunk.resize((side, side), box)) > 0
+    counts = boxes.sum(1)
+    return {
+        "boxes": boxes.astype(np.float32),
+        "weights": np.floor(2**22 / counts + 0.5).astype(np.int32),
+    }
+
+
+def _jpeg(side: int, quality: int) -> Arrays:
+    del side
+    return {"tables": tables(quality)}
+
+
+@functools.cache
+def tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
+    """Gives the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
+    stream = io.BytesIO()
+    PIL.Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=quality)
+    with PIL.Image.open(stream) as picture:
+        steps = [picture.quantization[i] for i in (0, 1)]
+    return np.int32(steps).reshape(2, 8, 8)
+
+
+_MADE: Mapping[str, Callable[..., Arrays]] = MappingProxyType(
+    {
+        "shot_noise": lambda side, count: {"count": np.float32(count)},
+        "gaussian_blur": lambda side, sigma: {"blur": _gaussian(side, sigma)},
+        "defocus_blur": _defocus,
+        "glass_blur": _glass,
+        "motion_blur": lambda side, radius, sigma: _motion(radius, sigma),
+        "zoom_blur": _zoom,
+        "snow": _snow,
+        "spatter": _spatter,
+        "elastic_transform": _elastic,
+        "pixelate": _pixelate,
+        "jpeg_compression": _jpeg,
+    }
+)

@@ -1,0 +1,118 @@
+"""Shows a set under the corruptions of ImageNet-C or ImageNet-C-bar, made on the device.
+
+Each image's draws are those of its number in the set, the condition and the seed.
+Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261; Mintun,
+Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
+Deviation: the published sets hold other draws of the same corruptions.
+"""
+
+import functools
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jbias.augment import corrupt
+from jbias.data import corruption_operators as operators
+from jbias.data import corruptions as published
+from jbias.data import spec
+from jbias.evals import corruption_numbers, probe
+
+FAMILIES = {"imagenet_c": published.CORRUPTIONS, "imagenet_c_bar": published.BAR}
+
+
+def make(
+    *,
+    names: str | Sequence[str] = "imagenet_c",
+    severities: Sequence[int] = published.SEVERITIES,
+    side: int = 224,
+    table: int | None = None,
+    quantise: bool = True,
+    stored: bool | None = None,
+    frost: str | None = None,
+    errors: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> probe.Probe:
+    """Conditions "fog-3": each corruption at each severity.
+
+    names: "imagenet_c", its nineteen; "imagenet_c_bar", its ten; or names of some.
+    side: of the images, in pixels. table: the side whose settings are used, one of 32,
+      64 and 224; None is the images' own. Those of ImageNet-C-bar follow any side.
+    quantise: stimuli are of bytes, as those published are.
+    stored: images are what JPEG of quality 85 leaves of them; None is as published:
+      so they are but at 32 pixels.
+    frost: the folder of its photographs, frost1.png ..., which are not shipped. Without
+      it "imagenet_c" is its other eighteen, and means are called "..._without_frost".
+    errors: as of corruption_numbers.numbers.
+
+    Raises ValueError for anything else.
+    """
+    shown = _names(names, frost)
+    if not severities or len(set(severities)) != len(severities):
+        raise ValueError(
+            f"corruptions: severities must be some of {published.SEVERITIES}, each once,"
+            f" got {severities!r}"
+        )
+    if stored is None:
+        stored = quantise and (table or side) > 32
+    if stored and not quantise:
+        raise ValueError("corruptions: stored images are bytes; set quantise=True")
+    held = {}  # Photographs are the same for all severities: held once.
+    conditions = {}
+    for name in shown:
+        for severity in severities:
+            condition = f"{name}-{severity}"
+            arrays = operators.settings(
+                name, severity, side=side, table=table, frost=frost
+            )
+            for array in arrays.values():
+                held.setdefault(id(array), (array, jnp.asarray(array)))
+            conditions[condition] = {
+                "salt": jnp.uint32(zlib.crc32(condition.encode())),
+                "settings": {key: held[id(a)][1] for key, a in arrays.items()},
+            }
+
+    tables = operators.tables(85) if stored else None
+
+    def show(rows: probe.Rows, params: Any, name: str) -> Float[Array, "b h w 3"]:
+        key = jax.random.fold_in(jax.random.key(seed), params["salt"])
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows.index)
+        out = corrupt.corrupted(
+            rows.image,
+            keys,
+            name,
+            params["settings"],
+            quantise=quantise,
+            stored=tables,
+        )
+        return jnp.clip(out, 0, 1)
+
+    return probe.Probe(
+        conditions,
+        show,
+        functools.partial(corruption_numbers.numbers, errors=errors),
+        static=lambda condition: condition.rpartition("-")[0],
+    )
+
+
+def _names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
+    if isinstance(names, str) and names in FAMILIES:
+        return tuple(
+            name for name in FAMILIES[names] if name != "frost" or frost is not None
+        )
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    for name in listed:
+        if name not in corrupt.CORRUPTIONS:
+            known = [*FAMILIES, *corrupt.CORRUPTIONS]
+            raise ValueError(
+                f"corruptions: names must be {' or '.join(map(repr, FAMILIES))}, or"
+                f" corruptions, got {name!r}; {spec.did_you_mean(name, known)}"
+            )
+    if not listed or len(set(listed)) != len(listed):
+        raise ValueError(
+            f"corruptions: names must be one or more, each once, got {names!r}"
+        )
+    return listed

@@ -1,0 +1,150 @@
+"""Grey images under noise of one octave, on the device.
+
+Source: Subramanian, Sizikova, Majaj and Pelli, NeurIPS 2023,
+https://arxiv.org/abs/2309.13190, as https://github.com/paulgavrikov/biases_vs_generalization
+shows them: contrast 0.2 about 0.449, white noise of which one band of the Laplacian
+pyramid is left, as strong in every band as in the finest. Deviation: where a pixel with
+its noise leaves [0, 1], the references move the pixel so that the sum is 0.1 or 0.9;
+here the sum is set. They differ only where the noise alone exceeds 0.9.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.evals import critical_band, critical_band_table, probe, pyramid
+
+CONTRAST, MEAN = 0.2, 0.449
+GREY = (19595, 38470, 7471)  # Of 65536: what Pillow's mode "L" takes of each channel.
+SMALLEST = 17  # Below, there are fewer octaves than a fit needs.
+
+
+def make(
+    *,
+    side: int = 224,
+    variant: str = "bvg",
+    sample: int | None = 1050,
+    continuous: bool = False,
+    draws: int = 1000,
+    seed: int = 0,
+) -> probe.Probe:
+    """Noise of four strengths in each octave, and none.
+
+    variant: "bvg" shows all images under all of it, 29 conditions at 224 pixels;
+    "original" shows each image once, under noise drawn for it, and counts `sample` of
+    the set, drawn at random (None: all). It is meant for a decision among 16 classes.
+    continuous: tell also what thresholds between whole numbers give. draws: of the
+    bootstrap over images. seed: of noise, choice and bootstrap. ValueError for others.
+    """
+    _check(side, variant, sample, draws)
+    options = dict(side=side, draws=draws, seed=seed, continuous=continuous)
+    if variant == "original":
+        conditions = {critical_band_table.EACH_ITS_OWN: _own(side, seed)}
+        numbers = functools.partial(
+            critical_band_table.one_each, sample=sample, **options
+        )
+    else:
+        conditions = _all(side)
+        numbers = functools.partial(critical_band_table.every_image, **options)
+    shown = functools.partial(show, side=side, seed=seed)
+    return probe.Probe(conditions, shown, numbers)
+
+
+def show(
+    rows: probe.Rows, params: dict, *, side: int, seed: int
+) -> Float[Array, "b n n 3"]:
+    """The images in grey, at low contrast, with noise of the condition's.
+
+    params: `number` of the condition; `sigma` and `level` of the pyramid, the same for
+    all images (one) or of image i modulo their number. ValueError for another side.
+    """
+    if rows.image.shape[1:3] != (side, side):
+        raise ValueError(
+            f"critical_band: made for images of {side} by {side} pixels, got"
+            f" {rows.image.shape[1]} by {rows.image.shape[2]}"
+        )
+    key = jax.random.fold_in(jax.random.key(seed), params["number"])
+    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(rows.index)
+    if len(params["sigma"]) == 1:
+        sigma, level, axis = params["sigma"][0], params["level"][0], None
+    else:
+        which = rows.index % len(params["sigma"])
+        sigma, level, axis = params["sigma"][which], params["level"][which], 0
+    noises = jax.vmap(functools.partial(noise, side), in_axes=(0, axis, axis))
+    shown = faint(grey(rows.image)) + noises(keys, sigma, level)
+    shown = jnp.where(shown < 0, 0.1, jnp.where(shown > 1, 0.9, shown))
+    return jnp.broadcast_to(shown[..., None], (*shown.shape, 3))
+
+
+def grey(image: Float[Array, "b h w 3"]) -> Float[Array, "b h w"]:
+    """Whole grey levels from 0 to 255, as Pillow's mode "L" rounds them."""
+    levels = jnp.round(image * 255).astype(jnp.int32)
+    total = sum(share * levels[..., c] for c, share in enumerate(GREY))
+    return ((total + 2**15) >> 16).astype(jnp.float32)
+
+
+def faint(levels: Float[Array, "b h w"]) -> Float[Array, "b h w"]:
+    """Contrast 0.2 about a mean of 0.449, of grey levels up to 255."""
+    unit = levels / 255
+    return (unit - unit.mean((1, 2), keepdims=True)) * CONTRAST + MEAN
+
+
+def noise(
+    side: int, key: PRNGKeyArray, sigma: Float[Array, ""], level: Array
+) -> Float[Array, "n n"]:
+    """White noise of a deviation, of which a band is left at the finest band's power."""
+    matrices = jnp.asarray(pyramid.there_and_back(side), jnp.float32)
+    white = jax.random.normal(key, (side, side))
+    finest = white - _passed(matrices[1], white)
+    band = _passed(matrices[level], white) - _passed(matrices[level + 1], white)
+    return sigma * jnp.sqrt(jnp.mean(finest**2) / jnp.mean(band**2)) * band
+
+
+def _passed(matrix, white):
+    # Accelerators round the factors of a product unless told not to.
+    product = functools.partial(jnp.matmul, precision="highest")
+    return product(product(matrix, white), matrix.T)
+
+
+def _params(number: int, sigma, level) -> dict[str, np.ndarray]:
+    return {
+        "number": np.int32(number),
+        "sigma": np.asarray(sigma, np.float32).reshape(-1),
+        "level": np.asarray(level, np.int32).reshape(-1),
+    }
+
+
+def _all(side: int) -> dict[str, dict]:
+    frequencies = critical_band.frequencies(side)
+    conditions = {critical_band_table.CLEAN: _params(0, 0, 0)}
+    for sigma in critical_band.SIGMAS[1:]:
+        for f, frequency in enumerate(frequencies):
+            name = critical_band_table.name(sigma, frequency)
+            level = len(frequencies) - 1 - f
+            conditions[name] = _params(len(conditions), sigma, level)
+    return conditions
+
+
+def _own(side: int, seed: int) -> dict:
+    octaves = len(critical_band.frequencies(side))
+    row, f = np.divmod(critical_band_table.cells(octaves, seed), octaves)
+    return _params(0, np.array(critical_band.SIGMAS)[row], octaves - 1 - f)
+
+
+def _check(side, variant, sample, draws):
+    if not isinstance(side, int) or side < SMALLEST:
+        raise ValueError(
+            f"critical_band: images must be of at least {SMALLEST} pixels, for four"
+            f" octaves, got side {side!r}"
+        )
+    if variant not in ("bvg", "original"):
+        raise ValueError(
+            f'critical_band: variant must be "bvg" or "original", got {variant!r}'
+        )
+    if sample is not None and sample < 1:
+        raise ValueError(f"critical_band: sample must be at least 1, got {sample}")
+    if draws < 1:
+        raise ValueError(f"critical_band: draws must be at least 1, got {draws}")

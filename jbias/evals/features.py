@@ -1,0 +1,97 @@
+"""What passes a network's sites, as rows of a bounded number of columns on the host."""
+
+import functools
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float, UInt8
+
+from jbias.models import taps
+
+
+def read(
+    net: nn.Module,
+    variables: Mapping[str, Any],
+    images: UInt8[np.ndarray, "n h w 3"],
+    *,
+    sites: Sequence[str] | None = None,
+    pool: int = 2,
+    columns: int = 1024,
+    batch: int = 128,
+    seed: int = 0,
+) -> dict[str, Float[np.ndarray, "n d"]]:
+    """The features of all images at each site, in the order of the sites, float32.
+
+    Maps are averaged over at most pool by pool parts, tokens over all; the rest is one
+    row. Where that has more than `columns` entries, it is mapped to so many, each the
+    sum of as many entries with random signs as any other, at random but the same for all
+    images (seed): distances stay what they are in expectation. sites: None is all.
+    ValueError for unknown sites.
+    """
+    known = taps.sites(net, images.shape[1])
+    wanted = known if sites is None else tuple(sites)
+    for site in wanted:
+        if site not in known:
+            raise ValueError(
+                f"decoding: sites must be of {', '.join(known)}, got {site!r}"
+            )
+    found = {site: [] for site in wanted}
+    program = _program(net, wanted, pool, columns, seed)
+    for first in range(0, len(images), batch):
+        piece = images[first : first + batch]
+        padded = np.resize(piece, (batch, *images.shape[1:]))
+        rows = jax.device_get(program(variables, padded))
+        for site in wanted:
+            found[site].append(rows[site][: len(piece)])
+    return {site: np.concatenate(pieces) for site, pieces in found.items()}
+
+
+@functools.lru_cache(maxsize=4)
+def _program(net, sites, pool, columns, seed):
+    def rows(variables, images):
+        _, seen = taps.read(net, variables, images.astype(jnp.float32) / 255)
+        return {
+            site: _projected(_pooled(seen[site], pool), columns, seed, site)
+            for site in sites
+        }
+
+    return jax.jit(rows)
+
+
+def _pooled(x: Array, pool: int) -> Float[Array, "b d"]:
+    x = x.astype(jnp.float32)
+    if x.ndim == 4:
+        x = _averaged(_averaged(x, pool, 1), pool, 2)
+    elif x.ndim == 3:
+        x = x.mean(1)
+    return x.reshape(len(x), -1)
+
+
+def _averaged(x: Array, pool: int, axis: int) -> Array:
+    """Means over parts of an axis, of one length but for one."""
+    return jnp.stack(
+        [
+            part.mean(axis)
+            for part in jnp.array_split(x, min(pool, x.shape[axis]), axis)
+        ],
+        axis,
+    )
+
+
+def _projected(
+    x: Float[Array, "b d"], columns: int, seed: int, site: str
+) -> Float[Array, "b c"]:
+    d = x.shape[1]
+    if d <= columns:
+        return x
+    rng = np.random.default_rng([seed, zlib.crc32(site.encode())])
+    each = -(-d // columns)
+    order = rng.permutation(columns * each)
+    signs = rng.choice(np.array([-1, 1], np.float32), columns * each)
+    x = jnp.pad(x, ((0, 0), (0, columns * each - d))) * signs[None]
+    return x[:, order].reshape(len(x), columns, each).sum(2)

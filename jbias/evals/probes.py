@@ -1,0 +1,44 @@
+"""The probes by name; what each shows and counts stands in a file of its own."""
+
+import types
+from collections.abc import Callable, Mapping
+
+from jbias.evals import (
+    attacks,
+    calibration,
+    classes,
+    corruptions,
+    critical_band_stimuli,
+    cue_conflict,
+    decisions,
+    decoding,
+    human,
+    plain,
+    probe,
+    receptive_field,
+    spectral_filter,
+)
+
+# make(**options) -> Probe. The frame passes what it knows of a set where `make` takes it:
+# `side`, the images' in pixels; `measures`, names in jbias.evals.MEASURES; `dataset`, the
+# name of its split; `files`, the names of its files.
+PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
+    {
+        "plain": plain.make,
+        "shape_bias": cue_conflict.make,
+        "human": human.make,
+        "spectral": spectral_filter.make,
+        "critical_band": critical_band_stimuli.make,
+        "corruptions": corruptions.make,
+        "pgd": attacks.make,
+        "fgsm": attacks.make_fgsm,
+        "calibration": calibration.make,
+        "classes": classes.make,
+    }
+)
+
+# Measures of what happens inside a network: measure(net, variables, images, columns,
+# **options) -> numbers, whose conditions are sites. They decide nothing.
+INSIDE: Mapping[str, Callable[..., list[decisions.Number]]] = types.MappingProxyType(
+    {"decoding": decoding.measure, "receptive_field": receptive_field.measure}
+)

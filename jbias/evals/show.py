@@ -1,0 +1,182 @@
+"""Shows a network a set under the conditions of a probe, and notes what it decides.
+
+Three programs take turns: one makes the stimuli, one is the network, one decides. So the
+network is compiled once for all probes, and a probe once for all networks.
+"""
+
+import collections
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree, UInt8
+
+from jbias.evals import decisions, predict, probe
+
+AHEAD = 8  # Answers in flight while the next stimuli are made.
+
+
+class Network(NamedTuple):
+    """A network to ask; programs are kept by `apply`, so it must be one object."""
+
+    apply: Callable[[PyTree, Float[Array, "b h w c"]], Float[Array, "b k"]]
+    variables: PyTree
+
+
+class Batch(NamedTuple):
+    """Some images of a set on the devices; all batches have one shape."""
+
+    image: UInt8[Array, "b h w 3"]
+    index: Int[Array, "b"]  # Each image's number in its set.
+    label: Int[Array, "b"]  # In decision classes, -1 where there is none.
+    target: Int[Array, "b"]  # In the network's own classes, -1 likewise.
+    count: int  # Of these so many are images, the rest fills up.
+
+
+def decide(
+    network: Network,
+    made: probe.Probe,
+    batches: Iterable[Batch],
+    rules: Mapping[str, predict.Rule],
+    *,
+    tell: Callable[[int], None] = lambda images: None,
+) -> dict[str, dict[str, np.ndarray]]:
+    """What a network decides about each image, by condition.
+
+    rules: how it answers, by what tells conditions apart, "" for the first. A condition
+    "fog" under the rule "mean_logit" is "fog mean_logit". Returns for each condition
+    "prediction" int32 (n), and float32 (n) "confidence", the probability of the decided
+    class among the decision classes, and "likelihood", that of the right one (NaN where
+    it has none). `tell` hears how many images have been answered.
+    """
+    found = collections.defaultdict(list)
+    for names, count, answers in _ahead(_asked(network, made, batches, rules)):
+        for name, answer in zip(names, answers, strict=True):
+            found[name].append([column[:count] for column in answer])
+        tell(count)
+    columns = ("prediction", "confidence", "likelihood")
+    return {
+        name: dict(zip(columns, map(np.concatenate, zip(*pieces)), strict=True))
+        for name, pieces in found.items()
+    }
+
+
+def _asked(network, made, batches, rules) -> Iterator[tuple[list[str], int, tuple]]:
+    """Sends each batch through all conditions; answers are still being computed."""
+    for batch in batches:
+        for condition in made.conditions:
+            stimuli = shown(network, made, batch, condition)
+            logits = _logits(network.apply, network.variables, stimuli)
+            names = [" ".join(filter(None, (condition, rule))) for rule in rules]
+            answers = tuple(
+                _decided(logits, batch.label, rule.matrix, aggregate=rule.aggregate)
+                for rule in rules.values()
+            )
+            yield names, batch.count, answers
+
+
+def shown(
+    network: Network, made: probe.Probe, batch: Batch, condition: str
+) -> Float[Array, "b h w 3"]:
+    """The stimuli of one condition, made of a batch."""
+    params = jax.tree.map(jnp.asarray, made.conditions[condition])
+    how = made.static(condition) if made.static else None
+    own = (network.variables, batch.image, batch.index, batch.target, params)
+    stimuli = _stimuli(network.apply, made.show, how, *own)
+    steps = made.steps.get(condition, 0)
+    if jax.default_backend() == "cpu":
+        # Gradients of convolutions are ten times slower inside a loop there.
+        for _ in range(steps):
+            stimuli = _moved(network.apply, made.move, *own, stimuli, 1)
+        return stimuli
+    return _moved(network.apply, made.move, *own, stimuli, steps) if steps else stimuli
+
+
+@functools.partial(jax.jit, static_argnames=("apply", "show", "how"))
+def _stimuli(apply, show, how, variables, image, index, target, params) -> Array:
+    rows = _rows(apply, variables, image, index, target)
+    return show(rows, params) if how is None else show(rows, params, how)
+
+
+@functools.partial(jax.jit, static_argnames=("apply", "move"))
+def _moved(
+    apply, move, variables, image, index, target, params, stimuli, steps
+) -> Array:
+    rows = _rows(apply, variables, image, index, target)
+    if jax.default_backend() == "cpu":
+        return move(rows, params, stimuli)
+    return jax.lax.fori_loop(0, steps, lambda _, x: move(rows, params, x), stimuli)
+
+
+def _rows(apply, variables, image, index, target) -> probe.Rows:
+    def logits(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+        return apply(variables, image).astype(jnp.float32)
+
+    return probe.Rows(image.astype(jnp.float32) / 255, index, target, logits)
+
+
+@functools.partial(jax.jit, static_argnames="apply")
+def _logits(apply, variables, image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+    return apply(variables, image).astype(jnp.float32)
+
+
+@functools.partial(jax.jit, static_argnames="aggregate")
+def _decided(
+    logits: Float[Array, "b k"],
+    label: Int[Array, "b"],
+    matrix: Float[Array, "k d"] | None,
+    *,
+    aggregate: str,
+) -> tuple[Int[Array, "b"], Float[Array, "b"], Float[Array, "b"]]:
+    scores = logits
+    if matrix is not None:
+        scores = predict.answers(logits, matrix, aggregate)
+    prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
+    if matrix is None or aggregate == "mean_logit":
+        share = jax.nn.softmax(scores)
+    else:
+        share = jnp.maximum(scores, 0)
+        share = share / jnp.sum(share, axis=-1, keepdims=True)
+    likelihood = jnp.take_along_axis(share, jnp.maximum(label, 0)[:, None], 1)[:, 0]
+    return prediction, share.max(-1), jnp.where(label < 0, jnp.nan, likelihood)
+
+
+def _ahead(asked: Iterator) -> Iterator:
+    """Keeps answers in flight, so that the devices never wait for the host."""
+    waiting = collections.deque()
+    for one in itertools.chain(asked, [None] * AHEAD):
+        waiting.append(one)
+        if len(waiting) > AHEAD and (oldest := waiting.popleft()):
+            names, count, answers = oldest
+            yield names, count, jax.device_get(answers)
+
+
+def agreement(
+    network: Network, other: Network, batches: Sequence[Batch]
+) -> decisions.Number:
+    """The share of images that two networks answer alike, by their own classes."""
+    same = total = 0
+    for batch in batches:
+        image = batch.image.astype(jnp.float32) / 255
+        one, two = (
+            jax.device_get(_logits(net.apply, net.variables, image).argmax(-1))
+            for net in (network, other)
+        )
+        same += int((one == two)[: batch.count].sum())
+        total += batch.count
+    return decisions.Number("agreement", same / total, same, total)
+
+
+def of(found: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Decisions by condition, of what `decide` found and what is known of the images."""
+    return {
+        name: decisions.Decisions(
+            one["prediction"],
+            {**columns, **{key: one[key] for key in ("confidence", "likelihood")}},
+        )
+        for name, one in found.items()
+    }

@@ -1,0 +1,179 @@
+"""Answers of people and networks to single images, as model-vs-human keeps them.
+
+A CSV file holds one decision maker on one set, <set>_<subject>_session_<n>.csv, with the
+columns subj, session, trial, rt, object_response, category, condition and imagename. The
+responses are Geirhos' 16 classes, or "na" where none was given in time.
+
+Source: bethgelab/model-vs-human at 79ed7cd, raw-data and helper/plotting_helper.py.
+"""
+
+import csv
+import dataclasses
+import glob
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from jbias.data import labels, model_vs_human, spec
+
+COLUMNS = (
+    *("subj", "session", "trial", "rt"),
+    *("object_response", "category", "condition", "imagename"),
+)
+NONE = "na"
+_PHOTO = re.compile(r"n\d{8}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trials:
+    """One decision maker's answers on one set, each image once; sorted by `image`."""
+
+    subject: str
+    image: tuple[str, ...]  # As `image_id` has it.
+    response: Int[np.ndarray, "n"]  # One of Geirhos' 16, -1 for none.
+    category: Int[np.ndarray, "n"]  # The right one.
+    condition: tuple[str, ...]
+
+    def of(self, image: Sequence[str]) -> "Trials":
+        """The answers to some images, in their order; ValueError where one lacks."""
+        places = {name: i for i, name in enumerate(self.image)}
+        lacking = [name for name in image if name not in places]
+        if lacking:
+            raise ValueError(
+                f"{self.subject}: must have answered every image of the set,"
+                f" {len(lacking):,} of {len(image):,} lack, first {lacking[0]!r};"
+                " compare answers to the same set"
+            )
+        index = [places[name] for name in image]
+        return Trials(
+            self.subject,
+            tuple(image),
+            self.response[index],
+            self.category[index],
+            tuple(self.condition[i] for i in index),
+        )
+
+
+def image_id(name: str) -> str:
+    """What names an image whoever sees it: "n03041632_7380", "cat7-elephant1".
+
+    The last "_" token, with the one before if that is a WordNet id; no folder, no suffix.
+    """
+    stem = posixpath.splitext(posixpath.basename(name))[0]
+    *before, last = stem.split("_")
+    photo = before and _PHOTO.fullmatch(before[-1])
+    return f"{before[-1]}_{last}" if photo else last
+
+
+def read(path: str, dataset: str = "") -> Trials:
+    """Reads one file; conditions are spelled as data.model_vs_human has them.
+
+    ValueError, with the line, for what is no such file: another header, a response or
+    category that is none of the 16, an unknown condition of the set, two answers to one
+    image, two subjects.
+    """
+    classes = tuple(labels.geirhos16())
+    known = model_vs_human.CONDITIONS.get(dataset, ())
+    ids = {name: i for i, name in enumerate(classes)}
+    rows, seen = [], {}
+    for where, row in _lines(path):
+        for column, more in (("object_response", (NONE,)), ("category", ())):
+            if row[column] not in ids and row[column] not in more:
+                hint = spec.did_you_mean(row[column], (*classes, *more))
+                raise ValueError(
+                    f"{where}: {column} must be one of Geirhos' 16 classes"
+                    f"{' or na' if more else ''}, got {row[column]!r}; {hint}"
+                )
+        condition, image = row["condition"], image_id(row["imagename"])
+        if known:
+            number = model_vs_human.level(condition, known)
+            if number is None:
+                raise ValueError(
+                    f"{where}: condition must be one of {', '.join(known)}, got"
+                    f" {condition!r}; is this a file of {dataset}?"
+                )
+            condition = known[number]
+        if image in seen:
+            raise ValueError(
+                f"{where}: an image must be answered once, got {image!r} again after"
+                f" line {seen[image]}; leave one session"
+            )
+        if rows and row["subj"] != rows[0][0]:
+            raise ValueError(
+                f"{where}: a file must be of one subject, got {row['subj']!r} after"
+                f" {rows[0][0]!r}; split it"
+            )
+        seen[image] = where.rpartition(":")[2]
+        response = ids.get(row["object_response"], -1)
+        rows.append((row["subj"], image, response, ids[row["category"]], condition))
+    rows.sort(key=lambda row: row[1])
+    subject, image, response, category, condition = zip(*rows)
+    return Trials(subject[0], image, np.array(response), np.array(category), condition)
+
+
+def people(folder: str, dataset: str) -> tuple[Trials, ...]:
+    """Reads the answers of all people on a set: <folder>[/<set>]/<set>_subject-*.csv.
+
+    spec.Missing where there is none; ValueError where they saw different images, or
+    the same under different conditions.
+    """
+    folder = os.path.expanduser(folder)
+    name = f"{dataset}_subject-*.csv"
+    places = (os.path.join(folder, dataset), folder)
+    found = [sorted(glob.glob(os.path.join(glob.escape(one), name))) for one in places]
+    paths = found[0] or found[1]
+    if not paths:
+        raise spec.Missing(
+            f"{folder}: must hold people's answers on {dataset},"
+            f" {dataset}/{name} or {name}, got none; they are in raw-data of"
+            " https://github.com/bethgelab/model-vs-human"
+        )
+    each = [read(path, dataset) for path in paths]
+    first, met = each[0], {}
+    for path, one in zip(paths, each, strict=True):
+        if one.subject in met:
+            raise ValueError(
+                f"{path}: a subject must have one file, got {one.subject!r} again after"
+                f" {met[one.subject]}; leave one session"
+            )
+        met[one.subject] = path
+        for what in ("image", "condition", "category"):
+            if tuple(getattr(one, what)) != tuple(getattr(first, what)):
+                raise ValueError(
+                    f"{path}: must have the same images, conditions and categories as"
+                    f" {paths[0]}, got others ({what}); compare people on one set"
+                )
+    return tuple(each)
+
+
+def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Places such as "file.csv:2", and what stands there."""
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8-sig", newline="") as file:
+            table = csv.DictReader(file)
+            header = [name.strip().lower() for name in table.fieldnames or ()]
+            table.fieldnames = header
+            rows = [(f"{path}:{table.line_num}", row) for row in table]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path}: answers must be a CSV file in UTF-8, got {error}"
+        ) from error
+    missing = [name for name in COLUMNS if header.count(name) != 1]
+    if missing:
+        raise ValueError(
+            f"{path}:1: the header must have {', '.join(COLUMNS)} once each,"
+            f" {missing[0]} does not, got {','.join(header)!r}"
+        )
+    if not rows:
+        raise ValueError(f"{path}: must have a line for each image, got the header")
+    for where, row in rows:
+        if None in row or None in row.values():
+            raise ValueError(
+                f"{where}: must have {len(header)} cells, as the header, got"
+                f" {sum(x is not None for x in row.values()) + len(row.get(None, ()))}"
+            )
+        yield where, {name: cell.strip() for name, cell in row.items()}

@@ -1,0 +1,167 @@
+"""What `python -m jbias.evaluate --suite` does: finds networks, and measures each."""
+
+import argparse
+import ast
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import ml_collections
+from etils import epath
+
+from jbias import checkpoint, console, subjects, suite, survey
+from jbias import config as jc
+
+# Tells when a running job's new checkpoint is whole.
+_DONE = "done"
+
+
+def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
+    """Measures what the arguments name; returns the exit code."""
+    out = epath.Path(args.out)
+    say = console.logger(None)
+    config = load(args.suite, changes)
+    if args.devices:
+        config.run.devices = args.devices
+    asked = suite.open(config, say)
+    only = tuple(filter(None, args.only.split(",")))
+    for name in only:
+        known = [one.name for one in asked.measures]
+        if name not in known:
+            raise ValueError(f"--only: unknown {name!r}; {jc.nearest(name, known)}")
+    opened = _followed(args, say) if args.follow else _named(args)
+    measured, told = 0, []
+    for subject, refused in opened:
+        if refused:
+            told.append(refused.splitlines()[0])  # What fits and what does not follows.
+            say(f"left out: {refused}")
+            continue
+        try:
+            lines = survey.run(subject, asked, out, say, only=only)
+        except ValueError as error:
+            lines = [f"{subject.name}: {_line(error)}"]
+        else:
+            measured += 1
+        for line in lines:
+            say(f"not measured: {line}")
+        told += lines
+    for line in told:
+        print(f"jbias: not measured: {line}", file=sys.stderr)
+    say(f"measured {measured} networks in {out}")
+    return 0 if not told else 1 if measured else 2
+
+
+def load(named: str, changes: Sequence[str] = ()) -> ml_collections.ConfigDict:
+    """Reads a suite `path/to/file.py:arguments`, and changes its entries.
+
+    changes: "--suite.measures.pgd.steps=10" and the like. ValueError for what is not
+    there.
+    """
+    path, _, arg = named.partition(":")
+    if not os.path.isfile(path):
+        folder = os.path.dirname(path) or "."
+        there = os.listdir(folder) if os.path.isdir(folder) else []
+        known = [one for one in there if one.endswith(".py") and one[0] != "_"]
+        hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
+        raise ValueError(f"--suite: no file {path!r}; {hint}")
+    config = _module("suite", path).get_config(arg)
+    for change in changes:
+        key, equals, text = change.removeprefix("--suite.").partition("=")
+        if not equals:
+            raise ValueError(f"{change}: must be --suite.key=value")
+        _change(config, key, text)
+    return config
+
+
+def _change(config: ml_collections.ConfigDict, key: str, text: str) -> None:
+    *way, last = key.split(".")
+    for name in way:
+        if not isinstance(config, ml_collections.ConfigDict) or name not in config:
+            raise ValueError(
+                f"--suite.{key}: no such entry; {jc.nearest(name, config)}"
+            )
+        config = config[name]
+    with config.unlocked():
+        config[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _named(args: argparse.Namespace) -> Iterator[tuple[subjects.Subject | None, str]]:
+    """Opens what --checkpoint names, one after the other; or says why one cannot be."""
+    zoo = _module("zoo", args.zoo) if args.zoo else None
+    for path in subjects.find(args.checkpoint):
+        if zoo and zoo.is_head(path):
+            continue  # It is read with its backbone.
+        try:
+            if subjects.is_run(path):
+                for subject in subjects.from_run(path, step=args.step):
+                    yield subject, ""
+            else:
+                yield _from_file(path, args, zoo), ""
+        except (ValueError, OSError) as error:
+            line = str(error)
+            yield None, line if path in line else f"{path}: {line}"
+
+
+def _from_file(path: str, args: argparse.Namespace, zoo: Any) -> subjects.Subject:
+    """Opens a file; one that the zoo knows is what it says, unless --model says more."""
+    entry = zoo.find(path) if zoo and not args.model else None
+    if entry is None:
+        return subjects.from_file(path, model=args.model, classes=args.classes)
+    about = {
+        "id": entry.id,
+        "name": entry.name,
+        "category": entry.category,
+        "norm": entry.norm,
+        "epsilon": entry.eps,
+    }
+    options = entry.options(os.path.dirname(path) or ".")
+    return subjects.from_file(path, model=entry.model, about=about, **options)
+
+
+def _module(name: str, path: str) -> Any:
+    """Runs a file of Python and gives what it defines."""
+    found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # Dataclasses look their module up.
+    found.loader.exec_module(module)
+    return module
+
+
+def _followed(
+    args: argparse.Namespace, say: Callable[[str], None]
+) -> Iterator[tuple[subjects.Subject | None, str]]:
+    """Opens each checkpoint of a run as it comes, until the run is done."""
+    workdir, seen = epath.Path(args.follow), set()
+    if not (workdir / "config.json").exists():
+        raise ValueError(f"--follow: {workdir} is no run (no config.json)")
+    say(f"following {workdir}")
+    while True:
+        over = args.once or (workdir / _DONE).exists()
+        for step in checkpoint.steps(workdir / "checkpoints"):
+            if step in seen:
+                continue
+            seen.add(step)
+            try:
+                for subject in subjects.from_run(str(workdir), step=str(step)):
+                    yield subject, ""
+            except (ValueError, OSError, json.JSONDecodeError) as error:
+                if step in checkpoint.steps(workdir / "checkpoints"):
+                    yield None, _line(error)
+        if over:
+            return
+        time.sleep(args.interval)
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,148 @@
+"""DenseNet-121: each layer reads what all layers of its block before it made.
+
+Source: Huang, Liu, van der Maaten and Weinberger, CVPR 2017,
+https://arxiv.org/abs/1608.06993, with the initialisation and parameter shapes of
+torchvision's, which published weights have.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.models import staged, taps
+
+# As resnet.NAMES.
+NAMES = (
+    (r"stem/conv0", r"features.conv0"),
+    (r"stem/bn0", r"features.norm0"),
+    (r"stage(\d)/layer(\d+)/conv(\d)", r"features.denseblock\1.denselayer\2.conv\3"),
+    (r"stage(\d)/layer(\d+)/bn(\d)", r"features.denseblock\1.denselayer\2.norm\3"),
+    (r"stage(\d)/transition/conv", r"features.transition\1.conv"),
+    (r"stage(\d)/transition/bn", r"features.transition\1.norm"),
+    (r"stage4/bn5", r"features.norm5"),
+    (r"fc", r"classifier"),
+)
+
+
+class Stem(nn.Module):
+    """A 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
+
+    width: int
+    tap: taps.Tap | None
+    norm: Callable[..., nn.Module]
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
+    ) -> Array:
+        x = _conv(self.width, 7, self.dtype, "conv0", stride=2)(x)
+        x = taps.through(self, x, "stem.conv", key, train)
+        x = nn.relu(self.norm(name="bn0")(x, train=train))
+        return nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+
+
+class Layer(nn.Module):
+    """Adds `growth` channels: batch norm, ReLU and a convolution, 1x1 and then 3x3."""
+
+    growth: int
+    site: str
+    tap: taps.Tap | None
+    norm: Callable[..., nn.Module]
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
+    ) -> Array:
+        y = x
+        for i, (width, size) in enumerate(((4 * self.growth, 1), (self.growth, 3)), 1):
+            y = nn.relu(self.norm(name=f"bn{i}")(y, train=train))
+            y = _conv(width, size, self.dtype, f"conv{i}")(y)
+            y = taps.through(self, y, f"{self.site}.conv{i}", key, train)
+        return jnp.concatenate((x, y), -1)
+
+
+class Transition(nn.Module):
+    """Halves channels by batch norm, ReLU and a 1x1 convolution, and sides by a mean."""
+
+    site: str
+    tap: taps.Tap | None
+    norm: Callable[..., nn.Module]
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
+    ) -> Array:
+        x = nn.relu(self.norm(name="bn")(x, train=train))
+        x = _conv(x.shape[-1] // 2, 1, self.dtype, "conv")(x)
+        x = taps.through(self, x, f"{self.site}.conv", key, train)
+        return nn.avg_pool(x, (2, 2), (2, 2))
+
+
+class Stage(nn.Module):
+    """A dense block, and a transition or, where it is the last, batch norm and ReLU."""
+
+    depth: int
+    growth: int
+    last: bool
+    site: str
+    tap: taps.Tap | None
+    norm: Callable[..., nn.Module]
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
+    ) -> Array:
+        common = dict(tap=self.tap, norm=self.norm, dtype=self.dtype)
+        for i in range(1, self.depth + 1):
+            site, name = f"{self.site}.layer{i}", f"layer{i}"
+            layer = Layer(growth=self.growth, site=site, name=name, **common)
+            x = layer(x, key, train=train)
+        if self.last:
+            return nn.relu(self.norm(name="bn5")(x, train=train))
+        site = f"{self.site}.transition"
+        transition = Transition(site=site, name="transition", **common)
+        return transition(x, key, train=train)
+
+
+class DenseNet(staged.Staged):
+    """A DenseNet; a stage is a dense block and what follows it.
+
+    depths: layers in each of the four dense blocks; the default is DenseNet-121.
+    growth: channels that each layer adds.
+    width: channels of the stem.
+    """
+
+    depths: tuple[int, int, int, int] = (6, 12, 24, 16)
+    growth: int = 32
+    width: int = 64
+
+    def setup(self):
+        common = dict(tap=self.tap, norm=self._norm(), dtype=self.dtype)
+        self.stem = Stem(width=self.width, **common)
+        self.stage1, self.stage2, self.stage3, self.stage4 = (
+            Stage(
+                depth=depth, growth=self.growth, last=i == 4, site=f"stage{i}", **common
+            )
+            for i, depth in enumerate(self.depths, 1)
+        )
+        self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=staged.TORCH)
+
+    def _least(self) -> int:
+        return 29
+
+    def _head(self, x: Array, key, train: bool) -> Array:
+        x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
+        return self.fc(x.astype(jnp.float32))
+
+
+def _conv(features: int, size: int, dtype: Any, name: str, stride: int = 1) -> nn.Conv:
+    return staged.conv(
+        features, size, stride, dtype=dtype, init=staged.HE_FAN_IN, name=name
+    )

@@ -1,0 +1,104 @@
+"""VGG networks: 3x3 convolutions and max-pools, with batch norm or without.
+
+Source: Simonyan and Zisserman, ICLR 2015, https://arxiv.org/abs/1409.1556, with the
+initialisation, parameter shapes and pooling to 7x7 of torchvision's, which published
+weights have.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.models import staged, taps
+
+# As resnet.NAMES. A convolution's number is its place in the published list of layers.
+NAMES = (
+    (r"(?:stem|stage\d)/(?:conv|bn)(\d+)", r"features.\1"),
+    (r"fc1", r"classifier.0"),
+    (r"fc2", r"classifier.3"),
+    (r"fc", r"classifier.6"),
+)
+
+
+class Convolutions(nn.Module):
+    """Convolutions of one width, each with a ReLU, and a max-pool of 2x2."""
+
+    width: int
+    places: tuple[int, ...]
+    site: str
+    tap: taps.Tap | None
+    norm: Callable[..., nn.Module] | None
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
+    ) -> Array:
+        for i, place in enumerate(self.places, 1):
+            name, width = f"conv{place}", self.width
+            x = staged.conv(width, 3, bias=True, dtype=self.dtype, name=name)(x)
+            x = taps.through(self, x, f"{self.site}.conv{i}", key, train)
+            if self.norm is not None:
+                x = self.norm(name=f"bn{place + 1}")(x, train=train)
+            x = nn.relu(x)
+        return staged.max_pool(x, 2)
+
+
+class VGG(staged.Staged):
+    """A VGG network; its first group of convolutions is the stem.
+
+    depths: convolutions in the stem and in each stage.
+    batch_norm: puts one after each convolution.
+    width: channels of the stem; 64 is the published size.
+    hidden: size of the two linear layers before the last.
+    """
+
+    dropout: float = 0.5
+    depths: tuple[int, int, int, int, int] = (2, 2, 3, 3, 3)
+    batch_norm: bool = False
+    width: int = 64
+    hidden: int = 4096
+
+    def setup(self):
+        parts, start, step = [], 0, 3 if self.batch_norm else 2
+        for i, depth in enumerate(self.depths):
+            stop = start + step * depth
+            parts.append(
+                Convolutions(
+                    width=self.width * 2 ** min(i, 3),
+                    places=tuple(range(start, stop, step)),
+                    site=f"stage{i}" if i else "stem",
+                    tap=self.tap,
+                    norm=self._norm() if self.batch_norm else None,
+                    dtype=self.dtype,
+                )
+            )
+            start = stop + 1  # The max-pool has a place too.
+        self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = parts
+        init = nn.initializers.normal(0.01)
+        self.fc1 = nn.Dense(self.hidden, dtype=self.dtype, kernel_init=init)
+        self.fc2 = nn.Dense(self.hidden, dtype=self.dtype, kernel_init=init)
+        self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
+
+    def _least(self) -> int:
+        return 32
+
+    def _head(self, x: Array, key, train: bool) -> Array:
+        x = staged.flat(staged.adaptive_mean(x, 7))
+        for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):
+            x = taps.through(self, nn.relu(layer(x)), name, key, train)
+            x = self._drop(x, f"dropout.{name}", key, train)
+        return self.fc(x.astype(jnp.float32))
+
+
+# Called with the number of classes, and VGG's other fields as options.
+vgg11 = functools.partial(VGG, depths=(1, 1, 2, 2, 2))
+vgg16 = functools.partial(VGG, depths=(2, 2, 3, 3, 3))
+vgg19 = functools.partial(VGG, depths=(2, 2, 4, 4, 4))
+vgg11_bn = functools.partial(vgg11, batch_norm=True)
+vgg16_bn = functools.partial(vgg16, batch_norm=True)
+vgg19_bn = functools.partial(vgg19, batch_norm=True)

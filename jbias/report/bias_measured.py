@@ -1,0 +1,185 @@
+"""Biases and benchmarks of measured checkpoints: records to one row a model.
+
+A workdir of `python -m jbias.evaluate` holds the records of one checkpoint. Conditions
+begin with the name of the measure, such as "spectral" for its bias and
+"spectral/low 0.3" for a filter; accuracy on a set as it is has none.
+"""
+
+import json
+import math
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from jbias import results, selection
+from jbias.report import bias_models, bias_published
+
+Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
+# Sets that probes change, before all others.
+_SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
+# The conditions and metrics that hold a number; the first that is there counts.
+_BIASES = {
+    "shape": (("shape_bias", "shape_bias"), ("", "shape_bias")),
+    "low_freq": (("spectral", "low_freq_bias"),),
+    "high_freq": (("spectral", "high_freq_bias"),),
+    "cb_bw": (("critical_band", "critical_band_bandwidth"),),
+    "cb_cf": (("critical_band", "critical_band_center_frequency"),),
+    "cb_pns": (("critical_band", "critical_band_peak_noise_sensitivity"),),
+    "cb_bw_raw": (("critical_band", "critical_band_bandwidth_absolute"),),
+    "cb_cf_raw": (("critical_band", "critical_band_center_frequency_absolute"),),
+    "cb_pns_raw": (("critical_band", "critical_band_peak_noise_sensitivity_absolute"),),
+}
+_ATTACK = "pgd/linf 0.5/255"  # As published; any other counts if it is the only one.
+# Benchmarks that probes make of another set.
+_MADE = {
+    "imagenet_c": (
+        ("imagenet_c", "corruption_accuracy"),
+        ("imagenet_c", "corruption_accuracy_without_frost"),
+    ),
+    "imagenet_cbar": (("imagenet_c_bar", "corruption_accuracy"),),
+    "pgd": ((_ATTACK, "pgd_accuracy"),),
+}
+_BENCHMARKS = tuple(
+    dict.fromkeys(
+        name
+        for members in (bias_models.MEMBERS, bias_models.OTHERS)
+        for name in sum(members.values(), ())
+    )
+)
+_OWN = (("", "accuracy"), ("", "real_accuracy"), ("accuracy", "real_accuracy"))
+_CURVES = {
+    "accuracy_ratio": re.compile(r"spectral/(low|high) ([\d.]+)"),
+    "critical_band_threshold": re.compile(r"critical_band/(noise) at ([\d.]+)"),
+}
+_KINDS = {"low": "low", "high": "high", "noise": "threshold"}
+
+
+def read(
+    workdirs: Sequence[str], kinds: pd.DataFrame | None = None
+) -> bias_models.Models:
+    """Gives the models of workdirs (paths or globs), one row a checkpoint and seed.
+
+    kinds: name, training and epsilon by run; without one they are those of the published
+    study, or of the run's own config. Of several steps of a run and seed the last counts.
+    Raises ValueError as `results.read` does, and where nothing was measured.
+    """
+    records = selection.evaluations(results.read(workdirs))
+    unit = ["run", "seed"]
+    grouped = records.groupby(unit, observed=True)
+    records = records[records["step"] == grouped["step"].transform("max")]
+    several = records.groupby("run", observed=True)["seed"].nunique() > 1
+    rows: dict[str, dict] = {}
+    places: dict[str, dict[str, None]] = {}
+    for (run, seed), part in records.groupby(unit, observed=True):
+        ending = f" seed {seed}" if several[run] else ""
+        about = _about(str(run), part.iloc[0], kinds)
+        about["name"] = f"{about['name']}{ending}"
+        names = part[["dataset", "condition", "metric"]].astype(str)
+        names["dataset"] = names["dataset"].str.replace("-", "_")
+        cells = dict(
+            zip(
+                names.itertuples(index=False, name=None),
+                part["value"].astype(float),
+                strict=True,
+            )
+        )
+        found, of = row(cells)
+        rows[f"{run}{ending}"] = about | found
+        for name, dataset in of.items():
+            places.setdefault(dataset, {})[bias_models.TITLES.get(name, name)] = None
+    if not rows:
+        raise ValueError(f"{' '.join(workdirs)}: must hold evaluations, got none")
+    told = [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
+    if several.any():
+        told.append(
+            "Seeds of one run are rows of their own, and no independent models."
+        )
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    source = " ".join(map(str, workdirs))
+    return bias_models.build(frame, source=source, told=told)
+
+
+def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
+    """Gives one checkpoint's numbers as columns of the frame, and the sets behind some.
+
+    Benchmarks are in %. What was not measured is absent; NaN is a number that does not
+    exist, such as the width of no band.
+    """
+    found: dict[str, float] = {}
+    places: dict[str, str] = {}
+    for name in _BENCHMARKS:
+        place = _place(cells, [name], _OWN)
+        made = place or _place(cells, _sets(cells), _MADE.get(name, ()))
+        if not made and name == "pgd":
+            made = _attack(cells)
+        if made:
+            found[name] = 100 * cells[made]
+        if made and not place:
+            places[name] = _words(*made)
+    for name, wanted in _BIASES.items():
+        place = _place(cells, _sets(cells), wanted)
+        if place:
+            found[name] = cells[place]
+            if not name.endswith("_raw"):
+                places[name] = place[0]
+    return found | _curves(cells, places), places
+
+
+def _place(cells: Cells, sets: Iterable[str], wanted):
+    """Gives the first key of cells with one of the sets, and a condition and metric."""
+    keys = ((name, *one) for one in wanted for name in sets)
+    return next((key for key in keys if key in cells), None)
+
+
+def _attack(cells: Cells):
+    """Gives the key of the only attack, if there is but one."""
+    tried = [k for k in cells if k[2] == "pgd_accuracy" and k[1].startswith("pgd/")]
+    return tried[0] if len(tried) == 1 else None
+
+
+def _words(dataset: str, condition: str, metric: str) -> str:
+    """Says on what a benchmark was made, and how it differs from the published one."""
+    less = metric.partition("_without_")[2]
+    attack = condition.removeprefix("pgd/") if metric == "pgd_accuracy" else ""
+    return ", ".join(filter(None, (dataset, f"without {less}" if less else "", attack)))
+
+
+def _sets(cells: Cells) -> list[str]:
+    return [*_SETS, *sorted({dataset for dataset, _, _ in cells} - set(_SETS))]
+
+
+def _curves(cells: Cells, places: Mapping[str, str]) -> dict[str, float]:
+    """Gives ratios by cut-off and thresholds by frequency, of the sets of the biases."""
+    measured = {
+        "accuracy_ratio": places.get("low_freq"),
+        "critical_band_threshold": places.get("cb_bw"),
+    }
+    found = {}
+    for (dataset, condition, metric), value in cells.items():
+        if metric in _CURVES and dataset == measured[metric]:
+            match = _CURVES[metric].fullmatch(condition)
+            if match:
+                found[f"{_KINDS[match[1]]}_{float(match[2]):g}"] = value
+    return found
+
+
+def _about(run: str, record, kinds: pd.DataFrame | None) -> dict:
+    """Gives name, training and epsilon of a run."""
+    if kinds is not None and run in kinds.index:
+        return kinds.loc[run].to_dict()
+    known = {**bias_published.STUDY, **bias_published.VIT}.get(run)
+    if known:
+        return dict(zip(("name", "training", "epsilon"), known, strict=True))
+    path = pathlib.Path(record["workdir"]) / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    algo = config.get("config", {}).get("algo", {})
+    eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
+    attacked = math.isfinite(eps)
+    kind = config.get("category", record["algorithm"])
+    return {
+        "name": run,
+        "training": bias_models.AT if attacked else str(kind),
+        "epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1),
+    }

@@ -1,0 +1,132 @@
+r"""Studies whether biases of models go with their generalisation.
+
+    python -m jbias.report.biases --measured='measured/*' --out=report
+    python -m jbias.report.biases --benchmark=examples/published/biases_benchmark.csv \
+        --printed=examples/published --out=report
+
+From workdirs of `python -m jbias.evaluate`, one a checkpoint, or from the published results
+of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024). Writes to --out:
+index.html (one page that needs no network), tables/*.csv and *.tex, figures/*.svg, *.pdf
+and *.png, results.json.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from jbias.report import arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.printed and not args.benchmark:
+        parser.error("--printed has no say without --benchmark: it is about its models")
+    if args.kinds and args.benchmark:
+        parser.error("--kinds has no say for --benchmark: the study names its models")
+    # Only now: --help and wrong arguments need none of it.
+    from jbias.report import bias_page, bias_stimuli, bias_study
+
+    asked = dict(
+        adjust=args.adjust,
+        alpha=args.alpha,
+        permutations=args.permutations,
+        seed=args.seed,
+    )
+    try:
+        if args.seed < 0:
+            raise ValueError(f"--seed: must be 0 or larger, got {args.seed}")
+        models, appendix = _read(args)
+        study = bias_study.analyse(models, **asked)
+        folder = pathlib.Path(args.printed) if args.printed else None
+        answer = bias_page.write(
+            models,
+            study,
+            pathlib.Path(args.out),
+            printed=folder and bias_page.compare(models, study, folder),
+            appendix=appendix and bias_study.analyse(appendix, **asked),
+            images=bias_stimuli.load(args.images) if args.images else (),
+        )
+    except (ValueError, OSError) as error:
+        print(f"biases: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    for line in answer:
+        print(line)
+    return 0
+
+
+def _read(args: argparse.Namespace):
+    """Gives the models of the study and those of its appendix, if any."""
+    from jbias.report import bias_measured, bias_models, bias_published
+
+    if args.benchmark:
+        vit = bias_published.read(args.benchmark, who=bias_published.VIT)
+        return bias_published.read(args.benchmark), vit
+    kinds = bias_models.read_kinds(args.kinds) if args.kinds else None
+    return bias_measured.read(args.measured, kinds), None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m jbias.report.biases",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--measured",
+        nargs="+",
+        action="extend",
+        metavar="WORKDIR",
+        help="workdirs of measured checkpoints, or globs of them",
+    )
+    source.add_argument(
+        "--benchmark",
+        metavar="CSV",
+        help="the study's published raw-data/benchmark.csv",
+    )
+    add = parser.add_argument
+    add("--out", required=True, metavar="DIR", help="folder of the report")
+    add(
+        "--kinds",
+        metavar="CSV",
+        help="names of checkpoints: model, name, training (its category) and, if any, "
+        "epsilon of adversarial training (default: the published study's, else the algorithm)",
+    )
+    add(
+        "--printed",
+        metavar="DIR",
+        help="folder with biases_printed.csv and biases_poster.csv: sets them beside",
+    )
+    add(
+        "--images",
+        metavar="DIR",
+        help="photographs; the first three are shown as filters leave them",
+    )
+    add(
+        "--adjust",
+        choices=("none", "holm", "bh"),
+        default="holm",
+        help="p-values that say what is significant (default: %(default)s)",
+    )
+    add(
+        "--alpha",
+        type=arguments.chance,
+        default=0.05,
+        help="level (default: %(default)s)",
+    )
+    add(
+        "--permutations",
+        type=arguments.at_least_one,
+        default=9_999,
+        metavar="N",
+        help="random orders behind a p-value (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="of the orders (default: %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

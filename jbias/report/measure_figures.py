@@ -1,0 +1,294 @@
+"""Figures of one measure of a network: cues and classes, sureness, fields of view."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+from matplotlib import colors, lines, patches
+from matplotlib import figure as mpl_figure
+from matplotlib.backends import backend_agg
+
+from jbias.evals import calibration, cue_conflict, receptive_size, shares
+from jbias.report import figures
+
+_LETTER, _ROW = 0.078, 0.27  # Inches, as all lengths here.
+_MARKERS = "sD^vP*X<>ph"
+_TOLD = 20  # Classes up to which a cell of a matrix says its number.
+PEOPLE = "humans"
+
+
+def cue_decisions(
+    by_class: Mapping[str, Mapping[int, cue_conflict.ShapeBias]],
+    classes: Sequence[str],
+) -> mpl_figure.Figure:
+    """Draws, by class, which share of decisions for a cue was for the texture.
+
+    by_class: by decision maker, what cue_conflict.by_class gives; "humans" are drawn
+      first, as red circles. A vertical line is the share over all classes together, which
+      is not the mean of those of the classes. A class without a decision for either cue
+      is left out. As figure 4 of Geirhos et al. 2019.
+    """
+    names = figures.plain(classes)
+    k = len(names)
+    makers = sorted(by_class, key=lambda name: name != PEOPLE)
+    left, foot, head = _LETTER * max(map(len, names)) + 0.3, 0.6, 0.6
+    width, columns = left + 4.6, max(1, int(4.6 / _widest(makers)))
+    rows = math.ceil(len(makers) / columns)
+    height = foot + _ROW * k + head + 0.2 * rows
+    fig, axes = _axes(width, height, (left, foot, 4.4, _ROW * k))
+    looks = _looks(makers)
+    for name in makers[::-1]:
+        each, (colour, marker) = by_class[name], looks[name]
+        n_shape = sum(one.n_shape for one in each.values())
+        n_texture = sum(one.n_texture for one in each.values())
+        if n_shape + n_texture:
+            pooled = n_texture / (n_shape + n_texture)
+            axes.axvline(pooled, color=colour, linewidth=1.3, zorder=1)
+        told = {c: one for c, one in each.items() if not math.isnan(one.value)}
+        axes.scatter(
+            [1 - one.value for one in told.values()],
+            list(told),
+            marker=marker,
+            s=42,
+            color=colour,
+            edgecolors="white",
+            linewidths=0.5,
+            zorder=3,
+            clip_on=False,
+        )
+    axes.set(xlim=(0, 1), ylim=(k - 0.5, -0.5), yticks=range(k), yticklabels=names)
+    axes.set_xlabel("share of texture decisions", **_ink())
+    top = axes.secondary_xaxis("top", functions=(lambda x: 1 - x, lambda x: 1 - x))
+    top.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=8)
+    top.spines["top"].set_color(figures.FAINT)
+    top.set_xlabel("share of shape decisions", **_ink())
+    handles = [_handle(*looks[name]) for name in makers]
+    _legend(fig, handles, figures.plain(makers), columns)
+    return figures.literal(fig)
+
+
+def reliability(found: calibration.Reliability, *, name: str = "") -> mpl_figure.Figure:
+    """Draws accuracy over confidence by bins, and below it how many images these hold.
+
+    The gap to the diagonal is filled: below it the network is surer than it is right.
+    The expected calibration error is told.
+    """
+    fig, axes = _axes(4.3, 4.9, (0.65, 1.75, 3.4, 2.8))
+    low, high = found.edges[:-1], found.edges[1:]
+    there = found.count > 0
+    axes.plot([0, 1], [0, 1], color=figures.INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    middle = found.confidence[there]
+    accuracy = found.accuracy[there]
+    axes.bar(
+        low[there],
+        accuracy - middle,
+        (high - low)[there],
+        bottom=middle,
+        align="edge",
+        color=figures.COLOURS[1],
+        alpha=0.35,
+        linewidth=0,
+    )
+    axes.plot(middle, accuracy, "o-", color=figures.COLOURS[0], lw=1.4, ms=4.5)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xticklabels=[])
+    axes.set_ylabel("accuracy", **_ink())
+    axes.set_title(
+        f"{name}  ECE {found.error:.3f}".strip(),
+        fontsize=9,
+        loc="left",
+        color=figures.INK,
+    )
+    below = _more(fig, (0.65, 0.55, 3.4, 1.0))
+    share = found.count / found.count.sum()
+    below.bar(
+        low,
+        share,
+        high - low,
+        align="edge",
+        color=figures.COLOURS[0],
+        ec="white",
+        lw=0.5,
+    )
+    below.set(xlim=(0, 1), ylim=(0, None))
+    below.locator_params(axis="y", nbins=3)
+    below.set_xlabel("confidence", **_ink())
+    below.set_ylabel("share of images", **_ink())
+    return figures.literal(fig)
+
+
+def class_accuracy(
+    counts: Mapping[str, tuple[int, int]], *, most: int = 40
+) -> mpl_figure.Figure:
+    """Draws the accuracy of each class, best first, with Wilson intervals of 95 %.
+
+    counts: right and shown, by class. Of more than `most` classes the middle ones are
+    left out, and the gap says how many.
+    """
+    order = sorted(counts, key=lambda name: -counts[name][0] / counts[name][1])
+    left_out = max(0, len(order) - most)
+    shown = order[: most // 2] + order[-(most // 2) :] if left_out else order
+    names = figures.plain(shown)
+    places = np.arange(len(shown), dtype=float)
+    if left_out:
+        places[most // 2 :] += 1
+    left, rows = _LETTER * max(map(len, names)) + 0.3, places[-1] + 1
+    height = 0.6 + _ROW * rows + 0.2
+    fig, axes = _axes(left + 4.0, height, (left, 0.6, 3.7, _ROW * rows))
+    for name, place in zip(shown, places, strict=True):
+        right, n = counts[name]
+        low, high = shares.wilson(right, n)
+        axes.plot(
+            [100 * low, 100 * high], [place] * 2, color=figures.COLOURS[0], lw=1.6
+        )
+        look = dict(color=figures.COLOURS[0], ms=4.5, clip_on=False)
+        axes.plot(100 * right / n, place, "o", **look)
+    if left_out:
+        text = f"{left_out} classes between"
+        axes.text(1, most // 2, text, va="center", **_ink())
+    total = sum(right for right, _ in counts.values())
+    mean = 100 * total / sum(n for _, n in counts.values())
+    axes.axvline(mean, color=figures.INK, linewidth=0.8, linestyle=(0, (3, 2)))
+    axes.set(xlim=(0, 100), ylim=(rows - 0.5, -0.5), yticks=places, yticklabels=names)
+    axes.set_xlabel("accuracy in %; dashed: of all images", **_ink())
+    return figures.literal(fig)
+
+
+def confusion(
+    matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]
+) -> mpl_figure.Figure:
+    """Draws which per cent of each class (a column) got which response (a row).
+
+    A row more than there are classes is that of no response. Columns of classes without
+    images are hatched.
+    """
+    rows, k = matrix.shape
+    columns = figures.plain(classes)
+    names = columns + ["no response"] * (rows - k)
+    cell = 0.34 if k <= _TOLD else max(0.1, 6.5 / k)
+    longest = _LETTER * max(map(len, names)) + 0.35
+    box = (longest, 0.55, cell * k, cell * rows)
+    width, height = longest + cell * k + 0.9, 0.55 + cell * rows + longest
+    fig, axes = _axes(width, height, box)
+    shades = colors.LinearSegmentedColormap.from_list(
+        "depth", ["white", figures.COLOURS[0], "#123a66"]
+    )
+    drawn = axes.imshow(matrix, cmap=shades, vmin=0, vmax=100, aspect="auto")
+    for j in range(k):
+        if np.isnan(matrix[:, j]).any():
+            hatch = dict(fill=False, hatch="////", ec=figures.FAINT, lw=0)
+            axes.add_patch(patches.Rectangle((j - 0.5, -0.5), 1, rows, **hatch))
+        for i in range(rows) if k <= _TOLD else ():
+            if matrix[i, j] >= 0.5:
+                colour = "white" if matrix[i, j] > 45 else "#1c2128"
+                told = dict(ha="center", va="center", fontsize=6.5, color=colour)
+                axes.text(j, i, f"{matrix[i, j]:.0f}", **told)
+    axes.grid(visible=False)
+    every = 1 if cell > 0.14 else math.ceil(0.14 / cell)
+    axes.set_yticks(range(0, rows, every), names[::every])
+    axes.set_xticks(range(0, k, every), columns[::every], rotation=90)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.set_ylabel("response", **_ink())
+    axes.set_xlabel("class of the image", **_ink())
+    bar = _more(fig, (longest + cell * k + 0.2, 0.55, 0.15, cell * rows))
+    fig.colorbar(drawn, cax=bar).set_label("% of the class", **_ink())
+    bar.grid(visible=False)
+    return figures.literal(fig)
+
+
+def receptive_fields(
+    fields: Mapping[str, Float[np.ndarray, "h w"]],
+    *,
+    share: float = 0.95,
+    columns: int = 4,
+) -> mpl_figure.Figure:
+    """Draws the field of each site, the root of its mass, and the disc with a share."""
+    names = figures.plain(fields)
+    columns = min(columns, len(names))
+    rows = math.ceil(len(names) / columns)
+    side, gap = 1.65, 0.35
+    width, height = columns * (side + 0.15) + 0.15, rows * (side + gap) + 0.15
+    fig = _figure(width, height)
+    for i, (name, field) in enumerate(zip(names, fields.values(), strict=True)):
+        row, column = divmod(i, columns)
+        x = 0.15 + column * (side + 0.15)
+        axes = _more(fig, (x, height - (row + 1) * (side + gap), side, side))
+        axes.imshow(np.sqrt(field), cmap="cividis", interpolation="nearest")
+        y, x = receptive_size.centre(field)
+        radius = receptive_size.radius(field, share)
+        disc = dict(fill=False, ec="white", lw=1.0, ls=(0, (3, 2)))
+        axes.add_patch(patches.Circle((x, y), radius, **disc))
+        axes.grid(visible=False)
+        axes.set(xticks=[], yticks=[])
+        axes.set_title(
+            f"{name}, {radius:.1f} px", fontsize=8, color=figures.INK, loc="left", pad=3
+        )
+    return figures.literal(fig)
+
+
+def _looks(makers: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each; people are red circles, as in the published figure."""
+    others = [name for name in makers if name != PEOPLE]
+    free = [colour for colour in figures.COLOURS if colour != figures.COLOURS[7]]
+    found = {
+        name: (free[i % len(free)], _MARKERS[i % len(_MARKERS)])
+        for i, name in enumerate(others)
+    }
+    return found | {PEOPLE: (figures.COLOURS[7], "o")}
+
+
+def _handle(colour: str, marker: str) -> lines.Line2D:
+    look = dict(marker=marker, markersize=6, markeredgecolor="white")
+    return lines.Line2D([], [], color=colour, linewidth=1.3, **look)
+
+
+def _widest(names: Sequence[str]) -> float:
+    return _LETTER * max(map(len, names)) + 0.55
+
+
+def _legend(fig, handles, names: Sequence[str], columns: int) -> None:
+    fig.legend(
+        handles,
+        names,
+        loc="upper left",
+        bbox_to_anchor=(0.01, 0.995),
+        ncols=columns,
+        frameon=False,
+        labelcolor=figures.INK,
+        fontsize=8,
+        handlelength=1.6,
+        borderpad=0.2,
+    )
+
+
+def _figure(width: float, height: float) -> mpl_figure.Figure:
+    with mpl.rc_context(dict(figures.STYLE)):
+        fig = mpl_figure.Figure(figsize=(width, height))
+        backend_agg.FigureCanvasAgg(fig)
+    return fig
+
+
+def _axes(width: float, height: float, box: tuple[float, float, float, float]):
+    fig = _figure(width, height)
+    return fig, _more(fig, box)
+
+
+def _more(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
+    """Gives axes at a place (left, foot, width, height)."""
+    width, height = fig.get_size_inches()
+    x, y, w, h = box
+    with mpl.rc_context(dict(figures.STYLE)):
+        axes = fig.add_axes((x / width, y / height, w / width, h / height))
+    axes.set_facecolor("none")
+    axes.grid(color=figures.FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(figures.FAINT)
+    return axes
+
+
+def _ink() -> dict:
+    return {"color": figures.INK, "fontsize": 8}

@@ -1,0 +1,118 @@
+"""A set brought before a network: the images it can answer, and how it answers them."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jbias import feed, mesh, sets, subjects, suite
+from jbias.data import labels, spec
+from jbias.evals import predict, show
+
+
+class Shown(NamedTuple):
+    """The images of a set that a network can answer, and how it answers them."""
+
+    images: Any  # Resident, or in their files.
+    index: np.ndarray  # Each image's number in its set.
+    columns: Mapping[str, np.ndarray]
+    target: np.ndarray  # In the network's own classes.
+    rules: Mapping[str, predict.Rule]
+
+
+def prepare(
+    subject: subjects.Subject,
+    asked: suite.Suite,
+    dataset: str,
+    say: Callable[[str], None],
+) -> Shown:
+    """Brings a set into the network's classes; ValueError where it has none of them."""
+    source = asked.sources[dataset]
+    where = f"suite.sets.{dataset}"
+    options = asked.config["sets"][dataset]
+    wanted = dict.fromkeys(
+        aggregate
+        for measure in asked.measures
+        if dataset in measure.datasets
+        for aggregate in measure.aggregates
+    )
+    maps = {name: _answers(where, options, source, subject, name) for name in wanted}
+    first = next(iter(maps.values()))
+    test = sets.test_set(dataset, source, first, asked.images[dataset], say)
+    index = np.flatnonzero(first.relabel[np.asarray(source.columns["label"])] >= 0)
+    return Shown(
+        images=test.images,
+        index=index.astype(np.int32),
+        columns=test.columns,
+        target=_targets(first)[test.columns["label"]],
+        rules={
+            name: predict.Rule(len(index), one.matrix, one.aggregate)
+            for name, one in maps.items()
+        },
+    )
+
+
+def _answers(
+    where: str, options: Mapping, test: spec.Source, subject, aggregate: str
+) -> labels.ClassMap:
+    train = _Named(subject.classes, subject.space)
+    return sets.answers(where, options, test, train, aggregate)
+
+
+class _Named(NamedTuple):
+    """Of a training set, all that a class map asks."""
+
+    classes: tuple[str, ...]
+    space: str
+
+
+def _targets(answer: labels.ClassMap) -> np.ndarray:
+    """The network's class for each decision class, -1 where it is not just one."""
+    if answer.matrix is None:
+        return np.arange(len(answer.classes), dtype=np.int32)
+    members = answer.matrix > 0
+    one = members.sum(0) == 1
+    return np.where(one, members.argmax(0), -1).astype(np.int32)
+
+
+def some(shown: Shown, count: int) -> Shown:
+    """So many of the images, evenly spaced; all if that is 0, or more than there are."""
+    n = len(shown.index)
+    if not 0 < count < n:
+        return shown
+    rows = np.linspace(0, n - 1, count).round().astype(np.int64)
+    kept = isinstance(shown.images, feed.Kept)
+    return Shown(
+        feed.Kept(shown.images.source, shown.images.index[rows])
+        if kept
+        else shown.images[rows],
+        shown.index[rows],
+        {name: column[rows] for name, column in shown.columns.items()},
+        shown.target[rows],
+        {name: rule._replace(n=count) for name, rule in shown.rules.items()},
+    )
+
+
+def batches(
+    asked: suite.Suite, given: Shown, devices: jax.sharding.Mesh
+) -> Iterator[show.Batch]:
+    """The images on the devices, in batches of one size."""
+    shards = devices.shape["data"]
+    usual = 32 if jax.default_backend() == "cpu" else 256
+    size = -(-(asked.run["batch"] or usual) // shards) * shards
+    reading = feed.Reading(asked.run["threads"] or suite.cores())
+    place = functools.partial(mesh.split, mesh=devices)
+    first = 0
+    for images in feed.batches([given.images], size, reading):
+        rows = np.arange(first, min(first + size, len(given.index)))
+        first += size
+        filled = np.pad(rows, (0, size - len(rows)), mode="edge")
+        yield show.Batch(
+            image=place(images),
+            index=place(given.index[filled]),
+            label=place(given.columns["label"][filled].astype(np.int32)),
+            target=place(given.target[filled]),
+            count=len(rows),
+        )

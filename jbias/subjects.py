@@ -1,0 +1,254 @@
+"""Networks to measure: files that others wrote, and runs of ours, each seed by itself."""
+
+import dataclasses
+import functools
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from flax import linen as nn
+
+from jbias import config as jc
+from jbias import models, observe, parts, vary, warmstart
+from jbias.data import wordnet
+from jbias.evals import show
+from jbias.models import runs
+
+SUFFIXES = (".safetensors", ".pth", ".pt", ".tar", ".bin", ".npz", ".ckpt")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Subject:
+    """A network with its weights, and what records say of it."""
+
+    name: str  # Of its folder of records.
+    net: nn.Module
+    variables: Mapping[str, Any]
+    apply: Callable  # (variables, float image) -> logits, in the net's own precision.
+    classes: tuple[str, ...]
+    space: str  # Of data.spec.SPACES.
+    digest: str  # Of the file or of the weights.
+    fields: Mapping[str, Any]  # Of its records: run, algorithm, ..., epoch.
+    about: Mapping[str, Any]  # What else a study wants to know, such as its category.
+
+    def network(self, dtype: Any) -> show.Network:
+        """The network in a precision, the same program for equal nets.
+
+        An algorithm that answers in its own way keeps the precision of its run.
+        """
+        if self.apply is not plainly(self.net):
+            return show.Network(self.apply, self.variables)
+        return show.Network(plainly(self.net.clone(dtype=dtype)), self.variables)
+
+
+@functools.cache
+def plainly(net: nn.Module) -> Callable:
+    """A net's logits in evaluation; the same object for equal nets, so compiled once."""
+    return functools.partial(net.apply, train=False)
+
+
+def find(paths: Sequence[str]) -> list[str]:
+    """The files and runs that paths, folders of them, and globs name, in order.
+
+    ValueError for what is neither. A folder is a run if it holds config.json; else all
+    files below it that are named as weights are, and all runs in it.
+    """
+    found = []
+    for given in paths:
+        path = os.path.expanduser(given)
+        matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
+        if not matches:
+            raise ValueError(f"--checkpoint: nothing is at {given!r}; check it")
+        for match in matches:
+            inside = list(_inside(match))
+            if not inside and len(matches) == 1:
+                raise ValueError(
+                    f"--checkpoint: {match} must be a file of weights "
+                    f"({', '.join(SUFFIXES)}), a run's workdir, or a folder of these"
+                )
+            found += inside
+    return list(dict.fromkeys(found))
+
+
+def _inside(path: str) -> Iterator[str]:
+    if os.path.isfile(path):
+        if path.endswith(SUFFIXES):
+            yield path
+        return
+    if is_run(path):
+        yield path
+        return
+    for name in sorted(os.listdir(path)):
+        inner = os.path.join(path, name)
+        if is_run(inner) or (os.path.isfile(inner) and name.endswith(SUFFIXES)):
+            yield inner
+
+
+def is_run(path: str) -> bool:
+    """Whether a folder is the workdir of a run."""
+    whole = epath.Path(path)
+    return (whole / "config.json").exists() and (whole / "checkpoints").exists()
+
+
+def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
+    """The classes of a file's network: "imagenet", or a file with a name a line.
+
+    Names that are WordNet ids make the space "wnid", others "names".
+    """
+    if space_or_file == "imagenet":
+        found: tuple[str, ...] = wordnet.wnids()
+    else:
+        try:
+            text = epath.Path(space_or_file).read_text()
+        except OSError as error:
+            raise ValueError(
+                f"--classes: must be imagenet or a file with a name a line, got "
+                f"{space_or_file!r} ({error.strerror or error})"
+            ) from None
+        found = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if len(found) != count:
+        raise ValueError(
+            f"--classes: must name the network's {count} classes, got {len(found)} from "
+            f"{space_or_file}"
+        )
+    known = set(wordnet.wnids())
+    return found, "wnid" if set(found) <= known else "names"
+
+
+def from_file(
+    path: str,
+    *,
+    model: str | None = None,
+    classes: str = "imagenet",
+    about: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Subject:
+    """Opens a file of weights; `options` are models.load's. ValueError if it cannot be."""
+    net, variables = models.load(path, model, **options)
+    count = _count(net, variables)
+    found, space = names(classes, count)
+    about = dict(about or {})
+    stem = os.path.basename(path).rsplit(".", 1)[0]
+    name = about.get("id", stem)
+    fields = dict(
+        run=name,
+        algorithm=about.get("name", name),
+        variant="",
+        model=_model(net),
+        train_data=about.get("train_data", "unknown"),
+        stage=0,
+        seed=0,
+        step=0,
+        epoch=0.0,
+    )
+    return Subject(
+        name=name,
+        net=net,
+        variables=variables,
+        apply=plainly(net),
+        classes=found,
+        space=space,
+        digest=_of_file(path),
+        fields=fields,
+        about={"category": fields["algorithm"], **about, "path": path},
+    )
+
+
+def from_run(
+    path: str, *, step: str = "best", seeds: Sequence[int] = ()
+) -> Iterator[Subject]:
+    """Opens a run's seeds, of all its branches: each at "best", "latest" or a given step.
+
+    "best" is the step with the first highest validation accuracy among those saved.
+    """
+    workdir = epath.Path(path)
+    config = json.loads((workdir / "config.json").read_text())
+    entries = vary.entries(tuple(config["seeds"]), vary.branches(config))
+    held: dict[int, tuple] = {}
+    for number, entry in enumerate(entries):
+        if seeds and entry.seed not in seeds:
+            continue
+        chosen = runs.step_of(
+            workdir, int(step) if step.isdigit() else step, entry.name
+        )
+        if chosen not in held:
+            held[chosen] = warmstart.saved(workdir / "checkpoints", chosen)
+        net_of, info = held[chosen]
+        yield _of_seed(workdir, entry, net_of[number], info, chosen)
+
+
+def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Subject:
+    config = entry.branch.config
+    part = jc.stages(config)[info["stage"]]
+    told = json.loads((workdir / "provenance.json").read_text())["data"]["train/0"]
+    if "names" not in told:
+        raise ValueError(
+            f"{workdir}: was begun before class names were stored; resume or retrain it"
+        )
+    module = parts.network(part, len(told["names"]))
+    algo = parts.algorithm(part["algo"], module)
+    run = jc.run_name(config)
+    return Subject(
+        name=f"{run}-seed{entry.seed}-step{step}",
+        net=module,
+        variables=jax.tree.map(jnp.asarray, net),
+        apply=algo.decide or plainly(module),
+        classes=tuple(told["names"]),
+        space=told["space"],
+        digest=warmstart.digest([net]),
+        fields=dict(
+            run=run,
+            algorithm=jc.algorithm(config),
+            variant=config["variant"],
+            model=config["model"]["name"],
+            train_data=jc.train_data(config),
+            stage=info["stage"],
+            seed=entry.seed,
+            step=step,
+            epoch=_epoch(workdir, entry, step),
+        ),
+        about={
+            "category": jc.algorithm(config),
+            "path": str(workdir),
+            "config": config,
+        },
+    )
+
+
+def _epoch(workdir: epath.Path, entry, step: int) -> float:
+    """As the run's own records of that step have it; 0 where there are none."""
+    path = observe.records_path(workdir / entry.branch.folder, step)
+    if not path.exists():
+        return 0.0
+    return json.loads(path.read_text().splitlines()[0])["epoch"]
+
+
+def _model(net: nn.Module) -> str:
+    """The name in models.MODELS that makes such a net."""
+    for name, make in models.MODELS.items():
+        fixed = getattr(make, "keywords", {})
+        if type(net) is getattr(make, "func", make) and all(
+            getattr(net, key) == value for key, value in fixed.items()
+        ):
+            return name
+    return type(net).__name__
+
+
+def _count(net: nn.Module, variables: Mapping[str, Any]) -> int:
+    image = jax.ShapeDtypeStruct((1, 224, 224, 3), np.float32)
+    return jax.eval_shape(plainly(net), variables, image).shape[-1]
+
+
+def _of_file(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,204 @@
+"""What is measured: a suite's sets, opened, and its measures, checked.
+
+A suite is a config (configs/suites/) with
+
+    size        pixels of the images' sides
+    sets        by name, options of data.load: dict(data=..., split=..., root=...)
+    measures    by name, dict(probe=..., sets=(...), and the probe's own options);
+                `images`, how many of a set are shown, evenly spaced (0: all);
+                `aggregates`, rules for several classes that answer for one
+    run         batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
+                images float32 answers too where that is lower), decisions (whether
+                they are kept), devices, gib, threads
+
+A set that is not there is told about, and what is there is measured.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+
+from jbias import config as jc
+from jbias import parts, sets
+from jbias.data import spec
+from jbias.evals import decisions, probe, probes
+
+_RUN = dict(
+    batch=0,
+    precision="auto",
+    agree=256,
+    decisions=True,
+    devices=0,
+    gib=16.0,
+    threads=0,
+)
+_OWN = ("probe", "sets", "images", "aggregates")
+
+
+class Measure(NamedTuple):
+    """One probe, and where it is shown."""
+
+    name: str
+    probe: str
+    datasets: tuple[str, ...]
+    images: int
+    aggregates: tuple[str, ...]
+    options: Mapping[str, Any]  # Of the probe.
+
+    @property
+    def inside(self) -> bool:
+        """Whether it looks into the network, and decides nothing."""
+        return self.probe in probes.INSIDE
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What decides its numbers, as JSON has it."""
+        return jc.plain(
+            dict(
+                probe=self.probe,
+                images=self.images,
+                aggregates=self.aggregates,
+                options=self.options,
+            )
+        )
+
+
+class Suite(NamedTuple):
+    """All that is measured of each network."""
+
+    size: int
+    sources: Mapping[str, spec.Source]
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"] | None]  # None: read each time.
+    missing: Mapping[str, str]  # Sets that are not there, and what they need.
+    measures: tuple[Measure, ...]
+    run: Mapping[str, Any]
+    config: Mapping[str, Any]
+
+    def made(self, measure: Measure, dataset: str) -> probe.Probe:
+        """The probe of a measure on a set; the same object each time."""
+        source = self.sources[dataset]
+        beside = {
+            "side": self.size,
+            "measures": tuple(source.measures),
+            "dataset": source.name.partition("/")[2].partition("[")[0],
+            "files": _files(source),
+        }
+        return probe_of(measure, beside)
+
+
+def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
+    """Opens every set that is there, and checks all options before anything is measured."""
+    config = jc.plain(config)
+    for key in config:
+        known = ("size", "sets", "measures", "run")
+        if key not in known:
+            raise ValueError(f"suite: unknown key {key!r}; {jc.nearest(key, known)}")
+    run = {**_RUN, **config.get("run", {})}
+    for key in run:
+        if key not in _RUN:
+            raise ValueError(f"suite.run: unknown {key!r}; {jc.nearest(key, _RUN)}")
+    found, missing = {}, {}
+    for name, options in config["sets"].items():
+        try:
+            found[name] = sets.watched(f"suite.sets.{name}", options, config["size"])
+        except ValueError as error:
+            if not _is_absent(error):
+                raise
+            missing[name] = " ".join(str(error).split())
+    measures = tuple(
+        measure(name, options, config["sets"])
+        for name, options in config["measures"].items()
+    )
+    for name, why in missing.items():
+        say(f"not here, so not measured: {why}")
+    if not found:
+        raise ValueError("suite: none of its sets is there; see what each needs above")
+    used = {name for one in measures for name in one.datasets}
+    shown = {name: source for name, source in found.items() if name in used}
+    images = sets.load_images(
+        {}, shown, say, gib=run["gib"], threads=run["threads"] or cores()
+    )
+    images = {name: images.get(name) for name in shown}
+    suite = Suite(config["size"], shown, images, missing, measures, run, config)
+    for one in measures:
+        for dataset in one.datasets:
+            if dataset in shown:  # Wrong options are refused here.
+                inside(one) if one.inside else suite.made(one, dataset)
+    return suite
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _is_absent(error: ValueError) -> bool:
+    return isinstance(error, spec.Missing) or isinstance(error.__cause__, spec.Missing)
+
+
+def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
+    """Reads one entry of a suite's measures; `known` are its sets."""
+    where = f"suite.measures.{name}"
+    if "@" in name or "/" in name:
+        raise ValueError(f"{where}: a measure's name must be without @ and /")
+    shown = options.get("probe", name)
+    if shown not in (known_probes := {**probes.PROBES, **probes.INSIDE}):
+        raise ValueError(
+            f"{where}.probe: unknown {shown!r}; {jc.nearest(shown, known_probes)}"
+        )
+    for dataset in options.get("sets", ()):
+        if dataset not in known:
+            raise ValueError(
+                f"{where}.sets: unknown {dataset!r}; {jc.nearest(dataset, known)}"
+            )
+    images = options.get("images", 0)
+    if type(images) is not int or images < 0:
+        raise ValueError(f"{where}.images: must be 0 (all) or more, got {images!r}")
+    return Measure(
+        name=name,
+        probe=shown,
+        datasets=tuple(options.get("sets", ())),
+        images=images,
+        aggregates=tuple(options.get("aggregates", ("mean_prob",))),
+        options={key: value for key, value in options.items() if key not in _OWN},
+    )
+
+
+def _frozen(tree: Any) -> Any:
+    """A hashable copy of options: lists are tuples, dicts are pairs."""
+    if isinstance(tree, Mapping):
+        return tuple((key, _frozen(value)) for key, value in sorted(tree.items()))
+    return tuple(map(_frozen, tree)) if isinstance(tree, list | tuple) else tree
+
+
+def _files(source: spec.Source) -> tuple[str, ...]:
+    """The names of a set's files, in its order; () where it has none."""
+    store = getattr(source, "store", None)
+    return tuple(getattr(store, "names", ()))
+
+
+def inside(measure: Measure) -> Callable[..., list[decisions.Number]]:
+    """What looks into a network, with the measure's options in place."""
+    look = probes.INSIDE[measure.probe]
+    parts.check_options(f"suite.measures.{measure.name}", look, measure.options, 4)
+    return functools.partial(look, **measure.options)
+
+
+def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
+    """Makes a measure's probe, with what of `beside` it takes; the same each time."""
+    options = _frozen(measure.options)
+    return _made(measure.name, measure.probe, options, tuple(beside.items()))
+
+
+@functools.cache
+def _made(name: str, shown: str, options: tuple, beside: tuple) -> probe.Probe:
+    make = probes.PROBES[shown]
+    given = dict(options)
+    taken = inspect.signature(make).parameters
+    given |= {key: value for key, value in beside if key in taken and key not in given}
+    return parts.call(f"suite.measures.{name}", make, **given)

@@ -1,0 +1,269 @@
+"""Measures networks by a suite, one after the other; what is done is never done again.
+
+A network's folder holds
+
+    config.json  provenance.json  log.txt  done
+    evals/<measure>@<set>.jsonl            records, renamed into place when whole
+    measures/<measure>@<set>.json          by which options, on what, how fast
+    decisions/<set>/<measure>.parquet      what it decided, by condition
+
+as a run's workdir does, so that report reads both.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from etils import epath
+
+from jbias import config as jc
+from jbias import console, feed, mesh, results, sets, shown, subjects, suite
+from jbias import workdir as workdirs
+from jbias.evals import decisions, show
+
+# Its records have no measure's name among their conditions: a run's own look the same.
+PLAIN = "accuracy"
+
+
+class Task(NamedTuple):
+    """One measure on one set."""
+
+    measure: suite.Measure
+    dataset: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.measure.name}@{self.dataset}"
+
+
+def run(
+    subject: subjects.Subject,
+    asked: suite.Suite,
+    out: epath.Path,
+    say: Callable[[str], None],
+    *,
+    only: tuple[str, ...] = (),
+) -> list[str]:
+    """Measures one network; returns what could not be measured, and why, a line each.
+
+    `only`: names of measures; none is all. ValueError where the folder holds another
+    network, or a measure of the same name with other options.
+    """
+    folder = out / subject.name
+    tasks = [
+        Task(measure, dataset)
+        for measure in asked.measures
+        for dataset in measure.datasets
+        if dataset in asked.sources and (not only or measure.name in only)
+    ]
+    # A set's measures follow one another.
+    order = list(asked.sources)
+    tasks.sort(key=lambda task: order.index(task.dataset))
+    with _claimed(folder, subject, asked):
+        left = [task for task in tasks if not _is_done(folder, task, asked)]
+        if len(left) < len(tasks):
+            say(f"{subject.name}: {len(tasks) - len(left)} measures are there already")
+        refused = _measured(subject, asked, folder, left, say) if left else []
+        if not refused and not only:
+            (folder / "done").touch()
+    return [f"{subject.name}: {line}" for line in refused]
+
+
+def _measured(subject, asked, folder, tasks, say) -> list[str]:
+    """Measures what is left, and keeps each at once; what cannot be is told."""
+    devices = mesh.make(asked.run["devices"])
+    network = subject.network(mesh.dtype(asked.run["precision"]))
+    network = network._replace(variables=mesh.replicate(network.variables, devices))
+    prepared, refused = {}, []
+    for dataset in dict.fromkeys(task.dataset for task in tasks):
+        try:
+            prepared[dataset] = shown.prepare(subject, asked, dataset, say)
+        except ValueError as error:
+            refused.append(f"{dataset}: {' '.join(str(error).split())}")
+    tasks = [task for task in tasks if task.dataset in prepared]
+    total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
+    with console.counted(say, subject.name, total) as tell:
+        for task in tasks:
+            began = time.monotonic()
+            given = shown.some(prepared[task.dataset], task.measure.images)
+            of = (subject, network, asked, task, given)
+            try:
+                if task.measure.inside:
+                    numbers = _looked(*of)
+                    tell(len(given.index))
+                else:
+                    numbers = _counted(*of, folder, devices, tell)
+            except ValueError as error:
+                refused.append(f"{task.name}: {' '.join(str(error).split())}")
+                continue
+            seconds = time.monotonic() - began
+            images = _asked(asked, task, given)
+            _keep(folder, subject, asked, task, numbers, images, seconds)
+            say(
+                f"{subject.name}: {task.name}, {_words(numbers)} "
+                f"({images} images, {seconds:.1f} s)"
+            )
+    return refused
+
+
+def _counted(
+    subject, network, asked, task: Task, given: shown.Shown, folder, devices, tell
+):
+    """What a probe counts of the network's decisions, which are kept."""
+    found = _decided(network, asked, task, given, devices, tell)
+    if asked.run["decisions"]:
+        name = f"{task.measure.name}.parquet"
+        path = folder / "decisions" / task.dataset / name
+        decisions.write_conditions(path, found)
+    numbers = asked.made(task.measure, task.dataset).numbers(found)
+    exact = subject.network(jnp.float32)
+    if asked.run["agree"] and exact.apply is not network.apply:
+        exact = exact._replace(variables=network.variables)
+        some = shown.some(given, asked.run["agree"])
+        batches = list(shown.batches(asked, some, devices))
+        numbers.append(show.agreement(network, exact, batches))
+    return numbers
+
+
+def _asked(asked: suite.Suite, task: Task, given: shown.Shown) -> int:
+    """How many images a measure shows, under all its conditions."""
+    n = min(len(given.index), task.measure.images or len(given.index))
+    if task.measure.inside:
+        return n
+    return n * len(asked.made(task.measure, task.dataset).conditions)
+
+
+def _looked(subject, network, asked, task: Task, given: shown.Shown) -> list:
+    """What a measure finds inside the network."""
+    images = given.images
+    if isinstance(images, feed.Kept):
+        reading = feed.Reading(asked.run["threads"] or suite.cores())
+        images = next(feed.batches([images], len(images), reading))
+    net = subject.net.clone(dtype=mesh.dtype(asked.run["precision"]))
+    columns = {**given.columns, "index": given.index}
+    return suite.inside(task.measure)(net, network.variables, images, columns)
+
+
+def _decided(
+    network, asked, task: Task, given: shown.Shown, devices, tell
+) -> dict[str, decisions.Decisions]:
+    """The decisions by condition."""
+    made = asked.made(task.measure, task.dataset)
+    several = int((given.target < 0).sum())
+    if made.move and several:
+        raise ValueError(
+            f"attacks must know each image's class among the network's own, {several:,}"
+            f" of {len(given.target):,} have several that answer for theirs; attack a set"
+            " of the network's classes"
+        )
+    chosen = {
+        "" if i == 0 else name: given.rules[name]
+        for i, name in enumerate(task.measure.aggregates)
+    }
+    chosen = {
+        name: rule._replace(matrix=mesh.replicate(rule.matrix, devices))
+        for name, rule in chosen.items()
+        if not name or rule.matrix is not None
+    }
+    batches = shown.batches(asked, given, devices)
+    found = show.decide(network, made, batches, chosen, tell=tell)
+    columns = {**given.columns, "index": given.index}
+    return show.of(found, columns)
+
+
+def _keep(folder, subject, asked, task: Task, numbers, answers: int, seconds) -> None:
+    """Writes what a measure found: first how, then the records, which say it is done."""
+    told = {
+        **_told(task, asked),
+        "images": answers,
+        "seconds": round(seconds, 2),
+        "environment": workdirs.environment(),
+    }
+    path = folder / "measures" / f"{task.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    workdirs.write_text(path, json.dumps(told, indent=1))
+    prefix = "" if task.measure.name == PLAIN else task.measure.name
+    records = [
+        results.Record(
+            **subject.fields,
+            dataset=task.dataset,
+            **number._replace(
+                condition="/".join(filter(None, (prefix, number.condition)))
+            )._asdict(),
+        )
+        for number in numbers
+    ]
+    results.write(folder / "evals" / f"{task.name}.jsonl", records)
+
+
+def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
+    source = asked.sources[task.dataset]
+    return {
+        "measure": task.measure.told,
+        "precision": str(jnp.dtype(mesh.dtype(asked.run["precision"]))),
+        "dataset": {"fingerprint": source.fingerprint, "n": len(source)},
+    }
+
+
+def _is_done(folder: epath.Path, task: Task, asked: suite.Suite) -> bool:
+    """Whether a measure is there; ValueError where it was made in another way."""
+    if not (folder / "evals" / f"{task.name}.jsonl").exists():
+        return False
+    held = json.loads((folder / "measures" / f"{task.name}.json").read_text())
+    now = _told(task, asked)
+    differing = jc.differing({key: held.get(key) for key in now}, now)
+    if differing:
+        raise ValueError(
+            f"{folder}: {task.name} was measured otherwise (then != now): "
+            f"{'; '.join(differing)}; name another --out, or the measure differently"
+        )
+    return True
+
+
+@contextlib.contextmanager
+def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
+    """Holds a network's folder for this process; ValueError where it is another's."""
+    fields = subject.fields
+    about = {key: value for key, value in subject.about.items() if key != "path"}
+    identity = {
+        "algorithm": fields["algorithm"],
+        "variant": fields["variant"],
+        "model": {"name": fields["model"]},
+        "train": {"data": fields["train_data"]},
+        **about,
+        "seeds": [fields["seed"]],
+        "run": {"digest": subject.digest, "path": str(subject.about.get("path", ""))},
+    }
+    held = folder / "config.json"
+    if held.exists():
+        before = json.loads(held.read_text()).get("run", {}).get("digest")
+        if before != subject.digest:
+            raise ValueError(
+                f"{folder}: holds measures of other weights ({before}, now "
+                f"{subject.digest}); name another --out"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    with workdirs.follow(folder):
+        workdirs.write_text(held, json.dumps(jc.plain(identity), indent=1) + "\n")
+        facts = {
+            "data": {name: sets.describe(one) for name, one in asked.sources.items()},
+            "missing": dict(asked.missing),
+            "suite": asked.config,
+            **workdirs.environment(),
+        }
+        workdirs.write_text(folder / "provenance.json", json.dumps(facts, indent=1))
+        yield
+
+
+def _words(numbers: list[decisions.Number]) -> str:
+    """The probe's own numbers, or the first few, in short."""
+    own = [number for number in numbers if not number.condition] or numbers
+    told = [
+        f"{one.metric.replace('_', ' ')} "
+        + ("none" if one.value is None else f"{one.value:.4g}")
+        for one in own[:4]
+    ]
+    return ", ".join(told)

@@ -1,0 +1,265 @@
+"""People's answers: read as published, compared as the authors' own code compares."""
+
+import csv
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+
+from jbias import evals
+from jbias.data import labels, spec
+from jbias.evals import human, trials
+
+ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
+CLASSES = (*labels.geirhos16(), "na")
+
+
+def of_oracle(dataset: str) -> list[trials.Trials]:
+    part = {
+        name: ORACLE[f"{dataset}/{name}"]
+        for name in ("subject", "response", "category", "condition")
+    }
+    ids = tuple(f"{i:04d}" for i in range(1280))
+    condition = tuple(part["condition"].tolist())
+    return [
+        trials.Trials(subject, ids, response, part["category"], condition)
+        for subject, response in zip(part["subject"].tolist(), part["response"])
+    ]
+
+
+def write(folder: pathlib.Path, dataset: str, one: trials.Trials) -> pathlib.Path:
+    """A file of the published form, its trials in another order for each."""
+    path = folder / f"{dataset}_{one.subject}_session_1.csv"
+    order = np.random.default_rng(len(one.subject)).permutation(len(one.image))
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        # The parametric sets spell the second column with a capital.
+        out.writerow(["subj", "Session", *trials.COLUMNS[2:]])
+        for number, i in enumerate(order):
+            names = CLASSES[one.response[i]], CLASSES[one.category[i]]
+            image = f"{number:04d}_cop_s01_{one.condition[i]}_{names[1]}_10_n00000000"
+            cells = (one.subject, 1, number, "NaN", *names, one.condition[i])
+            out.writerow([*cells, f"{image}_{one.image[i]}.png"])
+    return path
+
+
+def as_read(one: trials.Trials) -> trials.Trials:
+    image = tuple(f"n00000000_{name}" for name in one.image)
+    return dataclasses.replace(one, image=image)
+
+
+@pytest.mark.parametrize("dataset", ["cue-conflict", "contrast"])
+def test_numbers_are_those_of_the_authors_code(dataset):
+    first, *others = of_oracle(dataset)
+    people = [one for one in others if one.subject.startswith("subject")]
+    found = {
+        n.metric: n for n in human.compare(first, people, dataset) if not n.condition
+    }
+    for name, metric in {
+        "error-consistency": "error_consistency",
+        "observed-consistency": "observed_consistency",
+        "16-class-accuracy-difference": "accuracy_difference",
+        "entropy": "response_entropy",
+    }.items():
+        expected = float(ORACLE[f"{dataset}/{name}"])
+        assert found[metric].value == pytest.approx(expected, abs=1e-12), name
+    ends = [found[f"error_consistency_{end}"].value for end in ("lower", "upper")]
+    assert ends[0] < found["error_consistency"].value < ends[1]
+    matrix = human.confusion(people[0])
+    expected = ORACLE[f"{dataset}/confusion"]
+    np.testing.assert_allclose(matrix, expected[: len(matrix)], atol=1e-9)
+    if len(matrix) < 17:
+        assert (expected[16] == 0).all()
+
+
+def test_goldens_of_cue_conflict():
+    everyone = {one.subject: one for one in of_oracle("cue-conflict")}
+    people = [one for name, one in everyone.items() if name.startswith("subject")]
+    found = human.compare(everyone["resnet50"], people, "cue-conflict")
+    value = {n.metric: n.value for n in found}
+    assert value["error_consistency"] == pytest.approx(0.0674, abs=5e-5)
+    assert value["human_error_consistency"] == pytest.approx(0.3311, abs=5e-5)
+    assert not [n for n in found if n.condition]  # The set has one condition.
+
+
+def test_shape_biases_of_all_people_together():
+    """Textures are read from the names of images."""
+    texture = ORACLE["cue-conflict/texture"]
+    people = [
+        dataclasses.replace(
+            one,
+            image=tuple(
+                f"{CLASSES[shape]}{i}-{CLASSES[other]}{i}"
+                for i, (shape, other) in enumerate(zip(one.category, texture))
+            ),
+        )
+        for one in of_oracle("cue-conflict")[3:]
+    ]
+    found = human.shape_biases(people)
+    assert sum(bias.n_shape for bias in found.values()) == 9236
+    assert sum(bias.n_texture for bias in found.values()) == 398
+
+
+def test_excluded_conditions_are_told_but_not_averaged():
+    first, *people = of_oracle("contrast")
+    found = human.compare(first, people, "contrast")
+    kappa = {n.condition: n for n in found if n.metric == "error_consistency"}
+    assert set(kappa) - {""} == set(first.condition) and len(kappa) == 9
+    used = [
+        n.value
+        for name, n in kappa.items()
+        if name in ("c50", "c30", "c15", "c10", "c05")
+    ]
+    assert kappa[""].value == pytest.approx(np.mean(used), abs=1e-12)
+    assert (kappa[""].n, kappa["c100"].n) == (800, 160)
+    pooled = next(n for n in found if n.metric == "ood_accuracy")
+    kept = np.isin(first.condition, ("c50", "c30", "c15", "c10", "c05"))
+    assert pooled.count == (first.response == first.category)[kept].sum()
+
+
+def test_files_are_read_in_the_order_of_images(tmp_path):
+    for one in of_oracle("contrast"):
+        expected = as_read(one)
+        found = trials.read(str(write(tmp_path, "contrast", one)), "contrast")
+        assert found.subject == one.subject
+        assert (found.image, found.condition) == (expected.image, expected.condition)
+        np.testing.assert_array_equal(found.response, one.response)
+        np.testing.assert_array_equal(found.category, one.category)
+    people = trials.people(str(tmp_path), "contrast")
+    assert [one.subject for one in people] == [f"subject-0{i}" for i in range(1, 5)]
+
+
+def test_probe_compares_decisions_with_people(tmp_path):
+    """By the names of files; of a part of the set, and in another order."""
+    for one in of_oracle("contrast")[1:]:
+        write(tmp_path, "contrast", one)
+    first, *people = of_oracle("contrast")
+    images = [
+        f"session-1/0_cop_dnn_c_x_10_n00000000_{name}.png" for name in first.image
+    ]
+    shown = np.random.default_rng(0).permutation(1280)[:900]
+    made = human.make(root=str(tmp_path), dataset="contrast", files=images)
+    columns = {"label": first.category[shown], "index": shown}
+    found = made.numbers({"": evals.Decisions(first.response[shown], columns)})
+    part = [one.of([first.image[i] for i in shown]) for one in (first, *people)]
+    assert found == human.compare(part[0], part[1:], "contrast")
+    again = human.make(root=str(tmp_path), dataset="contrast/c30", files=images)
+    assert again.numbers({"": evals.Decisions(first.response[shown], columns)}) == found
+    del columns["index"]
+    with pytest.raises(ValueError, match="must have a column index"):
+        made.numbers({"": evals.Decisions(first.response[shown], columns)})
+
+
+def test_means_over_sets():
+    number = evals.Number
+    each = [
+        [
+            number("error_consistency", i / 10, None, 10),
+            number("ood_accuracy", 0.5, 5, 10),
+        ]
+        for i in range(17)
+    ]
+    found = human.overall(dict(zip(human.SETS, each)))
+    assert [(n.metric, n.value, n.n, n.condition) for n in found] == [
+        ("ood_accuracy", 0.5, 17, ""),
+        ("error_consistency", pytest.approx(0.8), 17, ""),
+    ]
+    (_, some) = human.overall(dict(zip(human.SETS[:3], each)))
+    assert (some.condition, some.n) == ("3 of 17 sets", 3)
+    with pytest.raises(ValueError, match="must be some of edge, .*, got cats"):
+        human.overall({"cats": each[0]})
+
+
+def test_sets_and_what_is_excluded():
+    """17 sets; of the 12 parametric ones some conditions count and some do not."""
+    assert len(set(human.SETS)) == 17 and len(human.EXCLUDED) == 12
+    for name, out in human.EXCLUDED.items():
+        known = human.model_vs_human.CONDITIONS[name]
+        assert out < set(known)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("0001_cop_s01_c30_knife_10_n03041632_7380.png", "n03041632_7380"),
+        ("session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.JPEG", "n03041632_7380"),
+        ("0001_s5n_s01_0_bird_00_bird3-bird2.png", "bird3-bird2"),
+        ("bird/bird3-bird2.png", "bird3-bird2"),
+        ("0001_ske_s01_0_boat_00_boat-0068-sketch-23.png", "boat-0068-sketch-23"),
+        ("airplane4.png", "airplane4"),
+    ],
+)
+def test_images_are_the_same_whoever_sees_them(name, found):
+    assert trials.image_id(name) == found
+
+
+HEADER = ",".join(trials.COLUMNS)
+LINE = "subject-01,1,1,0.7,{},{},{},1_x_s01_0_cat_00_{}.png"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ((), "must have a line for each image, got the header"),
+        (("a,b",), ":2: must have 8 cells, as the header, got 2"),
+        (
+            (LINE.format("kat", "cat", "0", "a"),),
+            ":2: object_response must .*'kat'.*cat",
+        ),
+        ((LINE.format("cat", "na", "0", "a"),), ":2: category must .*'na'"),
+        ((LINE.format("na", "cat", "c31", "a"),), ":2: condition must .*c30.*'c31'"),
+        (
+            (LINE.format("na", "cat", "c30", "a"),) * 2,
+            ":3: an image must be answered once, got 'a' again after line 2",
+        ),
+        (
+            (
+                LINE.format("na", "cat", "c30", "a"),
+                LINE.format("na", "cat", "c30", "b").replace("01", "02", 1),
+            ),
+            ":3: a file must be of one subject, got 'subject-02' after 'subject-01'",
+        ),
+    ],
+)
+def test_wrong_files_are_refused_by_line(tmp_path, lines, message):
+    path = tmp_path / "answers.csv"
+    path.write_text("\n".join((HEADER, *lines)) + "\n")
+    with pytest.raises(ValueError, match=message) as told:
+        trials.read(str(path), "contrast")
+    assert "\n" not in str(told.value) and str(path) in str(told.value)
+
+
+def test_other_files_and_folders_are_refused(tmp_path):
+    path = tmp_path / "answers.csv"
+    path.write_text("subj,trial\n")
+    with pytest.raises(
+        ValueError, match=":1: the header must have .* session does not"
+    ):
+        trials.read(str(path))
+    with pytest.raises(ValueError, match="answers must be a CSV file in UTF-8"):
+        trials.read(str(tmp_path / "none.csv"))
+    with pytest.raises(spec.Missing, match="must hold people's answers on edge"):
+        trials.people(str(tmp_path), "edge")
+    with pytest.raises(ValueError, match="root must be a folder of people's answers"):
+        human.make()
+    with pytest.raises(
+        ValueError, match="must be one of model-vs-human's, got 'edges'"
+    ):
+        human.make(root=str(tmp_path), dataset="edges")
+    with pytest.raises(ValueError, match="files must be the names"):
+        human.make(root=str(tmp_path), dataset="edge")
+
+
+def test_people_must_have_seen_the_same(tmp_path):
+    one, two, *_ = of_oracle("contrast")
+    write(tmp_path, "contrast", one)
+    write(tmp_path, "contrast", two.of(two.image[:-1]))
+    with pytest.raises(ValueError, match=r"must have the same images.*\(image\)"):
+        trials.people(str(tmp_path), "contrast")
+    other = tmp_path / "contrast_subject-02_session_1.csv"
+    other.write_text((tmp_path / "contrast_subject-01_session_1.csv").read_text())
+    with pytest.raises(ValueError, match="a subject must have one file"):
+        trials.people(str(tmp_path), "contrast")
+    with pytest.raises(ValueError, match="1 of 2 lack, first 'x'; compare answers"):
+        one.of([one.image[0], "x"])

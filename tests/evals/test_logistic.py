@@ -1,0 +1,80 @@
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from jbias.evals import logistic
+
+ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "logistic.json"
+
+
+def test_weights_are_scikit_learns():
+    stored = json.loads(ORACLE.read_text())
+    x, y = np.array(stored["x"]), np.array(stored["y"])
+    for answer in stored["answers"]:
+        found = logistic.fit(
+            x, y, 3, strength=answer["strength"], tolerance=1e-10, steps=2000
+        )
+        np.testing.assert_allclose(found.matrix, answer["matrix"], atol=1e-6)
+        # A constant added to all logits changes nothing.
+        bias = np.array(answer["bias"])
+        np.testing.assert_allclose(
+            found.bias - found.bias.mean(), bias - bias.mean(), atol=1e-6
+        )
+
+
+def test_the_start_does_not_matter():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((50, 4)), rng.integers(0, 3, 50)
+    start = logistic.Weights(rng.standard_normal((4, 3)), rng.standard_normal(3))
+    one = logistic.fit(x, y, 3, strength=0.01, tolerance=1e-10)
+    other = logistic.fit(x, y, 3, strength=0.01, tolerance=1e-10, start=start)
+    np.testing.assert_allclose(one.matrix, other.matrix, atol=1e-7)
+
+
+def test_held_out_decisions_know_nothing_of_their_fold():
+    """Labels of one fold may be anything: decisions about it stay as they are."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    x = np.eye(3)[y] + 0.7 * rng.standard_normal((60, 3))
+    fold = np.arange(60) // 3 % 4
+    decided = logistic.held_out(x, y, fold)
+    assert (decided == y).mean() > 0.6
+    wrong = np.where(fold == 2, (y + 1) % 3, y)
+    again = logistic.held_out(x, wrong, fold)
+    # Fold 2 is what chooses the strength for fold 1, so only itself is compared.
+    np.testing.assert_array_equal(again[fold == 2], decided[fold == 2])
+
+
+def test_noise_is_decided_at_chance():
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 4
+    fold = np.arange(400) // 4 % 5
+    right = (logistic.held_out(rng.standard_normal((400, 10)), y, fold) == y).mean()
+    assert abs(right - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 400)
+
+
+def test_exemplars_are_never_torn_and_every_class_is_in_every_fold():
+    rng = np.random.default_rng(0)
+    group = rng.permutation(np.repeat(np.arange(24), 5))
+    y = group % 4
+    fold = logistic.folds(y, group, most=5, seed=0, what="shape")
+    for one in range(24):
+        assert len(set(fold[group == one])) == 1
+    assert set(fold) == set(range(5))
+    for one in range(4):
+        assert set(fold[y == one]) == set(range(5))
+    # Three exemplars a class are three folds.
+    fold = logistic.folds(
+        y[group < 12], group[group < 12], most=5, seed=0, what="shape"
+    )
+    assert set(fold) == {0, 1, 2}
+
+
+def test_too_few_exemplars_are_refused():
+    y = np.array([0, 0, 0, 1, 1, 1])
+    with pytest.raises(ValueError, match="at least three images.* got 2 of class 1"):
+        logistic.folds(y, np.array([0, 1, 2, 3, 4, 4]), most=5, seed=0, what="shape")
+    with pytest.raises(ValueError, match="each shape exemplar must be of one shape"):
+        logistic.folds(y, np.array([0, 1, 2, 2, 3, 4]), most=5, seed=0, what="shape")

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+
+from jbias.evals import pyramid
+
+# specs: checked there against the tool that the authors used.
+IMPULSE_RMS = [
+    4.152360e-3,
+    6.625731e-4,
+    2.715967e-4,
+    1.298400e-4,
+    6.811126e-5,
+    3.423223e-5,
+    2.866704e-5,
+]
+IMPULSE_CENTRE = [0.911865, 0.071138, 0.013008, 0.003007, 0.000775, 0.000150, 0.000057]
+WAVES_RMS = [0.131776, 0.070081, 0.131098, 0.164007, 0.022038, 0.012795, 0.017810]
+NOISE_RMS = [0.9426, 0.1466, 0.0626, 0.0312, 0.0161, 0.0085, 0.0068]
+
+
+def rms(x):
+    return np.sqrt(np.mean(np.square(x), axis=(-2, -1)))
+
+
+def bands(image):
+    levels = range(len(pyramid.sizes(image.shape[-1])))
+    return np.stack([pyramid.band(image, level) for level in levels])
+
+
+def down(a):
+    """As the text has it: mirror, correlate and drop along rows, then columns."""
+    for _ in range(2):
+        padded = np.pad(a, ((0, 0), (2, 2)), mode="reflect")
+        smooth = [np.correlate(row, pyramid.KERNEL, "valid") for row in padded]
+        a = np.array(smooth)[:, ::2].T
+    return a
+
+
+def up(a, side):
+    """Zeros between the samples, mirror and correlate, down columns, then along rows."""
+    for _ in range(2):
+        spread = np.zeros((side, a.shape[1]))
+        spread[::2] = a
+        padded = np.pad(spread.T, ((0, 0), (2, 2)), mode="reflect")
+        a = np.array([np.correlate(row, pyramid.KERNEL, "valid") for row in padded])
+    return a
+
+
+@pytest.mark.parametrize("side", [28, 37, 64])
+def test_bands_are_those_of_the_pyramid(side):
+    image = np.random.default_rng(side).standard_normal((side, side))
+    sizes, level_images = pyramid.sizes(side), [image]
+    for _ in sizes[1:]:
+        level_images.append(down(level_images[-1]))
+    for level, (size, here) in enumerate(zip(sizes, level_images)):
+        assert here.shape == (size, size)
+        if level < len(sizes) - 1:
+            here = here - up(level_images[level + 1], size)
+        for larger in reversed(sizes[:level]):
+            here = up(here, larger)
+        np.testing.assert_allclose(pyramid.band(image, level), here, atol=1e-13)
+
+
+def test_an_impulse_spreads_as_published():
+    image = np.zeros((224, 224))
+    image[112, 112] = 1
+    found = bands(image)
+    np.testing.assert_allclose(rms(found), IMPULSE_RMS, rtol=5e-7)
+    np.testing.assert_allclose(found[:, 112, 112], IMPULSE_CENTRE, atol=6e-7)
+    np.testing.assert_allclose(found.sum(0), image, atol=1e-15)
+
+
+def test_two_waves_fall_into_bands_as_published():
+    i, j = np.mgrid[:224, :224] / 224
+    found = bands(0.5 * np.sin(2 * np.pi * 7 * j) + 0.25 * np.cos(2 * np.pi * 40 * i))
+    np.testing.assert_allclose(rms(found), WAVES_RMS, atol=6e-7)
+
+
+def test_white_noise_is_as_loud_in_each_band_as_published():
+    each = rms(bands(np.random.default_rng(0).standard_normal((20, 224, 224))))
+    # The published are means of 40 draws.
+    error = each.std(1) * np.sqrt(1 / 20 + 1 / 40)
+    assert (abs(each.mean(1) - NOISE_RMS) < 4 * error + 5e-5).all()
+    assert (error[:4] < 0.02 * each.mean(1)[:4]).all()
+
+
+def test_levels_halve_the_side_until_four():
+    assert pyramid.sizes(224) == (224, 112, 56, 28, 14, 7, 4)
+    assert pyramid.sizes(64) == (64, 32, 16, 8, 4)
+    assert pyramid.sizes(32) == (32, 16, 8, 4)
+    assert pyramid.sizes(28) == (28, 14, 7, 4)
+
+
+def test_centroid_is_where_the_noise_is():
+    noise = np.random.default_rng(1).standard_normal((400, 32, 32))
+    frequency = np.fft.fftfreq(32, 1 / 32)
+    radius = np.hypot(frequency[:, None], frequency)
+    for level, band in enumerate(bands(noise)):
+        power = (abs(np.fft.fft2(band)) ** 2).mean(0)
+        expected = (radius * power).sum() / power.sum()
+        assert pyramid.centroid(32, level) == pytest.approx(expected, rel=0.02)
+
+
+def test_bands_lie_where_measured():
+    """Half-power ranges by band at 224 pixels hold the centroid, or it lies above."""
+    lowest = [40, 14, 7, 4, 2, 0, 0]
+    highest = [160, 36, 18, 10, 5, 3, 2]
+    for level in range(7):
+        assert lowest[level] <= pyramid.centroid(224, level) <= highest[level]

@@ -1,0 +1,152 @@
+"""Networks against published implementations in PyTorch (tests/oracles/nets.py)."""
+
+import functools
+import json
+import math
+import pathlib
+import re
+import runpy
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import models
+
+ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
+DRAWN = runpy.run_path(str(ORACLES / "resnet_weights.py"))
+MADE = runpy.run_path(str(ORACLES / "nets_cases.py"))
+STORED = np.load(ORACLES / "nets.npz")
+PUBLISHED = json.loads(STORED["shapes"].tobytes())
+# Of torchvision's pages on its models; the others have no count but their shapes.
+COUNTS = {
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "resnext50": 25_028_904,
+    "vgg11": 132_863_336,
+    "vgg16": 138_357_544,
+    "vgg19": 143_667_240,
+    "vgg11_bn": 132_868_840,
+    "vgg16_bn": 138_365_992,
+    "vgg19_bn": 143_678_248,
+    "alexnet": 61_100_840,
+    "densenet121": 7_978_856,
+    "mobilenetv3_large": 5_483_032,
+    "mobilenetv3_small": 2_542_856,
+    "squeezenet1_0": 1_248_424,
+    "squeezenet1_1": 1_235_496,
+}
+SLOW = ("mobilenetv3_large", "bagnet9")  # Others have all their layers.
+WORDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
+WORDS |= {"mean": "running_mean", "var": "running_var"}
+
+
+@functools.cache
+def variables_of(net, size: int):
+    image = jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32)
+    return jax.eval_shape(net.init, jax.random.key(0), image)
+
+
+def theirs(net, path) -> str:
+    """The published name of a variable, by the one rule that its module has."""
+    *module, kind = (entry.key for entry in path[1:])
+    module = "/".join(module)
+    rules = [
+        (found, template)
+        for rule, template in sys.modules[type(net).__module__].NAMES
+        if (found := re.fullmatch(rule, module))
+    ]
+    assert len(rules) == 1, f"{module} has {len(rules)} rules"
+    return f"{rules[0][0].expand(rules[0][1])}.{WORDS[kind]}"
+
+
+def published_shape(shape) -> tuple[int, ...]:
+    if len(shape) == 4:
+        h, w, i, o = shape
+        return o, i, h, w
+    return shape[::-1]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_names_and_shapes_are_the_published_ones(name):
+    net = models.MODELS[name](1000)
+    found = {}
+    variables = variables_of(net, 224)
+    for path, x in jax.tree_util.tree_leaves_with_path(variables):
+        key = theirs(net, path)
+        assert key not in found
+        found[key] = published_shape(x.shape)
+    assert found == {key: tuple(shape) for key, shape in PUBLISHED[name].items()}
+    if name in COUNTS:
+        counts = (math.prod(x.shape) for x in jax.tree.leaves(variables["params"]))
+        assert sum(counts) == COUNTS[name]
+
+
+def made(case):
+    """The network of a case, its weights as the oracle drew them, and images."""
+    model, size, factor, options = MADE["CASES"][case]
+    net = models.MODELS[model](DRAWN["CLASSES"], **options)
+
+    def drawn(path, x):
+        name = theirs(net, path)
+        value = DRAWN["draw"](name, published_shape(x.shape))
+        value = MADE["scaled"](name, value, np.float32(factor))
+        return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
+
+    variables = jax.tree_util.tree_map_with_path(drawn, variables_of(net, size))
+    return net, variables, DRAWN["images"](size)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case in SLOW else ())
+        for case in MADE["CASES"]
+    ],
+)
+def test_equals_the_published_implementation(case):
+    net, variables, image = made(case)
+    expected = STORED[f"{case}/logits"]
+    # An answer that ignores the image would test nothing.
+    assert np.ptp(expected, axis=0).mean() > 0.1
+    found = jax.jit(net.apply)(variables, image)
+    # Float32 against float64.
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("case", MADE["CASES"])
+def test_takes_images_from_the_least_size_on(case):
+    model, _, _, options = MADE["CASES"][case]
+    net, least = models.MODELS[model](3, **options), int(STORED[f"{case}/least"])
+    variables_of(net, least)
+    if least > 1:
+        with pytest.raises(ValueError, match=f"at least {least} pixels"):
+            variables_of(net, least - 1)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STORED.files if name.endswith(".running_var")]
+)
+def test_the_first_batch_norm_remembers_as_theirs(name):
+    case, _, published = name.partition("/")
+    net, variables, image = made(case)
+
+    @jax.jit
+    def train(variables, image):
+        options = dict(train=True, method="features", stop=1, mutable=["stats"])
+        if "layer1" in published:
+            options["stop"] = 2
+        return net.apply(variables, image, jax.random.key(0), **options)[1]
+
+    found = {
+        theirs(net, path): x
+        for path, x in jax.tree_util.tree_leaves_with_path(train(variables, image))
+    }
+    for kind in ("running_mean", "running_var"):
+        key = published.replace("running_var", kind)
+        np.testing.assert_allclose(found[key], STORED[f"{case}/{key}"], atol=1e-5)

@@ -1,0 +1,356 @@
+"""`python -m jbias.report.biases`: the published study, and checkpoints measured here."""
+
+import csv
+import html.parser
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias import results
+from jbias.evals import generalisation
+from jbias.report import (
+    bias_figures,
+    bias_measured,
+    bias_models,
+    bias_plots,
+    bias_published,
+    bias_stimuli,
+    bias_study,
+    biases,
+    figures,
+)
+from tests.report import test_figures
+
+FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "published"
+BENCHMARK = str(FOLDER / "biases_benchmark.csv")
+CUTS = (0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
+
+
+@pytest.fixture(scope="module")
+def published():
+    return bias_published.read(BENCHMARK)
+
+
+@pytest.fixture(scope="module")
+def lines():
+    with open(BENCHMARK, newline="") as file:
+        return {line["model"]: line for line in csv.DictReader(file)}
+
+
+def test_the_study_is_the_one_of_its_selection(published):
+    """biases.csv was made before, by another way, and has six decimals."""
+    told = pd.read_csv(FOLDER / "biases.csv", index_col="model")
+    assert list(published.frame.index) == list(told.index)
+    assert (published.frame["training"] == told["training"]).all()
+    numbers = told.columns.drop("training")
+    np.testing.assert_allclose(
+        published.frame[numbers], told[numbers], atol=1.1e-6, equal_nan=True
+    )
+
+
+def test_rows_are_those_of_the_records(published, lines):
+    """Two ways from the authors' columns to the study's."""
+    renamed = {"shape_bias": "shape"} | {
+        f"cb_{one}{ending}": f"cb_{one}{'' if ending else '_raw'}"
+        for one in ("bw", "cf", "pns")
+        for ending in ("", "_norm")
+    }
+    for model, mine in published.frame.iterrows():
+        row = generalisation.row(generalisation.published(lines[model]))
+        for name, value in row.values.items():
+            if name in generalisation.EXTRA:
+                continue
+            own = mine[renamed.get(name, name.removesuffix("_bias"))]
+            assert own == pytest.approx(value, abs=1e-9), (model, name)
+        assert dict(mine[list(row.categories)]) == pytest.approx(row.categories)
+
+
+def test_the_stored_means_of_corruptions_are_met(published, lines):
+    for name, column in (
+        ("imagenet_c", "imagenet-c"),
+        ("imagenet_cbar", "imagenet-cbar"),
+    ):
+        stored = [float(lines[m][f"top1_acc/{column}"]) for m in published.frame.index]
+        np.testing.assert_allclose(published.frame[name], stored, atol=1e-6)
+
+
+def test_the_names_are_those_printed(published):
+    printed = pd.read_csv(FOLDER / "biases_printed.csv", index_col="model")
+    frame = published.frame.loc[printed.index]
+    assert (frame["name"] == printed["name"]).all()
+    assert (frame["training"] == printed["training"]).all()
+
+
+@pytest.fixture(scope="module")
+def vit():
+    return bias_published.read(BENCHMARK, who=bias_published.VIT)
+
+
+def hide_what_is_not_drawn(fig):
+    """Labels of ticks beyond the ends of an axis are there, and not drawn."""
+    fig.draw_without_rendering()
+    for axis in (axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        for tick in axis.get_major_ticks():
+            if not low <= tick.get_loc() <= high:
+                tick.label1.set_visible(False)
+
+
+def test_figures_are_legible(vit):
+    """No text over another, and none cut; of five models, to be quick."""
+    study = bias_study.titled(bias_study.analyse(vit, permutations=20))
+    names = (*study.options.x, *study.options.y, *study.options.among[0])
+    for name, _, fig, told in bias_figures.draw(vit, study):
+        assert told
+        hide_what_is_not_drawn(fig)
+        found = test_figures.boxes(fig)
+        if "correlations" in name:  # Boxes of slanted names overlap; names do not.
+            found = [one for one in found if one[0] not in names]
+        assert list(test_figures.overlapping(found)) == [], name
+        drawn, (width, height) = fig.get_tightbbox(), fig.get_size_inches()
+        assert min(drawn.x0, drawn.y0) >= -0.02, name
+        assert drawn.x1 <= width + 0.02, name
+        assert drawn.y1 <= height + 0.02, name
+
+
+def test_pairs_stand_in_their_cells():
+    """Models of the largest and smallest values lie at the ends of each cell."""
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [30.0, 10.0, 20.0]})
+    kinds = pd.Series(["x", "y", "y"])
+    fig = bias_plots.pairs(
+        frame, ["a", "b"], kinds, pd.Series([np.nan] * 3), frame.rank().corr()
+    )
+    (axes,) = fig.axes
+    first, second = (np.asarray(c.get_offsets()) for c in axes.collections)
+    side = 1.5
+    assert first[0] == pytest.approx([0.05 + 0.1 * side, 0.05 + 0.9 * side])
+    assert second[:, 0] == pytest.approx([0.05 + 0.5 * side, 0.05 + 0.9 * side])
+    texts = [text.get_text() for text in axes.texts]
+    assert {"a", "1.0 to 3.0", "10.0 to 30.0", "−0.50"} <= set(texts)
+
+
+def test_filters_keep_their_share():
+    rng = np.random.default_rng(0)
+    image = rng.uniform(0.3, 0.7, (32, 32, 3))
+    np.testing.assert_allclose(bias_stimuli.filtered(image, 1.0, high=False), image)
+    flat = np.full((32, 32, 3), 0.4)
+    np.testing.assert_allclose(bias_stimuli.filtered(flat, 0.3, high=False), flat)
+    assert bias_stimuli.filtered(flat, 0.3, high=True).max() < 1e-12
+    # With the same radius both add up to the image, where neither is clipped.
+    wave = 0.5 + 0.1 * np.cos(2 * np.pi * 3 * np.arange(32) / 32)
+    image = np.broadcast_to(wave[:, None, None], (32, 32, 3))
+    low = bias_stimuli.filtered(image, 0.5, high=False)
+    high = bias_stimuli.filtered(image, 0.5, high=True)
+    np.testing.assert_allclose(low, image, atol=1e-12)
+    assert high.max() < 1e-12
+
+
+RUNS = ("erm", "padain", "sagnet", "mixup", "pgd1", "pgd2", "pgd4", "pgd8")
+
+
+def records(run, seed=0, *, band=True):
+    """Gives what `evaluate` writes of the embedded set."""
+    rng = np.random.default_rng([len(run), ord(run[-1]), seed])
+    base = dict(run=run, algorithm=run.rstrip("1248"), variant="", model="resnet18")
+    base |= dict(train_data="shapes", stage=0, seed=seed, step=100, epoch=5.0)
+    rise = rng.uniform(0.3, 0.9)
+
+    def one(dataset, condition, metric, value):
+        return results.Record(
+            **base, dataset=dataset, condition=condition, metric=metric, value=value
+        )
+
+    for name in ("test", *bias_models.OTHERS["Concepts"], "corrupted"):
+        yield one(name, "", "accuracy", float(rise * rng.uniform(0.6, 1)))
+    yield one("cue-conflict", "shape_bias", "shape_bias", float(rng.uniform()))
+    yield one("cue-conflict", "shape_bias/class=3", "shape_bias", 0.5)
+    for kind in ("low", "high"):
+        yield one("test", "spectral", f"{kind}_freq_bias", float(rng.uniform()))
+        for cut in CUTS:
+            yield one("test", f"spectral/{kind} {cut:g}", "accuracy", 0.1)
+            yield one("test", f"spectral/{kind} {cut:g}", "accuracy_ratio", cut)
+    for metric in ("bandwidth", "center_frequency", "peak_noise_sensitivity"):
+        value = float(rng.uniform(1, 9)) if band else None
+        yield one("test", "critical_band", f"critical_band_{metric}", value)
+    for at, value in ((2, 0.0), (4, 3.0), (8, 4.0), (16, 2.0)):
+        name = f"critical_band/noise at {at}"
+        yield one("test", name, "critical_band_threshold", value)
+    yield one("test", "imagenet_c", "corruption_accuracy_without_frost", 0.5 * rise)
+    yield one("test", "pgd/linf 0.5/255", "pgd_accuracy", float(rng.uniform()))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("measured")
+    for run in RUNS:
+        for seed in (0, 1) if run == "erm" else (0,):
+            workdir = folder / f"{run}-seed{seed}"
+            made = records(run, seed, band=run != "mixup")
+            results.write(workdir / "evals" / "accuracy@test.jsonl", made)
+            config = {"category": run}
+            if run.startswith("pgd"):
+                eps = float(run[3:]) / 255
+                config["config"] = {"algo": {"name": "pgd", "norm": "linf", "eps": eps}}
+            (workdir / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_records_become_rows(measured):
+    models = bias_measured.read([f"{measured}/*"])
+    assert list(models.frame.index) == [
+        *("erm seed 0", "erm seed 1", *sorted(RUNS)[1:]),
+    ]
+    assert models.members["ID"] == ("test",)
+    assert models.members["Robustness"] == ("corrupted", "imagenet_c")
+    trained = models.frame[models.frame["training"] == bias_models.AT]
+    assert trained["epsilon"].tolist() == pytest.approx([1, 2, 4, 8])
+    cells = {(r.dataset, r.condition, r.metric): r.value for r in records("padain")}
+    mine = models.frame.loc["padain"]
+    assert mine["test"] == 100 * cells["test", "", "accuracy"]
+    assert mine["shape"] == cells["cue-conflict", "shape_bias", "shape_bias"]
+    assert mine["pgd"] == 100 * cells["test", "pgd/linf 0.5/255", "pgd_accuracy"]
+    assert mine["Robustness"] == pytest.approx(mine[["corrupted", "imagenet_c"]].mean())
+    assert [mine[name] for name in models.places("low")] == list(CUTS)
+    assert models.places("threshold") == {f"threshold_{at}": at for at in (2, 4, 8, 16)}
+    told = " ".join(models.told)
+    assert "Measured on test, without frost: ImageNet-C." in told
+    assert "1 of 9 models have none and are left out of what needs it: mixup." in told
+    assert "Seeds of one run" in told
+
+
+def test_kinds_name_checkpoints(measured, tmp_path):
+    path = tmp_path / "kinds.csv"
+    path.write_text("model,name,training,epsilon\nerm,Plain,baseline,\nmixup,,aug,2\n")
+    models = bias_measured.read([f"{measured}/*"], bias_models.read_kinds(str(path)))
+    told = models.frame[["name", "training", "epsilon"]]
+    assert told.loc["erm seed 1"].tolist()[:2] == ["Plain seed 1", "baseline"]
+    assert told.loc["mixup"].tolist() == ["mixup", "aug", 2.0]
+    assert told.loc["padain", "training"] == "padain"
+
+
+class Page(html.parser.HTMLParser):
+    """Notes what is open, ids and links."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.words = [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        self.handle_startendtag(tag, attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self.ids += [value for name, value in attrs if name == "id"]
+        names = ("href", "xlink:href", "src")
+        self.links += [value for name, value in attrs if name in names]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_a_zoo_is_reported(measured, tmp_path, monkeypatch, capsys):
+    for name in ("to_pdf", "to_png"):
+        monkeypatch.setattr(figures, name, lambda fig: b"")
+    asked = [f"--measured={measured}/*", f"--out={tmp_path}", "--permutations=99"]
+    assert biases.main(asked) == 0
+    assert capsys.readouterr().out.endswith(f"written: {tmp_path / 'index.html'}\n")
+    page = Page((tmp_path / "index.html").read_text())
+    assert page.open == []
+    assert len(set(page.ids)) == len(page.ids)
+    assert {link[1:] for link in page.links if link[0] == "#"} <= set(page.ids)
+    assert not [link for link in page.links if link[0] != "#"]
+    words = " ".join(page.words)
+    assert "adversarial training" in words
+    assert "ReaL" not in words  # Faults of the published numbers alone.
+    drawn = {path.stem for path in (tmp_path / "figures").glob("*.svg")}
+    assert {"correlations", "models", "filters", "critical_bands"} <= drawn
+    assert {"critical_band", "imagenet_a", "vit", "stimuli"}.isdisjoint(drawn)
+    tree = json.loads((tmp_path / "results.json").read_text())
+    assert tree["members"]["Concepts"] == list(bias_models.OTHERS["Concepts"])
+    assert {row["models"] for row in tree["correlations"]} == {
+        *("all", bias_models.AT, f"not {bias_models.AT}"),
+    }
+    sizes = {
+        row["x"]: row["n"] for row in tree["correlations"] if row["models"] == "all"
+    }
+    assert (sizes["shape"], sizes["cb_bw"]) == (9, 8)
+    table = pd.read_csv(tmp_path / "tables" / "models.csv", index_col="model")
+    assert table.loc["padain", "low_0.5"] == 0.5
+
+
+def test_faults_of_the_published_numbers_are_told(published):
+    told = " ".join(sum(published.anomalies.values(), ()))
+    for fault in ("326", "800", "50,048", "five cut-offs", "11295.35", "0.943"):
+        assert fault in told
+
+
+def test_refuses_in_one_line(measured, tmp_path, capsys):
+    small = tmp_path / "small.csv"
+    with open(BENCHMARK) as file:
+        head = file.readline()
+    small.write_text(head)
+    cut = tmp_path / "cut.csv"
+    cut.write_text("model,shape-bias\n")
+    for asked, told in (
+        ([f"--benchmark={small}"], "must hold the study's"),
+        ([f"--benchmark={cut}"], "cut.csv:1: must have the columns of"),
+        ([f"--measured={measured}/pgd*", "--seed=-1"], "--seed: must be 0 or larger"),
+        ([f"--measured={measured}/pgd1*"], "at least 4 models to correlate, got 1"),
+        (
+            [f"--measured={measured}/*", f"--images={measured}"],
+            "must hold .jpg or .png",
+        ),
+    ):
+        assert biases.main([*asked, f"--out={tmp_path / 'out'}"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("biases: ")
+        assert error.count("\n") == 1
+        assert told in error
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit):
+        biases.main([f"--measured={measured}/*", "--printed=x", "--out=o"])
+
+
+def test_other_attacks_and_corruptions_are_told():
+    """An attack of another strength counts where it is the only one."""
+    base = {("test", "", "accuracy"): 0.5}
+    weak = ("test", "pgd/linf 0.25/255", "pgd_accuracy")
+    asked = ("test", "pgd/linf 0.5/255", "pgd_accuracy")
+    found, places = bias_measured.row(base | {weak: 0.25})
+    assert (found["pgd"], places["pgd"]) == (25, "test, linf 0.25/255")
+    found, places = bias_measured.row(base | {weak: 0.25, asked: 0.125})
+    assert (found["pgd"], places["pgd"]) == (12.5, "test, linf 0.5/255")
+    strong = ("test", "pgd/linf 1/255", "pgd_accuracy")
+    found, _ = bias_measured.row(base | {weak: 0.25, strong: 0.0})
+    assert "pgd" not in found
+
+
+def test_imagenet_has_the_members_of_the_study():
+    """Other sets that were measured, such as sketches of 16 classes, do not enter."""
+    names = (*sum(bias_models.MEMBERS.values(), ()), *bias_models.OTHERS["Concepts"])
+    rows = {
+        model: {name: 10.0 * i + j for j, name in enumerate(names)} | {"shape": 0.1 * i}
+        for i, model in enumerate("abcd")
+    }
+    frame = pd.DataFrame.from_dict(rows, orient="index").assign(training="x")
+    models = bias_models.build(frame, source="s")
+    assert models.members == dict(bias_models.MEMBERS)
+    lacking = bias_models.build(frame.drop(columns="imagenet_r"), source="s")
+    assert lacking.members["Concepts"] == ("imagenet_sketch", "stylized16")
+    assert "Not measured: " in lacking.told[0]
+    assert "ImageNet-R" in lacking.told[0]
+    frame.loc["b", "imagenet_r"] = np.nan
+    some = bias_models.build(frame, source="s")
+    assert some.frame["Concepts"].isna().tolist() == [False, True, False, False]
+    study = bias_study.analyse(some, permutations=20)
+    sizes = study.pairs.set_index("y")["n"]
+    assert (sizes["Concepts"], sizes["ID"]) == (3, 4)

@@ -1,0 +1,93 @@
+"""What figures of measures show is what was measured."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from matplotlib import patches, text
+
+from jbias.data import labels
+from jbias.evals import calibration, classes, cue_conflict
+from jbias.report import figures, measure_figures
+
+ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
+CLASSES = [*labels.geirhos16()]
+
+
+def biases(rows) -> dict[int, cue_conflict.ShapeBias]:
+    parts = [
+        (
+            ORACLE["cue-conflict/response"][i],
+            *(ORACLE[f"cue-conflict/{n}"] for n in ("category", "texture")),
+        )
+        for i in rows
+    ]
+    return cue_conflict.by_class(*(np.concatenate(part) for part in zip(*parts)))
+
+
+def words(fig) -> list[str]:
+    return [found.get_text() for found in fig.findobj(text.Text)]
+
+
+def test_cue_decisions_as_published():
+    """Points are shares of texture, lines the pooled ones; people stand first."""
+    by = {"ResNet-50": biases([1]), "humans": biases(range(3, 13))}
+    fig = measure_figures.cue_decisions(by, CLASSES)
+    axes = fig.axes[0]
+    lines = sorted(line.get_xdata()[0] for line in axes.lines)
+    assert lines == pytest.approx([398 / 9634, 572 / 734])
+    networks, people = (found.get_offsets() for found in axes.collections)
+    expected = [[1 - by["ResNet-50"][i].value, i] for i in range(16)]
+    np.testing.assert_allclose(networks, expected)
+    np.testing.assert_allclose(people[0], [1 - by["humans"][0].value, 0])
+    told = [found.get_text() for found in fig.legends[0].get_texts()]
+    assert told == ["humans", "ResNet-50"]
+    assert figures.to_svg(fig) and "airplane" in words(fig)
+
+
+def test_a_class_without_a_decision_is_no_point():
+    some = {0: cue_conflict.ShapeBias(float("nan"), 0, 0)}
+    some[1] = cue_conflict.ShapeBias(0.75, 3, 1)
+    fig = measure_figures.cue_decisions({"net": some}, ["cat", "dog"])
+    (points,) = fig.axes[0].collections
+    np.testing.assert_allclose(points.get_offsets(), [[0.25, 1]])
+
+
+def test_reliability_tells_the_error():
+    confidence = np.array([0.1, 0.3, 0.9, 0.95])
+    found = calibration.reliability(confidence, np.array([0, 1, 1, 1], bool), bins=2)
+    fig = measure_figures.reliability(found, name="net")
+    assert f"net  ECE {found.error:.3f}" in words(fig)
+    curve = fig.axes[0].lines[1]
+    np.testing.assert_allclose(curve.get_xydata(), [[0.2, 0.5], [0.925, 1]])
+    assert [bar.get_height() for bar in fig.axes[1].patches] == [0.5, 0.5]
+
+
+def test_class_accuracy_is_sorted_and_cut():
+    counts = {f"c{i}": (i, 10) for i in range(11)}
+    fig = measure_figures.class_accuracy(counts, most=6)
+    names = [tick.get_text() for tick in fig.axes[0].get_yticklabels()]
+    assert names == ["c10", "c9", "c8", "c2", "c1", "c0"]
+    assert "5 classes between" in words(fig)
+    assert fig.axes[0].lines[-1].get_xdata()[0] == pytest.approx(50)
+    few = measure_figures.class_accuracy(counts)
+    assert not any("between" in word for word in words(few))
+
+
+def test_confusion_tells_per_cents_and_what_is_absent():
+    label = np.array([0, 0, 0, 0, 1, 1])
+    matrix = classes.confusion(np.array([0, 0, 1, -1, 1, 1]), label, 3)
+    fig = measure_figures.confusion(matrix, ["cat", "dog", "bird"])
+    numbers = [word for word in words(fig) if word in ("50", "25", "100", "0")]
+    assert {"50", "25"} <= set(numbers) and "no response" in words(fig)
+    hatched = [p for p in fig.axes[0].patches if p.get_hatch()]
+    assert [p.get_x() for p in hatched] == [1.5]
+
+
+def test_receptive_fields_have_their_discs():
+    field = np.zeros((9, 9))
+    field[4, 2:7] = 0.2
+    fig = measure_figures.receptive_fields({"conv1": field, "conv2": field}, share=0.5)
+    (disc,) = fig.axes[0].findobj(patches.Circle)
+    assert disc.center == (4, 4) and disc.radius == 1
+    assert "conv2, 1.0 px" in words(fig)

@@ -1,0 +1,58 @@
+"""Correlations of measures that some models lack."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias.stats import correlation, pairwise
+from jbias.stats.adjustment import adjust
+
+ASKED = dict(permutations=199, seed=3)
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(rng.normal(size=(12, 5)).round(1), columns=list("abcde"))
+
+
+@pytest.mark.parametrize("y", [("d", "e"), ()])
+@pytest.mark.parametrize("method", ["spearman", "kendall"])
+def test_without_missing_cells_it_is_the_matrix(frame, y, method):
+    found = pairwise.matrix(frame, ("a", "b"), y, method=method, **ASKED)
+    expected = correlation.matrix(frame, ("a", "b"), y, method=method, **ASKED)
+    for name in ("statistic", "pvalue", "holm", "bh"):
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("method", ["spearman", "kendall"])
+def test_a_pair_is_tested_over_the_models_with_both(frame, method):
+    frame.loc[[0, 3], "a"] = np.nan
+    frame.loc[[3, 7], "d"] = np.nan
+    found = pairwise.matrix(frame, ("a", "b"), ("d", "e"), method=method, **ASKED)
+    test = getattr(correlation, method)
+    ps = []
+    for x in ("a", "b"):
+        for y in ("d", "e"):
+            both = frame[[x, y]].dropna()
+            expected = test(both[x], both[y], **ASKED)
+            assert found.statistic.loc[x, y] == expected.statistic
+            assert found.pvalue.loc[x, y] == expected.pvalue
+            ps.append(expected.pvalue)
+    assert (found.n, found.family) == (12, 4)
+    np.testing.assert_array_equal(found.holm.to_numpy().ravel(), adjust(ps, "holm"))
+
+
+def test_among_measures_and_too_few(frame):
+    frame.loc[2:, "a"] = np.nan  # Two models have it.
+    frame.loc[0, "b"] = np.nan
+    found = pairwise.matrix(frame, ("a", "b", "c"), **ASKED)
+    assert found.statistic.loc["a"].drop("a").isna().all()
+    assert found.family == 1
+    assert found.statistic.loc["b", "c"] == found.statistic.loc["c", "b"]
+    assert found.pvalue.loc["b", "c"] == found.holm.loc["c", "b"]
+    assert np.isnan(found.pvalue.to_numpy().diagonal()).all()
+    frame["b"] = np.nan
+    nothing = pairwise.matrix(frame, ("a", "b"), ("d",), **ASKED)
+    assert nothing.family == 0
+    assert nothing.holm.isna().all(axis=None)
