@@ -152,6 +152,13 @@ def _decided(
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition."""
     made = asked.made(task.measure, task.dataset)
+    several = int((given.target < 0).sum())
+    if made.move and several:
+        raise ValueError(
+            f"attacks must know each image's class among the network's own, {several:,}"
+            f" of {len(given.target):,} have several that answer for theirs; attack a set"
+            " of the network's classes"
+        )
     chosen = {
         "" if i == 0 else name: given.rules[name]
         for i, name in enumerate(task.measure.aggregates)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jbias import build, checks, mesh, parts, seeds, sets
+from jbias import build, checks, mesh, models, parts, seeds, sets
 from jbias import config as jc
 from jbias.algos import base
 from jbias.data import pipeline
@@ -267,3 +267,15 @@ def test_the_released_variant_is_labelled(name):
     ours = config_of(name, "smoke")
     assert (ours["variant"], ours["algo"]["variant"]) == ("", "")
     assert ours["aggregate"] == "mean_prob"
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("data", ["shapes", "mnist,root=/data"])
+def test_takes_any_network_by_name(name, data):
+    config = importlib.import_module("configs.erm").get_config(
+        f"data={data},model={name}"
+    )
+    net = parts.network(config.to_dict(), 5)
+    assert net.classes == 5
+    # Presets say how wide a net is that has a width.
+    assert not hasattr(net, "width") or net.width == config.model.width

@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import data, evaluate, prepare
+from jbias import data, evaluate, measuring, prepare
 from jbias.report import biases, cli, correlate
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -126,6 +126,8 @@ def test_flags_in_the_text_are_known(name, flag):
     key, _, value = flag.partition("=")
     if key.startswith("--config.") and "<" not in key:
         main(["--config=configs/padain.py", f"{key}={value or 0}"])
+    elif key.startswith("--suite.") and "<" not in key and key != "--suite.key":
+        measuring.load("configs/suites/biases.py", [f"{key}={value or 0}"])
     else:
         assert (
             key in known | {"--config", "--config.<key>", "--profile", "--workdir"}

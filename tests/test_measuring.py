@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from configs.suites import biases
-from jbias import evaluate, measuring, results, subjects, suite, train
+from jbias import data, evaluate, measuring, results, subjects, suite, train
 from jbias.evals import decisions
 from tests import runs
 
@@ -164,6 +164,29 @@ def test_wrong_options_are_refused_before_anything_is_measured(
     err = capsys.readouterr().err.strip().splitlines()[-1]
     assert err.startswith("jbias: ") and said in err
     assert not out.exists()
+
+
+def test_attacks_on_classes_that_several_answer_for_are_refused(
+    run, file, tmp_path, capsys
+):
+    """Nobody would know which of the network's classes to lead away from."""
+    source = data.load("shapes", "edge", n=48)
+    first, second, *_ = source.classes
+    lines = [f"{name},{first if name == second else name}" for name in source.classes]
+    mapping = tmp_path / "mapping.csv"
+    mapping.write_text("\n".join(["train_class,test_class", *lines]))
+    text = file.read_text()
+    text = text.replace(
+        'split="edge", n=48', f'split="edge", n=48, mapping="{mapping}"'
+    )
+    text = text.replace("few=dict(", 'pgd=dict(sets=("edge",), steps=1), few=dict(')
+    (tmp_path / "suite.py").write_text(text)
+    args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=pgd,few"
+    assert measure(f"--checkpoint={run}", *args, out=tmp_path / "out") == 1
+    err = capsys.readouterr().err
+    assert "pgd@edge: attacks must know each image's class" in err
+    assert "3 of 45 have several" in err
+    assert set(results.read(f"{tmp_path}/out/*")["condition"]) == {"few"}
 
 
 def test_a_file_that_is_no_network_is_named_and_the_run_measured(

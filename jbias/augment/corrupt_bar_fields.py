@@ -5,6 +5,7 @@ what that is. Settings are a level alone. Lengths follow the side of the image.
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 """
 
+import functools
 import math
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias.augment import draws
+from jbias.augment import draws, memory
 from jbias.augment.corrupt_arrays import Image, Plane, Settings
 
 _ROUNDS = 6  # The most of plasma_noise.
@@ -59,12 +60,22 @@ def cocentric_sine_waves(x: Image, drawn: tuple, s: Settings) -> Image:
 
 def plasma_noise(x: Image, drawn: tuple, s: Settings) -> Image:
     """Mixes (1 - i / 255) x + i n, i = 6.4 level, with warped waves n."""
-    side, time = len(x), 6 * math.pi * drawn[0]
-    rounds, sharpness = 4 + draws.below(drawn[1], 3), 0.5 + 0.5 * drawn[2]
-    scale = (0.075 + 0.125 * drawn[3]) * side
-    along = jnp.arange(side)
-    right = jnp.broadcast_to(along[None, :] / scale, (side, side))
-    down = jnp.broadcast_to(along[:, None] / scale, (side, side))
+    strength = 6.4 * s["level"]
+    moved = functools.partial(_warped, side=len(x))
+    right, down = memory.written(moved, drawn)
+    time = 6 * math.pi * drawn[0]
+    green = jnp.sin((right + down + jnp.sin(time)) * 0.5)
+    waves = jnp.stack([jnp.sin(right - time), green, jnp.sin(down + time)], -1)
+    return (1 - strength / 255) * x + strength * waves
+
+
+def _warped(drawn: tuple, side: int) -> tuple[Plane, Plane]:
+    """Coordinates that were moved by sines of themselves, several times."""
+    time, rounds = 6 * math.pi * drawn[0], 4 + draws.below(drawn[1], 3)
+    sharpness, scale = 0.5 + 0.5 * drawn[2], (0.075 + 0.125 * drawn[3]) * side
+    along = jnp.arange(side) / scale
+    right = jnp.broadcast_to(along[None, :], (side, side))
+    down = jnp.broadcast_to(along[:, None], (side, side))
     p, q, size = 1.0, 1.0, 1.0
     for i in range(_ROUNDS):
         across = jnp.cos(p * down + time / q) / size
@@ -73,10 +84,7 @@ def plasma_noise(x: Image, drawn: tuple, s: Settings) -> Image:
         right = right + jnp.where(more, across - 0.3 * along, 0)
         down = down + jnp.where(more, along + 0.3 * across, 0)
         p, q, size = p * 1.93, q * 1.15, size * (2.25 - sharpness)
-    green = jnp.sin((right + down + jnp.sin(time)) * 0.5)
-    waves = jnp.stack([jnp.sin(right - time), green, jnp.sin(down + time)], -1)
-    strength = 6.4 * s["level"]
-    return (1 - strength / 255) * x + strength * waves
+    return right, down
 
 
 def draw_perlin(
@@ -96,7 +104,9 @@ def perlin_noise(x: Image, drawn: tuple, s: Settings) -> Image:
     order = jnp.argsort(drawn[1])
     clouds = jnp.zeros((side, side))
     for f in _OCTAVES:
-        clouds += jnp.abs(_lattice_noise(gradients, order, side, f)) / f
+        draw = functools.partial(_lattice_noise, side=side, f=f)
+        noise = memory.written(draw, gradients, order)
+        clouds += jnp.abs(noise) / f
     clouds = jnp.minimum(0.5 + 0.5 * clouds, 1)
     return (1 - share) * x + 255 * share * clouds[..., None]
 

@@ -5,6 +5,7 @@ what that is. Lengths follow the side of the image.
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 """
 
+import functools
 import math
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import corrupt_arrays as arrays
-from jbias.augment import draws
+from jbias.augment import draws, memory
 from jbias.augment.corrupt_arrays import Image, Plane, Settings
 
 _INDEX = 4.0  # Of refraction.
@@ -49,7 +50,8 @@ def caustics(side: int, time: Float[Array, ""], size: Float[Array, ""]) -> Plane
 def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
     """Looks at the image through water of wavy light, and lights it."""
     side = len(x)
-    light = caustics(side, 0.5 + 1.5 * drawn[0], (0.75 + 0.5 * drawn[1]) * side)
+    lit = functools.partial(caustics, side)
+    light = memory.written(lit, 0.5 + 1.5 * drawn[0], (0.75 + 0.5 * drawn[1]) * side)
     light = jnp.pad(arrays.filtered(light, s["blur"]), 1)
     down = light[2:, 1:-1] - light[:-2, 1:-1]
     right = light[1:-1, 2:] - light[1:-1, :-2]

@@ -9,6 +9,7 @@ of the file: no instruction may declare more than is there.
 import collections
 import pickletools
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
@@ -86,7 +87,9 @@ def load(file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
     text.
     """
     machine = _Machine()
-    return machine.run(file), machine.storages
+    with warnings.catch_warnings():  # Of escapes in damaged text.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return machine.run(file), machine.storages
 
 
 def itemsize(storage: Storage) -> int:

@@ -231,6 +231,10 @@ def from_bfloat16(halves: np.ndarray) -> np.ndarray:
 
 def _view(tensor: pickles.Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
     """A tensor in its storage; nothing outside of that is looked at."""
+    if tensor.storage not in storages:
+        raise ValueError(
+            f"a tensor lies in storage {tensor.storage[:80]}, which is not there"
+        )
     storage, shape = storages[tensor.storage], tensor.shape
     if len(shape) != len(tensor.strides) or min((*shape, *tensor.strides, 0)) < 0:
         raise ValueError(f"a tensor has shape {shape} and strides {tensor.strides}")

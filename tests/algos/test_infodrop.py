@@ -148,3 +148,8 @@ def test_biasbeds_variant_decides_about_an_image_by_itself(net, variables, image
 def test_refuses_what_it_cannot_mean(net, options):
     with pytest.raises(ValueError, match=r"infodrop: .* got"):
         infodrop.make(net, **options)
+
+
+def test_refuses_a_net_whose_stem_it_does_not_know():
+    with pytest.raises(ValueError, match="needs a ResNet .* got AlexNet"):
+        infodrop.make(models.MODELS["alexnet"](5))

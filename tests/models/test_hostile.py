@@ -6,12 +6,14 @@ import sys
 import time
 import tracemalloc
 
+import numpy as np
 import pytest
 
 from jbias import models
 from jbias.models import pickles, states
 
 MADE = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
+ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 CANARY = "canary-of-hostile-files"
 PICKLES, ARCHIVES = MADE["pickles"](CANARY), MADE["archives"](CANARY)
 TABLES = MADE["tables"]()
@@ -58,6 +60,29 @@ def test_pickles(case, form, refused):
         refused("x.pth", MADE["stream"](pickled, b"\x80\x02]."), match)
     else:
         refused("x.pth", MADE["archive"](pickled), match)
+
+
+def test_a_storage_that_is_not_there(refused):
+    pickled = MADE["state"](MADE["tensor"]())
+    data = MADE["stream"](pickled, b"\x80\x02].")
+    refused("x.pth", data, "in storage 0, which is not there")
+
+
+def test_damage_is_refused_or_read(tmp_path):
+    """Bytes changed anywhere: nothing but ValueError comes of it."""
+    rng = np.random.default_rng(0)
+    seen = {True: 0, False: 0}
+    for form in ("published.pth.tar", "published_robust.pt") * 100:
+        data = bytearray((ORACLES / form).read_bytes())
+        for at in rng.integers(0, len(data), 3):
+            data[at] = rng.integers(256)
+        path = tmp_path / "x.pth"
+        path.write_bytes(data)
+        try:
+            seen[bool(states.read(path).arrays)] += 1
+        except ValueError:
+            seen[False] += 1
+    assert min(seen.values()) > 10
 
 
 @pytest.mark.parametrize("case", list(ARCHIVES))

@@ -33,6 +33,7 @@ SMALL = {
     "squeezenet1_1": (dict(squeezed=4, stem_width=8), 32),
     "bagnet9": (dict(width=4, depths=(1, 1, 1, 1)), 16),
 }
+ALIKE = ("vgg11_bn", "preact_resnet18", "bagnet9")
 
 
 @functools.cache
@@ -99,6 +100,49 @@ def test_a_head_is_initialised_alone(small, start):
         expected = {k: v for k, v in whole.items() if net.stage_of(k) >= start}
         found = head.get(kind, {})
         assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, expected)
+
+
+def test_parameters_and_logits_are_float32_whatever_it_computes_in(small):
+    net, _, image = small
+    net = net.clone(dtype=jnp.bfloat16)
+    logits, variables = jax.eval_shape(net.init_with_output, KEY, image)
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves((logits, variables)))
+    f = jax.eval_shape(
+        lambda v, x: net.apply(v, x, method="features"), variables, image
+    )
+    assert f.dtype == jnp.bfloat16
+
+
+def test_training_with_dropout_needs_a_key(small):
+    net, variables, image = small
+    net = net.clone(dropout=0.5)
+    with pytest.raises(ValueError, match="needs a key"):
+        jax.eval_shape(
+            lambda v, x: net.apply(v, x, train=True, mutable=["stats"]),
+            variables,
+            image,
+        )
+
+
+def test_dropout_is_for_training_alone(small):
+    """Nothing but the key tells two training passes apart."""
+    net, variables, image = small
+
+    shape = jax.eval_shape(
+        lambda v, x: net.apply(v, x, method="features", stop=5), variables, image
+    ).shape
+    f = np.random.default_rng(0).random(shape, np.float32)
+
+    @jax.jit
+    def run(variables, key):
+        options = dict(train=True, method="head_of", start=5, mutable=["stats"])
+        dropped = net.clone(dropout=0.5).apply(variables, f, key, **options)[0]
+        kept = net.clone(dropout=0.0).apply(variables, f, key, **options)[0]
+        return dropped, kept, net.apply(variables, f, method="head_of", start=5)
+
+    dropped, kept, plain = run(variables, KEY)
+    np.testing.assert_allclose(kept, plain, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(dropped, run(variables, jax.random.key(2))[0])
 
 
 def test_the_last_linear_layer_is_fc(small):
@@ -174,6 +218,15 @@ def test_a_tap_changes_what_follows(small):
     assert np.ptp(blind, axis=0).max() == 0
 
 
+# Compiling gradients takes long; these nets have no layer that the others lack.
+@pytest.mark.parametrize(
+    "small",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ())
+        for name in SMALL
+    ],
+    indirect=True,
+)
 def test_gradients_are_finite_and_reach_every_weight(small):
     net, variables, image = small
 

@@ -318,3 +318,39 @@ def test_refuses_in_one_line(measured, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
     with pytest.raises(SystemExit):
         biases.main([f"--measured={measured}/*", "--printed=x", "--out=o"])
+
+
+def test_other_attacks_and_corruptions_are_told():
+    """An attack of another strength counts where it is the only one."""
+    base = {("test", "", "accuracy"): 0.5}
+    weak = ("test", "pgd/linf 0.25/255", "pgd_accuracy")
+    asked = ("test", "pgd/linf 0.5/255", "pgd_accuracy")
+    found, places = bias_measured.row(base | {weak: 0.25})
+    assert (found["pgd"], places["pgd"]) == (25, "test, linf 0.25/255")
+    found, places = bias_measured.row(base | {weak: 0.25, asked: 0.125})
+    assert (found["pgd"], places["pgd"]) == (12.5, "test, linf 0.5/255")
+    strong = ("test", "pgd/linf 1/255", "pgd_accuracy")
+    found, _ = bias_measured.row(base | {weak: 0.25, strong: 0.0})
+    assert "pgd" not in found
+
+
+def test_imagenet_has_the_members_of_the_study():
+    """Other sets that were measured, such as sketches of 16 classes, do not enter."""
+    names = (*sum(bias_models.MEMBERS.values(), ()), *bias_models.OTHERS["Concepts"])
+    rows = {
+        model: {name: 10.0 * i + j for j, name in enumerate(names)} | {"shape": 0.1 * i}
+        for i, model in enumerate("abcd")
+    }
+    frame = pd.DataFrame.from_dict(rows, orient="index").assign(training="x")
+    models = bias_models.build(frame, source="s")
+    assert models.members == dict(bias_models.MEMBERS)
+    lacking = bias_models.build(frame.drop(columns="imagenet_r"), source="s")
+    assert lacking.members["Concepts"] == ("imagenet_sketch", "stylized16")
+    assert "Not measured: " in lacking.told[0]
+    assert "ImageNet-R" in lacking.told[0]
+    frame.loc["b", "imagenet_r"] = np.nan
+    some = bias_models.build(frame, source="s")
+    assert some.frame["Concepts"].isna().tolist() == [False, True, False, False]
+    study = bias_study.analyse(some, permutations=20)
+    sizes = study.pairs.set_index("y")["n"]
+    assert (sizes["Concepts"], sizes["ID"]) == (3, 4)

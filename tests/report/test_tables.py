@@ -141,3 +141,12 @@ def test_latex_compiles(tmp_path: pathlib.Path):
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
     wide = re.findall(rb"Overfull \\hbox \(([\d.]+)pt", done.stdout)
     assert max(map(float, wide), default=0) < 60
+
+
+@pytest.mark.parametrize(("columns", "long"), [(2, True), (12, False)])
+def test_smaller_tables_hold_more_rows(columns, long):
+    """48 rows are more than a page, unless the table is set smaller for its width."""
+    head = ("name", *(f"column {j}" for j in range(columns)))
+    rows = tuple((f"row {i}", *["0.123"] * columns) for i in range(48))
+    made = tables.Table("t", "c", head, rows, pd.DataFrame())
+    assert ("longtable" in tables.to_latex(made)) is long
