@@ -122,6 +122,9 @@ def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
         place = _place(cells, _sets(cells), wanted)
         if place:
             found[name] = cells[place]
+            if name.startswith("cb_"):
+                # Like bands must tie, which the last digits of a fit would undo.
+                found[name] = round(found[name], 6)
             if not name.endswith("_raw"):
                 places[name] = place[0]
     return found | _curves(cells, places), places

@@ -334,6 +334,15 @@ def test_other_attacks_and_corruptions_are_told():
     assert "pgd" not in found
 
 
+def test_like_bands_tie():
+    """Two fits of one width differ in their last digits; their ranks must not."""
+    key = ("test", "critical_band", "critical_band_bandwidth")
+    widths = [
+        bias_measured.row({key: w})[0]["cb_bw"] for w in (1.954117479, 1.954117487)
+    ]
+    assert widths[0] == widths[1] == pytest.approx(1.954117)
+
+
 def test_imagenet_has_the_members_of_the_study():
     """Other sets that were measured, such as sketches of 16 classes, do not enter."""
     names = (*sum(bias_models.MEMBERS.values(), ()), *bias_models.OTHERS["Concepts"])
