@@ -22,7 +22,7 @@ from etils import epath
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
-from jbias.evals import decisions, show
+from jbias.evals import decisions, probe, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 PLAIN = "accuracy"
@@ -85,47 +85,66 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
             refused.append(f"{dataset}: {' '.join(str(error).split())}")
     tasks = [task for task in tasks if task.dataset in prepared]
     total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
+    known: dict[tuple, dict[str, decisions.Decisions]] = {}
     with console.counted(say, subject.name, total) as tell:
         for task in tasks:
             began = time.monotonic()
             given = shown.some(prepared[task.dataset], task.measure.images)
             of = (subject, network, asked, task, given)
+            images = _asked(asked, task, given)
+            same = _same(asked, task)
+            again = same in known
             try:
+                found = known.get(same)
                 if task.measure.inside:
                     numbers = _looked(*of)
-                    tell(len(given.index))
                 else:
-                    numbers = _counted(*of, folder, devices, tell)
+                    found = found or _decided(*of[1:], devices, tell)
+                    numbers = asked.made(*task).numbers(found)
+                    numbers += _agreement(*of, devices)
             except ValueError as error:
                 refused.append(f"{task.name}: {' '.join(str(error).split())}")
                 continue
-            seconds = time.monotonic() - began
-            images = _asked(asked, task, given)
+            if same:
+                known[same] = found
+            if task.measure.inside or again:
+                tell(images)
+            if found and asked.run["decisions"]:
+                _keep_decisions(folder, task, found)
+            seconds = None if again else time.monotonic() - began
             _keep(folder, subject, asked, task, numbers, images, seconds)
+            took = "decided before" if again else f"{seconds:.1f} s"
             say(
                 f"{subject.name}: {task.name}, {_words(numbers)} "
-                f"({images} images, {seconds:.1f} s)"
+                f"({images} images, {took})"
             )
     return refused
 
 
-def _counted(
-    subject, network, asked, task: Task, given: shown.Shown, folder, devices, tell
-):
-    """What a probe counts of the network's decisions, which are kept."""
-    found = _decided(network, asked, task, given, devices, tell)
-    if asked.run["decisions"]:
-        name = f"{task.measure.name}.parquet"
-        path = folder / "decisions" / task.dataset / name
-        decisions.write_conditions(path, found)
-    numbers = asked.made(task.measure, task.dataset).numbers(found)
+def _same(asked: suite.Suite, task: Task) -> tuple | None:
+    """What measures have in common that need the same decisions; None: nobody else's."""
+    if task.measure.inside:
+        return None
+    made = asked.made(*task)
+    if made.show is not probe.as_it_is or set(made.conditions) != {""}:
+        return None
+    return task.dataset, task.measure.images, task.measure.aggregates
+
+
+def _keep_decisions(folder, task: Task, found) -> None:
+    path = folder / "decisions" / task.dataset / f"{task.measure.name}.parquet"
+    decisions.write_conditions(path, found)
+
+
+def _agreement(subject, network, asked, task: Task, given, devices) -> list:
+    """How often float32 answers as the network does, where that is another."""
     exact = subject.network(jnp.float32)
-    if asked.run["agree"] and exact.apply is not network.apply:
-        exact = exact._replace(variables=network.variables)
-        some = shown.some(given, asked.run["agree"])
-        batches = list(shown.batches(asked, some, devices))
-        numbers.append(show.agreement(network, exact, batches))
-    return numbers
+    if task.measure.name != PLAIN or exact.apply is network.apply:
+        return []
+    exact = exact._replace(variables=network.variables)
+    some = shown.some(given, asked.run["agree"])
+    batches = shown.batches(asked, some, devices)
+    return [show.agreement(network, exact, batches)]
 
 
 def _asked(asked: suite.Suite, task: Task, given: shown.Shown) -> int:
@@ -133,7 +152,7 @@ def _asked(asked: suite.Suite, task: Task, given: shown.Shown) -> int:
     n = min(len(given.index), task.measure.images or len(given.index))
     if task.measure.inside:
         return n
-    return n * len(asked.made(task.measure, task.dataset).conditions)
+    return n * len(asked.made(*task).conditions)
 
 
 def _looked(subject, network, asked, task: Task, given: shown.Shown) -> list:
@@ -151,7 +170,7 @@ def _decided(
     network, asked, task: Task, given: shown.Shown, devices, tell
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition."""
-    made = asked.made(task.measure, task.dataset)
+    made = asked.made(*task)
     several = int((given.target < 0).sum())
     if made.move and several:
         raise ValueError(
@@ -179,7 +198,8 @@ def _keep(folder, subject, asked, task: Task, numbers, answers: int, seconds) ->
     told = {
         **_told(task, asked),
         "images": answers,
-        "seconds": round(seconds, 2),
+        # None where another measure of the set had asked for the same decisions.
+        "seconds": seconds and round(seconds, 2),
         "environment": workdirs.environment(),
     }
     path = folder / "measures" / f"{task.name}.json"

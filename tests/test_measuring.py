@@ -325,3 +325,21 @@ def test_the_suite_of_biases_is_there_without_any_data():
 def test_suites_are_changed_by_key(file):
     c = measuring.load(str(file), ["--suite.run.batch=7", "--suite.sets.edge.n=32"])
     assert (c.run.batch, c.sets.edge.n) == (7, 32)
+
+
+def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
+    """A network is asked once about a set as it is; both measures keep the answers."""
+    args = (f"--checkpoint={run}", f"--suite={file}")
+    change = "--suite.measures.few.images=0"
+    assert measure(*args, change, out=tmp_path) == 0
+    folder = next(tmp_path.glob("*-seed0-*"))
+    told = [
+        json.loads((folder / f"measures/{name}@edge.json").read_text())
+        for name in ("accuracy", "few")
+    ]
+    assert told[0]["seconds"] is not None and told[1]["seconds"] is None
+    one, other = (
+        decisions.read_conditions(folder / f"decisions/edge/{name}.parquet")[""]
+        for name in ("accuracy", "few")
+    )
+    assert (one.prediction == other.prediction).all()

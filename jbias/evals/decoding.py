@@ -8,16 +8,15 @@ bounded number of columns, and every image is decided about once, by a decoder t
 fitted without its fold.
 """
 
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
 
 from jbias.evals import decisions, dimensionality, features, logistic
-
-FACTORS = ("shape", "texture")
 
 
 def measure(
@@ -41,8 +40,9 @@ def measure(
     columns: "label", the shape's class, and the one named by `texture`; where there are
     "shape_exemplar" and "texture_exemplar", images of one exemplar of what is decoded
     are in one fold, and pairs for the dimensions share the exemplar. Images with an
-    unknown class (negative) are left out. most: of more images so many are drawn. folds: at most. pool, width: see features.read. seed: of
-    that draw, the folds, the projection and the shuffled labels.
+    unknown class (negative) are left out. most: of more images so many are drawn.
+    folds: at most. strengths: of the penalty, from which one is chosen. pool, width: see
+    features.read. seed: of that draw, the folds, the projection and the shuffled labels.
 
     For shape, and likewise for texture: shape_decoding, right of all images;
     shape_decoding_shuffled, the same with labels shuffled among the exemplars of a fold;
@@ -57,28 +57,20 @@ def measure(
                 f"decoding: the set must have the columns 'label' and {texture!r}, got"
                 f" {', '.join(columns)}"
             )
-    rng = np.random.default_rng(seed)
+    if folds < 3:
+        raise ValueError(f"decoding: folds must be at least 3, got {folds}")
+    if not strengths or min(strengths) <= 0:
+        raise ValueError(f"decoding: strengths must be above 0, got {strengths}")
     known = np.flatnonzero((columns["label"] >= 0) & (columns[texture] >= 0))
+    if not len(known):
+        raise ValueError("decoding: no image has a shape and a texture that are known")
+    rng = np.random.default_rng(seed)
     chosen = np.sort(rng.permutation(known)[:most])
     columns = {name: np.asarray(column)[chosen] for name, column in columns.items()}
-    targets = {
-        "shape": np.unique(columns["label"], return_inverse=True)[1],
-        "texture": np.unique(columns[texture], return_inverse=True)[1],
-    }
-    exemplars = {
-        factor: columns.get(f"{factor}_exemplar", np.arange(len(chosen)))
-        for factor in FACTORS
-    }
-    split = {
-        factor: logistic.folds(
-            targets[factor], exemplars[factor], most=folds, seed=seed, what=factor
-        )
-        for factor in FACTORS
-    }
-    shuffled = {
-        factor: _shuffled(targets[factor], exemplars[factor], split[factor], rng)
-        for factor in FACTORS
-    }
+    factors = [
+        _factor(name, columns[column], columns.get(f"{name}_exemplar"), folds, seed)
+        for name, column in (("shape", "label"), ("texture", texture))
+    ]
     found = features.read(
         net,
         variables,
@@ -89,25 +81,35 @@ def measure(
         batch=batch,
         seed=seed,
     )
-    shared = [columns.get(f"{factor}_exemplar", targets[factor]) for factor in FACTORS]
     told = []
     for site, rows in found.items():
         x = whole(rows)
-        for factor in FACTORS:
-            told += _decoded(
-                factor,
-                x,
-                targets[factor],
-                shuffled[factor],
-                split[factor],
-                strengths,
-                site,
-            )
-        told += _dimensions(dimensionality.shares(rows, *shared), len(rows), site)
+        for factor in factors:
+            told += _decoded(factor, x, strengths, site)
+        told += _dimensions(rows, *(factor.shared for factor in factors), site)
     return told + [
-        decisions.Number(f"{factor}_decoding_chance", *_commonest(targets[factor]))
-        for factor in FACTORS
+        decisions.Number(f"{factor.name}_decoding_chance", *_commonest(factor.y))
+        for factor in factors
     ]
+
+
+class _Factor(NamedTuple):
+    """What is decoded, of each image."""
+
+    name: str
+    y: Int[np.ndarray, "n"]
+    shuffled: Int[np.ndarray, "n"]  # Such labels, of nothing.
+    fold: Int[np.ndarray, "n"]
+    shared: Int[np.ndarray, "n"]  # What two images of a pair have in common.
+
+
+def _factor(name, labels, exemplar, folds, seed) -> _Factor:
+    y = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    group = np.arange(len(y)) if exemplar is None else exemplar
+    fold = logistic.folds(y, group, most=folds, seed=seed, what=name)
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    shared = y if exemplar is None else exemplar
+    return _Factor(name, y, _shuffled(y, group, fold, rng), fold, shared)
 
 
 def whole(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
@@ -125,24 +127,22 @@ def whole(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
     return (x / length if length > 0 else x).astype(np.float32)
 
 
-def _decoded(factor, x, y, shuffled, fold, strengths, site) -> list[decisions.Number]:
-    chance, _, n = _commonest(y)
+def _decoded(factor: _Factor, x, strengths, site) -> list[decisions.Number]:
+    name, (chance, _, n) = factor.name, _commonest(factor.y)
     told = []
-    for ending, labels in (("", y), ("_shuffled", shuffled)):
-        decided = logistic.held_out(x, labels, fold, strengths=strengths)
+    for ending, labels in (("", factor.y), ("_shuffled", factor.shuffled)):
+        decided = logistic.held_out(x, labels, factor.fold, strengths=strengths)
         right = int((decided == labels).sum())
         told.append(
-            decisions.Number(f"{factor}_decoding{ending}", right / n, right, n, site)
+            decisions.Number(f"{name}_decoding{ending}", right / n, right, n, site)
         )
     above = (told[0].value - chance) / (1 - chance) if chance < 1 else None
-    return [
-        *told,
-        decisions.Number(f"{factor}_decodability", above, None, n, site),
-    ]
+    return [*told, decisions.Number(f"{name}_decodability", above, None, n, site)]
 
 
-def _dimensions(shares, n, site) -> list[decisions.Number]:
-    values = {
+def _dimensions(rows, shape, texture, site) -> list[decisions.Number]:
+    shares = dimensionality.shares(rows, shape, texture)
+    named = {
         "shape_dimensions": shares.shape,
         "texture_dimensions": shares.texture,
         "residual_dimensions": shares.residual,
@@ -150,8 +150,10 @@ def _dimensions(shares, n, site) -> list[decisions.Number]:
         "texture_correlation": shares.texture_correlation,
     }
     return [
-        decisions.Number(name, value if np.isfinite(value) else None, None, n, site)
-        for name, value in values.items()
+        decisions.Number(
+            name, value if np.isfinite(value) else None, None, len(rows), site
+        )
+        for name, value in named.items()
     ]
 
 

@@ -7,7 +7,7 @@ network is compiled once for all probes, and a probe once for all networks.
 import collections
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -170,7 +170,7 @@ def _ahead(asked: Iterator) -> Iterator:
 
 
 def agreement(
-    network: Network, other: Network, batches: Sequence[Batch]
+    network: Network, other: Network, batches: Iterable[Batch]
 ) -> decisions.Number:
     """The share of images that two networks answer alike, by their own classes."""
     same = total = 0

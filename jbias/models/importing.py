@@ -154,12 +154,16 @@ def _fit(
     """
     if not set(options) <= set(_fields(model)):
         return None
-    found = [
-        _reading(model, names, short, linear, dict(options))
-        for names in dialects(model)
-        for short in states.stripped(arrays)
-        if named or mapping.plausible(short, names)
-    ]
+    found = []
+    for names in dialects(model):
+        for short in states.stripped(arrays):
+            if not named and not mapping.plausible(short, names):
+                continue
+            try:
+                found.append(_reading(model, names, short, linear, dict(options)))
+            except ValueError:  # What the shapes tell makes no such network.
+                if named:
+                    raise
     return max(found, key=_quality, default=None)
 
 

@@ -199,7 +199,7 @@ def _biases(models: bias_models.Models, study: relations.Study) -> Drawn:
     raw = [
         name for name in ("cb_bw", "cb_cf", "cb_pns") if f"{name}_raw" in models.frame
     ]
-    if raw:
+    if raw and _banded(models).any():
         yield _normalised(models, study, raw)
     octaves = models.places("threshold")
     if octaves:
@@ -222,12 +222,21 @@ def _biases(models: bias_models.Models, study: relations.Study) -> Drawn:
         )
 
 
+def _banded(models: bias_models.Models) -> pd.Series:
+    """Says which models have a band from accuracies as they are; NaN is none."""
+    return models.frame["cb_bw_raw"] <= bias_models.DEGENERATE
+
+
 def _normalised(models, study: relations.Study, names: list[str]):
-    degenerate = (models.frame["cb_bw_raw"] > bias_models.DEGENERATE).to_numpy()
+    banded = _banded(models).to_numpy()
     titles = {_TITLES[name]: f"{_TITLES[name]}, norm." for name in names}
     titles |= {_TITLES[f"{name}_raw"]: _TITLES[name] for name in names}
-    frame = study.frame[~degenerate].rename(columns=titles)
+    frame = study.frame[banded].rename(columns=titles)
     grid = [[(_TITLES[name], f"{_TITLES[name]}, norm.") for name in names]]
+    third = (
+        " The third form, the original stimuli with 16 classes, is not among the published "
+        "results."
+    )
     return (
         "critical_band",
         "biases",
@@ -241,9 +250,8 @@ def _normalised(models, study: relations.Study, names: list[str]):
         ),
         (
             "The critical band's numbers from accuracies divided by the largest (norm.) over "
-            "those from accuracies as they are (in place of figure 17, whose third form, the "
-            "original stimuli with 16 classes, is not among the published results). "
-            f"{degenerate.sum()} of {len(degenerate)} models have no band without the division "
-            "and are left out."
+            "those from accuracies as they are (figure 17). "
+            f"{(~banded).sum()} of {len(banded)} models have no band without the division "
+            f"and are left out.{third if models.anomalies else ''}"
         ),
     )

@@ -13,6 +13,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib.backends import backend_agg
 from PIL import Image
 
+from jbias.evals import spectral
 from jbias.report import figures
 
 SIDE = 224  # Pixels.
@@ -60,7 +61,7 @@ def filtered(
     spectrum = np.fft.fftshift(np.fft.fft2(image, axes=(0, 1)), axes=(0, 1))
     box = np.zeros(image.shape[:2], bool)
     middle = [size // 2 for size in box.shape]
-    radii = [int((1 - cut if high else cut) * half) for half in middle]
+    radii = [spectral.radius(cut, size, high=high) for size in box.shape]
     (y, x), (ry, rx) = middle, radii
     box[y - ry : y + ry, x - rx : x + rx] = True
     kept = spectrum * (~box if high else box)[..., None]

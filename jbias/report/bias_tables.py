@@ -1,5 +1,6 @@
 """Tables of the study of biases."""
 
+import math
 from collections.abc import Iterator
 
 import pandas as pd
@@ -39,7 +40,7 @@ def _models(models: bias_models.Models, names: list[str], name: str) -> tables.T
     shown = frame.copy()
     if "cb_bw_raw" in frame:
         bands = [column for column in frame if column.endswith("_raw")]
-        shown.loc[frame["cb_bw_raw"] > bias_models.DEGENERATE, bands] = float("nan")
+        shown.loc[frame["cb_bw_raw"] > bias_models.DEGENERATE, bands] = math.nan
     rows = []
     for model, one in shown.iterrows():
         kind = _TITLES.get(one["training"], one["training"])

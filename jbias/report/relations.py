@@ -161,7 +161,8 @@ def headline(study: Study) -> tuple[str, str]:
     if len(sizes):
         x, y = sizes.idxmax()
         rho = family.statistic.loc[x, y]
-        answer += f" The strongest: {x} with {y}, {SIGN[options.method]} = {rho:.2f}."
+        told = f"{rho:.2f}".replace("-", "−")
+        answer += f" The strongest: {x} with {y}, {SIGN[options.method]} = {told}."
     kind = options.method.capitalize()
     orders = "all" if family.exact else f"{family.draws:,} random"
     counts = study.pairs.loc[study.pairs["models"] == "all", "n"]

@@ -365,3 +365,17 @@ def test_without_double_decay_each_weight_decays_once(net):
 def test_an_unknown_variant_is_refused(net):
     with pytest.raises(ValueError, match="sagnet: variant must be '' or 'biasbed'"):
         sagnet.make(net, variant="bisabed")
+
+
+def test_the_trunk_of_a_plain_net_has_norms_too():
+    """Their names are "stage1_bn" there, and the adversary must move them."""
+    net = models.MODELS["cnn"](4, width=4)
+    algo = sagnet.make(net, w_adv=0.1)
+    (adv,) = (update for update in algo.updates if update.loss == "adv")
+    params = net.init(KEY, jnp.zeros((1, 28, 28, 3)))["params"]
+    trained = {path for path in paths({"net": params}) if adv.trains(path)}
+    assert trained == {
+        ("net", f"stage{stage}_bn", leaf)
+        for stage in (1, 2)
+        for leaf in ("scale", "bias")
+    }

@@ -118,6 +118,10 @@ def test_a_known_exemplar_is_no_shape():
     columns["shape_exemplar"] = exemplar
     apart, *_ = _of("shape_decoding", decoding.measure(net, variables, images, columns))
     assert apart.value < 0.5
+    told = decoding.measure(net, variables, images, columns)
+    shuffled, *_ = _of("shape_decoding_shuffled", told)
+    # 24 exemplars: so few are as good as that many images.
+    assert abs(shuffled.value - 1 / K) < 4 * np.sqrt(1 / K * (1 - 1 / K) / 24)
 
 
 def _of(metric, told):
@@ -222,3 +226,10 @@ def test_what_does_not_fit_is_refused(planted):
         decoding.measure(*planted, sites=("stage9",))
     with pytest.raises(ValueError, match="shape must have at least three"):
         decoding.measure(*planted, most=6)
+    with pytest.raises(ValueError, match="folds must be at least 3, got 2"):
+        decoding.measure(*planted, folds=2)
+    with pytest.raises(ValueError, match="strengths must be above 0"):
+        decoding.measure(*planted, strengths=(0.1, 0.0))
+    nothing = dict(columns, texture=np.full(N, -1))
+    with pytest.raises(ValueError, match="no image has a shape and a texture"):
+        decoding.measure(net, variables, images, nothing)

@@ -33,6 +33,7 @@ SMALL = {
     "squeezenet1_1": (dict(squeezed=4, stem_width=8), 32),
     "bagnet9": (dict(width=4, depths=(1, 1, 1, 1)), 16),
 }
+ALIKE = ("vgg11_bn", "preact_resnet18", "bagnet9")
 
 
 @functools.cache
@@ -217,6 +218,15 @@ def test_a_tap_changes_what_follows(small):
     assert np.ptp(blind, axis=0).max() == 0
 
 
+# Compiling gradients takes long; these nets have no layer that the others lack.
+@pytest.mark.parametrize(
+    "small",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ())
+        for name in SMALL
+    ],
+    indirect=True,
+)
 def test_gradients_are_finite_and_reach_every_weight(small):
     net, variables, image = small
 

@@ -41,6 +41,7 @@ COUNTS = {
     "squeezenet1_0": 1_248_424,
     "squeezenet1_1": 1_235_496,
 }
+SLOW = ("mobilenetv3_large", "bagnet9")  # Others have all their layers.
 WORDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 WORDS |= {"mean": "running_mean", "var": "running_var"}
 
@@ -101,7 +102,13 @@ def made(case):
     return net, variables, DRAWN["images"](size)
 
 
-@pytest.mark.parametrize("case", MADE["CASES"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case in SLOW else ())
+        for case in MADE["CASES"]
+    ],
+)
 def test_equals_the_published_implementation(case):
     net, variables, image = made(case)
     expected = STORED[f"{case}/logits"]

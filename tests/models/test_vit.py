@@ -67,14 +67,20 @@ def test_has_the_published_number_of_parameters(name, count):
 
 def test_is_the_same_in_two_parts():
     net = small()
-    image = DRAWN["images"](32)
-    variables = jax.jit(net.init)(jax.random.key(0), image)
-    whole = net.apply(variables, image)
-    for cut in (1, 3, 5):
-        f = net.apply(variables, image, method="features", stop=cut)
-        assert f.shape == (3, 1, 17, 32)
-        parts = net.apply(variables, f, method="head_of", start=cut)
-        np.testing.assert_array_equal(whole, parts)
+
+    @jax.jit
+    def run(image):
+        variables = net.init(jax.random.key(0), image)
+        found = {0: net.apply(variables, image)}
+        for cut in (1, 3, 5):
+            f = net.apply(variables, image, method="features", stop=cut)
+            assert f.shape == (3, 1, 17, 32)
+            found[cut] = net.apply(variables, f, method="head_of", start=cut)
+        return found
+
+    found = run(DRAWN["images"](32))
+    for cut in (1, 3, 5):  # One program, so that only fusion can tell them apart.
+        np.testing.assert_allclose(found[cut], found[0], atol=1e-6)
 
 
 def test_stages_are_quarters_of_the_blocks():

@@ -334,6 +334,24 @@ def test_other_attacks_and_corruptions_are_told():
     assert "pgd" not in found
 
 
+def test_published_corruptions_are_sets_of_their_own():
+    cells = {("imagenet", "", "accuracy"): 0.75}
+    for i, name in enumerate(bias_published.CORRUPTIONS):
+        for severity in range(1, 6):
+            cells[f"{name}_{severity}", "", "accuracy"] = (i + severity) / 100
+    found, _ = bias_measured.row(cells)
+    assert found == {"imagenet": 75, "imagenet_c": pytest.approx(9 + 3)}
+
+
+def test_like_bands_tie():
+    """Two fits of one width differ in their last digits; their ranks must not."""
+    key = ("test", "critical_band", "critical_band_bandwidth")
+    widths = [
+        bias_measured.row({key: w})[0]["cb_bw"] for w in (1.954117479, 1.954117487)
+    ]
+    assert widths[0] == widths[1] == pytest.approx(1.954117)
+
+
 def test_imagenet_has_the_members_of_the_study():
     """Other sets that were measured, such as sketches of 16 classes, do not enter."""
     names = (*sum(bias_models.MEMBERS.values(), ()), *bias_models.OTHERS["Concepts"])
