@@ -138,12 +138,11 @@ def _keep_decisions(folder, task: Task, found) -> None:
 
 def _agreement(subject, network, asked, task: Task, given, devices) -> list:
     """How often float32 answers as the network does, where that is another."""
-    exact = subject.network(jnp.float32)
-    if task.measure.name != PLAIN or exact.apply is network.apply:
+    exact, count = subject.network(jnp.float32), asked.run["agree"]
+    if task.measure.name != PLAIN or not count or exact.apply is network.apply:
         return []
     exact = exact._replace(variables=network.variables)
-    some = shown.some(given, asked.run["agree"])
-    batches = shown.batches(asked, some, devices)
+    batches = shown.batches(asked, shown.some(given, count), devices)
     return [show.agreement(network, exact, batches)]
 
 

@@ -303,6 +303,16 @@ def test_the_best_step_is_the_first_best_by_validation(run):
         assert subject.fields["step"] == mine.loc[mine["value"].idxmax(), "step"]
 
 
+@pytest.mark.parametrize("agree", [0, 16])
+def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agree):
+    changes = "--suite.run.precision=bfloat16", f"--suite.run.agree={agree}"
+    args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=accuracy"
+    assert measure(*args, *changes, out=tmp_path) == 0
+    frame = results.read(f"{tmp_path}/*")
+    compared = frame[frame["metric"] == "agreement"]
+    assert set(compared["n"]) == ({16} if agree else set())
+
+
 def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
     """As hubs lay them out: a folder a model, and links into a store."""
     for name in ("a.pth", "notes.txt", "b/model.safetensors", "b/c/D.PT", ".d/e.pth"):
