@@ -20,6 +20,7 @@ class Shown(NamedTuple):
     columns: Mapping[str, np.ndarray]
     target: np.ndarray  # In the network's own classes.
     rules: Mapping[str, predict.Rule]
+    classes: tuple[str, ...]  # Decision id -> name.
 
 
 def prepare(
@@ -52,6 +53,7 @@ def prepare(
             name: predict.Rule(len(index), one.matrix, one.aggregate)
             for name, one in maps.items()
         },
+        classes=first.classes,
     )
 
 
@@ -93,6 +95,7 @@ def some(shown: Shown, count: int) -> Shown:
         {name: column[rows] for name, column in shown.columns.items()},
         shown.target[rows],
         {name: rule._replace(n=count) for name, rule in shown.rules.items()},
+        shown.classes,
     )
 
 

@@ -100,7 +100,7 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
                     numbers = _looked(*of)
                 else:
                     found = found or _decided(*of[1:], devices, tell)
-                    numbers = asked.made(*task).numbers(found)
+                    numbers = asked.made(*task, given.classes).numbers(found)
                     numbers += _agreement(*of, devices)
             except ValueError as error:
                 refused.append(f"{task.name}: {' '.join(str(error).split())}")

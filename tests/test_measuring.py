@@ -303,6 +303,18 @@ def test_the_best_step_is_the_first_best_by_validation(run):
         assert subject.fields["step"] == mine.loc[mine["value"].idxmax(), "step"]
 
 
+def test_classes_are_told_by_their_names(run, file, tmp_path):
+    text = file.read_text().replace(
+        "few=dict(", 'classes=dict(sets=("edge",)), few=dict('
+    )
+    (tmp_path / "suite.py").write_text(text)
+    args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=classes"
+    assert measure(f"--checkpoint={run}", *args, out=tmp_path / "out") == 0
+    names = data.load("shapes", "edge", n=48).classes
+    told = set(results.read(f"{tmp_path}/out/*")["condition"])
+    assert told == {f"classes/class={name}" for name in names}
+
+
 @pytest.mark.parametrize("agree", [0, 16])
 def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agree):
     changes = "--suite.run.precision=bfloat16", f"--suite.run.agree={agree}"
