@@ -33,7 +33,7 @@ def make(
     quantise: bool = True,
     stored: bool | None = None,
     frost: str | None = None,
-    errors: Mapping[str, float] | None = None,
+    errors: Mapping[str, float] | Sequence[tuple[str, float]] | None = None,
     seed: int = 0,
 ) -> probe.Probe:
     """Conditions "fog-3": each corruption at each severity.
@@ -93,7 +93,7 @@ def make(
     return probe.Probe(
         conditions,
         show,
-        functools.partial(corruption_numbers.numbers, errors=errors),
+        functools.partial(corruption_numbers.numbers, errors=errors and dict(errors)),
         static=lambda condition: condition.rpartition("-")[0],
     )
 

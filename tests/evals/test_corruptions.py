@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jbias import suite
 from jbias.data import corruptions as published
 from jbias.evals import corruption_numbers, corruptions, predict, probe, probes, show
 from jbias.evals.decisions import Decisions
@@ -184,3 +185,13 @@ def test_refuses_in_a_line(call, message):
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_errors_of_a_reference_come_from_a_suite():
+    options = dict(names=("fog",), severities=(3,), errors={"fog": 0.5})
+    entry = dict(probe="corruptions", sets=("edge",), **options)
+    made = suite.probe_of(suite.measure("c", entry, {"edge": {}}), {"side": 32})
+    label = np.arange(4)
+    found = made.numbers({"fog-3": Decisions(label // 2, {"label": label})})
+    told = {number.metric: number.value for number in found}
+    assert told["mean_corruption_error"] == (1 - told["accuracy"]) / 0.5
