@@ -18,6 +18,7 @@ NAMES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in ROOT.rglob("*.py")
     if path.stem not in ("common", "datasets", "protocol", "zoo", "__init__")
+    and path.parent.name != "suites"  # Of measures, no recipes.
 )
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 
