@@ -4,7 +4,7 @@ A network's folder holds
 
     config.json  provenance.json  log.txt  done
     evals/<measure>@<set>.jsonl            records, renamed into place when whole
-    measures/<measure>@<set>.json          by which options, on what, how fast
+    measures/<measure>@<set>.json          by which options, on what, how fast, among what
     decisions/<set>/<measure>.parquet      what it decided, by condition
 
 as a run's workdir does, so that report reads both.
@@ -22,7 +22,7 @@ from etils import epath
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
-from jbias.evals import decisions, show
+from jbias.evals import brief, decisions, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 PLAIN = "accuracy"
@@ -101,10 +101,13 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
                 continue
             seconds = time.monotonic() - began
             images = _asked(asked, task, given)
-            _keep(folder, subject, asked, task, numbers, images, seconds)
+            told = {"images": images, "seconds": round(seconds, 2)}
+            if not task.measure.inside:
+                told["classes"] = given.classes
+            _keep(folder, subject, asked, task, numbers, told)
+            words = brief.words(task.measure.probe, numbers)
             say(
-                f"{subject.name}: {task.name}, {_words(numbers)} "
-                f"({images} images, {seconds:.1f} s)"
+                f"{subject.name}: {task.name}, {words} ({images} images, {seconds:.1f} s)"
             )
     return refused
 
@@ -118,7 +121,8 @@ def _counted(
         name = f"{task.measure.name}.parquet"
         path = folder / "decisions" / task.dataset / name
         decisions.write_conditions(path, found)
-    numbers = asked.made(task.measure, task.dataset).numbers(found)
+    made = asked.made(task.measure, task.dataset, given.classes)
+    numbers = made.numbers(found)
     exact = subject.network(jnp.float32)
     if asked.run["agree"] and exact.apply is not network.apply:
         exact = exact._replace(variables=network.variables)
@@ -151,7 +155,7 @@ def _decided(
     network, asked, task: Task, given: shown.Shown, devices, tell
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition."""
-    made = asked.made(task.measure, task.dataset)
+    made = asked.made(task.measure, task.dataset, given.classes)
     several = int((given.target < 0).sum())
     if made.move and several:
         raise ValueError(
@@ -174,14 +178,9 @@ def _decided(
     return show.of(found, columns)
 
 
-def _keep(folder, subject, asked, task: Task, numbers, answers: int, seconds) -> None:
+def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
     """Writes what a measure found: first how, then the records, which say it is done."""
-    told = {
-        **_told(task, asked),
-        "images": answers,
-        "seconds": round(seconds, 2),
-        "environment": workdirs.environment(),
-    }
+    told = {**_told(task, asked), **told, "environment": workdirs.environment()}
     path = folder / "measures" / f"{task.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     workdirs.write_text(path, json.dumps(told, indent=1))
@@ -256,14 +255,3 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         }
         workdirs.write_text(folder / "provenance.json", json.dumps(facts, indent=1))
         yield
-
-
-def _words(numbers: list[decisions.Number]) -> str:
-    """The probe's own numbers, or the first few, in short."""
-    own = [number for number in numbers if not number.condition] or numbers
-    told = [
-        f"{one.metric.replace('_', ' ')} "
-        + ("none" if one.value is None else f"{one.value:.4g}")
-        for one in own[:4]
-    ]
-    return ", ".join(told)
