@@ -79,14 +79,20 @@ class Suite(NamedTuple):
     run: Mapping[str, Any]
     config: Mapping[str, Any]
 
-    def made(self, measure: Measure, dataset: str) -> probe.Probe:
-        """The probe of a measure on a set; the same object each time."""
+    def made(
+        self, measure: Measure, dataset: str, classes: tuple[str, ...] = ()
+    ) -> probe.Probe:
+        """The probe of a measure on a set; the same object each time.
+
+        classes: names of what a network decides among there.
+        """
         source = self.sources[dataset]
         beside = {
             "side": self.size,
             "measures": tuple(source.measures),
             "dataset": source.name.partition("/")[2].partition("[")[0],
             "files": _files(source),
+            "classes": classes,
         }
         return probe_of(measure, beside)
 
@@ -212,14 +218,11 @@ def inside(measure: Measure) -> Callable[..., list[decisions.Number]]:
 
 def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
     """Makes a measure's probe, with what of `beside` it takes; the same each time."""
-    options = _frozen(measure.options)
-    return _made(measure.name, measure.probe, options, tuple(beside.items()))
+    taken = inspect.signature(probes.PROBES[measure.probe]).parameters
+    given = {key: value for key, value in beside.items() if key in taken}
+    return _made(measure.name, measure.probe, _frozen({**given, **measure.options}))
 
 
 @functools.cache
-def _made(name: str, shown: str, options: tuple, beside: tuple) -> probe.Probe:
-    make = probes.PROBES[shown]
-    given = dict(options)
-    taken = inspect.signature(make).parameters
-    given |= {key: value for key, value in beside if key in taken and key not in given}
-    return parts.call(f"suite.measures.{name}", make, **given)
+def _made(name: str, shown: str, options: tuple) -> probe.Probe:
+    return parts.call(f"suite.measures.{name}", probes.PROBES[shown], **dict(options))

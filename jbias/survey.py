@@ -4,7 +4,7 @@ A network's folder holds
 
     config.json  provenance.json  log.txt  done
     evals/<measure>@<set>.jsonl            records, renamed into place when whole
-    measures/<measure>@<set>.json          by which options, on what, how fast
+    measures/<measure>@<set>.json          by which options, on what, how fast, among what
     decisions/<set>/<measure>.parquet      what it decided, by condition
 
 as a run's workdir does, so that report reads both.
@@ -22,7 +22,11 @@ from etils import epath
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
+<<<<<<< HEAD
 from jbias.evals import decisions, probe, show
+=======
+from jbias.evals import brief, decisions, show
+>>>>>>> pages
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 PLAIN = "accuracy"
@@ -105,6 +109,7 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
             except ValueError as error:
                 refused.append(f"{task.name}: {' '.join(str(error).split())}")
                 continue
+<<<<<<< HEAD
             if same:
                 known[same] = found
             if task.measure.inside or again:
@@ -117,10 +122,22 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
             say(
                 f"{subject.name}: {task.name}, {_words(numbers)} "
                 f"({images} images, {took})"
+=======
+            seconds = time.monotonic() - began
+            images = _asked(asked, task, given)
+            told = {"images": images, "seconds": round(seconds, 2)}
+            if not task.measure.inside:
+                told["classes"] = given.classes
+            _keep(folder, subject, asked, task, numbers, told)
+            words = brief.words(task.measure.probe, numbers)
+            say(
+                f"{subject.name}: {task.name}, {words} ({images} images, {seconds:.1f} s)"
+>>>>>>> pages
             )
     return refused
 
 
+<<<<<<< HEAD
 def _same(asked: suite.Suite, task: Task) -> tuple | None:
     """What measures have in common that need the same decisions; None: nobody else's."""
     if task.measure.inside:
@@ -144,6 +161,26 @@ def _agreement(subject, network, asked, task: Task, given, devices) -> list:
     exact = exact._replace(variables=network.variables)
     batches = shown.batches(asked, shown.some(given, count), devices)
     return [show.agreement(network, exact, batches)]
+=======
+def _counted(
+    subject, network, asked, task: Task, given: shown.Shown, folder, devices, tell
+):
+    """What a probe counts of the network's decisions, which are kept."""
+    found = _decided(network, asked, task, given, devices, tell)
+    if asked.run["decisions"]:
+        name = f"{task.measure.name}.parquet"
+        path = folder / "decisions" / task.dataset / name
+        decisions.write_conditions(path, found)
+    made = asked.made(task.measure, task.dataset, given.classes)
+    numbers = made.numbers(found)
+    exact = subject.network(jnp.float32)
+    if asked.run["agree"] and exact.apply is not network.apply:
+        exact = exact._replace(variables=network.variables)
+        some = shown.some(given, asked.run["agree"])
+        batches = list(shown.batches(asked, some, devices))
+        numbers.append(show.agreement(network, exact, batches))
+    return numbers
+>>>>>>> pages
 
 
 def _asked(asked: suite.Suite, task: Task, given: shown.Shown) -> int:
@@ -169,7 +206,11 @@ def _decided(
     network, asked, task: Task, given: shown.Shown, devices, tell
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition."""
+<<<<<<< HEAD
     made = asked.made(*task)
+=======
+    made = asked.made(task.measure, task.dataset, given.classes)
+>>>>>>> pages
     several = int((given.target < 0).sum())
     if made.move and several:
         raise ValueError(
@@ -192,8 +233,9 @@ def _decided(
     return show.of(found, columns)
 
 
-def _keep(folder, subject, asked, task: Task, numbers, answers: int, seconds) -> None:
+def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
     """Writes what a measure found: first how, then the records, which say it is done."""
+<<<<<<< HEAD
     told = {
         **_told(task, asked),
         "images": answers,
@@ -201,6 +243,9 @@ def _keep(folder, subject, asked, task: Task, numbers, answers: int, seconds) ->
         "seconds": seconds and round(seconds, 2),
         "environment": workdirs.environment(),
     }
+=======
+    told = {**_told(task, asked), **told, "environment": workdirs.environment()}
+>>>>>>> pages
     path = folder / "measures" / f"{task.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     workdirs.write_text(path, json.dumps(told, indent=1))
@@ -282,14 +327,3 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         }
         workdirs.write_text(folder / "provenance.json", json.dumps(facts, indent=1))
         yield
-
-
-def _words(numbers: list[decisions.Number]) -> str:
-    """The probe's own numbers, or the first few, in short."""
-    own = [number for number in numbers if not number.condition] or numbers
-    told = [
-        f"{one.metric.replace('_', ' ')} "
-        + ("none" if one.value is None else f"{one.value:.4g}")
-        for one in own[:4]
-    ]
-    return ", ".join(told)
