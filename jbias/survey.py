@@ -22,11 +22,7 @@ from etils import epath
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
-<<<<<<< HEAD
-from jbias.evals import decisions, probe, show
-=======
-from jbias.evals import brief, decisions, show
->>>>>>> pages
+from jbias.evals import brief, decisions, probe, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 PLAIN = "accuracy"
@@ -104,40 +100,29 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
                     numbers = _looked(*of)
                 else:
                     found = found or _decided(*of[1:], devices, tell)
-                    numbers = asked.made(*task).numbers(found)
+                    numbers = asked.made(*task, given.classes).numbers(found)
                     numbers += _agreement(*of, devices)
             except ValueError as error:
                 refused.append(f"{task.name}: {' '.join(str(error).split())}")
                 continue
-<<<<<<< HEAD
             if same:
                 known[same] = found
             if task.measure.inside or again:
                 tell(images)
             if found and asked.run["decisions"]:
                 _keep_decisions(folder, task, found)
-            seconds = None if again else time.monotonic() - began
-            _keep(folder, subject, asked, task, numbers, images, seconds)
-            took = "decided before" if again else f"{seconds:.1f} s"
-            say(
-                f"{subject.name}: {task.name}, {_words(numbers)} "
-                f"({images} images, {took})"
-=======
             seconds = time.monotonic() - began
-            images = _asked(asked, task, given)
-            told = {"images": images, "seconds": round(seconds, 2)}
+            # None where another measure of the set had asked for the same decisions.
+            told = {"images": images, "seconds": None if again else round(seconds, 2)}
             if not task.measure.inside:
                 told["classes"] = given.classes
             _keep(folder, subject, asked, task, numbers, told)
             words = brief.words(task.measure.probe, numbers)
-            say(
-                f"{subject.name}: {task.name}, {words} ({images} images, {seconds:.1f} s)"
->>>>>>> pages
-            )
+            took = "decided before" if again else f"{seconds:.1f} s"
+            say(f"{subject.name}: {task.name}, {words} ({images} images, {took})")
     return refused
 
 
-<<<<<<< HEAD
 def _same(asked: suite.Suite, task: Task) -> tuple | None:
     """What measures have in common that need the same decisions; None: nobody else's."""
     if task.measure.inside:
@@ -161,26 +146,6 @@ def _agreement(subject, network, asked, task: Task, given, devices) -> list:
     exact = exact._replace(variables=network.variables)
     batches = shown.batches(asked, shown.some(given, count), devices)
     return [show.agreement(network, exact, batches)]
-=======
-def _counted(
-    subject, network, asked, task: Task, given: shown.Shown, folder, devices, tell
-):
-    """What a probe counts of the network's decisions, which are kept."""
-    found = _decided(network, asked, task, given, devices, tell)
-    if asked.run["decisions"]:
-        name = f"{task.measure.name}.parquet"
-        path = folder / "decisions" / task.dataset / name
-        decisions.write_conditions(path, found)
-    made = asked.made(task.measure, task.dataset, given.classes)
-    numbers = made.numbers(found)
-    exact = subject.network(jnp.float32)
-    if asked.run["agree"] and exact.apply is not network.apply:
-        exact = exact._replace(variables=network.variables)
-        some = shown.some(given, asked.run["agree"])
-        batches = list(shown.batches(asked, some, devices))
-        numbers.append(show.agreement(network, exact, batches))
-    return numbers
->>>>>>> pages
 
 
 def _asked(asked: suite.Suite, task: Task, given: shown.Shown) -> int:
@@ -206,11 +171,7 @@ def _decided(
     network, asked, task: Task, given: shown.Shown, devices, tell
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition."""
-<<<<<<< HEAD
-    made = asked.made(*task)
-=======
-    made = asked.made(task.measure, task.dataset, given.classes)
->>>>>>> pages
+    made = asked.made(*task, given.classes)
     several = int((given.target < 0).sum())
     if made.move and several:
         raise ValueError(
@@ -235,17 +196,7 @@ def _decided(
 
 def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
     """Writes what a measure found: first how, then the records, which say it is done."""
-<<<<<<< HEAD
-    told = {
-        **_told(task, asked),
-        "images": answers,
-        # None where another measure of the set had asked for the same decisions.
-        "seconds": seconds and round(seconds, 2),
-        "environment": workdirs.environment(),
-    }
-=======
     told = {**_told(task, asked), **told, "environment": workdirs.environment()}
->>>>>>> pages
     path = folder / "measures" / f"{task.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     workdirs.write_text(path, json.dumps(told, indent=1))
