@@ -20,7 +20,7 @@ class Shown(NamedTuple):
     columns: Mapping[str, np.ndarray]
     target: np.ndarray  # In the network's own classes.
     rules: Mapping[str, predict.Rule]
-    classes: tuple[str, ...]  # Decision id -> name.
+    classes: tuple[str, ...]  # What it decides among, by id.
 
 
 def prepare(
@@ -87,15 +87,14 @@ def some(shown: Shown, count: int) -> Shown:
         return shown
     rows = np.linspace(0, n - 1, count).round().astype(np.int64)
     kept = isinstance(shown.images, feed.Kept)
-    return Shown(
-        feed.Kept(shown.images.source, shown.images.index[rows])
+    return shown._replace(
+        images=feed.Kept(shown.images.source, shown.images.index[rows])
         if kept
         else shown.images[rows],
-        shown.index[rows],
-        {name: column[rows] for name, column in shown.columns.items()},
-        shown.target[rows],
-        {name: rule._replace(n=count) for name, rule in shown.rules.items()},
-        shown.classes,
+        index=shown.index[rows],
+        columns={name: column[rows] for name, column in shown.columns.items()},
+        target=shown.target[rows],
+        rules={name: rule._replace(n=count) for name, rule in shown.rules.items()},
     )
 
 

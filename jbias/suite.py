@@ -84,7 +84,7 @@ class Suite(NamedTuple):
     ) -> probe.Probe:
         """The probe of a measure on a set; the same object each time.
 
-        classes: names of the decision classes, where they are known.
+        classes: names of what a network decides among there.
         """
         source = self.sources[dataset]
         beside = {
@@ -219,12 +219,10 @@ def inside(measure: Measure) -> Callable[..., list[decisions.Number]]:
 def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
     """Makes a measure's probe, with what of `beside` it takes; the same each time."""
     taken = inspect.signature(probes.PROBES[measure.probe]).parameters
-    own = measure.options
-    given = {k: v for k, v in beside.items() if k in taken and k not in own}
-    return _made(measure.name, measure.probe, _frozen(own), tuple(given.items()))
+    given = {key: value for key, value in beside.items() if key in taken}
+    return _made(measure.name, measure.probe, _frozen({**given, **measure.options}))
 
 
 @functools.cache
-def _made(name: str, shown: str, options: tuple, beside: tuple) -> probe.Probe:
-    make = probes.PROBES[shown]
-    return parts.call(f"suite.measures.{name}", make, **dict(options), **dict(beside))
+def _made(name: str, shown: str, options: tuple) -> probe.Probe:
+    return parts.call(f"suite.measures.{name}", probes.PROBES[shown], **dict(options))

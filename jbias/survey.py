@@ -4,7 +4,7 @@ A network's folder holds
 
     config.json  provenance.json  log.txt  done
     evals/<measure>@<set>.jsonl            records, renamed into place when whole
-    measures/<measure>@<set>.json          by which options, on what, how fast
+    measures/<measure>@<set>.json          by which options, on what, how fast, among what
     decisions/<set>/<measure>.parquet      what it decided, by condition
 
 as a run's workdir does, so that report reads both.
@@ -22,7 +22,7 @@ from etils import epath
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
-from jbias.evals import decisions, probe, show
+from jbias.evals import brief, decisions, probe, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 PLAIN = "accuracy"
@@ -111,13 +111,15 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
                 tell(images)
             if found and asked.run["decisions"]:
                 _keep_decisions(folder, task, found)
-            seconds = None if again else time.monotonic() - began
-            _keep(folder, subject, asked, task, numbers, images, seconds)
+            seconds = time.monotonic() - began
+            # None where another measure of the set had asked for the same decisions.
+            told = {"images": images, "seconds": None if again else round(seconds, 2)}
+            if not task.measure.inside:
+                told["classes"] = given.classes
+            _keep(folder, subject, asked, task, numbers, told)
+            words = brief.words(task.measure.probe, numbers)
             took = "decided before" if again else f"{seconds:.1f} s"
-            say(
-                f"{subject.name}: {task.name}, {_words(numbers)} "
-                f"({images} images, {took})"
-            )
+            say(f"{subject.name}: {task.name}, {words} ({images} images, {took})")
     return refused
 
 
@@ -169,7 +171,7 @@ def _decided(
     network, asked, task: Task, given: shown.Shown, devices, tell
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition."""
-    made = asked.made(*task)
+    made = asked.made(*task, given.classes)
     several = int((given.target < 0).sum())
     if made.move and several:
         raise ValueError(
@@ -192,15 +194,9 @@ def _decided(
     return show.of(found, columns)
 
 
-def _keep(folder, subject, asked, task: Task, numbers, answers: int, seconds) -> None:
+def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
     """Writes what a measure found: first how, then the records, which say it is done."""
-    told = {
-        **_told(task, asked),
-        "images": answers,
-        # None where another measure of the set had asked for the same decisions.
-        "seconds": seconds and round(seconds, 2),
-        "environment": workdirs.environment(),
-    }
+    told = {**_told(task, asked), **told, "environment": workdirs.environment()}
     path = folder / "measures" / f"{task.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     workdirs.write_text(path, json.dumps(told, indent=1))
@@ -282,14 +278,3 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         }
         workdirs.write_text(folder / "provenance.json", json.dumps(facts, indent=1))
         yield
-
-
-def _words(numbers: list[decisions.Number]) -> str:
-    """The probe's own numbers, or the first few, in short."""
-    own = [number for number in numbers if not number.condition] or numbers
-    told = [
-        f"{one.metric.replace('_', ' ')} "
-        + ("none" if one.value is None else f"{one.value:.4g}")
-        for one in own[:4]
-    ]
-    return ", ".join(told)

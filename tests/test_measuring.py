@@ -5,8 +5,10 @@ import shutil
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import errors
+from PIL import Image
 
 from configs.suites import biases
 from jbias import (
@@ -40,6 +42,7 @@ def get_config(text=""):
     c.measures = dict(
         accuracy=dict(probe="plain", sets=(*both, "photos")),
         few=dict(probe="plain", sets=("edge",), images=16),
+        classes=dict(sets=("edge",)),
     )
     return c
 """
@@ -112,6 +115,16 @@ def test_some_images_are_evenly_spaced(measured):
     assert set(few["n"][few["condition"] == ""]) == {48}
 
 
+def test_classes_have_their_names(measured):
+    """Those that the network decides among: in records, and beside the decisions."""
+    names = data.load("shapes", "edge", n=48).classes
+    found = results.read(f"{measured}/*")
+    each = found[found["metric"] == "class_accuracy"]
+    assert set(each["condition"]) == {f"classes/class={name}" for name in names}
+    told = next(measured.glob("*-seed0-*")) / "measures/classes@edge.json"
+    assert tuple(json.loads(told.read_text())["classes"]) == names
+
+
 def test_a_set_that_is_absent_is_told_and_the_rest_measured(
     measured, capsys, run, file
 ):
@@ -119,7 +132,7 @@ def test_a_set_that_is_absent_is_told_and_the_rest_measured(
     err = capsys.readouterr().err
     assert "not here, so not measured: suite.sets.photos" in err
     assert "'nowhere'" in err
-    assert "3 measures are there already" in err
+    assert "4 measures are there already" in err
 
 
 def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path):
@@ -303,18 +316,6 @@ def test_the_best_step_is_the_first_best_by_validation(run):
         assert subject.fields["step"] == mine.loc[mine["value"].idxmax(), "step"]
 
 
-def test_classes_are_told_by_their_names(run, file, tmp_path):
-    text = file.read_text().replace(
-        "few=dict(", 'classes=dict(sets=("edge",)), few=dict('
-    )
-    (tmp_path / "suite.py").write_text(text)
-    args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=classes"
-    assert measure(f"--checkpoint={run}", *args, out=tmp_path / "out") == 0
-    names = data.load("shapes", "edge", n=48).classes
-    told = set(results.read(f"{tmp_path}/out/*")["condition"])
-    assert told == {f"classes/class={name}" for name in names}
-
-
 @pytest.mark.parametrize("agree", [0, 16])
 def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agree):
     changes = "--suite.run.precision=bfloat16", f"--suite.run.agree={agree}"
@@ -342,6 +343,46 @@ def test_the_suite_of_biases_is_there_without_any_data():
     """All its sets on the embedded data, and options that its probes take."""
     opened = suite.open(biases.get_config("smoke"), lambda line: None)
     assert not opened.missing
+
+
+def test_people_are_compared_by_degree_of_distortion(tmp_path):
+    """The 17 sets are asked for; of one by degrees, degrees survive the kept decisions."""
+    config = biases.get_config(f"data=imagenet,root=no,others={tmp_path},humans=people")
+    config.measures = dict(human=config.measures.human.to_dict())
+    assert len(config.measures.human.sets) == 14
+    folder = tmp_path / "contrast/dnn/session-1"
+    folder.mkdir(parents=True)
+    rows = ["subj,session,trial,rt,object_response,category,condition,imagename"]
+    for i, degree in enumerate(("c100", "c10", "c10", "c10")):
+        name = f"000{i}_cop_dnn_{degree}_cat_10_n02123045_{i}.png"
+        Image.new("RGB", (224, 224)).save(folder / name)
+        answer = "cat" if i % 2 else "dog"
+        rows.append(f"p1,1,{i},0.5,{answer},cat,{degree},{name.replace('dnn', 'p01')}")
+    people = tmp_path / "people/contrast"
+    people.mkdir(parents=True)
+    (people / "contrast_subject-01_session_1.csv").write_text("\n".join(rows))
+    config.measures.human.root = str(tmp_path / "people")
+    told = []
+    opened = suite.open(config, told.append)
+    assert sum("not here" in line for line in told) == 14  # ImageNet, and 13 of these.
+    source = opened.sources["contrast"]
+    label = source.columns["label"]
+    decided = decisions.Decisions(
+        np.where(np.arange(4) < 3, label, 0), dict(source.columns, index=np.arange(4))
+    )
+    path = tmp_path / "human.parquet"
+    decisions.write_conditions(path, {"": decided})
+    back = decisions.read_conditions(path)[""]
+    (measure,) = opened.measures
+    for one in (decided, back):
+        numbers = opened.made(measure, "contrast").numbers({"": one})
+        by = {(n.metric, n.condition): n for n in numbers}
+        assert by["ood_accuracy", ""][1:4] == (2 / 3, 2, 3)  # c100 does not count.
+        assert by["human_accuracy", "c10"].value == 2 / 3
+        assert ("error_consistency", "c100") in by
+    np.testing.assert_array_equal(
+        back.columns["condition"], source.columns["condition"]
+    )
 
 
 def test_suites_are_changed_by_key(file):

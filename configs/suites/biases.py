@@ -13,7 +13,7 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
 :real=FILE          real.json, all the right classes of the validation images
 :stimuli=DIR        edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019
 :humans=DIR         people's answers to these, raw-data of model-vs-human
-:others=DIR         the other sets of model-vs-human, such as stylized/
+:others=DIR         the other fourteen sets of model-vs-human, such as contrast/ and stylized/
 :textures=DIR       texture/<class>/, images of nothing but texture, for Geirhos' 16 classes
 :backgrounds=DIR    ImageNet-9 (Xiao et al., ICLR 2021), original/, mixed_same/,
                     mixed_rand/, only_fg/ and only_bg_t/, and classes.csv, which says whose
@@ -50,6 +50,13 @@ SHAPES = (
 )
 STIMULI = ("edge", "silhouette", "cue-conflict")
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
+# Name in records, and split; stylized is not Stylized-ImageNet, which has all classes.
+OTHERS = types.MappingProxyType(
+    {
+        "stylized16" if split == "stylized" else split: split
+        for split in data.DATASETS["model_vs_human"].splits
+    }
+)
 BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
 
@@ -132,7 +139,7 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
         if arg.smoke:
             found["decoding"] |= dict(folds=3, width=32, strengths=(1e-2,))
     if arg.humans:
-        people = tuple(name for name in names if name in (*STIMULI, "stylized16"))
+        people = tuple(name for name in names if name in (*STIMULI, *OTHERS))
         found["human"] = dict(probe="human", sets=people, root=arg.humans)
     return found
 
@@ -164,10 +171,6 @@ def imagenet(arg) -> tuple[int, dict, str, str | None]:
         for name, (data, split, folder) in RELATIVES.items():
             root = f"{arg.more}/{folder}".rstrip("/")
             found[name] = dict(data=data, split=split, root=root)
-    if arg.others:
-        found["stylized16"] = dict(
-            data="model_vs_human", split="stylized", root=arg.others
-        )
     if arg.textures:
         found["texture"] = dict(
             data="folder", split="texture", root=arg.textures, space="entry16"
@@ -194,11 +197,18 @@ def _corrupted(root: str) -> dict:
 
 
 def _stimuli(arg) -> dict:
-    if not arg.stimuli:
-        return {}
-    return {
-        name: dict(data="geirhos", split=name, root=arg.stimuli) for name in STIMULI
-    }
+    """Geirhos' stimuli, and the other sets of model-vs-human, where they are named."""
+    found = {}
+    for data_set, root, splits in (
+        ("geirhos", arg.stimuli, {name: name for name in STIMULI}),
+        ("model_vs_human", arg.others, OTHERS),
+    ):
+        if root:
+            found |= {
+                name: dict(data=data_set, split=split, root=root)
+                for name, split in splits.items()
+            }
+    return found
 
 
 # Name in records: the data set, its split, and its folder below `more`.

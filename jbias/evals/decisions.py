@@ -9,6 +9,8 @@ import pandas as pd
 from etils import epath
 from jaxtyping import Int, Shaped
 
+_SET = "set_condition"  # A set's column "condition" in a file that has the probe's.
+
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
@@ -85,9 +87,14 @@ def read(path: epath.PathLike) -> dict[int, Decisions]:
 
 
 def write_conditions(path: epath.PathLike, found: Mapping[str, Decisions]) -> None:
-    """Writes one network's decisions under all conditions of a probe likewise."""
+    """Writes one network's decisions under all conditions of a probe likewise.
+
+    The probe's condition is the column "condition"; a set's own is "set_condition".
+    """
     frames = [
-        pd.DataFrame({"prediction": decided.prediction, **decided.columns})
+        pd.DataFrame({"prediction": decided.prediction, **decided.columns}).rename(
+            columns={"condition": _SET}
+        )
         for decided in found.values()
     ]
     told = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
@@ -99,11 +106,14 @@ def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
     """Reads the decisions under all conditions back, in the order of the file."""
     with epath.Path(path).open("rb") as file:
         frame = pd.read_parquet(file)
-    known = ["prediction", "condition"]
+    columns = frame.columns.difference(["prediction", "condition"])
     return {
         str(name): Decisions(
             rows["prediction"].to_numpy(),
-            {key: rows[key].to_numpy() for key in frame.columns.difference(known)},
+            {
+                "condition" if key == _SET else key: rows[key].to_numpy()
+                for key in columns
+            },
         )
         for name, rows in frame.groupby("condition", sort=False, observed=True)
     }

@@ -9,7 +9,7 @@ import csv
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -126,7 +126,7 @@ def row(
         )
         if value is not None:
             values[name] = value if name in BIASES else 100 * value
-    cells = _cells(flat, {named.get(name, name) for name in ("imagenet", *_CELLS)})
+    cells = corrupted(flat, {named.get(name, name) for name in ("imagenet", *_CELLS)})
     for name, members in _CELLS.items():
         wanted = [(one, str(s)) for one in members for s in corruptions.SEVERITIES]
         there = [cells[cell] for cell in wanted if cell in cells]
@@ -244,8 +244,13 @@ def _found(flat: Mapping[Key, float], place: _Place) -> float | None:
     return next(iter(values), None)
 
 
-def _cells(flat: Mapping[Key, float], sets: set[str]) -> dict[tuple[str, str], float]:
-    """Accuracy by corruption and severity; files of their own before those made."""
+def corrupted(
+    flat: Mapping[Key, float], sets: Collection[str]
+) -> dict[tuple[str, str], float]:
+    """Accuracy by corruption and severity; files of their own before those made.
+
+    sets: those whose images were corrupted. ValueError where one cell has two values.
+    """
     found, own = {}, {}
     known = {name for names in _CELLS.values() for name in names}
     for (dataset, condition, metric), value in flat.items():

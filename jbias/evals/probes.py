@@ -21,7 +21,7 @@ from jbias.evals import (
 
 # make(**options) -> Probe. The frame passes what it knows of a set where `make` takes it:
 # `side`, the images' in pixels; `measures`, names in jbias.evals.MEASURES; `dataset`, the
-# name of its split; `files`, the names of its files; `classes`, of the decision classes.
+# name of its split; `files`, the names of its files; `classes`, what is decided among.
 PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
     {
         "plain": plain.make,

@@ -77,16 +77,7 @@ def read(
         ending = f" seed {seed}" if several[run] else ""
         about = _about(str(run), part.iloc[0], kinds)
         about["name"] = f"{about['name']}{ending}"
-        names = part[["dataset", "condition", "metric"]].astype(str)
-        names["dataset"] = names["dataset"].str.replace("-", "_")
-        cells = dict(
-            zip(
-                names.itertuples(index=False, name=None),
-                part["value"].astype(float),
-                strict=True,
-            )
-        )
-        found, of = row(cells)
+        found, of = row(cells_of(part))
         rows[f"{run}{ending}"] = about | found
         for name, dataset in of.items():
             places.setdefault(dataset, {})[bias_models.TITLES.get(name, name)] = None
@@ -100,6 +91,14 @@ def read(
     frame = pd.DataFrame.from_dict(rows, orient="index")
     source = " ".join(map(str, workdirs))
     return bias_models.build(frame, source=source, told=told)
+
+
+def cells_of(records: pd.DataFrame) -> Cells:
+    """Gives one checkpoint's values by set, condition and metric; a set's - is _."""
+    names = records[["dataset", "condition", "metric"]].astype(str)
+    names["dataset"] = names["dataset"].str.replace("-", "_")
+    keys = names.itertuples(index=False, name=None)
+    return dict(zip(keys, records["value"].astype(float), strict=True))
 
 
 def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Figures of one measure of a network: cues and classes, sureness, fields of view."""
+"""Figures of one measure: cues and classes, sureness, what is taken for what."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,16 @@ from matplotlib import colors, lines, patches
 from matplotlib import figure as mpl_figure
 from matplotlib.backends import backend_agg
 
-from jbias.evals import calibration, cue_conflict, receptive_size, shares
-from jbias.report import figures
+from jbias.evals import calibration, cue_conflict, shares
+from jbias.report import figures, relation_figures
 
 _LETTER, _ROW = 0.078, 0.27  # Inches, as all lengths here.
 _MARKERS = "sD^vP*X<>ph"
 _TOLD = 20  # Classes up to which a cell of a matrix says its number.
 PEOPLE = "humans"
+SHADES = colors.LinearSegmentedColormap.from_list(
+    "depth", ["white", figures.COLOURS[0], "#123a66"]
+)
 
 
 def cue_decisions(
@@ -59,32 +62,64 @@ def cue_decisions(
             clip_on=False,
         )
     axes.set(xlim=(0, 1), ylim=(k - 0.5, -0.5), yticks=range(k), yticklabels=names)
-    axes.set_xlabel("share of texture decisions", **_ink())
+    axes.set_xlabel("share of texture decisions", **ink())
     top = axes.secondary_xaxis("top", functions=(lambda x: 1 - x, lambda x: 1 - x))
     top.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=8)
     top.spines["top"].set_color(figures.FAINT)
-    top.set_xlabel("share of shape decisions", **_ink())
+    top.set_xlabel("share of shape decisions", **ink())
     handles = [_handle(*looks[name]) for name in makers]
     _legend(fig, handles, figures.plain(makers), columns)
     return figures.literal(fig)
 
 
-def reliability(found: calibration.Reliability, *, name: str = "") -> mpl_figure.Figure:
+def reliability(
+    found: Mapping[str, calibration.Reliability], *, columns: int = 3
+) -> mpl_figure.Figure:
     """Draws accuracy over confidence by bins, and below it how many images these hold.
 
-    The gap to the diagonal is filled: below it the network is surer than it is right.
-    The expected calibration error is told.
+    found: the bins of each network, a panel each. The gap to the diagonal is filled:
+    below it the network is surer than it is right. The expected calibration error is
+    told.
     """
-    fig, axes = _axes(4.3, 4.9, (0.65, 1.75, 3.4, 2.8))
-    low, high = found.edges[:-1], found.edges[1:]
+    columns = min(columns, len(found))
+    rows, side = math.ceil(len(found) / columns), 3.4 if columns == 1 else 2.6
+    tall = side + 1.75
+    fig = blank(columns * (side + 0.75) + 0.1, rows * tall)
+    for i, (name, one) in enumerate(found.items()):
+        down, across = divmod(i, columns)
+        foot, left = (rows - 1 - down) * tall, 0.65 + across * (side + 0.75)
+        axes = axes_at(fig, (left, foot + 1.5, side, side - 0.1))
+        _surer(axes, one)
+        axes.set_title(
+            f"{figures.plain([name])[0]}  ECE {one.error:.3f}".strip(),
+            fontsize=9,
+            loc="left",
+            color=figures.INK,
+        )
+        below = axes_at(fig, (left, foot + 0.55, side, 0.8))
+        low, high = one.edges[:-1], one.edges[1:]
+        share = one.count / one.count.sum()
+        look = dict(color=figures.COLOURS[0], ec="white", lw=0.5)
+        below.bar(low, share, high - low, align="edge", **look)
+        below.set(xlim=(0, 1), ylim=(0, None))
+        below.locator_params(axis="y", nbins=3)
+        below.set_xlabel("confidence", **ink())
+        if not across:
+            axes.set_ylabel("accuracy", **ink())
+            below.set_ylabel("share of images", **ink())
+    return figures.literal(fig)
+
+
+def _surer(axes, found: calibration.Reliability) -> None:
+    """Draws the curve, the diagonal, and the gap between them."""
     there = found.count > 0
+    low, high = found.edges[:-1][there], found.edges[1:][there]
+    middle, accuracy = found.confidence[there], found.accuracy[there]
     axes.plot([0, 1], [0, 1], color=figures.INK, linewidth=0.8, linestyle=(0, (4, 3)))
-    middle = found.confidence[there]
-    accuracy = found.accuracy[there]
     axes.bar(
-        low[there],
+        low,
         accuracy - middle,
-        (high - low)[there],
+        high - low,
         bottom=middle,
         align="edge",
         color=figures.COLOURS[1],
@@ -93,66 +128,64 @@ def reliability(found: calibration.Reliability, *, name: str = "") -> mpl_figure
     )
     axes.plot(middle, accuracy, "o-", color=figures.COLOURS[0], lw=1.4, ms=4.5)
     axes.set(xlim=(0, 1), ylim=(0, 1), xticklabels=[])
-    axes.set_ylabel("accuracy", **_ink())
-    axes.set_title(
-        f"{name}  ECE {found.error:.3f}".strip(),
-        fontsize=9,
-        loc="left",
-        color=figures.INK,
-    )
-    below = _more(fig, (0.65, 0.55, 3.4, 1.0))
-    share = found.count / found.count.sum()
-    below.bar(
-        low,
-        share,
-        high - low,
-        align="edge",
-        color=figures.COLOURS[0],
-        ec="white",
-        lw=0.5,
-    )
-    below.set(xlim=(0, 1), ylim=(0, None))
-    below.locator_params(axis="y", nbins=3)
-    below.set_xlabel("confidence", **_ink())
-    below.set_ylabel("share of images", **_ink())
-    return figures.literal(fig)
 
 
-def class_accuracy(
-    counts: Mapping[str, tuple[int, int]], *, most: int = 40
+def accuracies(
+    counts: Mapping[str, Mapping[str, tuple[int, int]]],
+    *,
+    best_first: bool = False,
+    most: int = 40,
 ) -> mpl_figure.Figure:
-    """Draws the accuracy of each class, best first, with Wilson intervals of 95 %.
+    """Draws accuracy by set or by class, with Wilson intervals of 95 %.
 
-    counts: right and shown, by class. Of more than `most` classes the middle ones are
-    left out, and the gap says how many.
+    counts: by network, then by set or class, right and shown. best_first: the rows of the
+    largest mean over networks come first; dashed lines are of all images together. Of
+    more than `most` rows the middle ones are left out, and the gap says how many.
     """
-    order = sorted(counts, key=lambda name: -counts[name][0] / counts[name][1])
+    order = list(dict.fromkeys(name for each in counts.values() for name in each))
+    if best_first:
+        order.sort(key=lambda name: -_mean_share(counts, name))
     left_out = max(0, len(order) - most)
     shown = order[: most // 2] + order[-(most // 2) :] if left_out else order
     names = figures.plain(shown)
     places = np.arange(len(shown), dtype=float)
     if left_out:
         places[most // 2 :] += 1
+    several, row = len(counts) > 1, max(_ROW, 0.1 * len(counts) + 0.1)
+    columns = max(1, int(4.6 / _widest(list(counts))))
+    head = 0.1 + 0.2 * math.ceil(len(counts) / columns) if several else 0.0
     left, rows = _LETTER * max(map(len, names)) + 0.3, places[-1] + 1
-    height = 0.6 + _ROW * rows + 0.2
-    fig, axes = _axes(left + 4.0, height, (left, 0.6, 3.7, _ROW * rows))
-    for name, place in zip(shown, places, strict=True):
-        right, n = counts[name]
-        low, high = shares.wilson(right, n)
-        axes.plot(
-            [100 * low, 100 * high], [place] * 2, color=figures.COLOURS[0], lw=1.6
-        )
-        look = dict(color=figures.COLOURS[0], ms=4.5, clip_on=False)
-        axes.plot(100 * right / n, place, "o", **look)
+    tall = row * rows
+    fig, axes = _axes(left + 4.0, 0.8 + tall + head, (left, 0.6, 3.7, tall))
+    for i, each in enumerate(counts.values()):
+        colour, off = figures.style_of(i)["color"], (i + 0.5) / len(counts) - 0.5
+        marker = relation_figures.marker_of(i)
+        for name, place in zip(shown, places + 0.75 * off, strict=True):
+            if name not in each:
+                continue
+            right, n = each[name]
+            ends = [100 * end for end in shares.wilson(right, n)]
+            axes.plot(ends, [place] * 2, color=colour, lw=1.6)
+            look = dict(color=colour, marker=marker, ms=4.5, mew=0, clip_on=False)
+            axes.plot(100 * right / n, place, **look)
+        if best_first:
+            right, n = (sum(column) for column in zip(*each.values(), strict=True))
+            dashed = dict(color=colour if several else figures.INK, ls=(0, (3, 2)))
+            axes.axvline(100 * right / n, linewidth=0.8, **dashed)
     if left_out:
         text = f"{left_out} classes between"
-        axes.text(1, most // 2, text, va="center", **_ink())
-    total = sum(right for right, _ in counts.values())
-    mean = 100 * total / sum(n for _, n in counts.values())
-    axes.axvline(mean, color=figures.INK, linewidth=0.8, linestyle=(0, (3, 2)))
+        axes.text(1, most // 2, text, va="center", **ink())
     axes.set(xlim=(0, 100), ylim=(rows - 0.5, -0.5), yticks=places, yticklabels=names)
-    axes.set_xlabel("accuracy in %; dashed: of all images", **_ink())
+    label = "accuracy in %; dashed: of all images" if best_first else "accuracy in %"
+    axes.set_xlabel(label, **ink())
+    if several:
+        relation_figures.legend(fig, figures.plain(counts), columns, where="upper left")
     return figures.literal(fig)
+
+
+def _mean_share(counts: Mapping, name: str) -> float:
+    each = [one[name] for one in counts.values() if name in one]
+    return sum(right / n for right, n in each) / len(each)
 
 
 def confusion(
@@ -171,10 +204,7 @@ def confusion(
     box = (longest, 0.55, cell * k, cell * rows)
     width, height = longest + cell * k + 0.9, 0.55 + cell * rows + longest
     fig, axes = _axes(width, height, box)
-    shades = colors.LinearSegmentedColormap.from_list(
-        "depth", ["white", figures.COLOURS[0], "#123a66"]
-    )
-    drawn = axes.imshow(matrix, cmap=shades, vmin=0, vmax=100, aspect="auto")
+    drawn = axes.imshow(matrix, cmap=SHADES, vmin=0, vmax=100, aspect="auto")
     for j in range(k):
         if np.isnan(matrix[:, j]).any():
             hatch = dict(fill=False, hatch="////", ec=figures.FAINT, lw=0)
@@ -190,41 +220,11 @@ def confusion(
     axes.set_xticks(range(0, k, every), columns[::every], rotation=90)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    axes.set_ylabel("response", **_ink())
-    axes.set_xlabel("class of the image", **_ink())
-    bar = _more(fig, (longest + cell * k + 0.2, 0.55, 0.15, cell * rows))
-    fig.colorbar(drawn, cax=bar).set_label("% of the class", **_ink())
+    axes.set_ylabel("response", **ink())
+    axes.set_xlabel("class of the image", **ink())
+    bar = axes_at(fig, (longest + cell * k + 0.2, 0.55, 0.15, cell * rows))
+    fig.colorbar(drawn, cax=bar).set_label("% of the class", **ink())
     bar.grid(visible=False)
-    return figures.literal(fig)
-
-
-def receptive_fields(
-    fields: Mapping[str, Float[np.ndarray, "h w"]],
-    *,
-    share: float = 0.95,
-    columns: int = 4,
-) -> mpl_figure.Figure:
-    """Draws the field of each site, the root of its mass, and the disc with a share."""
-    names = figures.plain(fields)
-    columns = min(columns, len(names))
-    rows = math.ceil(len(names) / columns)
-    side, gap = 1.65, 0.35
-    width, height = columns * (side + 0.15) + 0.15, rows * (side + gap) + 0.15
-    fig = _figure(width, height)
-    for i, (name, field) in enumerate(zip(names, fields.values(), strict=True)):
-        row, column = divmod(i, columns)
-        x = 0.15 + column * (side + 0.15)
-        axes = _more(fig, (x, height - (row + 1) * (side + gap), side, side))
-        axes.imshow(np.sqrt(field), cmap="cividis", interpolation="nearest")
-        y, x = receptive_size.centre(field)
-        radius = receptive_size.radius(field, share)
-        disc = dict(fill=False, ec="white", lw=1.0, ls=(0, (3, 2)))
-        axes.add_patch(patches.Circle((x, y), radius, **disc))
-        axes.grid(visible=False)
-        axes.set(xticks=[], yticks=[])
-        axes.set_title(
-            f"{name}, {radius:.1f} px", fontsize=8, color=figures.INK, loc="left", pad=3
-        )
     return figures.literal(fig)
 
 
@@ -263,7 +263,8 @@ def _legend(fig, handles, names: Sequence[str], columns: int) -> None:
     )
 
 
-def _figure(width: float, height: float) -> mpl_figure.Figure:
+def blank(width: float, height: float) -> mpl_figure.Figure:
+    """Gives a figure of so many inches, without axes."""
     with mpl.rc_context(dict(figures.STYLE)):
         fig = mpl_figure.Figure(figsize=(width, height))
         backend_agg.FigureCanvasAgg(fig)
@@ -271,11 +272,11 @@ def _figure(width: float, height: float) -> mpl_figure.Figure:
 
 
 def _axes(width: float, height: float, box: tuple[float, float, float, float]):
-    fig = _figure(width, height)
-    return fig, _more(fig, box)
+    fig = blank(width, height)
+    return fig, axes_at(fig, box)
 
 
-def _more(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
+def axes_at(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
     """Gives axes at a place (left, foot, width, height)."""
     width, height = fig.get_size_inches()
     x, y, w, h = box
@@ -290,5 +291,6 @@ def _more(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
     return axes
 
 
-def _ink() -> dict:
+def ink() -> dict:
+    """Gives how a figure's words look."""
     return {"color": figures.INK, "fontsize": 8}

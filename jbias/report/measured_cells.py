@@ -1,0 +1,111 @@
+"""Cells and tables of measured networks: shares with intervals, numbers by column."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+
+from jbias.evals import decisions, shares
+from jbias.report import measured_read, tables
+
+Networks = Sequence[measured_read.Network]
+
+
+def table(
+    name: str,
+    caption: str,
+    rows: list[dict],
+    heads: Mapping[str, tuple[str, Callable]],
+) -> tables.Table | None:
+    """Makes a table of rows; columns that all lack are left out, as is an empty table.
+
+    heads: by key of the rows, title and how a value is shown; words come first, as `str`.
+    """
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return None
+    frame = frame.dropna(axis=1, how="all")
+    shown = [key for key in heads if key in frame]
+    known = frame.astype(object).where(frame.notna(), None)
+    return tables.Table(
+        name=name,
+        caption=caption,
+        head=tuple(heads[key][0] for key in shown),
+        rows=tuple(
+            tuple("–" if row[key] is None else heads[key][1](row[key]) for key in shown)
+            for row in known.to_dict("records")
+        ),
+        data=frame,
+        texts=sum(heads[key][1] is str for key in shown),
+    )
+
+
+def beside(
+    name: str,
+    caption: str,
+    first: str,
+    networks: Networks,
+    counts: Mapping[str, Mapping[str, tuple[int, int]]],
+    *,
+    metric: str = "accuracy",
+) -> tables.Table | None:
+    """Makes a table of shares with Wilson intervals: a row a name, a column a network.
+
+    counts: by network, then by row, `count` of n.
+    """
+    order = list(dict.fromkeys(row for each in counts.values() for row in each))
+    if not order:
+        return None
+    data, rows = [], []
+    for row in order:
+        cells = []
+        for one in networks:
+            if row not in counts.get(one.name, {}):
+                cells.append("–")
+                continue
+            count, n = counts[one.name][row]
+            low, high = shares.wilson(count, n)
+            cells.append(with_ends(count / n, low, high) if n else "–")
+            values = dict(value=count / n if n else math.nan, low=low, high=high)
+            data.append({first: row, "network": one.name, "metric": metric, **values})
+            data[-1] |= {"count": count, "n": n}
+        rows.append((row, *cells))
+    return tables.Table(
+        name=name,
+        caption=f"{caption} In %, with Wilson intervals of 95 %.",
+        head=(first.capitalize(), *(one.name for one in networks)),
+        rows=tuple(rows),
+        data=pd.DataFrame(data),
+    )
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def with_ends(value: float, low: float, high: float) -> str:
+    """Shows a share in per cent with its interval."""
+    return f"{percent(value)} [{percent(low)}, {percent(high)}]"
+
+
+def ends(number: decisions.Number) -> tuple[float, float]:
+    """Gives Wilson's interval of a share."""
+    return shares.wilson(int(number.count), number.n)
+
+
+def digits(count: int) -> Callable[[float], str]:
+    return lambda value: f"{round(value, count) + 0.0:.{count}f}".replace("-", "−")
+
+
+def whole(value: float) -> str:
+    return f"{int(value):,}"
+
+
+def values(one: measured_read.Network, place, metrics, condition="") -> dict:
+    """Gives the values of some metrics of one measure, None where there is none."""
+    found = {metric: one.number(place, metric, condition) for metric in metrics}
+    return {metric: number and number.value for metric, number in found.items()}
+
+
+def ended(metric: str) -> tuple[str, str, str]:
+    return metric, f"{metric}_lower", f"{metric}_upper"

@@ -1,0 +1,128 @@
+"""Figures of measured networks: heat maps by network, filters, attacks."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib import figure as mpl_figure
+
+from jbias.report import figures, measure_figures, relation_figures
+
+_LETTER, _WIDE = 0.075, 9.5  # Inches.
+
+
+class Band(NamedTuple):
+    """A critical band among the columns of a heat map, in their numbers."""
+
+    low: float
+    centre: float
+    high: float
+
+
+def heat(
+    panels: Mapping[str, pd.DataFrame],
+    *,
+    across: str,
+    down: str,
+    cell: tuple[float, float] = (0.42, 0.22),
+    bands: Mapping[str, Band] | None = None,
+) -> mpl_figure.Figure:
+    """Draws shares in per cent as cells, a panel a network.
+
+    panels: tables of one shape, NaN where nothing was measured. bands: where there is one
+    in a panel, a line at its centre, and dashed ones at its ends.
+    """
+    tables = list(panels.values())
+    rows = figures.plain([str(name) for name in tables[0].index])
+    columns = figures.plain([str(name) for name in tables[0]])
+    left = _LETTER * max(map(len, rows)) + 0.45
+    titles = figures.plain(panels)
+    wide = max(cell[0] * len(columns), _LETTER * max(map(len, titles))) + 0.25
+    aside = max(1, min(len(panels), int((_WIDE - left) / wide)))
+    tall = cell[1] * len(rows) + 0.85
+    below = math.ceil(len(panels) / aside)
+    width, height = left + aside * wide, below * tall + 0.1
+    fig = measure_figures.blank(width, height)
+    for i, (title, table) in enumerate(zip(titles, tables, strict=True)):
+        line, place = divmod(i, aside)
+        foot = (below - 1 - line) * tall + 0.55
+        box = (left + place * wide, foot, cell[0] * len(columns), cell[1] * len(rows))
+        axes = measure_figures.axes_at(fig, box)
+        _cells(axes, 100 * table.to_numpy(float))
+        axes.set_title(title, fontsize=8.5, color=figures.INK, loc="left", pad=5)
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows if place == 0 else [""] * len(rows))
+        axes.tick_params(length=0)
+        axes.set_xlabel(across, **measure_figures.ink())
+        if place == 0:
+            axes.set_ylabel(down, **measure_figures.ink())
+        band = (bands or {}).get(list(panels)[i])
+        if band is not None:
+            _band(axes, band, len(columns))
+    return figures.literal(fig)
+
+
+def _cells(axes, values) -> None:
+    axes.imshow(values, cmap=measure_figures.SHADES, vmin=0, vmax=100, aspect="auto")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            ink = "white" if value > 45 else "#1c2128"
+            told = "–" if math.isnan(value) else f"{value:.0f}"
+            if math.isnan(value):
+                ink = figures.INK
+            axes.text(j, i, told, ha="center", va="center", fontsize=6.5, color=ink)
+
+
+def _band(axes, band: Band, count: int) -> None:
+    """Draws a band below the cells' upper edge; what lies outside of them is cut."""
+    look = dict(color=figures.COLOURS[1], linewidth=1.6)
+    for place, line in (
+        (band.low, (0, (3, 2))),
+        (band.centre, "-"),
+        (band.high, (0, (3, 2))),
+    ):
+        if -0.5 <= place <= count - 0.5:
+            axes.axvline(place, linestyle=line, **look)
+
+
+def curves(
+    panels: Mapping[str, tuple[Sequence[float], pd.DataFrame]],
+    *,
+    label: str | Mapping[str, str],
+    height: str,
+    limits: tuple[float, float] | None = None,
+) -> mpl_figure.Figure:
+    """Draws a line a network over places, a panel a frame of networks by place."""
+    names = list(next(iter(panels.values()))[1].index)
+    aside = max(1, int(3.6 * len(panels) / (0.45 + 0.07 * max(map(len, names)))))
+    head = 0.15 + 0.24 * math.ceil(len(names) / aside) if len(names) > 1 else 0.0
+    fig = measure_figures.blank(3.6 * len(panels) + 0.5, 3.5 + head)
+    for i, (title, (places, frame)) in enumerate(panels.items()):
+        axes = measure_figures.axes_at(fig, (0.65 + 3.6 * i, 0.55, 3.1, 2.6))
+        for k, name in enumerate(names):
+            values = frame.loc[name].to_numpy(float)
+            known = ~pd.isna(values)
+            axes.plot(
+                [place for place, is_known in zip(places, known) if is_known],
+                values[known],
+                color=figures.style_of(k)["color"],
+                marker=relation_figures.marker_of(k),
+                linewidth=1.5,
+                markersize=4,
+                markeredgewidth=0,
+            )
+        axes.set_title(title, fontsize=9, color=figures.INK, loc="left")
+        told = label if isinstance(label, str) else label[title]
+        axes.set_xlabel(told, **measure_figures.ink())
+        axes.set_ylim(*(limits or (0, None)))
+        if not i:
+            axes.set_ylabel(height, **measure_figures.ink())
+    if len(names) > 1:
+        with mpl.rc_context(dict(figures.STYLE)):
+            plain = figures.plain(names)
+            relation_figures.legend(fig, plain, aside, where="upper left")
+    return figures.literal(fig)

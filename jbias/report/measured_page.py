@@ -1,0 +1,217 @@
+"""The page and the files of measured networks."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+import pandas as pd
+
+from jbias.report import (
+    bias_models,
+    figures,
+    measured_cells,
+    measured_drawn,
+    measured_tables,
+    page,
+    tables,
+)
+
+_SECTIONS = (
+    ("overview", "In short"),
+    ("missing", "What is missing"),
+    ("accuracy", "Accuracy"),
+    ("shape_bias", "Shape or texture"),
+    ("people", "Like people"),
+    ("spectral", "Low and high frequencies"),
+    ("critical_band", "Critical band"),
+    ("corruptions", "Corruptions"),
+    ("attacks", "Attacks"),
+    ("calibration", "Calibration"),
+    ("classes", "Classes"),
+    ("decoding", "Shape and texture by layer"),
+    ("receptive_field", "Effective receptive fields"),
+    ("made", "How it was measured"),
+)
+# What makes each section: one of these probes.
+_PROBES = {
+    "accuracy": ("plain",),
+    "shape_bias": ("shape_bias",),
+    "people": ("human",),
+    "spectral": ("spectral",),
+    "critical_band": ("critical_band",),
+    "corruptions": ("corruptions",),
+    "attacks": ("pgd", "fgsm"),
+    "calibration": ("calibration",),
+    "classes": ("classes",),
+    "decoding": ("decoding",),
+    "receptive_field": ("receptive_field",),
+}
+
+
+def write(networks: measured_cells.Networks, out: pathlib.Path) -> Iterator[str]:
+    """Writes the report; gives lines that sum it up. Nothing is written on an error."""
+    bodies = {name: "" for name, _ in _SECTIONS}
+    notes: list[str] = []
+    files: dict[str, str | bytes] = {}
+    for name, section, fig, told in measured_drawn.of(networks, notes):
+        files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
+        files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
+        files[f"figures/{name}.png"] = figures.to_png(fig)
+        bodies[section] += page.figure(name, svg, told)
+    for section, table in measured_tables.of(networks):
+        files[f"tables/{table.name}.csv"] = tables.to_csv(table)
+        files[f"tables/{table.name}.tex"] = tables.to_latex(table)
+        bodies[section] += tables.to_html(table)
+    numbers = measured_tables.numbers(networks)
+    files["tables/numbers.csv"] = numbers.to_csv(index=False, lineterminator="\n")
+    missing = [*_missing(networks), *dict.fromkeys(notes)]
+    bodies["missing"] = page.points(missing)
+    answer = headline(networks)
+    files["results.json"] = _summary(networks, numbers, answer, missing)
+    files["index.html"] = page.document(
+        "jbias measured",
+        heading=_heading(networks),
+        under="Measured networks, jbias report",
+        answer=answer,
+        facts=_facts(networks),
+        sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
+        footer=f"Made from {tables.escape(', '.join(str(n.workdir) for n in networks))}. "
+        "The tables lie beside this page as CSV and LaTeX (<code>tables/</code>), with every "
+        "number in <code>tables/numbers.csv</code>, the figures as SVG, PDF and PNG "
+        "(<code>figures/</code>), and all of it in <code>results.json</code>.",
+    )
+    for name, data in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return iter([*answer, *missing, f"written: {out / 'index.html'}"])
+
+
+def headline(networks: measured_cells.Networks) -> tuple[str, str]:
+    """Gives the answer in one sentence and what it rests on."""
+    made = [told for one in networks for told in one.measures.values()]
+    shown, seconds = (sum(told[key] for told in made) for key in ("images", "seconds"))
+    count = f"{len(networks)} network" + "s" * (len(networks) > 1)
+    basis = (
+        f"{count}, {shown:,} images shown in {len(made)} measures, {seconds:,.0f} s."
+    )
+    told = list(_one(*networks) if len(networks) == 1 else _range(networks))
+    if not told:
+        return f"{count} measured.", basis
+    return f"{'; '.join(told)}.", basis
+
+
+def _one(network) -> Iterator[str]:
+    """Says the main numbers of one network."""
+    if network.accuracy:
+        dataset, number = network.accuracy
+        low, high = measured_cells.ends(number)
+        told = measured_cells.with_ends(number.value, low, high)
+        yield f"{told} % right on {dataset}"
+    for place in network.of("shape_bias")[:1]:
+        number, *ends = (
+            network.number(place, name) for name in measured_cells.ended("shape_bias")
+        )
+        if number.value is None:
+            yield f"no decision for either cue on {place[1]}"
+        else:
+            low, high = (f"{end.value:.3f}" for end in ends)
+            yield f"shape bias {number.value:.3f} [{low}, {high}] on {place[1]}"
+    if "pgd" in network.row:
+        yield f"{network.row['pgd']:.1f} % right under PGD ({network.places['pgd']})"
+
+
+def _range(networks: measured_cells.Networks) -> Iterator[str]:
+    """Says between which networks the main numbers lie."""
+    accuracy = {n.name: n.accuracy for n in networks if n.accuracy}
+    sets = {dataset for dataset, _ in accuracy.values()}
+    if len(sets) == 1 and len(accuracy) > 1:
+        values = {name: 100 * number.value for name, (_, number) in accuracy.items()}
+        yield _ends(f"Accuracy on {sets.pop()} in %", values, ".1f")
+    values = {n.name: n.row["shape"] for n in networks if "shape" in n.row}
+    values = {name: value for name, value in values.items() if not pd.isna(value)}
+    if len(values) > 1:
+        yield _ends("shape bias", values, ".3f")
+
+
+def _ends(what: str, values: dict[str, float], form: str) -> str:
+    low, high = min(values, key=values.get), max(values, key=values.get)
+    return f"{what} from {values[low]:{form}} ({low}) to {values[high]:{form}} ({high})"
+
+
+def _heading(networks: measured_cells.Networks) -> str:
+    names = [one.name for one in networks]
+    if len(names) <= 3:
+        return tables.join(names)
+    return f"{len(names)} measured networks"
+
+
+def _facts(networks: measured_cells.Networks) -> dict[str, object]:
+    made = {place for one in networks for place in one.measures}
+    return {
+        "Networks": len(networks),
+        "Measures": len({measure for measure, _ in made}),
+        "Sets": len({dataset for _, dataset in made}),
+        "Numbers": f"{sum(len(one.records) for one in networks):,}",
+    }
+
+
+def _missing(networks: measured_cells.Networks) -> Iterator[str]:
+    """Says what was not measured, and how what was differs from what is published."""
+    titles = dict(_SECTIONS)
+    for section, probes in _PROBES.items():
+        lack = [
+            one.name
+            for one in networks
+            if not any(one.of(probe) for probe in probes)
+            and not (section == "corruptions" and one.corrupted[1])
+        ]
+        if lack:
+            whose = "" if len(lack) == len(networks) else f" of {', '.join(lack)}"
+            told = tables.join([f"`{probe}`" for probe in probes])
+            yield f"{titles[section]}: not measured{whose} (probe {told})."
+    lines: dict[str, list[str]] = {}
+    for one in networks:
+        for line in one.lacking:
+            lines.setdefault(line, []).append(one.name)
+    for line, names in lines.items():
+        whose = "" if len(names) == len(networks) else f" ({', '.join(names)})"
+        yield f"{line[0].upper()}{line[1:]}{whose}."
+    told: dict[str, None] = {}
+    for one in networks:
+        for name in ("imagenet_c", "imagenet_cbar", "pgd"):
+            if name in one.places:
+                title = bias_models.TITLES[name]
+                told[f"{title} here is made of {one.places[name]}."] = None
+    yield from told
+
+
+def _summary(networks, numbers: pd.DataFrame, answer, missing: list[str]) -> str:
+    """Gives results.json: strict JSON, null for what does not exist."""
+    tree = {
+        "headline": answer[0],
+        "basis": answer[1],
+        "networks": [
+            {
+                "network": one.name,
+                "workdir": str(one.workdir),
+                "weights": one.config.get("run", {}).get("digest"),
+                "row": _plain(one.row),
+                "measured_on": dict(one.places),
+                "measures": [
+                    {"measure": measure, "dataset": dataset}
+                    | {key: told.get(key) for key in ("images", "seconds", "precision")}
+                    | {"options": told["measure"]["options"]}
+                    for (measure, dataset), told in one.measures.items()
+                ],
+            }
+            for one in networks
+        ],
+        "missing": missing,
+        "numbers": json.loads(numbers.to_json(orient="records", double_precision=15)),
+    }
+    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _plain(row) -> dict[str, float | None]:
+    return {name: None if pd.isna(value) else value for name, value in row.items()}

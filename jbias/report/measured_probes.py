@@ -1,0 +1,287 @@
+"""Tables of what probes measured, of how long it took, and with what."""
+
+import numpy as np
+import pandas as pd
+
+from jbias.report import measured_cells, measured_read, tables
+
+_PNS = "peak_noise_sensitivity"
+
+
+def spectral(networks: measured_cells.Networks) -> tables.Table | None:
+    metrics = [
+        *measured_cells.ended("low_freq_bias"),
+        *measured_cells.ended("high_freq_bias"),
+        "spectral_ratio",
+    ]
+    rows = []
+    for one in networks:
+        for place in one.of("spectral"):
+            clean = one.number(place, "accuracy", "unfiltered")
+            row = {"network": one.name, "set": place[1]}
+            row |= {"clean": clean and clean.value, "n": clean and clean.n}
+            rows.append(row | measured_cells.values(one, place, metrics))
+    return measured_cells.table(
+        "spectral",
+        "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on filtered "
+        "images to that on clean ones, with bootstrap intervals of 95 % over images. Ratio: "
+        "high / (low + high).",
+        rows,
+        {
+            "network": ("Network", str),
+            "set": ("set", str),
+            "n": ("images", measured_cells.whole),
+            "clean": ("clean in %", measured_cells.percent),
+            "low_freq_bias": ("low", measured_cells.digits(3)),
+            "low_freq_bias_lower": ("from", measured_cells.digits(3)),
+            "low_freq_bias_upper": ("to", measured_cells.digits(3)),
+            "high_freq_bias": ("high", measured_cells.digits(3)),
+            "high_freq_bias_lower": ("from", measured_cells.digits(3)),
+            "high_freq_bias_upper": ("to", measured_cells.digits(3)),
+            "spectral_ratio": ("ratio", measured_cells.digits(3)),
+        },
+    )
+
+
+def critical_band(networks: measured_cells.Networks) -> tables.Table | None:
+    rows = []
+    for one in networks:
+        for place in one.of("critical_band"):
+            prefix = band_prefix(one, place)
+            metrics = ("bandwidth", "center_frequency", _PNS)
+            row = {"network": one.name, "measure": place[0], "set": place[1]}
+            for metric in metrics:
+                told = measured_cells.values(
+                    one, place, measured_cells.ended(f"{prefix}_{metric}")
+                )
+                row |= {k.removeprefix(f"{prefix}_"): v for k, v in told.items()}
+            first, lost = (
+                one.number(place, f"{prefix}_bandwidth{end}")
+                for end in ("", "_undefined")
+            )
+            row |= {"n": first and first.n}
+            rows.append(row | {"undefined": lost and lost.value})
+    return measured_cells.table(
+        "critical_band",
+        "The critical band: a Gaussian over octaves, fitted to how many strengths of noise do "
+        "harm; with bootstrap intervals of 95 % over images. Bandwidth in octaves, centre "
+        "in nominal cycles per image. –: no band. Without: share of the bootstrap's draws "
+        "that have no band, in %.",
+        rows,
+        {
+            "network": ("Network", str),
+            "measure": ("measure", str),
+            "set": ("set", str),
+            "n": ("images", measured_cells.whole),
+            "bandwidth": ("bandwidth", measured_cells.digits(2)),
+            "bandwidth_lower": ("from", measured_cells.digits(2)),
+            "bandwidth_upper": ("to", measured_cells.digits(2)),
+            "center_frequency": ("centre", measured_cells.digits(2)),
+            "center_frequency_lower": ("from", measured_cells.digits(2)),
+            "center_frequency_upper": ("to", measured_cells.digits(2)),
+            _PNS: ("sensitivity", measured_cells.digits(3)),
+            f"{_PNS}_lower": ("from", measured_cells.digits(3)),
+            f"{_PNS}_upper": ("to", measured_cells.digits(3)),
+            "undefined": ("without", measured_cells.percent),
+        },
+    )
+
+
+def band_prefix(one: measured_read.Network, place: measured_read.Place) -> str:
+    """Gives what the names of a critical band's numbers begin with."""
+    variant = one.measures[place]["measure"]["options"].get("variant", "bvg")
+    return "critical_band" if variant == "bvg" else f"critical_band_{variant}"
+
+
+def corruptions(networks: measured_cells.Networks) -> tables.Table | None:
+    cells = {one.name: one.corrupted[1] for one in networks}
+    names = dict.fromkeys(name for each in cells.values() for name, _ in each)
+    if not names:
+        return None
+    data, rows = [], []
+    for name in names:
+        row = [name.replace("_", " ")]
+        for one in networks:
+            mine = {s: v for (other, s), v in cells[one.name].items() if other == name}
+            row.append(
+                measured_cells.percent(np.mean([*mine.values()])) if mine else "–"
+            )
+            on = one.corrupted[0] or None
+            for severity, value in mine.items():
+                place = {"network": one.name, "set": on, "corruption": name}
+                data.append({**place, "severity": severity, "accuracy": value})
+        rows.append(tuple(row))
+    severities = sorted({row["severity"] for row in data})
+    return tables.Table(
+        name="corruptions",
+        caption="Accuracy in % on corrupted images, mean over severity "
+        f"{tables.join([str(one) for one in severities])}; the CSV file has each.",
+        head=("Corruption", *(one.name for one in networks)),
+        rows=tuple(rows),
+        data=pd.DataFrame(data),
+    )
+
+
+def attacks(networks: measured_cells.Networks) -> tables.Table | None:
+    counts: dict[str, dict] = {}
+    for one in networks:
+        for place in (*one.of("pgd"), *one.of("fgsm")):
+            for number in one.numbers[place]:
+                strict = ", right before, too" if "_strict" in number.metric else ""
+                if "_accuracy" in number.metric and number.count is not None:
+                    name = f"{place[0]} {number.condition}{strict}"
+                    pair = int(number.count), number.n
+                    counts.setdefault(one.name, {})[name] = pair
+    caption = "Accuracy under attack, by measure, norm and budget."
+    return measured_cells.beside("attacks", caption, "attack", networks, counts)
+
+
+def calibration(networks: measured_cells.Networks) -> tables.Table | None:
+    metrics = ("ece", "ece_mass", "nll", "brier_top")
+    rows = []
+    for one in networks:
+        for place in one.of("calibration"):
+            rules = dict.fromkeys(n.condition for n in one.numbers[place])
+            for rule in rules:
+                number = one.number(place, "ece", rule)
+                row = {"network": one.name, "set": place[1], "rule": rule or None}
+                row |= {"n": number and number.n}
+                rows.append(row | measured_cells.values(one, place, metrics, rule))
+    return measured_cells.table(
+        "calibration",
+        "Calibration; smaller is better in all. ECE: expected calibration error over 15 bins "
+        "of equal width, and over bins of equally many images; NLL in nats; Brier: that of "
+        "the decided class.",
+        rows,
+        {
+            "network": ("Network", str),
+            "set": ("set", str),
+            "rule": ("rule", str),
+            "n": ("images", measured_cells.whole),
+            "ece": ("ECE", measured_cells.digits(4)),
+            "ece_mass": ("ECE, equal bins", measured_cells.digits(4)),
+            "nll": ("NLL", measured_cells.digits(3)),
+            "brier_top": ("Brier", measured_cells.digits(4)),
+        },
+    )
+
+
+def decoding(networks: measured_cells.Networks) -> tables.Table | None:
+    metrics = (
+        *("shape_decoding", "shape_decoding_shuffled"),
+        *("texture_decoding", "texture_decoding_shuffled"),
+        *("shape_dimensions", "texture_dimensions", "residual_dimensions"),
+    )
+    rows = [
+        {"network": one.name, "set": place[1], "site": number.condition}
+        | measured_cells.values(one, place, metrics, number.condition)
+        for one in networks
+        for place in one.of("decoding")
+        for number in one.numbers[place]
+        if number.metric == "shape_decoding"
+    ]
+    return measured_cells.table(
+        "decoding",
+        "What a linear decoder reads off the features at each site, in % of images; shuffled: "
+        "where nothing is known. Neurons: shares for shape, texture and the rest.",
+        rows,
+        {
+            "network": ("Network", str),
+            "site": ("site", str),
+            "shape_decoding": ("shape", measured_cells.percent),
+            "shape_decoding_shuffled": ("shuffled", measured_cells.percent),
+            "texture_decoding": ("texture", measured_cells.percent),
+            "texture_decoding_shuffled": ("shuffled", measured_cells.percent),
+            "shape_dimensions": ("neurons: shape", measured_cells.digits(3)),
+            "texture_dimensions": ("texture", measured_cells.digits(3)),
+            "residual_dimensions": ("rest", measured_cells.digits(3)),
+        },
+    )
+
+
+def receptive_fields(networks: measured_cells.Networks) -> tables.Table | None:
+    rows: dict[tuple, dict] = {}
+    for one in networks:
+        for place in one.of("receptive_field"):
+            for number in one.numbers[place]:
+                site, _, share = number.condition.rpartition(" ")
+                row = rows.setdefault(
+                    (one.name, *place, site), {"network": one.name, "site": site}
+                )
+                row[f"{number.metric} {share}"] = number.value
+    columns = dict.fromkeys(key for row in rows.values() for key in row)
+    heads = {
+        key: (
+            f"{key.removeprefix('receptive_').replace('%', ' %')}",
+            measured_cells.digits(1),
+        )
+        for key in columns
+        if key.startswith("receptive_")
+    }
+    return measured_cells.table(
+        "receptive_fields",
+        "Effective receptive field of each site's middle unit: the pixels that hold a share of "
+        "it (area), and the radius in pixels of the disc that does.",
+        list(rows.values()),
+        {"network": ("Network", str), "site": ("site", str), **heads},
+    )
+
+
+def speed(networks: measured_cells.Networks) -> tables.Table | None:
+    rows = []
+    for one in networks:
+        for (measure, dataset), told in one.measures.items():
+            seconds = told.get("seconds")
+            rate = told["images"] / seconds if seconds else None
+            row = {"network": one.name, "measure": measure, "set": dataset}
+            row |= {key: told.get(key) for key in ("images", "seconds", "precision")}
+            rows.append(row | {"rate": rate})
+    return measured_cells.table(
+        "speed",
+        "How long each measure took, compiling included. Images: shown, under all conditions "
+        "together.",
+        rows,
+        {
+            "network": ("Network", str),
+            "measure": ("measure", str),
+            "set": ("set", str),
+            "images": ("images", measured_cells.whole),
+            "seconds": ("seconds", measured_cells.digits(1)),
+            "rate": ("images/s", measured_cells.digits(1)),
+            "precision": ("precision", str),
+        },
+    )
+
+
+def provenance(networks: measured_cells.Networks) -> tables.Table | None:
+    rows = []
+    for one in networks:
+        made, run = one.provenance, one.config.get("run", {})
+        device, code = made.get("device", {}), made.get("code", {})
+        packages = made.get("packages", {})
+        named = [
+            f"{k} {packages[k]}" for k in ("jax", "flax", "numpy") if k in packages
+        ]
+        row = {"network": one.name, "model": one.config["model"]["name"]}
+        row |= {"weights": run.get("digest"), "path": run.get("path")}
+        row |= {"device": f"{device.get('count', '?')} × {device.get('kind', '?')}"}
+        row |= {"code": f"{code.get('version', '?')} {str(code.get('commit'))[:10]}"}
+        row |= {"packages": ", ".join(named), "python": made.get("python")}
+        rows.append(row | {"seconds": sum(t["seconds"] for t in one.measures.values())})
+    return measured_cells.table(
+        "provenance",
+        "What was measured with what. Weights: digest of the file, or of the run's weights. "
+        "Sets and their fingerprints are in each network's provenance.json.",
+        rows,
+        {
+            "network": ("Network", str),
+            "model": ("model", str),
+            "weights": ("weights", str),
+            "path": ("from", str),
+            "device": ("device", str),
+            "code": ("jbias", str),
+            "packages": ("packages", str),
+            "python": ("Python", str),
+            "seconds": ("seconds in all", measured_cells.digits(0)),
+        },
+    )

@@ -1,0 +1,198 @@
+"""Networks that were measured: their records, how they were made, and what was decided."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from jbias import results, selection
+from jbias.evals import decisions, generalisation
+from jbias.report import bias_measured
+
+Number = decisions.Number
+Place = tuple[str, str]  # A measure's name and its set.
+_MAIN = ("imagenet", "test", "val")  # Whose accuracy is the network's, before others.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Network:
+    """One workdir of `python -m jbias.evaluate --suite`."""
+
+    name: str  # On the page.
+    workdir: pathlib.Path
+    records: pd.DataFrame
+    measures: Mapping[Place, Mapping[str, Any]]  # How each was made.
+    config: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    @functools.cached_property
+    def cells(self) -> bias_measured.Cells:
+        return bias_measured.cells_of(self.records)
+
+    @functools.cached_property
+    def row(self) -> Mapping[str, float]:
+        """Benchmarks in % and biases, as the study of biases has them."""
+        return bias_measured.row(self.cells)[0]
+
+    @functools.cached_property
+    def places(self) -> Mapping[str, str]:
+        """On which sets the biases and some benchmarks were measured."""
+        return bias_measured.row(self.cells)[1]
+
+    @functools.cached_property
+    def numbers(self) -> Mapping[Place, list[Number]]:
+        """What each measure found, its name taken off the conditions."""
+        found: dict[Place, list[Number]] = {place: [] for place in self.measures}
+        columns = ("metric", "value", "count", "n", "condition", "dataset")
+        for *fields, dataset in self.records[list(columns)].itertuples(
+            index=False, name=None
+        ):
+            metric, value, count, n, condition = fields
+            measure, _, rest = condition.partition("/")
+            if (measure, dataset) not in found:
+                measure, rest = "accuracy", condition  # These have no measure's name.
+            number = Number(metric, _known(value), _known(count), int(n or 0), rest)
+            found.setdefault((measure, dataset), []).append(number)
+        return found
+
+    def of(self, probe: str) -> list[Place]:
+        """Gives the measures that a probe made, and their sets."""
+        return [
+            place
+            for place, told in self.measures.items()
+            if told["measure"]["probe"] == probe and self.numbers[place]
+        ]
+
+    def number(self, place: Place, metric: str, condition: str = "") -> Number | None:
+        found = self.numbers.get(place, ())
+        wanted = (metric, condition)
+        return next((n for n in found if (n.metric, n.condition) == wanted), None)
+
+    def decided(self, place: Place) -> dict[str, decisions.Decisions]:
+        """Gives the decisions by condition; none where they were not kept."""
+        measure, dataset = place
+        path = self.workdir / "decisions" / dataset / f"{measure}.parquet"
+        return decisions.read_conditions(path) if path.exists() else {}
+
+    def classes(self, place: Place) -> tuple[str, ...]:
+        """Gives the names of what was decided among; none where they were not kept."""
+        return tuple(self.measures[place].get("classes", ()))
+
+    @property
+    def accuracy(self) -> tuple[str, Number] | None:
+        """The set that stands for the network's accuracy, and this."""
+        plain = [place for place in self.of("plain") if place[0] == "accuracy"]
+        plain.sort(key=lambda place: (place[1] not in _MAIN, place[1]))
+        for place in plain:
+            number = self.number(place, "accuracy")
+            if number:
+                return place[1], number
+        return None
+
+    @functools.cached_property
+    def corrupted(self) -> tuple[str, dict[tuple[str, int], float]]:
+        """Of which set, and accuracy by corruption and severity."""
+        made = [place[1] for place in self.of("corruptions")]
+        on = made[0] if made else ""
+        sets = {on.replace("-", "_")}
+        own = {key: value for key, value in self.cells.items() if not math.isnan(value)}
+        found = generalisation.corrupted(own, sets)
+        return on, {(name, int(step)): value for (name, step), value in found.items()}
+
+    def is_corruption(self, dataset: str) -> bool:
+        """Whether a set is one corruption at one severity, as ImageNet-C is published."""
+        name, _, severity = dataset.rpartition("-")
+        return severity.isdigit() and (name, int(severity)) in self.corrupted[1]
+
+    def split(self, dataset: str) -> str:
+        """Gives a set's name in its family, such as contrast of model-vs-human."""
+        told = self.provenance.get("data", {}).get(dataset, {}).get("name", dataset)
+        return told.rpartition("/")[2].partition("[")[0]
+
+    @property
+    def lacking(self) -> Iterator[str]:
+        """Says what the suite asked for and is not there."""
+        for dataset, why in self.provenance.get("missing", {}).items():
+            yield f"{dataset} was not there ({why})"
+        missing = self.provenance.get("missing", {})
+        asked = self.provenance.get("suite", {}).get("measures", {})
+        for measure, options in asked.items():
+            lost = [
+                dataset
+                for dataset in options.get("sets", ())
+                if (measure, dataset) not in self.measures and dataset not in missing
+            ]
+            if lost:
+                yield f"{measure} was asked for and not measured on {', '.join(lost)}"
+
+
+def _known(value):
+    return None if pd.isna(value) else value
+
+
+def read(workdirs: Sequence[str]) -> list[Network]:
+    """Reads workdirs (paths or globs), each a network, in the order of their names.
+
+    Raises ValueError as `results.read` does, and where a workdir is no such one.
+    """
+    records = selection.evaluations(results.read(workdirs))
+    parts = {
+        str(workdir): part
+        for workdir, part in records.groupby("workdir", observed=True, sort=True)
+    }
+    if not parts:
+        raise ValueError(f"{' '.join(workdirs)}: must hold evaluations, got none")
+    names = _names(parts)
+    return [_network(names[workdir], workdir, part) for workdir, part in parts.items()]
+
+
+def _network(name: str, workdir: str, records: pd.DataFrame) -> Network:
+    path = pathlib.Path(workdir)
+    files = sorted((path / "measures").glob("*.json"))
+    if not files:
+        raise ValueError(
+            f"{workdir}: must be a workdir of `python -m jbias.evaluate --suite=...`, got"
+            " one without measures/; of runs `python -m jbias.report` tells"
+        )
+    measures = {}
+    for file in files:
+        measure, _, dataset = file.stem.partition("@")
+        measures[measure, dataset] = _json(file)
+    words = ["dataset", "condition", "metric"]
+    return Network(
+        name=name,
+        workdir=path,
+        records=records.astype(dict.fromkeys(words, str)),
+        measures=measures,
+        config=_json(path / "config.json"),
+        provenance=_json(path / "provenance.json"),
+    )
+
+
+def _json(path: pathlib.Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}: must be JSON, got a damaged file ({error})"
+        ) from None
+
+
+def _names(parts: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """Gives each workdir the run's name, with seed and step where these are several."""
+    first = pd.DataFrame([part.iloc[0] for part in parts.values()], index=list(parts))
+    names = first["run"].astype(str)
+    for column in ("seed", "step"):
+        several = names.duplicated(keep=False)
+        told = f" {column} " + first[column].astype(str)
+        names = names.where(~several, names + told)
+    # Two that are still alike are told apart by their folders.
+    names = names.where(
+        ~names.duplicated(keep=False), pd.Series(names.index, names.index)
+    )
+    return dict(names)

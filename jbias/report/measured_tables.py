@@ -1,0 +1,297 @@
+"""Tables of measured networks; each only of what was measured."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+
+from jbias.evals import classes, human
+from jbias.report import measured_cells, measured_probes, measured_read, tables
+
+Sections = Iterator[tuple[str, tables.Table]]
+_COMMONEST = 10  # Confusions of a network that are told.
+
+
+def of(networks: measured_cells.Networks) -> Sections:
+    """Gives sections and tables."""
+    for section, make in (
+        ("overview", _overview),
+        ("accuracy", _accuracy),
+        ("shape_bias", _shape_bias),
+        ("shape_bias", _shape_bias_by_class),
+        ("people", _people),
+        ("spectral", measured_probes.spectral),
+        ("critical_band", measured_probes.critical_band),
+        ("corruptions", measured_probes.corruptions),
+        ("attacks", measured_probes.attacks),
+        ("calibration", measured_probes.calibration),
+        ("classes", _classes),
+        ("classes", _confused),
+        ("decoding", measured_probes.decoding),
+        ("receptive_field", measured_probes.receptive_fields),
+        ("made", measured_probes.speed),
+        ("made", measured_probes.provenance),
+    ):
+        table = make(networks)
+        if table is not None:
+            yield section, table
+
+
+def numbers(networks: measured_cells.Networks) -> pd.DataFrame:
+    """Gives every record of every network."""
+    columns = ["dataset", "condition", "metric", "value", "count", "n"]
+    frames = [
+        one.records[["run", "seed", "step", *columns]].assign(network=one.name)
+        for one in networks
+    ]
+    frame = pd.concat(frames, ignore_index=True)
+    return frame[["network", *frame.columns.drop("network")]]
+
+
+def _overview(networks: measured_cells.Networks) -> tables.Table | None:
+    rows = []
+    for one in networks:
+        dataset, number = one.accuracy or ("", None)
+        row = {"network": one.name, "set": dataset or None}
+        row["accuracy"] = number.value if number else None
+        row |= {key: one.row.get(key) for key in ("shape", "low_freq", "high_freq")}
+        row |= {key: one.row.get(key) for key in ("cb_bw", "cb_cf", "cb_pns")}
+        for name in ("imagenet_c", "pgd"):
+            row[name] = one.row[name] / 100 if name in one.row else None
+        for place in one.of("calibration")[:1]:
+            row |= measured_cells.values(one, place, ("ece",))
+        told, n = agreement(one)
+        row |= {"error_consistency": told, "sets": n or None}
+        rows.append(row)
+    return measured_cells.table(
+        "overview",
+        "What was measured, in short; each has a section of its own. Shape bias: share of "
+        "shape among decisions for either cue. Low, high: mean ratio of accuracy on filtered "
+        "images to that on clean ones. Band: bandwidth in octaves, centre in nominal cycles "
+        "per image and peak noise sensitivity of the critical band. Corrupted: mean over the "
+        "corruptions of ImageNet-C. Attacked: PGD, as the section says. "
+        "Like people: error consistency, over so many sets.",
+        rows,
+        {
+            "network": ("Network", str),
+            "accuracy": ("accuracy in %", measured_cells.percent),
+            "set": ("of", str),
+            "shape": ("shape bias", measured_cells.digits(3)),
+            "low_freq": ("low", measured_cells.digits(3)),
+            "high_freq": ("high", measured_cells.digits(3)),
+            "cb_bw": ("band", measured_cells.digits(2)),
+            "cb_cf": ("centre", measured_cells.digits(1)),
+            "cb_pns": ("sensitivity", measured_cells.digits(2)),
+            "imagenet_c": ("corrupted in %", measured_cells.percent),
+            "pgd": ("attacked in %", measured_cells.percent),
+            "ece": ("ECE", measured_cells.digits(3)),
+            "error_consistency": ("like people", measured_cells.digits(3)),
+            "sets": ("sets", measured_cells.whole),
+        },
+    )
+
+
+def accuracy_counts(
+    networks: measured_cells.Networks,
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """Gives right and shown by network and set; single corruptions are no sets."""
+    found = {}
+    for one in networks:
+        found[one.name] = {}
+        for place in one.of("plain"):
+            measure, dataset = place
+            number = one.number(place, "accuracy") or one.number(place, "real_accuracy")
+            if number and number.n and not one.is_corruption(dataset):
+                name = dataset if measure == "accuracy" else f"{dataset} ({measure})"
+                found[one.name][name] = int(number.count), number.n
+    return found
+
+
+def _accuracy(networks: measured_cells.Networks) -> tables.Table | None:
+    caption = "Accuracy on each set as it is."
+    return measured_cells.beside(
+        "accuracy", caption, "set", networks, accuracy_counts(networks)
+    )
+
+
+def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
+    metrics = (
+        *measured_cells.ended("shape_bias"),
+        *("accuracy_shape", "accuracy_texture", "fraction_shape", "fraction_texture"),
+    )
+    rows = []
+    for one in networks:
+        for place in one.of("shape_bias"):
+            for number in one.numbers[place]:
+                rule = number.condition
+                if number.metric != "shape_bias" or "class=" in rule:
+                    continue
+                row = {"network": one.name, "set": place[1], "rule": rule or None}
+                row |= measured_cells.values(one, place, metrics, rule)
+                row |= {"shape": number.count, "either": number.n}
+                rows.append(row)
+    return measured_cells.table(
+        "shape_bias",
+        "Shape bias: decisions for the shape among those for either cue, where cues conflict, "
+        "with Wilson's interval of 95 %. Accuracy by shape and by texture: all images, with "
+        "either cue as the label (Geirhos' style transfer test), in %. Rule: how the answers "
+        "of several classes count, where it is not the mean of their probabilities.",
+        rows,
+        {
+            "network": ("Network", str),
+            "set": ("set", str),
+            "rule": ("rule", str),
+            "shape_bias": ("shape bias", measured_cells.digits(3)),
+            "shape_bias_lower": ("from", measured_cells.digits(3)),
+            "shape_bias_upper": ("to", measured_cells.digits(3)),
+            "shape": ("for shape", measured_cells.whole),
+            "either": ("of", measured_cells.whole),
+            "accuracy_shape": ("accuracy by shape", measured_cells.percent),
+            "accuracy_texture": ("by texture", measured_cells.percent),
+        },
+    )
+
+
+def class_counts(
+    networks: measured_cells.Networks, probe: str, metric: str
+) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
+    """Gives `count` of n by set, network and class."""
+    found: dict[str, dict] = {}
+    for one in networks:
+        for place in one.of(probe):
+            for number in one.numbers[place]:
+                rule, _, name = number.condition.rpartition("class=")
+                if number.metric == metric and name and not rule:
+                    by = found.setdefault(place[1], {}).setdefault(one.name, {})
+                    by[name] = int(number.count), number.n
+    return found
+
+
+def _shape_bias_by_class(networks: measured_cells.Networks) -> tables.Table | None:
+    counts = class_counts(networks, "shape_bias", "shape_bias")
+    return measured_cells.beside(
+        "shape_bias_by_class",
+        "Shape bias by class of shapes: decisions for the shape among those for either cue.",
+        "class",
+        networks,
+        _joined(counts),
+        metric="shape_bias",
+    )
+
+
+def _joined(counts: Mapping[str, Mapping[str, Mapping]]) -> dict[str, dict]:
+    """Gives counts by network and class, with the set in the name where there are several."""
+    found: dict[str, dict] = {}
+    for dataset, by_network in counts.items():
+        for network, by_class in by_network.items():
+            for name, pair in by_class.items():
+                told = f"{dataset}: {name}" if len(counts) > 1 else name
+                found.setdefault(network, {})[told] = pair
+    return found
+
+
+def by_set(one: measured_read.Network) -> dict[str, list]:
+    """Gives what a network has in common with people, by set of model-vs-human."""
+    return {one.split(place[1]): one.numbers[place] for place in one.of("human")}
+
+
+def agreement(one: measured_read.Network) -> tuple[float | None, int]:
+    """Gives error consistency with people over the sets that were measured, and how many."""
+    found = by_set(one)
+    for number in human.overall(found) if found else ():
+        if number.metric == "error_consistency":
+            return number.value, number.n
+    return None, 0
+
+
+def _people(networks: measured_cells.Networks) -> tables.Table | None:
+    metrics = (
+        *("ood_accuracy", "human_accuracy"),
+        *measured_cells.ended("error_consistency"),
+        *("human_error_consistency", "observed_consistency", "accuracy_difference"),
+    )
+    rows = []
+    for one in networks:
+        for place in one.of("human"):
+            row = {"network": one.name, "set": place[1]}
+            rows.append(row | measured_cells.values(one, place, metrics))
+        found = by_set(one)
+        if found:
+            told = {n.metric: n.value for n in human.overall(found)}
+            words = f"mean of {len(found)} of {len(human.SETS)} sets"
+            rows.append({"network": one.name, "set": words, **told})
+    return measured_cells.table(
+        "people",
+        "Networks and people. Error consistency is Cohen's kappa of being right: 0 as by "
+        "chance, 1 where errors are the same, with a bootstrap interval of 95 % over images; "
+        "beside it that among people. Accuracies in %, over the conditions that count; "
+        "observed: share of images that both get right or both wrong; difference: squared "
+        "difference to people's accuracy. The last line of a network is the mean over sets.",
+        rows,
+        {
+            "network": ("Network", str),
+            "set": ("set", str),
+            "ood_accuracy": ("accuracy", measured_cells.percent),
+            "human_accuracy": ("people's", measured_cells.percent),
+            "error_consistency": ("error consistency", measured_cells.digits(3)),
+            "error_consistency_lower": ("from", measured_cells.digits(3)),
+            "error_consistency_upper": ("to", measured_cells.digits(3)),
+            "human_error_consistency": ("among people", measured_cells.digits(3)),
+            "observed_consistency": ("observed", measured_cells.digits(3)),
+            "accuracy_difference": ("difference", measured_cells.digits(3)),
+        },
+    )
+
+
+def _classes(networks: measured_cells.Networks) -> tables.Table | None:
+    counts = _joined(class_counts(networks, "classes", "class_accuracy"))
+    return measured_cells.beside(
+        "classes",
+        "Accuracy by class.",
+        "class",
+        networks,
+        counts,
+        metric="class_accuracy",
+    )
+
+
+def confusion(one: measured_read.Network, place: measured_read.Place):
+    """Gives the confusion in per cent and the names of its classes, or None."""
+    decided = one.decided(place).get("")
+    if decided is None:
+        return None
+    label = decided.columns["label"]
+    k = int(max(label.max(), decided.prediction.max())) + 1
+    names = one.classes(place) or tuple(map(str, range(k)))
+    return classes.confusion(decided.prediction, label, len(names)), names
+
+
+def _confused(networks: measured_cells.Networks) -> tables.Table | None:
+    rows = []
+    for one in networks:
+        for place in one.of("classes"):
+            found = confusion(one, place)
+            if found is None:
+                continue
+            matrix, names = found
+            told = [*names, "no response"]
+            wrong = np.nan_to_num(matrix.copy())
+            np.fill_diagonal(wrong, 0)
+            for flat in np.argsort(-wrong, axis=None, kind="stable")[:_COMMONEST]:
+                i, j = np.unravel_index(flat, wrong.shape)
+                if wrong[i, j] > 0:
+                    row = {"network": one.name, "set": place[1], "class": names[j]}
+                    rows.append(row | {"as": told[i], "share": wrong[i, j] / 100})
+    return measured_cells.table(
+        "confusions",
+        f"What is taken for what most often: the {_COMMONEST} largest shares of a class "
+        "that got one wrong answer, in % of the class.",
+        rows,
+        {
+            "network": ("Network", str),
+            "set": ("set", str),
+            "class": ("class", str),
+            "as": ("taken for", str),
+            "share": ("% of the class", measured_cells.percent),
+        },
+    )
