@@ -135,9 +135,9 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
     if conflict:
         rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
         found["shape_bias"] = dict(sets=(conflict,), aggregates=rules)
-        found["decoding"] = dict(sets=(conflict,))
+        found["decoding"] = dict(sets=(conflict,), folds=3, strengths=(1e-2, 1e-4))
         if arg.smoke:
-            found["decoding"] |= dict(folds=3, width=32, strengths=(1e-2,))
+            found["decoding"] |= dict(width=32, strengths=(1e-2,))
     if arg.humans:
         people = tuple(name for name in names if name in (*STIMULI, *OTHERS))
         found["human"] = dict(probe="human", sets=people, root=arg.humans)

@@ -45,7 +45,8 @@ def measure(
     features.read. seed: of that draw, the folds, the projection and the shuffled labels.
 
     For shape, and likewise for texture: shape_decoding, right of all images;
-    shape_decoding_shuffled, the same with labels shuffled among the exemplars of a fold;
+    shape_decoding_shuffled, the same with labels shuffled among the exemplars of a fold,
+    by the middle one of the strengths;
     shape_decodability, (accuracy - chance) / (1 - chance), with chance the share of the
     commonest class, which is shape_decoding_chance (once); shape_dimensions, a share of
     the neurons, and shape_correlation. residual_dimensions: the rest.
@@ -130,8 +131,13 @@ def whole(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
 def _decoded(factor: _Factor, x, strengths, site) -> list[decisions.Number]:
     name, (chance, _, n) = factor.name, _commonest(factor.y)
     told = []
-    for ending, labels in (("", factor.y), ("_shuffled", factor.shuffled)):
-        decided = logistic.held_out(x, labels, factor.fold, strengths=strengths)
+    # Nothing can be learnt of shuffled labels, by whatever penalty.
+    middle = sorted(strengths)[len(strengths) // 2 :][:1]
+    for ending, labels, chosen in (
+        ("", factor.y, strengths),
+        ("_shuffled", factor.shuffled, middle),
+    ):
+        decided = logistic.held_out(x, labels, factor.fold, strengths=chosen)
         right = int((decided == labels).sum())
         told.append(
             decisions.Number(f"{name}_decoding{ending}", right / n, right, n, site)

@@ -77,25 +77,34 @@ def held_out(
     fold: Int[np.ndarray, "n"],
     *,
     strengths: Sequence[float] = STRENGTHS,
+    steps: int = 50,
 ) -> Int[np.ndarray, "n"]:
     """Decides about each example by weights that were fitted without its fold.
 
     For every fold, weights of each strength are fitted without it and the next one; the
     strength that is right most often on the next (the largest of equals) is then fitted
-    to all but the fold itself. fold: of at least three, counted from 0.
+    to all but the fold itself. A single strength needs no choice. fold: of at least
+    three, counted from 0. steps: at most, of each fit.
     """
     classes, count = int(y.max()) + 1, int(fold.max()) + 1
     decided = np.full(len(y), -1)
     for test in range(count):
         outer, valid = fold != test, fold == (test + 1) % count
-        inner, weights, best = outer & ~valid, None, (-1, 0.0, None)
-        for strength in sorted(strengths, reverse=True):
-            weights = fit(x[inner], y[inner], classes, strength=strength, start=weights)
+        inner, weights, best = outer & ~valid, None, (-1, strengths[0], None)
+        for strength in sorted(strengths, reverse=True) if len(strengths) > 1 else ():
+            weights = fit(
+                *(x[inner], y[inner], classes),
+                strength=strength,
+                start=weights,
+                steps=steps,
+            )
             right = int((predict(weights, x[valid]) == y[valid]).sum())
             if right > best[0]:
                 best = right, strength, weights
         _, strength, start = best
-        final = fit(x[outer], y[outer], classes, strength=strength, start=start)
+        final = fit(
+            x[outer], y[outer], classes, strength=strength, start=start, steps=steps
+        )
         decided[~outer] = predict(final, x[~outer])
     return decided
 
