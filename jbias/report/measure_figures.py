@@ -139,7 +139,8 @@ def accuracies(
     """Draws accuracy by set or by class, with Wilson intervals of 95 %.
 
     counts: by network, then by set or class, right and shown. best_first: the rows of the
-    largest mean over networks come first; dashed lines are of all images together. Of
+    largest mean over networks come first; dashed lines are of all images together. A
+    network without any keeps its colour for other figures, and is not drawn. Of
     more than `most` rows the middle ones are left out, and the gap says how many.
     """
     order = list(dict.fromkeys(name for each in counts.values() for name in each))
@@ -151,14 +152,18 @@ def accuracies(
     places = np.arange(len(shown), dtype=float)
     if left_out:
         places[most // 2 :] += 1
-    several, row = len(counts) > 1, max(_ROW, 0.1 * len(counts) + 0.1)
+    known = [i for i, each in enumerate(counts.values()) if each]
+    several, row = len(counts) > 1, max(_ROW, 0.1 * len(known) + 0.1)
     columns = max(1, int(4.6 / _widest(list(counts))))
-    head = 0.1 + 0.2 * math.ceil(len(counts) / columns) if several else 0.0
+    head = 0.1 + 0.17 * math.ceil(len(known) / columns) if several else 0.0
     left, rows = _LETTER * max(map(len, names)) + 0.3, places[-1] + 1
     tall = row * rows
-    fig, axes = _axes(left + 4.0, 0.8 + tall + head, (left, 0.6, 3.7, tall))
+    fig, axes = _axes(left + 4.0, 0.7 + tall + head, (left, 0.6, 3.7, tall))
     for i, each in enumerate(counts.values()):
-        colour, off = figures.style_of(i)["color"], (i + 0.5) / len(counts) - 0.5
+        if not each:
+            continue
+        colour = figures.style_of(i)["color"]
+        off = (known.index(i) + 0.5) / len(known) - 0.5
         marker = relation_figures.marker_of(i)
         for name, place in zip(shown, places + 0.75 * off, strict=True):
             if name not in each:
@@ -179,7 +184,10 @@ def accuracies(
     label = "accuracy in %; dashed: of all images" if best_first else "accuracy in %"
     axes.set_xlabel(label, **ink())
     if several:
-        relation_figures.legend(fig, figures.plain(counts), columns, where="upper left")
+        told = figures.plain(counts)
+        present = {told[i] for i in known}
+        look = dict(present=present, where="upper left")
+        relation_figures.legend(fig, told, columns, **look)
     return figures.literal(fig)
 
 

@@ -167,23 +167,25 @@ def _missing(networks: measured_cells.Networks) -> Iterator[str]:
             and not (section == "corruptions" and one.corrupted[1])
         ]
         if lack:
-            whose = "" if len(lack) == len(networks) else f" of {', '.join(lack)}"
             told = tables.join([f"`{probe}`" for probe in probes])
+            whose = _whose(lack, networks, " of ")
             yield f"{titles[section]}: not measured{whose} (probe {told})."
     lines: dict[str, list[str]] = {}
     for one in networks:
         for line in one.lacking:
-            lines.setdefault(line, []).append(one.name)
-    for line, names in lines.items():
-        whose = "" if len(names) == len(networks) else f" ({', '.join(names)})"
-        yield f"{line[0].upper()}{line[1:]}{whose}."
-    told: dict[str, None] = {}
-    for one in networks:
+            lines.setdefault(line[0].upper() + line[1:], []).append(one.name)
         for name in ("imagenet_c", "imagenet_cbar", "pgd"):
             if name in one.places:
                 title = bias_models.TITLES[name]
-                told[f"{title} here is made of {one.places[name]}."] = None
-    yield from told
+                line = f"{title} here is made of {one.places[name]}"
+                lines.setdefault(line, []).append(one.name)
+    for line, names in lines.items():
+        yield f"{line}{_whose(names, networks, '; so of ')}."
+
+
+def _whose(names: list[str], networks: measured_cells.Networks, before: str) -> str:
+    """Says which networks, if not all."""
+    return "" if len(names) == len(networks) else f"{before}{tables.join(names)}"
 
 
 def _summary(networks, numbers: pd.DataFrame, answer, missing: list[str]) -> str:
