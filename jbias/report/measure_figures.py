@@ -17,6 +17,7 @@ _LETTER, _ROW = 0.078, 0.27  # Inches, as all lengths here.
 _MARKERS = "sD^vP*X<>ph"
 _TOLD = 20  # Classes up to which a cell of a matrix says its number.
 PEOPLE = "humans"
+ON_LIGHT = "#000000"  # Words on light cells, on a dark page, too.
 SHADES = colors.LinearSegmentedColormap.from_list(
     "depth", ["white", figures.COLOURS[0], "#123a66"]
 )
@@ -219,7 +220,7 @@ def confusion(
             axes.add_patch(patches.Rectangle((j - 0.5, -0.5), 1, rows, **hatch))
         for i in range(rows) if k <= _TOLD else ():
             if matrix[i, j] >= 0.5:
-                colour = "white" if matrix[i, j] > 45 else "#1c2128"
+                colour = "white" if matrix[i, j] > 45 else ON_LIGHT
                 told = dict(ha="center", va="center", fontsize=6.5, color=colour)
                 axes.text(j, i, f"{matrix[i, j]:.0f}", **told)
     axes.grid(visible=False)

@@ -71,10 +71,11 @@ def _cells(axes, values) -> None:
     axes.spines[:].set_visible(False)
     for i, row in enumerate(values):
         for j, value in enumerate(row):
-            ink = "white" if value > 45 else "#1c2128"
-            told = "–" if math.isnan(value) else f"{value:.0f}"
             if math.isnan(value):
-                ink = figures.INK
+                told, ink = "–", figures.INK
+            else:
+                ink = "white" if value > 45 else measure_figures.ON_LIGHT
+                told = f"{value:.0f}"
             axes.text(j, i, told, ha="center", va="center", fontsize=6.5, color=ink)
 
 
