@@ -171,8 +171,8 @@ def accuracies(
                 continue
             right, n = each[name]
             ends = [100 * end for end in shares.wilson(right, n)]
-            axes.plot(ends, [place] * 2, color=colour, lw=1.6)
-            look = dict(color=colour, marker=marker, ms=4.5, mew=0, clip_on=False)
+            axes.plot(ends, [place] * 2, color=colour, lw=1.0 if several else 1.6)
+            look = dict(color=colour, marker=marker, ms=5, mew=0, clip_on=False)
             axes.plot(100 * right / n, place, **look)
         if best_first:
             right, n = (sum(column) for column in zip(*each.values(), strict=True))

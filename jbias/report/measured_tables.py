@@ -163,8 +163,8 @@ def class_counts(
     for one in networks:
         for place in one.of(probe):
             for number in one.numbers[place]:
-                rule, _, name = number.condition.rpartition("class=")
-                if number.metric == metric and name and not rule:
+                rule, told, name = number.condition.partition("class=")
+                if number.metric == metric and told and not rule:
                     by = found.setdefault(place[1], {}).setdefault(one.name, {})
                     by[name] = int(number.count), number.n
     return found

@@ -261,6 +261,8 @@ def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
     figures = {name: fig for name, _, fig, _ in measured_drawn.of(networks, notes)}
     legend = [told.get_text() for told in figures["shape_bias"].legends[0].get_texts()]
     assert legend == ["humans", "resnet50", "sin_only"] and not notes
+    rows = figures["shape_bias"].axes[0].get_yticklabels()
+    assert [told.get_text() for told in rows] == list(NAMES)
     own = networks[0].number(("human", "cue-conflict"), "error_consistency").value
     assert measured_tables.agreement(networks[0]) == (own, 1)
     people = pd.read_csv(made / "tables/people.csv")
