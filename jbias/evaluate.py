@@ -7,7 +7,8 @@ r"""Measures networks: files that others wrote, runs of ours, and runs under way
     python -m jbias.evaluate --follow=runs/x
 
 With --suite each network gets a folder in --out with records, and what it decided; then
-`python -m jbias.report.biases --measured='measured/*' --out=report`. The part after the
+`python -m jbias.report.measured --measured='measured/*' --out=report` shows them, and
+`jbias.report.biases` studies many of them. The part after the
 colon holds the suite's own arguments (see the top of its file), --suite.key=value changes
 any entry of it. Networks that cannot be read are named, and the others measured.
 

@@ -11,7 +11,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import data, evaluate, measuring, prepare
-from jbias.report import biases, cli, correlate
+from jbias.report import biases, cli, correlate, measured
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -92,6 +92,7 @@ READERS = {
     "main": main,
     "report": lambda arguments: cli._parser().parse_args(arguments),
     "report.biases": lambda arguments: biases._parser().parse_args(arguments),
+    "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": lambda arguments: evaluate.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),

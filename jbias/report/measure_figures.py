@@ -17,6 +17,7 @@ _LETTER, _ROW = 0.078, 0.27  # Inches, as all lengths here.
 _MARKERS = "sD^vP*X<>ph"
 _TOLD = 20  # Classes up to which a cell of a matrix says its number.
 PEOPLE = "humans"
+ON_LIGHT = "#000000"  # Words on light cells, on a dark page, too.
 SHADES = colors.LinearSegmentedColormap.from_list(
     "depth", ["white", figures.COLOURS[0], "#123a66"]
 )
@@ -139,7 +140,8 @@ def accuracies(
     """Draws accuracy by set or by class, with Wilson intervals of 95 %.
 
     counts: by network, then by set or class, right and shown. best_first: the rows of the
-    largest mean over networks come first; dashed lines are of all images together. Of
+    largest mean over networks come first; dashed lines are of all images together. A
+    network without any keeps its colour for other figures, and is not drawn. Of
     more than `most` rows the middle ones are left out, and the gap says how many.
     """
     order = list(dict.fromkeys(name for each in counts.values() for name in each))
@@ -151,22 +153,26 @@ def accuracies(
     places = np.arange(len(shown), dtype=float)
     if left_out:
         places[most // 2 :] += 1
-    several, row = len(counts) > 1, max(_ROW, 0.1 * len(counts) + 0.1)
+    known = [i for i, each in enumerate(counts.values()) if each]
+    several, row = len(counts) > 1, max(_ROW, 0.1 * len(known) + 0.1)
     columns = max(1, int(4.6 / _widest(list(counts))))
-    head = 0.1 + 0.2 * math.ceil(len(counts) / columns) if several else 0.0
+    head = 0.1 + 0.17 * math.ceil(len(known) / columns) if several else 0.0
     left, rows = _LETTER * max(map(len, names)) + 0.3, places[-1] + 1
     tall = row * rows
-    fig, axes = _axes(left + 4.0, 0.8 + tall + head, (left, 0.6, 3.7, tall))
+    fig, axes = _axes(left + 4.0, 0.7 + tall + head, (left, 0.6, 3.7, tall))
     for i, each in enumerate(counts.values()):
-        colour, off = figures.style_of(i)["color"], (i + 0.5) / len(counts) - 0.5
+        if not each:
+            continue
+        colour = figures.style_of(i)["color"]
+        off = (known.index(i) + 0.5) / len(known) - 0.5
         marker = relation_figures.marker_of(i)
         for name, place in zip(shown, places + 0.75 * off, strict=True):
             if name not in each:
                 continue
             right, n = each[name]
             ends = [100 * end for end in shares.wilson(right, n)]
-            axes.plot(ends, [place] * 2, color=colour, lw=1.6)
-            look = dict(color=colour, marker=marker, ms=4.5, mew=0, clip_on=False)
+            axes.plot(ends, [place] * 2, color=colour, lw=1.0 if several else 1.6)
+            look = dict(color=colour, marker=marker, ms=5, mew=0, clip_on=False)
             axes.plot(100 * right / n, place, **look)
         if best_first:
             right, n = (sum(column) for column in zip(*each.values(), strict=True))
@@ -179,7 +185,10 @@ def accuracies(
     label = "accuracy in %; dashed: of all images" if best_first else "accuracy in %"
     axes.set_xlabel(label, **ink())
     if several:
-        relation_figures.legend(fig, figures.plain(counts), columns, where="upper left")
+        told = figures.plain(counts)
+        present = {told[i] for i in known}
+        look = dict(present=present, where="upper left")
+        relation_figures.legend(fig, told, columns, **look)
     return figures.literal(fig)
 
 
@@ -211,7 +220,7 @@ def confusion(
             axes.add_patch(patches.Rectangle((j - 0.5, -0.5), 1, rows, **hatch))
         for i in range(rows) if k <= _TOLD else ():
             if matrix[i, j] >= 0.5:
-                colour = "white" if matrix[i, j] > 45 else "#1c2128"
+                colour = "white" if matrix[i, j] > 45 else ON_LIGHT
                 told = dict(ha="center", va="center", fontsize=6.5, color=colour)
                 axes.text(j, i, f"{matrix[i, j]:.0f}", **told)
     axes.grid(visible=False)

@@ -94,7 +94,14 @@ def ends(number: decisions.Number) -> tuple[float, float]:
 
 
 def digits(count: int) -> Callable[[float], str]:
-    return lambda value: f"{round(value, count) + 0.0:.{count}f}".replace("-", "−")
+    """Gives a function that shows so many digits, none of what is in thousands."""
+
+    def shown(value: float) -> str:
+        if abs(value) >= 1_000:
+            return f"{value:,.0f}".replace("-", "−")
+        return f"{round(value, count) + 0.0:.{count}f}".replace("-", "−")
+
+    return shown
 
 
 def whole(value: float) -> str:

@@ -160,14 +160,15 @@ def _bands(networks: measured_cells.Networks) -> Drawn:
                 bands[one.name] = band
         lost = [name for name in panels if name not in bands]
         yield (
-            f"critical_band{ending}",
+            ending.removeprefix("_") or "critical_band",
             "critical_band",
             measured_figures.heat(
                 panels, across="cycles per image", down="strength of noise", bands=bands
             ),
             "Accuracy in % under noise, by its strength and its octave, told by nominal "
-            "cycles per image. The fitted band: its centre (line) and its ends (dashed), where "
-            "they are inside." + (f" No band: {', '.join(lost)}." if lost else ""),
+            "cycles per image. Over the cells the fitted band with its centre; what is "
+            "outside of them is cut."
+            + (f" No band: {', '.join(lost)}." if lost else ""),
         )
 
 

@@ -31,8 +31,8 @@ def heat(
 ) -> mpl_figure.Figure:
     """Draws shares in per cent as cells, a panel a network.
 
-    panels: tables of one shape, NaN where nothing was measured. bands: where there is one
-    in a panel, a line at its centre, and dashed ones at its ends.
+    panels: tables of one shape, NaN where nothing was measured. bands: where a panel has
+    one, a bar over its cells, from end to end, with a dot at the centre.
     """
     tables = list(panels.values())
     rows = figures.plain([str(name) for name in tables[0].index])
@@ -41,7 +41,8 @@ def heat(
     titles = figures.plain(panels)
     wide = max(cell[0] * len(columns), _LETTER * max(map(len, titles))) + 0.25
     aside = max(1, min(len(panels), int((_WIDE - left) / wide)))
-    tall = cell[1] * len(rows) + 0.85
+    room = 5 if not bands else 20  # Points below a title.
+    tall = cell[1] * len(rows) + 0.8 + room / 72
     below = math.ceil(len(panels) / aside)
     width, height = left + aside * wide, below * tall + 0.1
     fig = measure_figures.blank(width, height)
@@ -51,7 +52,7 @@ def heat(
         box = (left + place * wide, foot, cell[0] * len(columns), cell[1] * len(rows))
         axes = measure_figures.axes_at(fig, box)
         _cells(axes, 100 * table.to_numpy(float))
-        axes.set_title(title, fontsize=8.5, color=figures.INK, loc="left", pad=5)
+        axes.set_title(title, fontsize=8.5, color=figures.INK, loc="left", pad=room)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows if place == 0 else [""] * len(rows))
         axes.tick_params(length=0)
@@ -70,23 +71,26 @@ def _cells(axes, values) -> None:
     axes.spines[:].set_visible(False)
     for i, row in enumerate(values):
         for j, value in enumerate(row):
-            ink = "white" if value > 45 else "#1c2128"
-            told = "–" if math.isnan(value) else f"{value:.0f}"
             if math.isnan(value):
-                ink = figures.INK
+                told, ink = "–", figures.INK
+            else:
+                ink = "white" if value > 45 else measure_figures.ON_LIGHT
+                told = f"{value:.0f}"
             axes.text(j, i, told, ha="center", va="center", fontsize=6.5, color=ink)
 
 
 def _band(axes, band: Band, count: int) -> None:
-    """Draws a band below the cells' upper edge; what lies outside of them is cut."""
-    look = dict(color=figures.COLOURS[1], linewidth=1.6)
-    for place, line in (
-        (band.low, (0, (3, 2))),
-        (band.centre, "-"),
-        (band.high, (0, (3, 2))),
-    ):
+    """Draws a band over the cells; what lies outside of them is cut, without an end."""
+    look = dict(color=figures.COLOURS[1], clip_on=False)
+    low, high = max(band.low, -0.5), min(band.high, count - 0.5)
+    if low < high:
+        axes.plot([low, high], [-0.95] * 2, linewidth=2.2, **look)
+    for place in (band.low, band.high):
         if -0.5 <= place <= count - 0.5:
-            axes.axvline(place, linestyle=line, **look)
+            axes.plot([place] * 2, [-1.2, -0.7], linewidth=2.2, **look)
+    if -0.5 <= band.centre <= count - 0.5:
+        axes.plot(band.centre, -0.95, "o", markersize=5, **look)
+    axes.set(xlim=(-0.5, count - 0.5))
 
 
 def curves(
@@ -99,8 +103,13 @@ def curves(
     """Draws a line a network over places, a panel a frame of networks by place."""
     names = list(next(iter(panels.values()))[1].index)
     aside = max(1, int(3.6 * len(panels) / (0.45 + 0.07 * max(map(len, names)))))
-    head = 0.15 + 0.24 * math.ceil(len(names) / aside) if len(names) > 1 else 0.0
-    fig = measure_figures.blank(3.6 * len(panels) + 0.5, 3.5 + head)
+    present = {
+        name
+        for _, frame in panels.values()
+        for name in frame.index[frame.notna().any(axis=1)]
+    }
+    head = 0.1 + 0.17 * math.ceil(len(present) / aside) if len(names) > 1 else 0.0
+    fig = measure_figures.blank(3.6 * len(panels) + 0.5, 3.4 + head)
     for i, (title, (places, frame)) in enumerate(panels.items()):
         axes = measure_figures.axes_at(fig, (0.65 + 3.6 * i, 0.55, 3.1, 2.6))
         for k, name in enumerate(names):
@@ -123,6 +132,8 @@ def curves(
             axes.set_ylabel(height, **measure_figures.ink())
     if len(names) > 1:
         with mpl.rc_context(dict(figures.STYLE)):
-            plain = figures.plain(names)
-            relation_figures.legend(fig, plain, aside, where="upper left")
+            told = figures.plain(names)
+            drawn = {told[names.index(name)] for name in present}
+            look = dict(present=drawn, where="upper left")
+            relation_figures.legend(fig, told, aside, **look)
     return figures.literal(fig)

@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pandas as pd
 
@@ -11,6 +11,7 @@ from jbias.report import (
     figures,
     measured_cells,
     measured_drawn,
+    measured_read,
     measured_tables,
     page,
     tables,
@@ -18,7 +19,7 @@ from jbias.report import (
 
 _SECTIONS = (
     ("overview", "In short"),
-    ("missing", "What is missing"),
+    ("caveats", "What to keep in mind"),
     ("accuracy", "Accuracy"),
     ("shape_bias", "Shape or texture"),
     ("people", "Like people"),
@@ -65,7 +66,7 @@ def write(networks: measured_cells.Networks, out: pathlib.Path) -> Iterator[str]
     numbers = measured_tables.numbers(networks)
     files["tables/numbers.csv"] = numbers.to_csv(index=False, lineterminator="\n")
     missing = [*_missing(networks), *dict.fromkeys(notes)]
-    bodies["missing"] = page.points(missing)
+    bodies["caveats"] = page.points(missing)
     answer = headline(networks)
     files["results.json"] = _summary(networks, numbers, answer, missing)
     files["index.html"] = page.document(
@@ -160,30 +161,54 @@ def _missing(networks: measured_cells.Networks) -> Iterator[str]:
     """Says what was not measured, and how what was differs from what is published."""
     titles = dict(_SECTIONS)
     for section, probes in _PROBES.items():
-        lack = [
-            one.name
-            for one in networks
-            if not any(one.of(probe) for probe in probes)
-            and not (section == "corruptions" and one.corrupted[1])
-        ]
+        lack = [one.name for one in networks if not _has(one, section)]
         if lack:
-            whose = "" if len(lack) == len(networks) else f" of {', '.join(lack)}"
-            told = tables.join([f"`{probe}`" for probe in probes])
-            yield f"{titles[section]}: not measured{whose} (probe {told})."
+            told = f"{titles[section]}: not measured (probe {' or '.join(probes)})"
+            yield f"{told}{_whose(lack, networks)}."
+    yield from _lines(networks, lambda one: one.lacking)
+    yield from _lines(networks, _made_of)
+
+
+def _has(one: measured_read.Network, section: str) -> bool:
+    published = section == "corruptions" and one.corrupted[1]
+    return bool(published) or any(one.of(probe) for probe in _PROBES[section])
+
+
+def _made_of(one: measured_read.Network) -> Iterator[str]:
+    """Says of which images, and how, benchmarks of the first table were made."""
+    measures = {"imagenet_c": "imagenet_c", "imagenet_cbar": "imagenet_c_bar"}
+    for name in (*measures, "pgd"):
+        if name not in one.places:
+            continue
+        line = f"{bias_models.TITLES[name]} here is made of {one.places[name]}"
+        for place in one.of("corruptions"):
+            if place[0] == measures.get(name):
+                cells = [
+                    n.condition for n in one.numbers[place] if n.metric == "accuracy"
+                ]
+                parts = [cell.partition(" ")[0].rpartition("-") for cell in cells]
+                steps = sorted({severity for _, _, severity in parts})
+                count = len({kind for kind, _, _ in parts})
+                line += f", {count} corruptions, severity {tables.join(steps)}"
+        yield line
+
+
+def _lines(
+    networks: measured_cells.Networks,
+    of: Callable[[measured_read.Network], Iterable[str]],
+) -> Iterator[str]:
+    """Gives each line once, with the networks that it is about."""
     lines: dict[str, list[str]] = {}
     for one in networks:
-        for line in one.lacking:
-            lines.setdefault(line, []).append(one.name)
+        for line in of(one):
+            lines.setdefault(line[0].upper() + line[1:], []).append(one.name)
     for line, names in lines.items():
-        whose = "" if len(names) == len(networks) else f" ({', '.join(names)})"
-        yield f"{line[0].upper()}{line[1:]}{whose}."
-    told: dict[str, None] = {}
-    for one in networks:
-        for name in ("imagenet_c", "imagenet_cbar", "pgd"):
-            if name in one.places:
-                title = bias_models.TITLES[name]
-                told[f"{title} here is made of {one.places[name]}."] = None
-    yield from told
+        yield f"{line}{_whose(names, networks)}."
+
+
+def _whose(names: list[str], networks: measured_cells.Networks) -> str:
+    """Says which networks, if not all."""
+    return "" if len(names) == len(networks) else f": {', '.join(names)}"
 
 
 def _summary(networks, numbers: pd.DataFrame, answer, missing: list[str]) -> str:

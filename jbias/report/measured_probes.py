@@ -245,10 +245,10 @@ def speed(networks: measured_cells.Networks) -> tables.Table | None:
             "network": ("Network", str),
             "measure": ("measure", str),
             "set": ("set", str),
+            "precision": ("precision", str),
             "images": ("images", measured_cells.whole),
             "seconds": ("seconds", measured_cells.digits(1)),
             "rate": ("images/s", measured_cells.digits(1)),
-            "precision": ("precision", str),
         },
     )
 

@@ -117,18 +117,18 @@ class Network:
     @property
     def lacking(self) -> Iterator[str]:
         """Says what the suite asked for and is not there."""
-        for dataset, why in self.provenance.get("missing", {}).items():
-            yield f"{dataset} was not there ({why})"
         missing = self.provenance.get("missing", {})
+        for dataset, why in missing.items():
+            yield f"{dataset} was not there ({why})"
         asked = self.provenance.get("suite", {}).get("measures", {})
-        for measure, options in asked.items():
-            lost = [
-                dataset
-                for dataset in options.get("sets", ())
-                if (measure, dataset) not in self.measures and dataset not in missing
-            ]
-            if lost:
-                yield f"{measure} was asked for and not measured on {', '.join(lost)}"
+        lost = [
+            f"{measure} on {dataset}"
+            for measure, options in asked.items()
+            for dataset in options.get("sets", ())
+            if (measure, dataset) not in self.measures and dataset not in missing
+        ]
+        if lost:
+            yield f"asked for and not measured: {', '.join(lost)}"
 
 
 def _known(value):

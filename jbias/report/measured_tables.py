@@ -74,8 +74,8 @@ def _overview(networks: measured_cells.Networks) -> tables.Table | None:
         rows,
         {
             "network": ("Network", str),
+            "set": ("set", str),
             "accuracy": ("accuracy in %", measured_cells.percent),
-            "set": ("of", str),
             "shape": ("shape bias", measured_cells.digits(3)),
             "low_freq": ("low", measured_cells.digits(3)),
             "high_freq": ("high", measured_cells.digits(3)),
@@ -94,11 +94,14 @@ def _overview(networks: measured_cells.Networks) -> tables.Table | None:
 def accuracy_counts(
     networks: measured_cells.Networks,
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Gives right and shown by network and set; single corruptions are no sets."""
+    """Gives right and shown by network and set, the main set first; single corruptions
+    are no sets.
+    """
     found = {}
     for one in networks:
         found[one.name] = {}
-        for place in one.of("plain"):
+        main = one.accuracy and one.accuracy[0]
+        for place in sorted(one.of("plain"), key=lambda place: place[1] != main):
             measure, dataset = place
             number = one.number(place, "accuracy") or one.number(place, "real_accuracy")
             if number and number.n and not one.is_corruption(dataset):
@@ -160,8 +163,8 @@ def class_counts(
     for one in networks:
         for place in one.of(probe):
             for number in one.numbers[place]:
-                rule, _, name = number.condition.rpartition("class=")
-                if number.metric == metric and name and not rule:
+                rule, told, name = number.condition.partition("class=")
+                if number.metric == metric and told and not rule:
                     by = found.setdefault(place[1], {}).setdefault(one.name, {})
                     by[name] = int(number.count), number.n
     return found

@@ -4,7 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from matplotlib import patches, text
+from matplotlib import text
 
 from jbias.data import labels
 from jbias.evals import calibration, classes, cue_conflict
@@ -56,22 +56,33 @@ def test_a_class_without_a_decision_is_no_point():
 def test_reliability_tells_the_error():
     confidence = np.array([0.1, 0.3, 0.9, 0.95])
     found = calibration.reliability(confidence, np.array([0, 1, 1, 1], bool), bins=2)
-    fig = measure_figures.reliability(found, name="net")
+    fig = measure_figures.reliability({"net": found, "other": found})
     assert f"net  ECE {found.error:.3f}" in words(fig)
     curve = fig.axes[0].lines[1]
     np.testing.assert_allclose(curve.get_xydata(), [[0.2, 0.5], [0.925, 1]])
     assert [bar.get_height() for bar in fig.axes[1].patches] == [0.5, 0.5]
 
 
-def test_class_accuracy_is_sorted_and_cut():
+def test_classes_are_sorted_and_cut():
     counts = {f"c{i}": (i, 10) for i in range(11)}
-    fig = measure_figures.class_accuracy(counts, most=6)
+    fig = measure_figures.accuracies({"net": counts}, best_first=True, most=6)
     names = [tick.get_text() for tick in fig.axes[0].get_yticklabels()]
     assert names == ["c10", "c9", "c8", "c2", "c1", "c0"]
     assert "5 classes between" in words(fig)
     assert fig.axes[0].lines[-1].get_xdata()[0] == pytest.approx(50)
-    few = measure_figures.class_accuracy(counts)
+    few = measure_figures.accuracies({"net": counts})
     assert not any("between" in word for word in words(few))
+
+
+def test_networks_share_rows_and_keep_their_colours():
+    """Of three, the second has nothing: it takes no lane, and the third its own colour."""
+    counts = {"a": {"x": (1, 4), "y": (2, 4)}, "b": {}, "c": {"y": (3, 4)}}
+    fig = measure_figures.accuracies(counts)
+    points = [line for line in fig.axes[0].lines if len(line.get_xdata()) == 1]
+    found = [(p.get_xdata()[0], round(p.get_ydata()[0]), p.get_color()) for p in points]
+    first, third = figures.COLOURS[0], figures.COLOURS[2]
+    assert found == [(25, 0, first), (50, 1, first), (75, 1, third)]
+    assert [told.get_text() for told in fig.legends[0].get_texts()] == ["a", "c"]
 
 
 def test_confusion_tells_per_cents_and_what_is_absent():
@@ -82,12 +93,3 @@ def test_confusion_tells_per_cents_and_what_is_absent():
     assert {"50", "25"} <= set(numbers) and "no response" in words(fig)
     hatched = [p for p in fig.axes[0].patches if p.get_hatch()]
     assert [p.get_x() for p in hatched] == [1.5]
-
-
-def test_receptive_fields_have_their_discs():
-    field = np.zeros((9, 9))
-    field[4, 2:7] = 0.2
-    fig = measure_figures.receptive_fields({"conv1": field, "conv2": field}, share=0.5)
-    (disc,) = fig.axes[0].findobj(patches.Circle)
-    assert disc.center == (4, 4) and disc.radius == 1
-    assert "conv2, 1.0 px" in words(fig)

@@ -1,0 +1,344 @@
+"""The page of measured networks tells what was measured, and what was not."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias import results
+from jbias.data import corruptions, labels
+from jbias.evals import (
+    calibration,
+    classes,
+    corruption_numbers,
+    critical_band,
+    critical_band_table,
+    cue_conflict,
+    decisions,
+    human,
+    spectral,
+    trials,
+)
+from jbias.evals.decisions import Number
+from jbias.report import measured, measured_drawn, measured_read, measured_tables
+
+NAMES = (*labels.geirhos16(),)
+K, N = len(NAMES), 64
+SITES = ("stem", "stage1", "stage2")
+
+
+def decided(rng, accuracy, **columns):
+    """Answers of which about so many are right, as a probe keeps them."""
+    label = np.arange(N) % K
+    wrong = (label + 1 + rng.integers(K - 1, size=N)) % K
+    prediction = np.where(rng.random(N) < accuracy, label, wrong)
+    columns |= {"label": label, "index": np.arange(N)}
+    columns |= {name: rng.random(N) for name in ("confidence", "likelihood")}
+    return decisions.Decisions(prediction, columns)
+
+
+def band(rng):
+    octaves = critical_band.frequencies(32)
+    names = [critical_band_table.CLEAN] + [
+        critical_band_table.name(s, f)
+        for s in critical_band.SIGMAS[1:]
+        for f in octaves
+    ]
+    found = {name: decided(rng, 0.9 if i < 8 else 0.2) for i, name in enumerate(names)}
+    return critical_band_table.every_image(
+        found, side=32, draws=20, seed=0, continuous=False
+    )
+
+
+def filtered(rng):
+    cuts = (0.1, 0.2, 0.3, 0.4, 0.5, 0.9)
+    names = [spectral.name(c, high=high) for high in (False, True) for c in cuts]
+    found = {name: decided(rng, 0.5) for name in (spectral.CLEAN, *names)}
+    return spectral.numbers(found, draws=20)
+
+
+def attacked(metric, counts):
+    return [
+        Number(metric, count / N, count, N, f"linf {budget}/255")
+        for budget, count in counts.items()
+    ]
+
+
+def decoded():
+    found = [Number(f"{f}_decoding_chance", 1 / K, 4, N) for f in ("shape", "texture")]
+    for i, site in enumerate(SITES):
+        for factor, count in (("shape", 8 + 4 * i), ("texture", 20 - 4 * i)):
+            name = f"{factor}_decoding"
+            found.append(Number(name, count / N, count, N, site))
+            found.append(Number(f"{name}_shuffled", 4 / N, 4, N, site))
+    return found
+
+
+def fields():
+    return [
+        Number(f"receptive_{what}", value, None, N, f"{site} {share}%")
+        for site in SITES
+        for share, value in ((50, 2.0), (95, 7.5))
+        for what in ("area", "radius")
+    ]
+
+
+def everything(seed, people):
+    """Numbers and decisions by (measure, probe, set), of one network."""
+    rng = np.random.default_rng(seed)
+    plain = decided(rng, 0.75)
+    conflict = decided(rng, 0.3, texture=(np.arange(N) * 7 + 3) % K)
+    files = [f"{NAMES[i % K]}{i}-{NAMES[(i * 7 + 3) % K]}{i}.png" for i in range(N)]
+    alike = dict(dataset="cue-conflict", files=files, people=people)
+    corrupted = {
+        f"{name}-{severity}": decided(rng, 1 / severity)
+        for name in list(corruptions.CORRUPTIONS)[:3]
+        for severity in (1, 5)
+    }
+    right = int((plain.prediction == plain.columns["label"]).sum())
+    accuracy = [Number("accuracy", right / N, right, N)]
+    by = {"": plain}
+    return {
+        ("accuracy", "plain", "imagenet"): (accuracy, None),
+        ("accuracy", "plain", "cue-conflict"): (accuracy, None),
+        ("accuracy", "plain", "fog-3"): (accuracy, None),
+        ("shape_bias", "shape_bias", "cue-conflict"): (
+            cue_conflict.numbers({"": conflict, "mean_logit": conflict}, classes=NAMES),
+            None,
+        ),
+        ("human", "human", "cue-conflict"): (
+            human.numbers({"": conflict}, **alike),
+            None,
+        ),
+        ("spectral", "spectral", "imagenet"): (filtered(rng), None),
+        ("critical_band", "critical_band", "imagenet"): (band(rng), None),
+        ("imagenet_c", "corruptions", "imagenet"): (
+            corruption_numbers.numbers(corrupted),
+            None,
+        ),
+        ("pgd", "pgd", "imagenet"): (attacked("pgd_accuracy", {0.5: 9}), None),
+        ("fgsm", "fgsm", "imagenet"): (
+            attacked("fgsm_accuracy", {0.25: 50, 0.5: 30, 1: 10}),
+            None,
+        ),
+        ("calibration", "calibration", "imagenet"): (calibration.numbers(by), by),
+        ("classes", "classes", "imagenet"): (classes.numbers(by, classes=NAMES), by),
+        ("decoding", "decoding", "cue-conflict"): (decoded(), None),
+        ("receptive_field", "receptive_field", "imagenet"): (fields(), None),
+    }
+
+
+def write(folder, run, found, root="", missing=()):
+    """A workdir as `python -m jbias.evaluate --suite` leaves it."""
+    fields = dict(run=run, algorithm=run, variant="", model="resnet50", seed=0)
+    fields |= dict(train_data="imagenet", stage=0, step=0, epoch=0.0)
+    asked = {}
+    for (measure, probe, dataset), (numbers, by) in found.items():
+        prefix = "" if measure == "accuracy" else measure
+        records = [
+            results.Record(
+                **fields,
+                dataset=dataset,
+                **number._replace(
+                    condition="/".join(filter(None, (prefix, number.condition)))
+                )._asdict(),
+            )
+            for number in numbers
+        ]
+        results.write(folder / "evals" / f"{measure}@{dataset}.jsonl", records)
+        options = {"root": str(root)} if probe == "human" else {}
+        told = {"measure": {"probe": probe, "options": options}, "images": N}
+        told |= {"seconds": 2.0, "precision": "float32", "classes": NAMES}
+        path = folder / "measures" / f"{measure}@{dataset}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(told))
+        asked.setdefault(measure, {"sets": []})["sets"].append(dataset)
+        if by:
+            path = folder / "decisions" / dataset / f"{measure}.parquet"
+            decisions.write_conditions(path, by)
+    for measure, dataset in missing:
+        asked.setdefault(measure, {"sets": []})["sets"].append(dataset)
+    config = {"algorithm": run, "model": {"name": "resnet50"}, "category": "texture"}
+    config |= {"run": {"digest": "0123abcd", "path": "resnet50.pth"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    facts = {"missing": {"edge": "no folder"}, "suite": {"measures": asked}}
+    facts |= {"device": {"kind": "cpu", "count": 1}, "packages": {"jax": "0.10.2"}}
+    facts |= {"data": {"cue-conflict": {"name": "geirhos/cue-conflict"}}}
+    (folder / "provenance.json").write_text(json.dumps(facts))
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """Answers of two people to the cue conflicts."""
+    folder = tmp_path_factory.mktemp("people") / "cue-conflict"
+    folder.mkdir()
+    rng = np.random.default_rng(9)
+    for who in ("subject-01", "subject-02"):
+        rows = [",".join(trials.COLUMNS)]
+        for i in range(N):
+            shape, texture = NAMES[i % K], NAMES[(i * 7 + 3) % K]
+            answer = shape if rng.random() < 0.9 else texture
+            image = f"000{i}_cue_p_00_{shape}_00_{shape}{i}-{texture}{i}.png"
+            rows.append(f"{who},1,{i},0.5,{answer},{shape},0,{image}")
+        path = folder / f"cue-conflict_{who}_session_1.csv"
+        path.write_text("\n".join(rows))
+    return folder.parent
+
+
+@pytest.fixture(scope="module")
+def workdirs(tmp_path_factory, raw):
+    """Two networks with everything, and one with its accuracy alone."""
+    folder = tmp_path_factory.mktemp("measured")
+    people = trials.people(str(raw), "cue-conflict")
+    for seed, run in enumerate(("resnet50", "sin_only")):
+        lost = [("pgd", "edge"), ("classes", "val")]
+        write(folder / run, run, everything(seed, people), raw, missing=lost)
+    least = {
+        ("accuracy", "plain", "imagenet"): ([Number("accuracy", 0.5, 32, N)], None)
+    }
+    write(folder / "zero", "zero", least)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(workdirs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("page")
+    assert measured.main([f"--measured={workdirs}/*", f"--out={out}"]) == 0
+    return out
+
+
+def test_every_measure_has_its_part(made):
+    page = (made / "index.html").read_text()
+    sections = re.findall(r'<section id="(\w+)">', page)
+    assert sections == [
+        *("overview", "caveats", "accuracy", "shape_bias", "people", "spectral"),
+        *("critical_band", "corruptions", "attacks", "calibration", "classes"),
+        *("decoding", "receptive_field", "made"),
+    ]
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+    drawn = {path.name for path in (made / "figures").glob("*.svg")}
+    assert drawn == {
+        *("accuracy.svg", "shape_bias.svg", "filters.svg", "critical_band.svg"),
+        *("corruptions.svg", "attacks.svg", "reliability.svg", "classes.svg"),
+        *("confusion_1.svg", "confusion_2.svg", "decoding_1.svg", "decoding_2.svg"),
+    }
+    for kind in ("png", "pdf"):
+        assert len(list((made / "figures").glob(f"*.{kind}"))) == len(drawn)
+    tables = {path.stem for path in (made / "tables").glob("*.csv")}
+    assert tables == {path.stem for path in (made / "tables").glob("*.tex")} | {
+        "numbers"
+    }
+
+
+def test_tables_have_the_numbers_of_the_records(made, workdirs):
+    records = results.read(f"{workdirs}/*")
+    accuracy = pd.read_csv(made / "tables/accuracy.csv")
+    first = records[(records["run"] == "resnet50") & (records["metric"] == "accuracy")]
+    count = first["count"][
+        (first["dataset"] == "imagenet") & (first["condition"] == "")
+    ]
+    mine = accuracy[
+        (accuracy["network"] == "resnet50") & (accuracy["set"] == "imagenet")
+    ]
+    assert mine["count"].item() == count.item() and mine["n"].item() == N
+    assert "fog-3" not in set(accuracy["set"])  # One corruption, and no set.
+    cells = pd.read_csv(made / "tables/corruptions.csv")
+    fog = cells[(cells["corruption"] == "fog") & (cells["network"] == "resnet50")]
+    assert fog["severity"].item() == 3 and fog["accuracy"].item() == count.item() / N
+    bias = pd.read_csv(made / "tables/shape_bias.csv").set_index(["network", "rule"])
+    assert bias.loc["resnet50", "mean_logit"].equals(bias.loc["resnet50"].iloc[0])
+    numbers = pd.read_csv(made / "tables/numbers.csv")
+    assert len(numbers) == len(records)
+    speed = pd.read_csv(made / "tables/speed.csv")
+    assert (speed["rate"] == N / 2).all()
+
+
+def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
+    networks = measured_read.read([f"{workdirs}/*"])
+    notes = []
+    figures = {name: fig for name, _, fig, _ in measured_drawn.of(networks, notes)}
+    legend = [told.get_text() for told in figures["shape_bias"].legends[0].get_texts()]
+    assert legend == ["humans", "resnet50", "sin_only"] and not notes
+    rows = figures["shape_bias"].axes[0].get_yticklabels()
+    assert [told.get_text() for told in rows] == list(NAMES)
+    own = networks[0].number(("human", "cue-conflict"), "error_consistency").value
+    assert measured_tables.agreement(networks[0]) == (own, 1)
+    people = pd.read_csv(made / "tables/people.csv")
+    mean = people[people["set"] == "mean of 1 of 17 sets"]
+    assert mean["error_consistency"].iloc[0] == pytest.approx(own)
+
+
+def test_what_is_missing_is_said(made):
+    told = json.loads((made / "results.json").read_text())
+    assert "Attacks: not measured (probe pgd or fgsm): zero." in told["missing"]
+    assert "Edge was not there (no folder)." in told["missing"]
+    lost = "Asked for and not measured: classes on val"
+    assert f"{lost}: resnet50, sin_only." in told["missing"]
+    assert not any(line.startswith("Accuracy: ") for line in told["missing"])
+    few = "ImageNet-C here is made of imagenet, 3 corruptions, severity 1 and 5"
+    assert f"{few}: resnet50, sin_only." in told["missing"]
+    rows = {one["network"]: one["row"] for one in told["networks"]}
+    assert rows["zero"] == {"imagenet": 50.0}
+    assert told["headline"].startswith("Accuracy on imagenet in % from 50.0 (zero) to")
+
+
+def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
+    args = [f"--measured={workdirs / 'zero'}", f"--out={tmp_path}"]
+    assert measured.main(args) == 0
+    assert "50.0 [38.1, 61.9] % right on imagenet." in capsys.readouterr().out
+    assert {path.name for path in tmp_path.glob("figures/*.svg")} == {"accuracy.svg"}
+
+
+def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
+    networks = measured_read.read([f"{workdirs}/*"]) * 3
+    notes = []
+    assert list(measured_drawn.of(networks, notes)) == []
+    assert "9 networks are more than figures can tell apart" in notes[0]
+    assert dict(measured_tables.of(networks))["accuracy"]
+
+
+def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
+    (one, *_) = measured_read.read([f"{workdirs}/resnet50"])
+    bare = measured_read.Network(
+        one.name, tmp_path, one.records, one.measures, one.config, one.provenance
+    )
+    notes = []
+    drawn = {name for name, *_ in measured_drawn.of([bare], notes)}
+    assert not {"reliability", "confusion"} & drawn and "classes" in drawn
+    assert len(notes) == 2 and all("not kept" in note for note in notes)
+
+
+def test_critical_bands_lie_in_their_octaves(workdirs):
+    (one, *_) = measured_read.read([f"{workdirs}/resnet50"])
+    place = "critical_band", "imagenet"
+    table = measured_drawn._noise(one, place)
+    assert [*table] == ["2", "4", "8", "16"]
+    assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
+    name = critical_band_table.name(0.04, 8)
+    assert table.loc["0.04", "8"] == one.number(place, "accuracy", name).value
+    band = measured_drawn._band(one, place, [2, 4, 8, 16])
+    centre = one.number(place, "critical_band_center_frequency").value
+    assert 2 * 2**band.centre == pytest.approx(centre)
+    width = one.number(place, "critical_band_bandwidth").value
+    assert band.high - band.low == pytest.approx(width)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("measures", "must be a workdir of `python -m jbias.evaluate --suite=...`"),
+        ("evals", "must hold evals/*.jsonl"),
+    ],
+)
+def test_refuses_in_one_line(workdirs, tmp_path, capsys, broken, said):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(workdirs / "zero", copy)
+    shutil.rmtree(copy / broken)
+    out = tmp_path / "out"
+    assert measured.main([f"--measured={copy}", f"--out={out}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("measured: ") and said in line and not out.exists()
