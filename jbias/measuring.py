@@ -31,12 +31,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     config = load(args.suite, changes)
     if args.devices:
         config.run.devices = args.devices
-    asked = suite.open(config, say)
     only = tuple(filter(None, args.only.split(",")))
-    for name in only:
-        known = [one.name for one in asked.measures]
-        if name not in known:
-            raise ValueError(f"--only: unknown {name!r}; {jc.nearest(name, known)}")
+    asked = suite.open(config, say, only=only)
     opened = _followed(args, say) if args.follow else _named(args)
     measured, told = 0, []
     for subject, refused in opened:
@@ -45,7 +41,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
             say(f"left out: {refused}")
             continue
         try:
-            lines = survey.run(subject, asked, out, say, only=only)
+            lines = survey.run(subject, asked, out, say, whole=not only)
         except _OWN_FAULT as error:
             lines = [f"{subject.name}: {_line(error)}"]
         else:
@@ -55,6 +51,9 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         told += lines
     for line in told:
         print(f"jbias: not measured: {line}", file=sys.stderr)
+    if not measured and not told:
+        told = ["nothing: --checkpoint names linear layers alone"]
+        print(f"jbias: not measured: {told[0]}", file=sys.stderr)
     say(f"measured {measured} networks in {out}")
     return 0 if not told else 1 if measured else 2
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from etils import epath
 from flax import linen as nn
 
@@ -146,8 +145,11 @@ def from_file(
 ) -> Subject:
     """Opens a file of weights; `options` are models.load's. ValueError if it cannot be."""
     net, variables = models.load(path, model, **options)
-    count = _count(net, variables)
-    found, space = names(classes, count)
+    if not net.classes:
+        raise ValueError(
+            f"{path}: the network gives features and no classes; give its linear layer"
+        )
+    found, space = names(classes, net.classes)
     about = dict(about or {})
     stem = os.path.basename(path).rsplit(".", 1)[0]
     name = about.get("id", stem)
@@ -253,11 +255,6 @@ def _model(net: nn.Module) -> str:
         ):
             return name
     return type(net).__name__
-
-
-def _count(net: nn.Module, variables: Mapping[str, Any]) -> int:
-    image = jax.ShapeDtypeStruct((1, 224, 224, 3), np.float32)
-    return jax.eval_shape(plainly(net), variables, image).shape[-1]
 
 
 def _of_files(path: str, head: str | os.PathLike | None) -> str:

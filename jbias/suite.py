@@ -17,7 +17,7 @@ A set that is not there is told about, and what is there is measured.
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,8 +97,16 @@ class Suite(NamedTuple):
         return probe_of(measure, beside)
 
 
-def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
-    """Opens every set that is there, and checks all options before anything is measured."""
+def open(
+    config: Mapping[str, Any],
+    say: Callable[[str], None],
+    *,
+    only: Sequence[str] = (),
+) -> Suite:
+    """Opens every set that is there, and checks all options before anything is measured.
+
+    only: names of measures; none is all. Other measures' sets are not opened.
+    """
     config = jc.plain(config)
     for key in config:
         known = ("size", "sets", "measures", "run")
@@ -108,18 +116,26 @@ def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
     for key in run:
         if key not in _RUN:
             raise ValueError(f"suite.run: unknown {key!r}; {jc.nearest(key, _RUN)}")
+    for name in only:
+        if name not in config["measures"]:
+            known = config["measures"]
+            raise ValueError(f"--only: unknown {name!r}; {jc.nearest(name, known)}")
+    measures = tuple(
+        measure(name, options, config["sets"])
+        for name, options in config["measures"].items()
+        if not only or name in only
+    )
+    used = {name for one in measures for name in one.datasets}
     found, missing = {}, {}
     for name, options in config["sets"].items():
+        if name not in used:
+            continue
         try:
             found[name] = sets.watched(f"suite.sets.{name}", options, config["size"])
         except ValueError as error:
             if not _is_absent(error):
                 raise
             missing[name] = " ".join(str(error).split())
-    measures = tuple(
-        measure(name, options, config["sets"])
-        for name, options in config["measures"].items()
-    )
     for one in measures:
         for name in (
             one.datasets if "aggregates" in config["measures"][one.name] else ()
@@ -133,16 +149,14 @@ def open(config: Mapping[str, Any], say: Callable[[str], None]) -> Suite:
         say(f"not here, so not measured: {why}")
     if not found:
         raise ValueError("suite: none of its sets is there; see what each needs above")
-    used = {name for one in measures for name in one.datasets}
-    shown = {name: source for name, source in found.items() if name in used}
     images = sets.load_images(
-        {}, shown, say, gib=run["gib"], threads=run["threads"] or cores()
+        {}, found, say, gib=run["gib"], threads=run["threads"] or cores()
     )
-    images = {name: images.get(name) for name in shown}
-    suite = Suite(config["size"], shown, images, missing, measures, run, config)
+    images = {name: images.get(name) for name in found}
+    suite = Suite(config["size"], found, images, missing, measures, run, config)
     for one in measures:
         for dataset in one.datasets:
-            if dataset in shown:  # Wrong options are refused here.
+            if dataset in found:  # Wrong options are refused here.
                 inside(one) if one.inside else suite.made(one, dataset)
     return suite
 

@@ -45,19 +45,19 @@ def run(
     out: epath.Path,
     say: Callable[[str], None],
     *,
-    only: tuple[str, ...] = (),
+    whole: bool = True,
 ) -> list[str]:
     """Measures one network; returns what could not be measured, and why, a line each.
 
-    `only`: names of measures; none is all. ValueError where the folder holds another
-    network, or a measure of the same name with other options.
+    `whole`: whether these are all measures, so that it is done then. ValueError where the
+    folder holds another network, or a measure of the same name with other options.
     """
     folder = out / subject.name
     tasks = [
         Task(measure, dataset)
         for measure in asked.measures
         for dataset in measure.datasets
-        if dataset in asked.sources and (not only or measure.name in only)
+        if dataset in asked.sources
     ]
     # A set's measures follow one another.
     order = list(asked.sources)
@@ -67,7 +67,7 @@ def run(
         if len(left) < len(tasks):
             say(f"{subject.name}: {len(tasks) - len(left)} measures are there already")
         refused = _measured(subject, asked, folder, left, say) if left else []
-        if not refused and not only:
+        if whole and not refused and not asked.missing:
             (folder / "done").touch()
     return [f"{subject.name}: {line}" for line in refused]
 
@@ -172,12 +172,11 @@ def _decided(
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition."""
     made = asked.made(*task, given.classes)
-    several = int((given.target < 0).sum())
-    if made.move and several:
+    if made.move and any(rule.matrix is not None for rule in given.rules.values()):
         raise ValueError(
-            f"attacks must know each image's class among the network's own, {several:,}"
-            f" of {len(given.target):,} have several that answer for theirs; attack a set"
-            " of the network's classes"
+            "attacks must be on the network's own classes, among which it decides; here"
+            f" it decides among {len(given.classes):,} others or some of them; attack"
+            " another set"
         )
     chosen = {
         "" if i == 0 else name: given.rules[name]

@@ -263,7 +263,7 @@ def test_attacks_on_classes_that_several_answer_for_are_refused(
     args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=pgd,few"
     assert measure(f"--checkpoint={run}", *args, out=tmp_path / "out") == 1
     err = capsys.readouterr().err
-    assert "pgd@edge: attacks must know each image's class" in err
+    assert "pgd@edge: attacks must be on the network's own classes" in err
     assert "3 of 45 have several" in err
     assert set(results.read(f"{tmp_path}/out/*")["condition"]) == {"few"}
 

@@ -31,12 +31,14 @@ What is not there is told about, and the rest is measured. `--only=accuracy,spec
 measures some; `--suite.measures.pgd.steps=10` changes one.
 """
 
+import math
 import types
 
 import ml_collections
 
 from jbias import config as jc
 from jbias import data
+from jbias.data import corruptions
 
 SHAPES = (
     "test",
@@ -101,13 +103,16 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         threads=0,
     )
     c.size, c.sets, clean, conflict = PRESETS[arg.data](arg)
-    c.measures = _measures(arg, tuple(c.sets), clean, conflict)
+    c.measures = _measures(arg, c.size, tuple(c.sets), clean, conflict)
     return c
 
 
-def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
+def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) -> dict:
     """The measures of a family of sets: `clean` is what probes change."""
     few = dict(sets=(clean,), images=arg.images)
+    # Settings of corruptions are published for three sizes; the nearest is taken.
+    near = min(corruptions.SIDES, key=lambda side: abs(math.log(side / size)))
+    table = {} if size in corruptions.SIDES else dict(table=near)
     few_attacked = dict(few, images=arg.attacked or arg.images)
     found = dict(
         accuracy=dict(probe="plain", sets=names),
@@ -116,7 +121,7 @@ def _measures(arg, names: tuple, clean: str, conflict: str | None) -> dict:
         receptive_field=dict(sets=(clean,), images=arg.images or 64),
         spectral=dict(probe="spectral", **few),
         critical_band=dict(probe="critical_band", **few),
-        imagenet_c=dict(probe="corruptions", names="imagenet_c", **few),
+        imagenet_c=dict(probe="corruptions", names="imagenet_c", **table, **few),
         imagenet_c_bar=dict(probe="corruptions", names="imagenet_c_bar", **few),
         pgd=dict(probe="pgd", **few_attacked),
         pgd_l2=dict(probe="pgd", norm="l2", eps=0.5, steps=10, **few_attacked),

@@ -25,8 +25,8 @@ def numbers(
 
     "accuracy" is that of a condition; "corruption_accuracy" the mean over severities of
     a corruption, and over corruptions and severities; "corruption_accuracy_15" that over
-    the common fifteen. Means over all but frost are called "..._without_frost". What
-    follows a space in a condition's name, such as a rule of decision, is kept apart.
+    the common fifteen. Means over all but frost are called "..._without_frost", over
+    neither all nor these, or over some of the severities, "..._part". What follows a space in a condition's name, such as a rule of decision, is kept apart.
 
     errors: of a reference, by corruption, each its mean error over the severities that
       are measured here. With it, "mean_corruption_error" is the mean over its corruptions
@@ -85,10 +85,12 @@ def _of(
         right, n = sum(one.count for one in counted), sum(one.n for one in counted)
         return Number(metric, value, right, n, condition)
 
-    means = [mean("corruption_accuracy", (name,), name) for name in names]
-    means.append(mean("corruption_accuracy" + _lacking(names), names))
+    some = set(severities) != set(corruptions.SEVERITIES)
+    part = "_part" * some
+    means = [mean(f"corruption_accuracy{part}", (name,), name) for name in names]
+    means.append(mean("corruption_accuracy" + (part or _lacking(names)), names))
     common = tuple(name for name in COMMON if name in names)
-    if set(COMMON) - {"frost"} <= set(common):
+    if set(COMMON) - {"frost"} <= set(common) and not some:
         means.append(mean("corruption_accuracy_15" + _lacking(common), common))
     if errors is not None:
         wrong = {one.condition: 1 - one.value for one in means if one.condition}
@@ -97,9 +99,12 @@ def _of(
 
 
 def _lacking(names: tuple[str, ...]) -> str:
-    """What a mean over all corruptions of ImageNet-C but one is called besides."""
+    """What a mean over corruptions that are not all of a family is called besides."""
+    named = set(names)
+    if named in (set(corruptions.CORRUPTIONS), set(corruptions.BAR), set(COMMON)):
+        return ""
     whole = set(corruptions.CORRUPTIONS), set(COMMON)
-    return "_without_frost" * ({*names, "frost"} in whole and "frost" not in names)
+    return "_without_frost" if named | {"frost"} in whole else "_part"
 
 
 def _compared(

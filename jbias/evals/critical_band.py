@@ -26,6 +26,10 @@ CRITERION = 50.0  # Per cent.
 BEYOND = 1.0  # How far continuous thresholds may lie above the highest.
 
 
+# Why there may be no band.
+FLAGS = ("all_critical", "no_critical_band", "flat", "unknown")
+
+
 @dataclasses.dataclass(frozen=True)
 class CriticalBand:
     """A fitted band. The numbers are NaN where `flag` says why there is none.

@@ -154,6 +154,11 @@ def _bands(
             values = np.array([getattr(other, metric) for other in others])
             told += resample.interval(named, values, n)
         told.append(resample.number(f"{prefix}_residual{ending}", fitted.residual, n))
+        # Why there is no band, if there is none: 1 where that is so.
+        told += [
+            resample.number(f"{prefix}_{why}{ending}", float(fitted.flag == why), n)
+            for why in critical_band.FLAGS
+        ]
         if continuous:
             told += _between(prefix, ending, read(accuracy), side, n)
     if prefix == "critical_band":

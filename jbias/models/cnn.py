@@ -1,5 +1,6 @@
 """Two convolutions and a linear layer, for digits and other small, simple images."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -94,3 +95,11 @@ class CNN(nn.Module):
                 x = nn.max_pool(nn.relu(bn(x, train=train)), (2, 2), (2, 2))
                 x = taps.through(self, x, f"stage{number}", key, train)
         return x
+
+
+def side(at: Callable[[str], tuple[int, ...] | None]) -> int:
+    """Height and width of the images that weights are for; see models.importing."""
+    maps, kernel = at("stage2_conv/kernel"), at("fc/kernel")
+    if maps is None or kernel is None or kernel[0] < maps[-1]:
+        return 28
+    return 4 * round((kernel[0] / maps[-1]) ** 0.5)

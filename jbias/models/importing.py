@@ -27,6 +27,7 @@ from jbias.models import mapping, states
 _CLASSES = 9973  # A number of classes that no other axis has.
 _SIDE = 224
 _NUMBERS = 2**31
+_LARGEST = 100_000  # No number of classes, channels or blocks is larger.
 _NAMED = 5  # Candidates that a refusal names.
 
 Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
@@ -106,6 +107,9 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
         }
         made = _Said(said["model"], said["names"], options)
         check(made.model, options)
+        sizes = [n for v in options.values() for n in (v if type(v) is tuple else (v,))]
+        if any(isinstance(n, int) and not 0 <= n <= _LARGEST for n in sizes):
+            raise ValueError(f"options are whole numbers up to {_LARGEST:,}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{where}: its metadata under 'jbias' must say model, names and options of "
@@ -130,7 +134,10 @@ def check(model: str | None, options: Mapping[str, Any]) -> None:
 
 def _own(model: str, arrays: mapping.Arrays, options: dict[str, Any]) -> Fit:
     """How arrays under our own names, such as params/fc/kernel, fill a network."""
-    drawn = shapes(model, frozen(options))
+    # The first linear layer of some networks is made for images of one size.
+    side = _file_of(model).get("side", lambda at: _SIDE)
+    given = {path: array.shape for path, array in arrays.items()}
+    drawn = shapes(model, frozen(options), side(lambda p: given.get(f"params/{p}")))
     expected = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
         keys = tuple(entry.key for entry in path)
