@@ -87,7 +87,7 @@ def test_a_network_is_asked_about_all_of_them():
     told = {(one.metric, one.condition): one for one in numbers}
     assert told["accuracy", "contrast-1"].n == 6
     assert told["accuracy", "pixelate-1"].value == 1  # Means of channels stay.
-    assert told["corruption_accuracy", ""].n == 24
+    assert told["corruption_accuracy_part", ""].n == 24
 
 
 def decided(shares, n=1000):
@@ -152,9 +152,9 @@ def test_error_relative_to_a_reference():
 def test_rules_are_kept_apart():
     of = {"fog-1": 0.5, "fog-1 mean_logit": 0.25}
     got = told(corruption_numbers.numbers(decided(of)))
-    assert got["corruption_accuracy", ""].value == 0.5
-    assert got["corruption_accuracy", "mean_logit"].value == 0.25
-    assert got["corruption_accuracy", "fog mean_logit"].value == 0.25
+    assert got["corruption_accuracy_part", ""].value == 0.5
+    assert got["corruption_accuracy_part", "mean_logit"].value == 0.25
+    assert got["corruption_accuracy_part", "fog mean_logit"].value == 0.25
 
 
 @pytest.mark.parametrize(
