@@ -109,25 +109,34 @@ def _value(text: str) -> Any:
 def _named(args: argparse.Namespace) -> Iterator[tuple[subjects.Subject | None, str]]:
     """Opens what --checkpoint names, one after the other; or says why one cannot be."""
     zoo = _module("zoo", args.zoo) if args.zoo else None
-    for path in subjects.find(args.checkpoint):
+    paths = subjects.find(args.checkpoint)
+    stems = [subjects.stem(path) for path in paths]
+    for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):
             continue  # It is read with its backbone.
+        if stems.count(stem) > 1:
+            folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
+            stem = f"{folder}-{stem}"
         try:
-            if subjects.is_run(path):
+            if subjects.is_trained(path):
                 for subject in subjects.from_run(path, step=args.step):
                     yield subject, ""
             else:
-                yield _from_file(path, args, zoo), ""
+                yield _from_file(path, stem, args, zoo), ""
         except (ValueError, OSError) as error:
             line = str(error)
             yield None, line if path in line else f"{path}: {line}"
 
 
-def _from_file(path: str, args: argparse.Namespace, zoo: Any) -> subjects.Subject:
+def _from_file(
+    path: str, name: str, args: argparse.Namespace, zoo: Any
+) -> subjects.Subject:
     """Opens a file; one that the zoo knows is what it says, unless --model says more."""
     entry = zoo.find(path) if zoo and not args.model else None
     if entry is None:
-        return subjects.from_file(path, model=args.model, classes=args.classes)
+        return subjects.from_file(
+            path, name=name, model=args.model, classes=args.classes
+        )
     about = {
         "id": entry.id,
         "name": entry.name,

@@ -105,9 +105,14 @@ def _inside(path: str) -> Iterator[str]:
 
 
 def is_run(path: str) -> bool:
-    """Whether a folder is the workdir of a run."""
+    """Whether a folder is the workdir of a run, or what models.save_run makes."""
     whole = epath.Path(path)
     return (whole / "config.json").exists() and (whole / "checkpoints").exists()
+
+
+def is_trained(path: str) -> bool:
+    """Whether it is a run that was trained here, and knows its classes and seeds."""
+    return is_run(path) and (epath.Path(path) / "provenance.json").exists()
 
 
 def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
@@ -135,15 +140,26 @@ def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
     return found, "wnid" if set(found) <= known else "names"
 
 
+def stem(path: str) -> str:
+    """What a file's network is called if nothing else names it."""
+    name = os.path.basename(path.rstrip("/"))
+    return name if os.path.isdir(path) else name.rsplit(".", 1)[0]
+
+
 def from_file(
     path: str,
     *,
+    name: str = "",
     model: str | None = None,
     classes: str = "imagenet",
     about: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Subject:
-    """Opens a file of weights; `options` are models.load's. ValueError if it cannot be."""
+    """Opens a file of weights, or a folder of models.save_run's.
+
+    name: of the network, for its folder of records; by itself the file's. `options` are
+    models.load's. ValueError if it cannot be.
+    """
     net, variables = models.load(path, model, **options)
     if not net.classes:
         raise ValueError(
@@ -151,8 +167,7 @@ def from_file(
         )
     found, space = names(classes, net.classes)
     about = dict(about or {})
-    stem = os.path.basename(path).rsplit(".", 1)[0]
-    name = about.get("id", stem)
+    name = about.get("id", name or stem(path))
     fields = dict(
         run=name,
         algorithm=about.get("name", name),
@@ -171,7 +186,9 @@ def from_file(
         apply=plainly(net),
         classes=found,
         space=space,
-        digest=_of_files(path, options.get("head")),
+        digest=warmstart.digest([variables])
+        if os.path.isdir(path)
+        else _of_files(path, options.get("head")),
         fields=fields,
         about={"category": fields["algorithm"], **about, "path": path},
     )

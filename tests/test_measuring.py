@@ -406,3 +406,21 @@ def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
         for name in ("accuracy", "few")
     )
     assert (one.prediction == other.prediction).all()
+
+
+def test_networks_saved_as_files_and_runs_are_measured(file, tmp_path):
+    """A network of 32 pixels through each form it can be saved in; names that clash."""
+    net = models.MODELS["cnn"](16, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    for folder in ("one", "two"):
+        path = tmp_path / "files" / folder / "net.safetensors"
+        path.parent.mkdir(parents=True)
+        models.save_safetensors(path, net, variables, names="own")
+    models.save_run(tmp_path / "files" / "saved", net, variables)
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(data.load("shapes", "edge", n=48).classes))
+    args = (f"--checkpoint={tmp_path / 'files'}", f"--suite={file}", "--only=few")
+    assert measure(*args, f"--classes={names}", out=tmp_path / "out") == 0
+    found = results.read(f"{tmp_path}/out/*")
+    assert set(found["run"]) == {"one-net", "two-net", "saved"}
+    assert found.groupby("metric", observed=True)["value"].nunique().max() == 1
