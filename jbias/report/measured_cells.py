@@ -1,7 +1,7 @@
 """Cells and tables of measured networks: shares with intervals, numbers by column."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -116,3 +116,17 @@ def values(one: measured_read.Network, place, metrics, condition="") -> dict:
 
 def ended(metric: str) -> tuple[str, str, str]:
     return metric, f"{metric}_lower", f"{metric}_upper"
+
+
+def places(
+    networks: Networks, probe: str
+) -> Iterator[tuple[str, measured_read.Place, list[measured_read.Network]]]:
+    """Gives each measure of a probe and set, an ending for its figures' names, and whose
+    it is.
+    """
+    found: dict[measured_read.Place, list] = {}
+    for one in networks:
+        for place in one.of(probe):
+            found.setdefault(place, []).append(one)
+    for place, those in found.items():
+        yield ("_".join(("", *place)) if len(found) > 1 else ""), place, those

@@ -31,15 +31,15 @@ def heat(
 ) -> mpl_figure.Figure:
     """Draws shares in per cent as cells, a panel a network.
 
-    panels: tables of one shape, NaN where nothing was measured. bands: where a panel has
+    panels: tables with the same rows, NaN where nothing was measured. bands: where a panel has
     one, a bar over its cells, from end to end, with a dot at the centre.
     """
     tables = list(panels.values())
     rows = figures.plain([str(name) for name in tables[0].index])
-    columns = figures.plain([str(name) for name in tables[0]])
+    most = max(table.shape[1] for table in tables)
     left = _LETTER * max(map(len, rows)) + 0.45
     titles = figures.plain(panels)
-    wide = max(cell[0] * len(columns), _LETTER * max(map(len, titles))) + 0.25
+    wide = max(cell[0] * most, _LETTER * max(map(len, titles))) + 0.25
     aside = max(1, min(len(panels), int((_WIDE - left) / wide)))
     room = 5 if not bands else 20  # Points below a title.
     tall = cell[1] * len(rows) + 0.8 + room / 72
@@ -49,6 +49,7 @@ def heat(
     for i, (title, table) in enumerate(zip(titles, tables, strict=True)):
         line, place = divmod(i, aside)
         foot = (below - 1 - line) * tall + 0.55
+        columns = figures.plain([str(name) for name in table])
         box = (left + place * wide, foot, cell[0] * len(columns), cell[1] * len(rows))
         axes = measure_figures.axes_at(fig, box)
         _cells(axes, 100 * table.to_numpy(float))

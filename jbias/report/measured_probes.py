@@ -144,7 +144,11 @@ def calibration(networks: measured_cells.Networks) -> tables.Table | None:
             rules = dict.fromkeys(n.condition for n in one.numbers[place])
             for rule in rules:
                 number = one.number(place, "ece", rule)
-                row = {"network": one.name, "set": place[1], "rule": rule or None}
+                row = {
+                    "network": one.name,
+                    "set": place[1],
+                    "rule": one.rule(place, rule),
+                }
                 row |= {"n": number and number.n}
                 rows.append(row | measured_cells.values(one, place, metrics, rule))
     return measured_cells.table(

@@ -73,6 +73,11 @@ class Network:
         wanted = (metric, condition)
         return next((n for n in found if (n.metric, n.condition) == wanted), None)
 
+    def rule(self, place: Place, rule: str) -> str | None:
+        """Names a rule by which answers were made decisions, where there are several."""
+        known = self.measures[place]["measure"].get("aggregates", ())
+        return (rule or known[0]) if len(known) > 1 else None
+
     def decided(self, place: Place) -> dict[str, decisions.Decisions]:
         """Gives the decisions by condition; none where they were not kept."""
         measure, dataset = place

@@ -5,8 +5,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from jbias.evals import classes, human
-from jbias.report import measured_cells, measured_probes, measured_read, tables
+from jbias.evals import classes
+from jbias.report import (
+    measured_cells,
+    measured_people,
+    measured_probes,
+    measured_read,
+    tables,
+)
 
 Sections = Iterator[tuple[str, tables.Table]]
 _COMMONEST = 10  # Confusions of a network that are told.
@@ -19,7 +25,8 @@ def of(networks: measured_cells.Networks) -> Sections:
         ("accuracy", _accuracy),
         ("shape_bias", _shape_bias),
         ("shape_bias", _shape_bias_by_class),
-        ("people", _people),
+        ("people", measured_people.people),
+        ("people", measured_people.by_degree),
         ("spectral", measured_probes.spectral),
         ("critical_band", measured_probes.critical_band),
         ("corruptions", measured_probes.corruptions),
@@ -60,7 +67,7 @@ def _overview(networks: measured_cells.Networks) -> tables.Table | None:
             row[name] = one.row[name] / 100 if name in one.row else None
         for place in one.of("calibration")[:1]:
             row |= measured_cells.values(one, place, ("ece",))
-        told, n = agreement(one)
+        told, n = measured_people.agreement(one)
         row |= {"error_consistency": told, "sets": n or None}
         rows.append(row)
     return measured_cells.table(
@@ -129,7 +136,11 @@ def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
                 rule = number.condition
                 if number.metric != "shape_bias" or "class=" in rule:
                     continue
-                row = {"network": one.name, "set": place[1], "rule": rule or None}
+                row = {
+                    "network": one.name,
+                    "set": place[1],
+                    "rule": one.rule(place, rule),
+                }
                 row |= measured_cells.values(one, place, metrics, rule)
                 row |= {"shape": number.count, "either": number.n}
                 rows.append(row)
@@ -138,7 +149,7 @@ def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
         "Shape bias: decisions for the shape among those for either cue, where cues conflict, "
         "with Wilson's interval of 95 %. Accuracy by shape and by texture: all images, with "
         "either cue as the label (Geirhos' style transfer test), in %. Rule: how the answers "
-        "of several classes count, where it is not the mean of their probabilities.",
+        "of several classes count.",
         rows,
         {
             "network": ("Network", str),
@@ -191,59 +202,6 @@ def _joined(counts: Mapping[str, Mapping[str, Mapping]]) -> dict[str, dict]:
                 told = f"{dataset}: {name}" if len(counts) > 1 else name
                 found.setdefault(network, {})[told] = pair
     return found
-
-
-def by_set(one: measured_read.Network) -> dict[str, list]:
-    """Gives what a network has in common with people, by set of model-vs-human."""
-    return {one.split(place[1]): one.numbers[place] for place in one.of("human")}
-
-
-def agreement(one: measured_read.Network) -> tuple[float | None, int]:
-    """Gives error consistency with people over the sets that were measured, and how many."""
-    found = by_set(one)
-    for number in human.overall(found) if found else ():
-        if number.metric == "error_consistency":
-            return number.value, number.n
-    return None, 0
-
-
-def _people(networks: measured_cells.Networks) -> tables.Table | None:
-    metrics = (
-        *("ood_accuracy", "human_accuracy"),
-        *measured_cells.ended("error_consistency"),
-        *("human_error_consistency", "observed_consistency", "accuracy_difference"),
-    )
-    rows = []
-    for one in networks:
-        for place in one.of("human"):
-            row = {"network": one.name, "set": place[1]}
-            rows.append(row | measured_cells.values(one, place, metrics))
-        found = by_set(one)
-        if found:
-            told = {n.metric: n.value for n in human.overall(found)}
-            words = f"mean of {len(found)} of {len(human.SETS)} sets"
-            rows.append({"network": one.name, "set": words, **told})
-    return measured_cells.table(
-        "people",
-        "Networks and people. Error consistency is Cohen's kappa of being right: 0 as by "
-        "chance, 1 where errors are the same, with a bootstrap interval of 95 % over images; "
-        "beside it that among people. Accuracies in %, over the conditions that count; "
-        "observed: share of images that both get right or both wrong; difference: squared "
-        "difference to people's accuracy. The last line of a network is the mean over sets.",
-        rows,
-        {
-            "network": ("Network", str),
-            "set": ("set", str),
-            "ood_accuracy": ("accuracy", measured_cells.percent),
-            "human_accuracy": ("people's", measured_cells.percent),
-            "error_consistency": ("error consistency", measured_cells.digits(3)),
-            "error_consistency_lower": ("from", measured_cells.digits(3)),
-            "error_consistency_upper": ("to", measured_cells.digits(3)),
-            "human_error_consistency": ("among people", measured_cells.digits(3)),
-            "observed_consistency": ("observed", measured_cells.digits(3)),
-            "accuracy_difference": ("difference", measured_cells.digits(3)),
-        },
-    )
 
 
 def _classes(networks: measured_cells.Networks) -> tables.Table | None:

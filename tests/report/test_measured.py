@@ -22,7 +22,14 @@ from jbias.evals import (
     trials,
 )
 from jbias.evals.decisions import Number
-from jbias.report import measured, measured_drawn, measured_read, measured_tables
+from jbias.report import (
+    measured,
+    measured_drawn,
+    measured_people,
+    measured_probe_figures,
+    measured_read,
+    measured_tables,
+)
 
 NAMES = (*labels.geirhos16(),)
 K, N = len(NAMES), 64
@@ -150,6 +157,8 @@ def write(folder, run, found, root="", missing=()):
         results.write(folder / "evals" / f"{measure}@{dataset}.jsonl", records)
         options = {"root": str(root)} if probe == "human" else {}
         told = {"measure": {"probe": probe, "options": options}, "images": N}
+        if probe == "shape_bias":
+            told["measure"]["aggregates"] = ["mean_prob", "mean_logit"]
         told |= {"seconds": 2.0, "precision": "float32", "classes": NAMES}
         path = folder / "measures" / f"{measure}@{dataset}.json"
         path.parent.mkdir(exist_ok=True)
@@ -248,7 +257,7 @@ def test_tables_have_the_numbers_of_the_records(made, workdirs):
     fog = cells[(cells["corruption"] == "fog") & (cells["network"] == "resnet50")]
     assert fog["severity"].item() == 3 and fog["accuracy"].item() == count.item() / N
     bias = pd.read_csv(made / "tables/shape_bias.csv").set_index(["network", "rule"])
-    assert bias.loc["resnet50", "mean_logit"].equals(bias.loc["resnet50"].iloc[0])
+    assert bias.loc["resnet50", "mean_logit"].equals(bias.loc["resnet50", "mean_prob"])
     numbers = pd.read_csv(made / "tables/numbers.csv")
     assert len(numbers) == len(records)
     speed = pd.read_csv(made / "tables/speed.csv")
@@ -264,10 +273,36 @@ def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
     rows = figures["shape_bias"].axes[0].get_yticklabels()
     assert [told.get_text() for told in rows] == list(NAMES)
     own = networks[0].number(("human", "cue-conflict"), "error_consistency").value
-    assert measured_tables.agreement(networks[0]) == (own, 1)
+    assert measured_people.agreement(networks[0]) == (own, 1)
     people = pd.read_csv(made / "tables/people.csv")
     mean = people[people["set"] == "mean of 1 of 17 sets"]
     assert mean["error_consistency"].iloc[0] == pytest.approx(own)
+
+
+def test_degrees_of_distortion_are_told(tmp_path):
+    """Images 0 to 7 under c50, the rest under c10; the network is right in the first."""
+    label = np.arange(N) % K
+    degree = (np.arange(N) >= 8).astype(int)
+    answers = decisions.Decisions(
+        np.where(degree, (label + 1) % K, label), {"label": label, "condition": degree}
+    )
+    image = tuple(str(i) for i in range(N))
+    told = tuple(("c50", "c10")[i] for i in degree)
+    mine = trials.Trials("network", image, answers.prediction, label, told)
+    person = trials.Trials("p", image, label, label, told)
+    found = human.compare(mine, [person, person], "contrast")
+    of = {("human", "human", "contrast"): (found, {"": answers})}
+    write(tmp_path / "net", "net", of)
+    path = tmp_path / "net/provenance.json"
+    facts = json.loads(path.read_text())
+    values = {"condition": ["c50", "c10"]}
+    facts["data"] = {"contrast": {"name": "model_vs_human/contrast", "values": values}}
+    path.write_text(json.dumps(facts))
+    table = measured_people.by_degree(measured_read.read([str(tmp_path / "net")]))
+    cells = table.data.set_index("degree")
+    assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}
+    assert cells["n"].to_dict() == {"c50": 8, "c10": N - 8}
+    assert set(cells["human_accuracy"]) == {1}
 
 
 def test_what_is_missing_is_said(made):
@@ -313,12 +348,12 @@ def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
 def test_critical_bands_lie_in_their_octaves(workdirs):
     (one, *_) = measured_read.read([f"{workdirs}/resnet50"])
     place = "critical_band", "imagenet"
-    table = measured_drawn._noise(one, place)
+    table = measured_probe_figures.noise(one, place)
     assert [*table] == ["2", "4", "8", "16"]
     assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
     name = critical_band_table.name(0.04, 8)
     assert table.loc["0.04", "8"] == one.number(place, "accuracy", name).value
-    band = measured_drawn._band(one, place, [2, 4, 8, 16])
+    band = measured_probe_figures.band(one, place, [2, 4, 8, 16])
     centre = one.number(place, "critical_band_center_frequency").value
     assert 2 * 2**band.centre == pytest.approx(centre)
     width = one.number(place, "critical_band_bandwidth").value
