@@ -167,7 +167,13 @@ def _network(name: str, workdir: str, records: pd.DataFrame) -> Network:
     measures = {}
     for file in files:
         measure, _, dataset = file.stem.partition("@")
-        measures[measure, dataset] = _json(file)
+        measures[measure, dataset] = told = _json(file)
+        lost = [key for key in ("measure", "images", "seconds") if key not in told]
+        if lost:
+            raise ValueError(
+                f"{file}: must have {', '.join(lost)}; it is of another version, so measure"
+                " the network again into another --out"
+            )
     words = ["dataset", "condition", "metric"]
     return Network(
         name=name,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -360,6 +361,15 @@ def test_critical_bands_lie_in_their_octaves(workdirs):
     assert band.high - band.low == pytest.approx(width)
 
 
+def test_a_measure_of_another_version_is_named(workdirs, tmp_path, capsys):
+    shutil.copytree(workdirs / "zero", tmp_path / "zero")
+    (tmp_path / "zero/measures/accuracy@imagenet.json").write_text('{"measure": {}}')
+    args = [f"--measured={tmp_path / 'zero'}", f"--out={tmp_path / 'out'}"]
+    assert measured.main(args) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "accuracy@imagenet.json: must have images, seconds" in line
+
+
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
@@ -368,8 +378,6 @@ def test_critical_bands_lie_in_their_octaves(workdirs):
     ],
 )
 def test_refuses_in_one_line(workdirs, tmp_path, capsys, broken, said):
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(workdirs / "zero", copy)
     shutil.rmtree(copy / broken)
