@@ -36,7 +36,7 @@ def table(
             for row in known.to_dict("records")
         ),
         data=frame,
-        texts=sum(heads[key][1] is str for key in shown),
+        texts=sum(heads[key][1] is str for key in shown),  # These come first.
     )
 
 

@@ -69,7 +69,11 @@ def _bands(networks: measured_cells.Networks) -> Drawn:
             found = band(one, place, [float(name) for name in panels[one.name]])
             if found:
                 bands[one.name] = found
-        lost = [name for name in panels if name not in bands]
+        lost = []
+        for one in those:
+            if one.name not in bands:
+                why = measured_probes.why(one, place)
+                lost.append(one.name + (f" ({why.replace('_', ' ')})" if why else ""))
         yield (
             ending.removeprefix("_") or "critical_band",
             "critical_band",

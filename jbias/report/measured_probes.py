@@ -1,8 +1,9 @@
-"""Tables of what probes measured, of how long it took, and with what."""
+"""Tables of what probes measured."""
 
 import numpy as np
 import pandas as pd
 
+from jbias.evals import critical_band as critical_band_lib
 from jbias.report import measured_cells, measured_read, tables
 
 _PNS = "peak_noise_sensitivity"
@@ -60,7 +61,8 @@ def critical_band(networks: measured_cells.Networks) -> tables.Table | None:
                 for end in ("", "_undefined")
             )
             row |= {"n": first and first.n}
-            rows.append(row | {"undefined": lost and lost.value})
+            row |= {"undefined": lost and lost.value, "why": why(one, place)}
+            rows.append(row)
     return measured_cells.table(
         "critical_band",
         "The critical band: a Gaussian over octaves, fitted to how many strengths of noise do "
@@ -83,8 +85,19 @@ def critical_band(networks: measured_cells.Networks) -> tables.Table | None:
             f"{_PNS}_lower": ("from", measured_cells.digits(3)),
             f"{_PNS}_upper": ("to", measured_cells.digits(3)),
             "undefined": ("without", measured_cells.percent),
+            "why": ("why none", lambda flag: flag.replace("_", " ")),
         },
     )
+
+
+def why(one: measured_read.Network, place: measured_read.Place) -> str | None:
+    """Says why a network has no critical band; None where it has one."""
+    prefix = band_prefix(one, place)
+    found = (
+        (flag, one.number(place, f"{prefix}_{flag}"))
+        for flag in critical_band_lib.FLAGS
+    )
+    return next((flag for flag, number in found if number and number.value), None)
 
 
 def band_prefix(one: measured_read.Network, place: measured_read.Place) -> str:
@@ -228,64 +241,4 @@ def receptive_fields(networks: measured_cells.Networks) -> tables.Table | None:
         "it (area), and the radius in pixels of the disc that does.",
         list(rows.values()),
         {"network": ("Network", str), "site": ("site", str), **heads},
-    )
-
-
-def speed(networks: measured_cells.Networks) -> tables.Table | None:
-    rows = []
-    for one in networks:
-        for (measure, dataset), told in one.measures.items():
-            seconds = told.get("seconds")
-            rate = told["images"] / seconds if seconds else None
-            row = {"network": one.name, "measure": measure, "set": dataset}
-            row |= {key: told.get(key) for key in ("images", "seconds", "precision")}
-            rows.append(row | {"rate": rate})
-    return measured_cells.table(
-        "speed",
-        "How long each measure took, compiling included. Images: shown, under all conditions "
-        "together.",
-        rows,
-        {
-            "network": ("Network", str),
-            "measure": ("measure", str),
-            "set": ("set", str),
-            "precision": ("precision", str),
-            "images": ("images", measured_cells.whole),
-            "seconds": ("seconds", measured_cells.digits(1)),
-            "rate": ("images/s", measured_cells.digits(1)),
-        },
-    )
-
-
-def provenance(networks: measured_cells.Networks) -> tables.Table | None:
-    rows = []
-    for one in networks:
-        made, run = one.provenance, one.config.get("run", {})
-        device, code = made.get("device", {}), made.get("code", {})
-        packages = made.get("packages", {})
-        named = [
-            f"{k} {packages[k]}" for k in ("jax", "flax", "numpy") if k in packages
-        ]
-        row = {"network": one.name, "model": one.config["model"]["name"]}
-        row |= {"weights": run.get("digest"), "path": run.get("path")}
-        row |= {"device": f"{device.get('count', '?')} × {device.get('kind', '?')}"}
-        row |= {"code": f"{code.get('version', '?')} {str(code.get('commit'))[:10]}"}
-        row |= {"packages": ", ".join(named), "python": made.get("python")}
-        rows.append(row | {"seconds": sum(t["seconds"] for t in one.measures.values())})
-    return measured_cells.table(
-        "provenance",
-        "What was measured with what. Weights: digest of the file, or of the run's weights. "
-        "Sets and their fingerprints are in each network's provenance.json.",
-        rows,
-        {
-            "network": ("Network", str),
-            "model": ("model", str),
-            "weights": ("weights", str),
-            "path": ("from", str),
-            "device": ("device", str),
-            "code": ("jbias", str),
-            "packages": ("packages", str),
-            "python": ("Python", str),
-            "seconds": ("seconds in all", measured_cells.digits(0)),
-        },
     )

@@ -8,6 +8,7 @@ import pandas as pd
 from jbias.evals import classes
 from jbias.report import (
     measured_cells,
+    measured_made,
     measured_people,
     measured_probes,
     measured_read,
@@ -36,8 +37,8 @@ def of(networks: measured_cells.Networks) -> Sections:
         ("classes", _confused),
         ("decoding", measured_probes.decoding),
         ("receptive_field", measured_probes.receptive_fields),
-        ("made", measured_probes.speed),
-        ("made", measured_probes.provenance),
+        ("made", measured_made.speed),
+        ("made", measured_made.provenance),
     ):
         table = make(networks)
         if table is not None:
