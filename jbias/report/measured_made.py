@@ -15,7 +15,7 @@ def speed(networks: measured_cells.Networks) -> tables.Table | None:
     return measured_cells.table(
         "speed",
         "How long each measure took, compiling included. Images: shown, under all conditions "
-        "together.",
+        "together. –: its decisions were another measure's already.",
         rows,
         {
             "network": ("Network", str),
@@ -43,7 +43,7 @@ def provenance(networks: measured_cells.Networks) -> tables.Table | None:
         row |= {"device": f"{device.get('count', '?')} × {device.get('kind', '?')}"}
         row |= {"code": f"{code.get('version', '?')} {str(code.get('commit'))[:10]}"}
         row |= {"packages": ", ".join(named), "python": made.get("python")}
-        rows.append(row | {"seconds": sum(t["seconds"] for t in one.measures.values())})
+        rows.append(row | {"seconds": sum(told["seconds"] for told in one.asked)})
     return measured_cells.table(
         "provenance",
         "What was measured with what. Weights: digest of the file, or of the run's weights. "

@@ -90,12 +90,11 @@ def write(networks: measured_cells.Networks, out: pathlib.Path) -> Iterator[str]
 
 def headline(networks: measured_cells.Networks) -> tuple[str, str]:
     """Gives the answer in one sentence and what it rests on."""
-    made = [told for one in networks for told in one.measures.values()]
-    shown, seconds = (sum(told[key] for told in made) for key in ("images", "seconds"))
+    asked = [told for one in networks for told in one.asked]
+    shown, seconds = (sum(told[key] for told in asked) for key in ("images", "seconds"))
+    made = sum(len(one.measures) for one in networks)
     count = f"{len(networks)} network" + "s" * (len(networks) > 1)
-    basis = (
-        f"{count}, {shown:,} images shown in {len(made)} measures, {seconds:,.0f} s."
-    )
+    basis = f"{count}, {shown:,} images shown in {made} measures, {seconds:,.0f} s."
     told = list(_one(*networks) if len(networks) == 1 else _range(networks))
     if not told:
         return f"{count} measured.", basis

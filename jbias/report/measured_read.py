@@ -120,6 +120,11 @@ class Network:
         return told.rpartition("/")[2].partition("[")[0]
 
     @property
+    def asked(self) -> list[Mapping[str, Any]]:
+        """How the measures were made that had not been decided for another before."""
+        return [one for one in self.measures.values() if one["seconds"] is not None]
+
+    @property
     def lacking(self) -> Iterator[str]:
         """Says what the suite asked for and is not there."""
         missing = self.provenance.get("missing", {})
