@@ -181,8 +181,8 @@ def _made_of(one: measured_read.Network) -> Iterator[str]:
     for place in one.of("corruptions"):
         if one.number(place, "corruption_accuracy_part"):
             yield (
-                f"{place[0]} has some corruptions or severities alone; their mean is not the "
-                "published one, and is left out"
+                f"Only a part of {place[0]} was measured; its mean is not the published one, "
+                "and is left out"
             )
 
 

@@ -73,15 +73,15 @@ def _bands(networks: measured_cells.Networks) -> Drawn:
         for one in those:
             if one.name not in bands:
                 why = measured_probes.why(one, place)
-                lost.append(one.name + (f" ({why.replace('_', ' ')})" if why else ""))
+                lost.append(one.name + (f" ({why})" if why else ""))
         yield (
             ending.removeprefix("_") or "critical_band",
             "critical_band",
             measured_figures.heat(
                 panels, across="cycles per image", down="strength of noise", bands=bands
             ),
-            "Accuracy in % under noise, by its strength and its octave, told by nominal "
-            "cycles per image. Over the cells the fitted band with its centre; what is "
+            f"{place[0]} on {place[1]}: accuracy in % under noise, by its strength and its "
+            "octave, told by nominal cycles per image. Over the cells the fitted band with its centre; what is "
             "outside of them is cut."
             + (f" No band: {', '.join(lost)}." if lost else ""),
         )

@@ -3,10 +3,16 @@
 import numpy as np
 import pandas as pd
 
-from jbias.evals import critical_band as critical_band_lib
 from jbias.report import measured_cells, measured_read, tables
 
 _PNS = "peak_noise_sensitivity"
+# The flags of jbias.evals.critical_band, as the numbers are called.
+_WHY = {
+    "all_critical": "all strengths do harm in each octave",
+    "no_critical_band": "no strength does harm",
+    "flat": "all octaves do the same harm",
+    "unknown": "too few images for all octaves",
+}
 
 
 def spectral(networks: measured_cells.Networks) -> tables.Table | None:
@@ -85,19 +91,19 @@ def critical_band(networks: measured_cells.Networks) -> tables.Table | None:
             f"{_PNS}_lower": ("from", measured_cells.digits(3)),
             f"{_PNS}_upper": ("to", measured_cells.digits(3)),
             "undefined": ("without", measured_cells.percent),
-            "why": ("why none", lambda flag: flag.replace("_", " ")),
+            "why": ("why none", lambda words: words),
         },
     )
 
 
 def why(one: measured_read.Network, place: measured_read.Place) -> str | None:
-    """Says why a network has no critical band; None where it has one."""
+    """Says in words why a network has no critical band; None where it has one."""
     prefix = band_prefix(one, place)
-    found = (
-        (flag, one.number(place, f"{prefix}_{flag}"))
-        for flag in critical_band_lib.FLAGS
-    )
-    return next((flag for flag, number in found if number and number.value), None)
+    for flag, words in _WHY.items():
+        number = one.number(place, f"{prefix}_{flag}")
+        if number and number.value:
+            return words
+    return None
 
 
 def band_prefix(one: measured_read.Network, place: measured_read.Place) -> str:

@@ -28,6 +28,7 @@ from jbias.report import (
     measured_drawn,
     measured_people,
     measured_probe_figures,
+    measured_probes,
     measured_read,
     measured_tables,
 )
@@ -323,7 +324,11 @@ def test_what_is_missing_is_said(made):
     lost = "Asked for and not measured: classes on val"
     assert f"{lost}: resnet50, sin_only." in told["missing"]
     assert not any(line.startswith("Accuracy: ") for line in told["missing"])
-    some = [line for line in told["missing"] if line.startswith("Imagenet_c has some")]
+    some = [
+        line
+        for line in told["missing"]
+        if line.startswith("Only a part of imagenet_c ")
+    ]
     assert len(some) == 1 and some[0].endswith(": resnet50, sin_only.")
     rows = {one["network"]: one["row"] for one in told["networks"]}
     assert rows["zero"] == {"imagenet": 50.0}
@@ -359,6 +364,11 @@ def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
 def test_critical_bands_lie_in_their_octaves(workdirs):
     (one, *_) = measured_read.read([f"{workdirs}/resnet50"])
     place = "critical_band", "imagenet"
+    assert measured_probes.why(one, place) is None
+    assert set(measured_probes._WHY) == set(critical_band.FLAGS)
+    number = one.number(place, "critical_band_flat")
+    one.numbers[place].insert(0, number._replace(value=1.0))
+    assert measured_probes.why(one, place) == "all octaves do the same harm"
     table = measured_probe_figures.noise(one, place)
     assert [*table] == ["2", "4", "8", "16"]
     assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
