@@ -76,7 +76,15 @@ def test_a_step_of_the_embedded_recipe_can_be_traced(name):
     trace(config_of(name, "smoke,seeds=1"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("erm", "sagnet", "simclr", "recipe", "deepaugment")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in NAMES
+    ],
+)
 def test_a_step_of_the_recipe_for_imagenet_can_be_traced(name, tmp_path):
     """Its algorithm, inputs and optimiser, on small images and batches of our own."""
     config = config_of(name, f"data=imagenet,root={tmp_path},seeds=1")

@@ -113,8 +113,8 @@ def _updates(net, style_stage, clip, double_decay, released) -> tuple[base.Updat
 
     def in_trunk_norm(path: base.Path) -> bool:
         trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
-        # "bn1" in blocks, "stage1_bn" where a net has none.
-        return trunk and path[-2].rpartition("_")[2].startswith("bn")
+        # "bn1" and "bn_proj" in blocks, "stage1_bn" where a net has none.
+        return trunk and any(part.startswith("bn") for part in path[-2].split("_"))
 
     def by_class(path: base.Path) -> bool:
         return double_decay or not in_style(path)
