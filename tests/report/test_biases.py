@@ -364,7 +364,7 @@ def test_imagenet_has_the_members_of_the_study():
     assert models.members == dict(bias_models.MEMBERS)
     lacking = bias_models.build(frame.drop(columns="imagenet_r"), source="s")
     assert lacking.members["Concepts"] == ("imagenet_sketch", "stylized16")
-    assert "Not measured: " in lacking.told[0]
+    assert "Not measured, or undefined for every model: " in lacking.told[0]
     assert "ImageNet-R" in lacking.told[0]
     frame.loc["b", "imagenet_r"] = np.nan
     some = bias_models.build(frame, source="s")
