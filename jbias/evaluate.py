@@ -41,12 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.checkpoint and not args.suite:
         parser().error("--suite is missing, e.g. --suite=configs/suites/biases.py")
     xla.set_flags()
-    # Only now: --help and wrong arguments need none of it, and flags are set.
-    from jbias import console, follow, measuring, opening
-
-    console.hush()
-    opening.keep_programs()
     try:
+        # Only now: --help and wrong arguments need none of it, and flags are set.
+        from jbias import console, follow, measuring, opening
+
+        console.hush()
+        opening.keep_programs()
         if args.suite:
             return measuring.run(args, changes)
         follow.run(

@@ -15,7 +15,7 @@ import ml_collections
 from etils import epath
 from flax import errors
 
-from jbias import checkpoint, console, subjects, suite, survey
+from jbias import checkpoint, console, models, subjects, suite, survey
 from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
@@ -32,8 +32,9 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.devices:
         config.run.devices = args.devices
     only = tuple(filter(None, args.only.split(",")))
+    paths = _checked(args, out)
     asked = suite.open(config, say, only=only)
-    opened = _followed(args, say) if args.follow else _named(args)
+    opened = _followed(args, say) if args.follow else _named(paths, args)
     measured, told = 0, []
     for subject, refused in opened:
         if refused:
@@ -45,7 +46,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         except _OWN_FAULT as error:
             lines = [f"{subject.name}: {_line(error)}"]
         else:
-            measured += 1
+            records = (out / subject.name / "evals").glob("*.jsonl")
+            measured += not lines or any(True for _ in records)
         for line in lines:
             say(f"not measured: {line}")
         told += lines
@@ -54,8 +56,25 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if not measured and not told:
         told = ["nothing: --checkpoint names linear layers alone"]
         print(f"jbias: not measured: {told[0]}", file=sys.stderr)
-    say(f"measured {measured} networks in {out}")
+    say(f"measured {measured} network{'' if measured == 1 else 's'} in {out}")
     return 0 if not told else 1 if measured else 2
+
+
+def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
+    """What --checkpoint names; ValueError for what is wrong with any argument.
+
+    Before sets are opened, which may take minutes.
+    """
+    if args.model and args.model not in models.MODELS:
+        hint = jc.nearest(args.model, models.MODELS)
+        raise ValueError(f"--model: unknown {args.model!r}; {hint}")
+    paths = subjects.find(args.checkpoint)
+    subjects.listed(args.classes)
+    if any(path.exists() and not path.is_dir() for path in (out, *out.parents)):
+        raise ValueError(
+            f"--out: must be a folder, got {out}, which is or is in a file"
+        )
+    return paths
 
 
 def load(named: str, changes: Sequence[str] = ()) -> ml_collections.ConfigDict:
@@ -106,10 +125,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _named(args: argparse.Namespace) -> Iterator[tuple[subjects.Subject | None, str]]:
-    """Opens what --checkpoint names, one after the other; or says why one cannot be."""
+def _named(
+    paths: Sequence[str], args: argparse.Namespace
+) -> Iterator[tuple[subjects.Subject | None, str]]:
+    """Opens files and runs, one after the other; or says why one cannot be."""
     zoo = _module("zoo", args.zoo) if args.zoo else None
-    paths = subjects.find(args.checkpoint)
     stems = [subjects.stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):

@@ -120,17 +120,7 @@ def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
 
     Names that are WordNet ids make the space "wnid", others "names".
     """
-    if space_or_file == "imagenet":
-        found: tuple[str, ...] = wordnet.wnids()
-    else:
-        try:
-            text = epath.Path(space_or_file).read_text()
-        except OSError as error:
-            raise ValueError(
-                f"--classes: must be imagenet or a file with a name a line, got "
-                f"{space_or_file!r} ({error.strerror or error})"
-            ) from None
-        found = tuple(line.strip() for line in text.splitlines() if line.strip())
+    found = listed(space_or_file)
     if len(found) != count:
         raise ValueError(
             f"--classes: must name the network's {count} classes, got {len(found)} from "
@@ -138,6 +128,20 @@ def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
         )
     known = set(wordnet.wnids())
     return found, "wnid" if set(found) <= known else "names"
+
+
+def listed(space_or_file: str) -> tuple[str, ...]:
+    """What --classes names; ValueError where it is no file."""
+    if space_or_file == "imagenet":
+        return wordnet.wnids()
+    try:
+        text = epath.Path(space_or_file).read_text()
+    except OSError as error:
+        raise ValueError(
+            f"--classes: must be imagenet or a file with a name a line, got "
+            f"{space_or_file!r} ({error.strerror or error})"
+        ) from None
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def stem(path: str) -> str:

@@ -74,7 +74,10 @@ def grafted(drawn: Net, given: Net, say: Callable[[str], None]) -> Net:
         return given
     given = {**given, "params": {**given["params"], "fc": drawn["params"]["fc"]}}
     if jax.tree.map(np.shape, given) != drawn_shapes:
-        raise ValueError("config.init: holds another model than config.model")
+        raise ValueError(
+            "config.init: holds another model than config.model; its config.json says "
+            "which, so set config.model to that"
+        )
     say("config.init: another number of classes, the linear layer is drawn anew")
     return given
 

@@ -233,6 +233,9 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
         ("--suite.nothing.here=3", "no such entry"),
         ("--suite.size.here=3", "size has no entries, it is 32"),
         ("--suite.size='large'", "--suite.size: "),
+        ("--model=resnet5", "--model: unknown 'resnet5'; did you mean 'resnet50'?"),
+        ("--classes=none.txt", "--classes: must be imagenet or a file"),
+        ("--checkpoint=none.pth", "--checkpoint: nothing is at 'none.pth'"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_measured(
@@ -243,6 +246,27 @@ def test_wrong_options_are_refused_before_anything_is_measured(
     err = capsys.readouterr().err.strip().splitlines()[-1]
     assert err.startswith("jbias: ") and said in err
     assert not out.exists()
+
+
+def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, capsys):
+    (tmp_path / "taken").touch()
+    for change in ("--model=resnet5", "--classes=none.txt", "--checkpoint=none.pth"):
+        arguments = f"--checkpoint={run}", f"--suite={file}", change
+        assert measure(*arguments, out=tmp_path / "out") == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    arguments = f"--checkpoint={run}", f"--suite={file}"
+    assert measure(*arguments, out=tmp_path / "taken" / "out") == 2
+    assert capsys.readouterr().err.startswith("jbias: --out: must be a folder")
+
+
+def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, capsys):
+    net = models.MODELS["cnn"](1000, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path = tmp_path / "net.safetensors"
+    models.save_safetensors(path, net, variables, names="own")
+    arguments = f"--checkpoint={path}", f"--suite={file}"
+    assert measure(*arguments, out=tmp_path / "out") == 2
+    assert "measured 0 networks" in capsys.readouterr().err
 
 
 def test_attacks_on_classes_that_several_answer_for_are_refused(

@@ -118,7 +118,8 @@ def _check_spans(spans: Mapping[str, tuple[int, int]], size: int) -> None:
             raise ValueError(f"{name[:80]!r} {kind}")
         end = stop
     if end != size:
-        raise ValueError(f"its tensors must have {end} bytes, got {size}")
+        cut = "; it was cut, copy it anew" if size < end else ""
+        raise ValueError(f"its tensors must have {end} bytes, got {size}{cut}")
 
 
 def _array(data: mmap.mmap, entry: Mapping[str, Any], start: int) -> np.ndarray:

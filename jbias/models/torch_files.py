@@ -118,7 +118,13 @@ def _is_tar(content: mmap.mmap) -> bool:
 
 def _archive(file: BinaryIO, content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
     """Opens the form of PyTorch 1.6: <any>/data.pkl and <any>/data/<key>, in a zip."""
-    with zipfile.ZipFile(file) as members:
+    try:
+        opened = zipfile.ZipFile(file)
+    except zipfile.BadZipFile as error:
+        raise ValueError(
+            f"the archive's end is missing or damaged ({error}); copy the file anew"
+        ) from error
+    with opened as members:
         check_members(members, content)
         names = members.namelist()
         (pickled,) = [n for n in names if n.endswith("/data.pkl")] or [""]
@@ -188,7 +194,15 @@ def _member_end(info: zipfile.ZipInfo, content: mmap.mmap) -> int:
 
 def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
     """Opens the older form: five pickles, then the storages in the last one's order."""
-    head = [pickles.load(content)[0] for _ in range(2)]
+    try:
+        head = [pickles.load(content)[0] for _ in range(2)]
+    except ValueError as error:
+        if content[:1] == b"\x80":  # As every pickle of torch.save begins.
+            raise
+        raise ValueError(
+            f"it does not begin as what torch.save writes ({error}); check which file "
+            "it is, or copy it anew"
+        ) from error
     if head != [_MAGIC, _PROTOCOL]:
         raise ValueError("it does not begin as one")
     system, _ = pickles.load(content)

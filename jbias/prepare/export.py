@@ -7,7 +7,7 @@ A name that ends with .safetensors makes such a file, under the names that the n
 published with; any other name makes a workdir, which `--config.init` can name.
 """
 
-from jbias import models
+from jbias import console, models
 
 
 def add(parser) -> None:
@@ -44,6 +44,7 @@ def export(
     **given: str | int | None,
 ) -> str:
     """Writes the network; returns what it did. Raises what models.load raises."""
+    console.hush()
     options = {key: value for key, value in given.items() if value is not None}
     if step is not None:
         options["step"] = int(step) if step.isdigit() else step

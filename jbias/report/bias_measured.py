@@ -88,6 +88,12 @@ def read(
         told.append(
             "Seeds of one run are rows of their own, and no independent models."
         )
+    if kinds is not None:
+        unused = [name for name in kinds.index if name not in several.index]
+        if unused:
+            told.append(
+                f"Named by the table of kinds and not here: {', '.join(unused)}."
+            )
     frame = pd.DataFrame.from_dict(rows, orient="index")
     source = " ".join(map(str, workdirs))
     return bias_models.build(frame, source=source, told=told)

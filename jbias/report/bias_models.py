@@ -130,7 +130,8 @@ def build(
 def _absent(names: Sequence[str]) -> list[str]:
     if not names:
         return []
-    return [f"Not measured: {', '.join(TITLES.get(name, name) for name in names)}."]
+    titles = ", ".join(TITLES.get(name, name) for name in names)
+    return [f"Not measured, or undefined for every model: {titles}."]
 
 
 def _lacking(frame: pd.DataFrame, members, biases) -> list[str]:

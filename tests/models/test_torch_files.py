@@ -106,3 +106,18 @@ def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
     tensor = pickles.Tensor("0", offset, shape, strides)
     with pytest.raises(ValueError, match="a tensor"):
         torch_files.Loaded({}, storages).array(tensor)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"hello, these are weights", "does not begin as what torch.save writes"),
+        (b"\x7fELF and more of it", "does not begin as what torch.save writes"),
+        (b"PK\3\4" + bytes(100), "end is missing or damaged .* copy the file anew"),
+    ],
+)
+def test_what_is_no_such_file_or_cut_is_told_with_its_remedy(tmp_path, content, said):
+    path = tmp_path / "x.pth"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        torch_files.read(path)

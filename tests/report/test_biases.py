@@ -221,6 +221,13 @@ def test_records_become_rows(measured):
     assert "Seeds of one run" in told
 
 
+def test_a_table_of_kinds_that_names_another_model_is_told(measured):
+    lines = {"misspelt": {"name": "x", "training": "baseline", "epsilon": float("nan")}}
+    kinds = pd.DataFrame.from_dict(lines, orient="index")
+    models = bias_measured.read([f"{measured}/*"], kinds)
+    assert "Named by the table of kinds and not here: misspelt." in models.told
+
+
 def test_kinds_name_checkpoints(measured, tmp_path):
     path = tmp_path / "kinds.csv"
     path.write_text("model,name,training,epsilon\nerm,Plain,baseline,\nmixup,,aug,2\n")
@@ -364,7 +371,7 @@ def test_imagenet_has_the_members_of_the_study():
     assert models.members == dict(bias_models.MEMBERS)
     lacking = bias_models.build(frame.drop(columns="imagenet_r"), source="s")
     assert lacking.members["Concepts"] == ("imagenet_sketch", "stylized16")
-    assert "Not measured: " in lacking.told[0]
+    assert "Not measured, or undefined for every model: " in lacking.told[0]
     assert "ImageNet-R" in lacking.told[0]
     frame.loc["b", "imagenet_r"] = np.nan
     some = bias_models.build(frame, source="s")
