@@ -17,8 +17,9 @@ With --follow alone the checkpoints of a run are evaluated as the run itself wou
     python -m jbias.main --config=configs/erm.py --config.run.evaluate=elsewhere \
         --workdir=runs/x
 
-The same command goes on where it was stopped. Exit codes: 0 done, 1 some of what was
-asked could not be measured, 2 none of it, in one line on standard error, 130 stopped.
+The same command goes on where it was stopped. Exit codes: 0 done, with all that is here;
+1 some network, or a measure of one, was left out; 2 none could be measured, in one line
+on standard error; 130 stopped.
 """
 
 import argparse
