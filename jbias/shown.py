@@ -104,7 +104,9 @@ def batches(
     """The images on the devices, in batches of one size."""
     shards = devices.shape["data"]
     usual = 32 if jax.default_backend() == "cpu" else 256
-    size = -(-(asked.run["batch"] or usual) // shards) * shards
+    # No larger than the set: what fills a batch up costs as much as images.
+    size = min(asked.run["batch"] or usual, len(given.index))
+    size = -(-size // shards) * shards
     reading = feed.Reading(asked.run["threads"] or suite.cores())
     place = functools.partial(mesh.split, mesh=devices)
     first = 0
