@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import staged, taps
+from jbias.models import layers, staged, taps
 
 # As resnet.NAMES.
 NAMES = (
@@ -42,19 +42,19 @@ class Convolution(nn.Module):
     def __call__(
         self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
     ) -> Array:
-        x = staged.conv(
+        x = layers.conv(
             self.width,
             self.size,
             4 if self.number == 1 else 1,
             pad=2 if self.size > 3 else 1,
             bias=True,
             dtype=self.dtype,
-            init=staged.TORCH,
-            bias_init=staged.uniform(self.fan_in * self.size**2),
+            init=layers.TORCH,
+            bias_init=layers.uniform(self.fan_in * self.size**2),
             name=f"conv{self.number}",
         )(x)
         x = nn.relu(taps.through(self, x, f"{self.site}.conv", key, train))
-        return staged.max_pool(x) if self.pooled else x
+        return layers.max_pool(x) if self.pooled else x
 
 
 class AlexNet(staged.Staged):
@@ -87,24 +87,15 @@ class AlexNet(staged.Staged):
                 )
             )
         self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = parts
-        self.fc1 = self._linear(36 * widths[-1], self.hidden, self.dtype)
-        self.fc2 = self._linear(self.hidden, self.hidden, self.dtype)
-        self.fc = self._linear(self.hidden, self.classes, jnp.float32)
-
-    @staticmethod
-    def _linear(fan_in: int, features: int, dtype: Any) -> nn.Dense:
-        return nn.Dense(
-            features,
-            dtype=dtype,
-            kernel_init=staged.TORCH,
-            bias_init=staged.uniform(fan_in),
-        )
+        self.fc1 = layers.linear(36 * widths[-1], self.hidden, self.dtype)
+        self.fc2 = layers.linear(self.hidden, self.hidden, self.dtype)
+        self.fc = layers.linear(self.hidden, self.classes)
 
     def _least(self) -> int:
         return 63
 
     def _head(self, x: Array, key, train: bool) -> Array:
-        x = staged.flat(staged.adaptive_mean(x, 6))
+        x = layers.flat(layers.adaptive_mean(x, 6))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):
             x = self._drop(x, f"dropout.{name}", key, train)
             x = taps.through(self, nn.relu(layer(x)), name, key, train)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import staged, taps
+from jbias.models import layers, staged, taps
 
 # As resnet.NAMES.
 NAMES = (
@@ -132,12 +132,7 @@ class BagNet(staged.Staged):
             )
             for i, depth in enumerate(self.depths)
         )
-        self.fc = nn.Dense(
-            self.classes,
-            dtype=jnp.float32,
-            kernel_init=staged.TORCH,
-            bias_init=staged.uniform(32 * self.width),
-        )
+        self.fc = layers.linear(32 * self.width, self.classes)
 
     def _least(self) -> int:
         return 1 + 2 ** (self.wide + 1)
@@ -148,7 +143,7 @@ class BagNet(staged.Staged):
 
 
 def _conv(features: int, size: int, stride: int, dtype: Any, name: str) -> nn.Conv:
-    return staged.conv(features, size, stride, dtype=dtype, pad=0, name=name)
+    return layers.conv(features, size, stride, dtype=dtype, pad=0, name=name)
 
 
 # Called with the number of classes, and BagNet's other fields as options.

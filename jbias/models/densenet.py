@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import staged, taps
+from jbias.models import layers, staged, taps
 
 # As resnet.NAMES.
 NAMES = (
@@ -132,7 +132,7 @@ class DenseNet(staged.Staged):
             )
             for i, depth in enumerate(self.depths, 1)
         )
-        self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=staged.TORCH)
+        self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=layers.TORCH)
 
     def _least(self) -> int:
         return 29
@@ -143,6 +143,6 @@ class DenseNet(staged.Staged):
 
 
 def _conv(features: int, size: int, dtype: Any, name: str, stride: int = 1) -> nn.Conv:
-    return staged.conv(
-        features, size, stride, dtype=dtype, init=staged.HE_FAN_IN, name=name
+    return layers.conv(
+        features, size, stride, dtype=dtype, init=layers.HE_FAN_IN, name=name
     )

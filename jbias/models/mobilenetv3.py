@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import staged, taps
+from jbias.models import layers, staged, taps
 
 # As resnet.NAMES. The number of a module is its place in the published list of layers.
 NAMES = (
@@ -82,7 +82,7 @@ class Gate(nn.Module):
         plan = (("fc1", _divisible(channels // 4), nn.relu),)
         plan += (("fc2", channels, nn.hard_sigmoid),)
         for name, width, activation in plan:
-            layer = staged.conv(width, 1, bias=True, dtype=self.dtype, name=name)
+            layer = layers.conv(width, 1, bias=True, dtype=self.dtype, name=name)
             y = activation(layer(y))
         return x * y
 
@@ -225,7 +225,7 @@ class MobileNetV3(staged.Staged):
 
 
 def _conv(features, size, stride, groups, dtype, place: int) -> nn.Conv:
-    return staged.conv(
+    return layers.conv(
         features, size, stride, groups=groups, dtype=dtype, name=f"conv{place}"
     )
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import staged, taps
+from jbias.models import layers, staged, taps
 
 # As resnet.NAMES.
 NAMES = (
@@ -119,12 +119,7 @@ class PreActResNet(staged.Staged):
             )
             for i, depth in enumerate(self.depths)
         )
-        self.fc = nn.Dense(
-            self.classes,
-            dtype=jnp.float32,
-            kernel_init=staged.TORCH,
-            bias_init=staged.uniform(8 * self.width),
-        )
+        self.fc = layers.linear(8 * self.width, self.classes)
 
     def _head(self, x: Array, key, train: bool) -> Array:
         x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
@@ -132,6 +127,6 @@ class PreActResNet(staged.Staged):
 
 
 def _conv(features: int, size: int, stride: int, dtype: Any, name: str) -> nn.Conv:
-    return staged.conv(
-        features, size, stride, dtype=dtype, init=staged.TORCH, name=name
+    return layers.conv(
+        features, size, stride, dtype=dtype, init=layers.TORCH, name=name
     )

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import staged, taps
+from jbias.models import layers, staged, taps
 
 # As resnet.NAMES. The number of a module is its place in the published list of layers.
 NAMES = (
@@ -38,7 +38,7 @@ class Stem(nn.Module):
     ) -> Array:
         x = _conv(self.width, self.size, self.dtype, "conv0", stride=2, pad=0)(x)
         x = taps.through(self, x, "stem.conv", key, train)
-        return staged.max_pool(nn.relu(x), ceil=True)
+        return layers.max_pool(nn.relu(x), ceil=True)
 
 
 class Fires(nn.Module):
@@ -68,7 +68,7 @@ class Fires(nn.Module):
                 name=f"fire{place}",
             )(x, key, train=train)
             if place in self.pooled:
-                x = staged.max_pool(x, ceil=True)
+                x = layers.max_pool(x, ceil=True)
         return x
 
 
@@ -124,7 +124,7 @@ class SqueezeNet(staged.Staged):
             )
             for i in range(4)
         )
-        self.fc = staged.conv(
+        self.fc = layers.conv(
             self.classes,
             1,
             bias=True,
@@ -142,7 +142,7 @@ class SqueezeNet(staged.Staged):
 
 
 def _conv(features: int, size: int, dtype: Any, name: str, **options) -> nn.Conv:
-    return staged.conv(
+    return layers.conv(
         features, size, bias=True, dtype=dtype, init=_HE_UNIFORM, name=name, **options
     )
 

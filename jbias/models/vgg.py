@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import staged, taps
+from jbias.models import layers, staged, taps
 
 # As resnet.NAMES. A convolution's number is its place in the published list of layers.
 NAMES = (
@@ -40,12 +40,12 @@ class Convolutions(nn.Module):
     ) -> Array:
         for i, place in enumerate(self.places, 1):
             name, width = f"conv{place}", self.width
-            x = staged.conv(width, 3, bias=True, dtype=self.dtype, name=name)(x)
+            x = layers.conv(width, 3, bias=True, dtype=self.dtype, name=name)(x)
             x = taps.through(self, x, f"{self.site}.conv{i}", key, train)
             if self.norm is not None:
                 x = self.norm(name=f"bn{place + 1}")(x, train=train)
             x = nn.relu(x)
-        return staged.max_pool(x, 2)
+        return layers.max_pool(x, 2)
 
 
 class VGG(staged.Staged):
@@ -88,7 +88,7 @@ class VGG(staged.Staged):
         return 32
 
     def _head(self, x: Array, key, train: bool) -> Array:
-        x = staged.flat(staged.adaptive_mean(x, 7))
+        x = layers.flat(layers.adaptive_mean(x, 7))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):
             x = taps.through(self, nn.relu(layer(x)), name, key, train)
             x = self._drop(x, f"dropout.{name}", key, train)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import taps
+from jbias.models import backbone, taps
 
 _NARROW = nn.initializers.truncated_normal(0.02)
 
@@ -81,28 +81,22 @@ class Block(nn.Module):
         return x + taps.through(self, y, f"{self.site}.mlp", key, train)
 
 
-class ViT(nn.Module):
-    """A vision transformer that can be cut as resnet.ResNet is.
+class ViT(backbone.Backbone, kw_only=True):
+    """A vision transformer; a stage is a quarter of the blocks.
 
-    A stage is a quarter of the blocks; stage 0 makes the words, stage 5 normalises, pools
-    and is linear. Between them a feature map has the words of an image in one row,
-    (b, 1, 1 + h w, c), the class token first. Images are in [0, 1], NHWC, of any size
-    that is a multiple of `patch`. Logits are float32.
+    The stem makes the words, the head normalises, pools and is linear. Between them a
+    feature map has the words of an image in one row, (b, 1, 1 + h w, c), the class token
+    first. Sites are, besides those of Backbone, "stem.conv" (patches as a map), and
+    "block0.attn", "block0.mlp" (before these are added), "block0" and so on.
 
     classes: number of outputs; 0 gives the pooled features instead.
-    patch: side of a patch in pixels.
+    patch: side of a patch in pixels, of which images' sides are multiples.
     grid: patches a side of the table of positions; 0 is what the images have.
     pool: "token" (the class token, after the last norm) or "avg" (the mean of the others
       before it, as MAE is tuned).
-    tap: called in training as tap(x, site, key) at "stem.conv" (patches as a map), "stem",
-      "block0.attn", "block0.mlp" (before these are added), "block0" and so on, and at
-      "stage1" ... "stage4"; see taps.py.
-    dropout: rate before the linear layer.
-    dtype: what blocks compute in; parameters are float32 always.
     remat: keeps the input of each block alone for the gradient.
     """
 
-    classes: int
     width: int
     heads: int
     patch: int
@@ -110,9 +104,6 @@ class ViT(nn.Module):
     mlp: int = 0  # Of a block's hidden layer; 0 is four times the width.
     grid: int = 0
     pool: str = "token"
-    tap: taps.Tap | None = None
-    dropout: float = 0.0
-    dtype: Any = jnp.float32
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
     eps: float = 1e-6
@@ -157,96 +148,46 @@ class ViT(nn.Module):
                 self.classes, dtype=jnp.float32, kernel_init=_NARROW
             )
 
-    def __call__(
-        self,
-        image: Float[Array, "b h w c"],
-        key: PRNGKeyArray | None = None,
-        *,
-        train: bool = False,
-    ) -> Float[Array, "b k"]:
-        """Returns logits. `key` is for taps and dropout; evaluation needs none."""
-        return self.head_of(self.features(image, key, train=train), key, train=train)
-
-    def features(
-        self,
-        image: Float[Array, "b h w c"],
-        key: PRNGKeyArray | None = None,
-        *,
-        train: bool = False,
-        stop: int = 3,
-    ) -> Float[Array, "b 1 n c2"]:
-        """Returns the words after the stages before `stop`, of 1 to 5."""
-        _check_cut("stop", stop)
-        x = taps.through(
-            self, self.embed(self._normalise(image)), "stem.conv", key, train
-        )
-        x = taps.through(self, self.positions(x), "stem", key, train)
-        return self._stages(x, range(1, stop), key, train)
-
-    def head_of(
-        self,
-        f: Float[Array, "b 1 n c2"],
-        key: PRNGKeyArray | None = None,
-        *,
-        train: bool = False,
-        start: int = 3,
-    ) -> Float[Array, "b k"]:
-        """Returns logits of words that enter stage `start`, of 1 to 5."""
-        _check_cut("start", start)
-        x = self._stages(f.astype(self.dtype), range(start, 5), key, train)
-        if self.pool == "token":
-            x = self.norm(x[:, 0, 0])
-        else:
-            x = self.fc_norm(jnp.mean(x[:, 0, 1:].astype(jnp.float32), 1))
-        if train and self.dropout:
-            keep = 1 - self.dropout
-            mask = jax.random.bernoulli(taps.stream(key, "dropout"), keep, x.shape)
-            x = jnp.where(mask, x / keep, 0)
-        return self.fc(x) if self.classes else x
-
     def stage_of(self, name: str) -> int:
         """Says to which stage a module belongs, given its name: 0 words, 5 linear."""
         if name.startswith("blocks_"):
             return 1 + 4 * int(name.removeprefix("blocks_")) // self.depth
         return 0 if name in ("embed", "positions") else 5
 
-    def _normalise(self, image: Float[Array, "b h w c"]) -> Array:
-        channels = len(self.mean)
-        if image.shape[-1] != channels or not jnp.issubdtype(image.dtype, jnp.floating):
-            raise ValueError(
-                f"models.vit: images must be floats in [0, 1] with {channels} channels "
-                f"last, got {image.dtype} of shape {image.shape}"
-            )
-        if image.shape[1] % self.patch or image.shape[2] % self.patch:
+    def _check_side(self, height: int, width: int) -> None:
+        if height % self.patch or width % self.patch:
             raise ValueError(
                 f"models.vit: images must have sides that are multiples of patch, "
-                f"{self.patch} pixels, got {image.shape[1]}x{image.shape[2]}; resize them"
+                f"{self.patch} pixels, got {height}x{width}; resize them"
             )
-        mean, std = (jnp.asarray(v).reshape(1, 1, 1, -1) for v in (self.mean, self.std))
-        return ((image - mean) / std).astype(self.dtype)
 
-    def _stages(self, x: Array, which: range, key, train: bool) -> Array:
+    def _stem(self, x: Array, key, train: bool) -> Array:
+        x = taps.through(self, self.embed(x), "stem.conv", key, train)
+        return taps.through(self, self.positions(x), "stem", key, train)
+
+    def _stage(self, number: int, x: Array, key, train: bool) -> Array:
         def through(block, x, key):
             return block(x, key, train=train)
 
         through = nn.remat(through) if self.remat and train else through
-        for stage in which:
-            for i, block in enumerate(self.blocks):
-                if self.stage_of(f"blocks_{i}") == stage:
-                    x = through(block, x, key)
-                    x = taps.through(self, x, f"block{i}", key, train)
-            x = taps.through(self, x, f"stage{stage}", key, train)
+        for i, block in enumerate(self.blocks):
+            if self.stage_of(f"blocks_{i}") == number:
+                x = through(block, x, key)
+                x = taps.through(self, x, f"block{i}", key, train)
         return x
+
+    def _head(self, x: Array, key, train: bool) -> Array:
+        if self.pool == "token":
+            x = self.norm(x[:, 0, 0])
+        else:
+            x = self.fc_norm(jnp.mean(x[:, 0, 1:].astype(jnp.float32), 1))
+        x = self._drop(x, "dropout", key, train)
+        return self.fc(x) if self.classes else x
 
 
 def _norm(eps: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
     # The variance from centred values: E[x^2] - E[x]^2 loses digits.
     return nn.LayerNorm(eps, dtype=dtype, use_fast_variance=False, name=name)
-
-
-def _check_cut(name: str, stage: int) -> None:
-    if not 1 <= stage <= 5:
-        raise ValueError(f"models.vit: {name} must be in 1 to 5, got {stage}")
 
 
 # Called with the number of classes, and ViT's other fields as options.

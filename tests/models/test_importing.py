@@ -89,8 +89,8 @@ def test_reads_what_pytorch_saved_of_a_training(form, model, state):
     assert (net.classes, net.stem, net.width) == (5, "small", 2)
     assert is_that(variables, state)
     robust = "robust" in form
-    assert net.mean == ((0.4, 0.5, 0.6) if robust else models.resnet.IMAGENET_MEAN)
-    assert net.std == ((0.2, 0.3, 0.25) if robust else models.resnet.IMAGENET_STD)
+    assert net.mean == ((0.4, 0.5, 0.6) if robust else models.backbone.IMAGENET_MEAN)
+    assert net.std == ((0.2, 0.3, 0.25) if robust else models.backbone.IMAGENET_STD)
 
 
 def test_what_is_said_comes_before_what_the_file_says():

@@ -1,0 +1,149 @@
+"""What all networks share: images in, four stages that can be cut apart, logits out."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.models import norm, taps
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Backbone(nn.Module):
+    """A network of a stem, four stages and a head, which can be cut before any stage.
+
+    net(x) is head_of(features(x)): `features` runs the stem and the stages before
+    `stop`, `head_of` the stages from `start` on and the head. Images are in [0, 1], NHWC;
+    the first layer subtracts `mean` and divides by `std`. Logits are float32.
+
+    A subclass has the methods `_stem`, `_stage` and `_head` and says in `stage_of` where
+    its modules are.
+
+    classes: number of outputs.
+    tap: called in training as tap(x, site, key) at the network's sites, "stem" and
+      "stage1" ... "stage4" after these among them; see taps.py.
+    dropout: rate in the head.
+    dtype: what layers compute in; parameters are float32 always.
+    """
+
+    classes: int
+    tap: taps.Tap | None = None
+    dropout: float = 0.0
+    dtype: Any = jnp.float32
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+    def __call__(
+        self,
+        image: Float[Array, "b h w c"],
+        key: PRNGKeyArray | None = None,
+        *,
+        train: bool = False,
+    ) -> Float[Array, "b k"]:
+        """Returns logits. `key` is for taps and dropout; evaluation needs none."""
+        return self.head_of(self.features(image, key, train=train), key, train=train)
+
+    def features(
+        self,
+        image: Float[Array, "b h w c"],
+        key: PRNGKeyArray | None = None,
+        *,
+        train: bool = False,
+        stop: int = 3,
+    ) -> Float[Array, "b h2 w2 c2"]:
+        """Returns the output of the stem and of the stages before `stop`, of 1 to 5."""
+        self._check_cut("stop", stop)
+        x = self._stem(self._normalise(image), key, train)
+        return self._stages(x, range(1, stop), key, train)
+
+    def head_of(
+        self,
+        f: Float[Array, "b h2 w2 c2"],
+        key: PRNGKeyArray | None = None,
+        *,
+        train: bool = False,
+        start: int = 3,
+    ) -> Float[Array, "b k"]:
+        """Returns logits of a feature map that enters stage `start`, of 1 to 5."""
+        self._check_cut("start", start)
+        x = self._stages(f.astype(self.dtype), range(start, 5), key, train)
+        return self._head(x, key, train)
+
+    def stage_of(self, name: str) -> int:
+        """Says to which stage a module belongs, given its name: 0 stem, 5 head."""
+        raise NotImplementedError
+
+    def _stem(self, x: Array, key, train: bool) -> Array:
+        """What comes before stage 1, with its sites."""
+        raise NotImplementedError
+
+    def _stage(self, number: int, x: Array, key, train: bool) -> Array:
+        """One of the four stages, but for the site after it."""
+        raise NotImplementedError
+
+    def _head(self, x: Array, key, train: bool) -> Array:
+        """Logits of what leaves stage 4."""
+        raise NotImplementedError
+
+    def _check_side(self, height: int, width: int) -> None:
+        """Raises ValueError for images that the network cannot take."""
+
+    def _stages(self, x: Array, which: range, key, train: bool) -> Array:
+        for stage in which:
+            x = self._stage(stage, x, key, train)
+            x = taps.through(self, x, f"stage{stage}", key, train)
+        return x
+
+    def _drop(self, x: Array, name: str, key, train: bool) -> Array:
+        """Zeroes a share `dropout` of x in training and scales the rest up."""
+        if not (train and self.dropout):
+            return x
+        keep = 1 - self.dropout
+        mask = jax.random.bernoulli(taps.stream(key, name), keep, x.shape)
+        return jnp.where(mask, x / keep, 0)
+
+    def _normalise(self, image: Float[Array, "b h w c"]) -> Array:
+        channels = len(self.mean)
+        if image.shape[-1] != channels or not jnp.issubdtype(image.dtype, jnp.floating):
+            raise ValueError(
+                f"{self._where()}: images must be floats in [0, 1] with {channels} "
+                f"channels last, got {image.dtype} of shape {image.shape}"
+            )
+        self._check_side(*image.shape[1:3])
+        mean, std = (jnp.asarray(v).reshape(1, 1, 1, -1) for v in (self.mean, self.std))
+        return ((image - mean) / std).astype(self.dtype)
+
+    def _check_cut(self, name: str, stage: int) -> None:
+        if not 1 <= stage <= 5:
+            raise ValueError(f"{self._where()}: {name} must be in 1 to 5, got {stage}")
+
+    def _where(self) -> str:
+        """The start of a message: "models.resnet"."""
+        return type(self).__module__.removeprefix("jbias.")
+
+
+class BatchNormed(Backbone):
+    """A backbone with batch norms, whose options are the network's.
+
+    norm_decay: of running statistics, as norm.BatchNorm has it.
+    norm_group: how many consecutive rows of a batch batch norm takes together; 0 is all.
+    """
+
+    norm_decay: float = 0.9
+    norm_eps: float = 1e-5
+    norm_group: int = 0
+
+    def _norm(self) -> Callable[..., nn.Module]:
+        return functools.partial(
+            norm.BatchNorm,
+            decay=self.norm_decay,
+            eps=self.norm_eps,
+            dtype=self.dtype,
+            group=self.norm_group,
+        )
