@@ -3,7 +3,7 @@
 import pytest
 
 from configs import erm
-from jbias import results, train
+from jbias import results, selection, train
 
 
 @pytest.mark.slow
@@ -16,7 +16,7 @@ def test_learns_textures(tmp_path, model, options):
     config.optim.rate = 0.03
     config.tests = {}
     assert train.run(config, tmp_path / "run")
-    table = results.last_n(results.read([tmp_path / "run"]), 1)
+    table = selection.last_n(results.read([tmp_path / "run"]), 1)
     valid = table[(table["dataset"] == "valid") & (table["metric"] == "accuracy")]
     # Sixteen classes: a guess is right in 6 %.
     assert valid["value"].item() >= 0.8
