@@ -18,7 +18,7 @@ from jbias import config as jc
 from jbias import models, observe, parts, vary, warmstart
 from jbias.data import wordnet
 from jbias.evals import show
-from jbias.models import runs, states
+from jbias.models import runs, states, taps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,13 +54,24 @@ class Subject:
         """
         if self.apply is not plainly(self.net):
             return show.Network(self.apply, self.variables)
-        return show.Network(plainly(self.net.clone(dtype=dtype)), self.variables)
+        net = self.net.clone(dtype=dtype)
+        return show.Network(plainly(net), self.variables, _looking(net))
 
 
 @functools.cache
 def plainly(net: nn.Module) -> Callable:
     """A net's logits in evaluation; the same object for equal nets, so compiled once."""
     return functools.partial(net.apply, train=False)
+
+
+@functools.cache
+def _looking(net: nn.Module) -> Callable:
+    """What probe.Rows.at gives of a net; the same object for equal nets."""
+
+    def at(variables, image, site):
+        return taps.pull(net, variables, image, site, lambda logits: logits.max(-1))
+
+    return at
 
 
 def find(paths: Sequence[str]) -> list[str]:

@@ -6,7 +6,9 @@ A suite is a config (configs/suites/) with
     sets        by name, options of data.load: dict(data=..., split=..., root=...)
     measures    by name, dict(probe=..., sets=(...), and the probe's own options);
                 `images`, how many of a set are shown, evenly spaced (0: all);
-                `aggregates`, rules for several classes that answer for one
+                `aggregates`, rules for several classes that answer for one;
+                `others`, the set whose images a probe puts into these (by itself the
+                same set)
     run         batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
                 images float32 answers too where that is lower), decisions (whether
                 they are kept), devices, gib, threads
@@ -17,14 +19,14 @@ A set that is not there is told about, and what is there is measured.
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
 
 from jbias import config as jc
-from jbias import parts, sets
+from jbias import feed, parts, sets
 from jbias.data import labels, spec
 from jbias.evals import decisions, probe, probes
 
@@ -37,7 +39,9 @@ _RUN = dict(
     gib=16.0,
     threads=0,
 )
-_OWN = ("probe", "sets", "images", "aggregates")
+_OWN = ("probe", "sets", "images", "aggregates", "others")
+# So many images of another set a probe gets, or fewer that take so many bytes.
+OTHERS = 2048, 2**28
 
 
 class Measure(NamedTuple):
@@ -49,6 +53,7 @@ class Measure(NamedTuple):
     images: int
     aggregates: tuple[str, ...]
     options: Mapping[str, Any]  # Of the probe.
+    others: str = ""  # A set; "" is the one that is shown.
 
     @property
     def inside(self) -> bool:
@@ -58,14 +63,13 @@ class Measure(NamedTuple):
     @property
     def told(self) -> dict[str, Any]:
         """What decides its numbers, as JSON has it."""
-        return jc.plain(
-            dict(
-                probe=self.probe,
-                images=self.images,
-                aggregates=self.aggregates,
-                options=self.options,
-            )
+        told = dict(
+            probe=self.probe,
+            images=self.images,
+            aggregates=self.aggregates,
+            options=self.options,
         )
+        return jc.plain({**told, **({"others": self.others} if self.others else {})})
 
 
 class Suite(NamedTuple):
@@ -93,8 +97,33 @@ class Suite(NamedTuple):
             "dataset": source.name.partition("/")[2].partition("[")[0],
             "files": _files(source),
             "classes": classes,
+            "others": self.some(measure.others or dataset),
         }
         return probe_of(measure, beside)
+
+    def some(self, dataset: str) -> probe.Others:
+        """Images of a set, evenly spaced, few enough to be kept on a device."""
+        source = self.sources[dataset]
+
+        def read() -> UInt8[np.ndarray, "n h w 3"]:
+            count, size = OTHERS
+            count = min(count, size // (3 * self.size**2), len(source))
+            rows = np.linspace(0, len(source) - 1, count).round().astype(np.int64)
+            held = self.images[dataset]
+            if held is not None:
+                return held[rows]
+            kept = feed.Kept(source, rows)
+            reading = feed.Reading(self.run["threads"] or cores())
+            return next(feed.batches([kept], count, reading))
+
+        return probe.Others(dataset, source.fingerprint, read)
+
+    def tasks(self) -> Iterator[tuple[Measure, str]]:
+        """Each measure on each of its sets, of those that are here."""
+        for one in self.measures:
+            for dataset in one.datasets:
+                if {dataset, one.others or dataset} <= set(self.sources):
+                    yield one, dataset
 
 
 def open(
@@ -125,7 +154,7 @@ def open(
         for name, options in config["measures"].items()
         if not only or name in only
     )
-    used = {name for one in measures for name in one.datasets}
+    used = {name for one in measures for name in (*one.datasets, one.others) if name}
     found, missing = {}, {}
     for name, options in config["sets"].items():
         if name not in used:
@@ -154,10 +183,8 @@ def open(
     )
     images = {name: images.get(name) for name in found}
     suite = Suite(config["size"], found, images, missing, measures, run, config)
-    for one in measures:
-        for dataset in one.datasets:
-            if dataset in found:  # Wrong options are refused here.
-                inside(one) if one.inside else suite.made(one, dataset)
+    for one, dataset in suite.tasks():  # Wrong options are refused here.
+        inside(one) if one.inside else suite.made(one, dataset)
     return suite
 
 
@@ -180,11 +207,18 @@ def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
         raise ValueError(
             f"{where}.probe: unknown {shown!r}; {jc.nearest(shown, known_probes)}"
         )
-    for dataset in options.get("sets", ()):
+    others = options.get("others", "")
+    for key, dataset in (
+        *(("sets", one) for one in options.get("sets", ())),
+        *([("others", others)] if others else []),
+    ):
         if dataset not in known:
             raise ValueError(
-                f"{where}.sets: unknown {dataset!r}; {jc.nearest(dataset, known)}"
+                f"{where}.{key}: unknown {dataset!r}; {jc.nearest(dataset, known)}"
             )
+    taken = inspect.signature(known_probes[shown]).parameters
+    if others and "others" not in taken:
+        raise ValueError(f"{where}.others: {shown} shows no other images; leave it out")
     images = options.get("images", 0)
     if type(images) is not int or images < 0:
         raise ValueError(f"{where}.images: must be 0 (all) or more, got {images!r}")
@@ -207,6 +241,7 @@ def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
         images=images,
         aggregates=tuple(aggregates),
         options={key: value for key, value in options.items() if key not in _OWN},
+        others=others,
     )
 
 

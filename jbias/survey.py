@@ -53,12 +53,7 @@ def run(
     folder holds another network, or a measure of the same name with other options.
     """
     folder = out / subject.name
-    tasks = [
-        Task(measure, dataset)
-        for measure in asked.measures
-        for dataset in measure.datasets
-        if dataset in asked.sources
-    ]
+    tasks = [Task(*one) for one in asked.tasks()]
     # A set's measures follow one another.
     order = list(asked.sources)
     tasks.sort(key=lambda task: order.index(task.dataset))
@@ -214,11 +209,13 @@ def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
 
 
 def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
-    source = asked.sources[task.dataset]
+    source, others = asked.sources[task.dataset], task.measure.others
+    beside = {"others": asked.sources[others].fingerprint} if others else {}
     return {
         "measure": task.measure.told,
         "precision": str(jnp.dtype(mesh.dtype(asked.run["precision"]))),
         "dataset": {
+            **beside,
             "fingerprint": source.fingerprint,
             "n": len(source),
             "preprocessing": source.preprocessing,

@@ -22,7 +22,7 @@ from jbias import (
     survey,
     train,
 )
-from jbias.evals import decisions
+from jbias.evals import decisions, plain, probes
 from tests import runs
 
 SUITE = """
@@ -448,3 +448,40 @@ def test_networks_saved_as_files_and_runs_are_measured(file, tmp_path):
     found = results.read(f"{tmp_path}/out/*")
     assert set(found["run"]) == {"one-net", "two-net", "saved"}
     assert found.groupby("metric", observed=True)["value"].nunique().max() == 1
+
+
+def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
+    """Of the set that is named, or of its own; and another set is another measure."""
+    given = []
+
+    def make(*, others):
+        given.append(others)
+        return plain.make()
+
+    monkeypatch.setattr(probes, "PROBES", {**probes.PROBES, "mixed": make})
+    config = measuring.load(str(file))
+    config.measures = dict(
+        own=dict(probe="mixed", sets=("edge",)),
+        cues=dict(probe="mixed", sets=("edge",), others="cue_conflict"),
+        photos=dict(probe="mixed", sets=("edge",), others="photos"),
+    )
+    asked = suite.open(config, print)
+    assert [(one.name, of) for one, of in asked.tasks()] == [
+        ("cues", "edge"),
+        ("own", "edge"),
+    ]
+    assert [one.name for one in given] == ["cue_conflict", "edge"]
+    images = asked.images["cue_conflict"]
+    assert np.array_equal(given[0].read(), images) and len(images) == 240
+    told = [survey._told(survey.Task(*one), asked) for one in asked.tasks()]
+    assert "others" not in told[1]["dataset"]
+    assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint
+    monkeypatch.setattr(suite, "OTHERS", (1, 2**28))
+    assert asked.some("edge").read().shape == (1, 32, 32, 3)
+
+
+def test_other_images_for_a_probe_that_shows_none_are_refused(file):
+    config = measuring.load(str(file))
+    config.measures.few.others = "cue_conflict"
+    with pytest.raises(ValueError, match=r"few\.others: plain shows no other images"):
+        suite.open(config, print)

@@ -5,11 +5,13 @@ decoded once, the stimuli are made on the device, and the network is compiled on
 all of them. What it decides is kept by condition; numbers are functions of that.
 """
 
+import dataclasses
 import types
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from jaxtyping import Float, Int
+import numpy as np
+from jaxtyping import Float, Int, UInt8
 
 from jbias.evals import decisions
 
@@ -23,6 +25,18 @@ class Rows(NamedTuple):
     index: Int[Array, "b"]  # The image's number in its set: what draws are keyed by.
     label: Int[Array, "b"]  # The right class, as the network counts; -1 if it has none.
     logits: Callable[[Float[Array, "b h w 3"]], Float[Array, "b k"]]  # Differentiable.
+    # (images, site) -> what passes a site of models.taps.sites, and there the gradient of
+    # each image's largest logit.
+    at: Callable[[Float[Array, "b h w 3"], str], tuple[Array, Array]] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Others:
+    """Images of a set that a probe puts into those of another, or of the same."""
+
+    name: str
+    fingerprint: str
+    read: Callable[[], UInt8[np.ndarray, "n h w 3"]] = dataclasses.field(compare=False)
 
 
 class Probe(NamedTuple):

@@ -21,10 +21,14 @@ AHEAD = 8  # Answers in flight while the next stimuli are made.
 
 
 class Network(NamedTuple):
-    """A network to ask; programs are kept by `apply`, so it must be one object."""
+    """A network to ask; programs are kept by its functions: each must be one object."""
 
     apply: Callable[[PyTree, Float[Array, "b h w c"]], Float[Array, "b k"]]
     variables: PyTree
+    # (variables, images, site) -> what probe.Rows.at gives; None where nobody may look.
+    at: Callable[[PyTree, Float[Array, "b h w c"], str], tuple[Array, Array]] | None = (
+        None
+    )
 
 
 class Batch(NamedTuple):
@@ -93,9 +97,11 @@ def shown(
     if jax.default_backend() == "cpu":
         # Gradients of convolutions are ten times slower inside a loop there.
         for _ in range(steps):
-            stimuli = _moved(network.apply, made.move, *own, stimuli, 1)
+            stimuli = _moved(network.apply, network.at, made.move, *own, stimuli, 1)
         return stimuli
-    return _moved(network.apply, made.move, *own, stimuli, steps) if steps else stimuli
+    if not steps:
+        return stimuli
+    return _moved(network.apply, network.at, made.move, *own, stimuli, steps)
 
 
 @functools.partial(jax.jit, static_argnames=("show", "how"))
@@ -108,21 +114,29 @@ def _unasked(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
     raise ValueError("probe: show must not ask the network, which `move` may")
 
 
-@functools.partial(jax.jit, static_argnames=("apply", "move"))
+@functools.partial(jax.jit, static_argnames=("apply", "at", "move"))
 def _moved(
-    apply, move, variables, image, index, target, params, stimuli, steps
+    apply, at, move, variables, image, index, target, params, stimuli, steps
 ) -> Array:
-    rows = _rows(apply, variables, image, index, target)
+    rows = _rows(apply, at, variables, image, index, target)
     if jax.default_backend() == "cpu":
         return move(rows, params, stimuli)
     return jax.lax.fori_loop(0, steps, lambda _, x: move(rows, params, x), stimuli)
 
 
-def _rows(apply, variables, image, index, target) -> probe.Rows:
+def _rows(apply, at, variables, image, index, target) -> probe.Rows:
     def logits(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
         return apply(variables, image).astype(jnp.float32)
 
-    return probe.Rows(_unit(image), index, target, logits)
+    def look(image: Float[Array, "b h w 3"], site: str) -> tuple[Array, Array]:
+        if at is None:
+            raise ValueError(
+                "probe: must look into the network, and an algorithm that answers in its "
+                "own way cannot be looked into; leave the measure out"
+            )
+        return at(variables, image, site)
+
+    return probe.Rows(_unit(image), index, target, logits, look)
 
 
 def _unit(image: UInt8[Array, "b h w 3"]) -> Float[Array, "b h w 3"]:

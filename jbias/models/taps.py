@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 Tap = Callable[[Array, str, PRNGKeyArray], Array]
 
 _SEEN = "intermediates"  # The collection that flax leaves out of a network's variables.
+_ADDED = "added"  # What is added at a site in evaluation, so that it has a gradient.
 
 
 def stream(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
@@ -32,6 +33,8 @@ def through(
     """Lets x pass a site of a module with the field `tap`."""
     if train:
         return x if module.tap is None else module.tap(x, site, stream(key, site))
+    if module.has_variable(_ADDED, site):
+        x = x + module.get_variable(_ADDED, site)
     module.sow(_SEEN, site, x, init_fn=lambda: None, reduce_fn=lambda _, new: new)
     return x
 
@@ -44,6 +47,41 @@ def read(
     leaves = jax.tree_util.tree_leaves_with_path(seen)
     named = {path[-1].key: leaf for path, leaf in leaves}
     return logits, {site: named[site] for site in sites(net, image.shape[1])}
+
+
+def pull(
+    net: nn.Module,
+    variables: Mapping[str, Any],
+    image: Float[Array, "b h w c"],
+    site: str,
+    score: Callable[[Float[Array, "b k"]], Float[Array, "b"]],
+) -> tuple[Array, Array]:
+    """Returns what passes a site in evaluation, and the gradient there of score(logits).
+
+    ValueError for a site that the network has not.
+    """
+
+    def run(added):
+        logits, seen = net.apply(
+            {**variables, _ADDED: added}, image, train=False, mutable=[_SEEN]
+        )
+        return score(logits).sum(), seen
+
+    _, seen = jax.eval_shape(run, {})
+    found = jax.tree_util.tree_leaves_with_path(seen[_SEEN])
+    way = [(path, x) for path, x in found if path[-1].key == site]
+    if not way:
+        known = ", ".join(sites(net, image.shape[1]))
+        raise ValueError(f"models.taps: site must be of {known}, got {site!r}")
+    ((path, shape),) = way
+    added = jnp.zeros(shape.shape, shape.dtype)
+    for entry in reversed(path):
+        added = {entry.key: added}
+    gradient, seen = jax.grad(run, has_aux=True)(added)
+    seen = seen[_SEEN]
+    for entry in path:
+        seen, gradient = seen[entry.key], gradient[entry.key]
+    return seen, gradient
 
 
 @functools.cache

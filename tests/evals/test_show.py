@@ -80,3 +80,25 @@ def test_agreement_counts_images_and_no_padding():
     one, other = network(1.0), network(-1.0)
     assert show.agreement(one, one, [batch._replace(count=5)])[1:4] == (1.0, 5, 5)
     assert show.agreement(one, other, [batch]).value == 0.0
+
+
+def test_a_step_may_look_into_the_network():
+    """What it sees is of the clean images, and of the network that is asked."""
+
+    def at(variables, image, site):
+        assert site == "middle"
+        return image * variables["scale"], jnp.ones_like(image)
+
+    def darker(rows, params, stimuli):
+        x, gradient = rows.at(rows.image, "middle")
+        return stimuli * 0 + x * gradient * params
+
+    made = plain.make()._replace(
+        conditions={"half": np.float32(0.5)}, move=darker, steps={"half": 1}
+    )
+    asked = network(1.0)._replace(at=at)
+    (batch,) = batches()
+    seen = show.shown(asked, made, batch, "half")
+    np.testing.assert_allclose(seen, batch.image / 510, rtol=1e-6)
+    with pytest.raises(ValueError, match="must look into the network"):
+        show.shown(asked._replace(at=None), made, batch, "half")

@@ -38,3 +38,38 @@ def test_sites_are_in_the_order_of_the_network(net):
 
 def test_variables_hold_nothing_that_was_read(net):
     assert set(net.init(KEY, IMAGE)) == {"params", "stats"}
+
+
+def test_pulling_at_a_site_is_the_gradient_of_what_follows(net):
+    """Of a stage it is that of the network's own second half, to the bit."""
+    variables = net.init(KEY, IMAGE)
+
+    def score(logits):
+        return logits.max(-1)
+
+    x, gradient = taps.pull(net, variables, IMAGE, "stage2", score)
+    kept = net.apply(variables, IMAGE, method="features", stop=3)
+    after = jax.grad(
+        lambda f: score(net.apply(variables, f, method="head_of", start=3)).sum()
+    )(kept)
+    assert jnp.array_equal(x, kept)
+    assert jnp.array_equal(gradient, after) and bool((after != 0).any())
+
+
+def test_pulling_inside_a_block_is_the_slope_there():
+    net = models.MODELS["resnet18"](5, width=8, stem="small")
+    variables = net.init(KEY, IMAGE)
+    site = "stage4.block1.conv1"
+    x, gradient = taps.pull(net, variables, IMAGE, site, lambda z: z[:, 0])
+    step = 1e-2 * jax.random.normal(KEY, x.shape)
+    added = {"added": {"stage4_block1": {site: step}}}
+    moved, at = (net.apply({**variables, **more}, IMAGE)[:, 0] for more in (added, {}))
+    slope = (gradient * step).sum((1, 2, 3))
+    assert jnp.allclose(moved - at, slope, rtol=0.05, atol=1e-6)
+    assert x.shape == (2, 2, 2, 64)
+
+
+def test_pulling_at_no_site_is_refused(net):
+    variables = net.init(KEY, IMAGE)
+    with pytest.raises(ValueError, match="site must be of .*stage1.*got 'stage9'"):
+        taps.pull(net, variables, IMAGE, "stage9", lambda z: z[:, 0])
