@@ -5,17 +5,14 @@ begin with the name of the measure, such as "spectral" for its bias and
 "spectral/low 0.3" for a filter; accuracy on a set as it is has none.
 """
 
-import json
 import math
-import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from jbias import results, selection
 from jbias.evals import generalisation
-from jbias.report import bias_models, bias_published
+from jbias.report import bias_models, bias_published, measured_records
 
 Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
 # Sets that probes change, before all others.
@@ -64,9 +61,9 @@ def read(
 
     kinds: name, training and epsilon by run; without one they are those of the published
     study, or of the run's own config. Of several steps of a run and seed the last counts.
-    Raises ValueError as `results.read` does, and where nothing was measured.
+    Raises ValueError as `measured_records.read` does.
     """
-    records = selection.evaluations(results.read(workdirs))
+    records, told = measured_records.read(workdirs)
     unit = ["run", "seed"]
     grouped = records.groupby(unit, observed=True)
     records = records[records["step"] == grouped["step"].transform("max")]
@@ -81,9 +78,7 @@ def read(
         rows[f"{run}{ending}"] = about | found
         for name, dataset in of.items():
             places.setdefault(dataset, {})[bias_models.TITLES.get(name, name)] = None
-    if not rows:
-        raise ValueError(f"{' '.join(workdirs)}: must hold evaluations, got none")
-    told = [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
+    told += [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
     if several.any():
         told.append(
             "Seeds of one run are rows of their own, and no independent models."
@@ -185,8 +180,7 @@ def _about(run: str, record, kinds: pd.DataFrame | None) -> dict:
     known = {**bias_published.STUDY, **bias_published.VIT}.get(run)
     if known:
         return dict(zip(("name", "training", "epsilon"), known, strict=True))
-    path = pathlib.Path(record["workdir"]) / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    config = measured_records.config(record["workdir"])
     algo = config.get("config", {}).get("algo", {})
     eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
     attacked = math.isfinite(eps)

@@ -20,8 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from jbias.report import measured_page, measured_read
 
     try:
-        networks = measured_read.read(args.measured)
-        answer = measured_page.write(networks, pathlib.Path(args.out))
+        notes: list[str] = []
+        networks = measured_read.read(args.measured, notes)
+        answer = measured_page.write(networks, pathlib.Path(args.out), notes)
     except (ValueError, OSError) as error:
         print(f"measured: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

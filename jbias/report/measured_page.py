@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pandas as pd
 
@@ -49,16 +49,21 @@ _PROBES = {
 }
 
 
-def write(networks: measured_cells.Networks, out: pathlib.Path) -> Iterator[str]:
-    """Writes the report; gives lines that sum it up. Nothing is written on an error."""
+def write(
+    networks: measured_cells.Networks, out: pathlib.Path, told: Sequence[str] = ()
+) -> Iterator[str]:
+    """Writes the report; gives lines that sum it up. Nothing is written on an error.
+
+    told: what else a reader must know, such as which networks were left out.
+    """
     bodies = {name: "" for name, _ in _SECTIONS}
-    notes: list[str] = []
+    notes = list(told)
     files: dict[str, str | bytes] = {}
-    for name, section, fig, told in measured_drawn.of(networks, notes):
+    for name, section, fig, caption in measured_drawn.of(networks, notes):
         files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
         files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
         files[f"figures/{name}.png"] = figures.to_png(fig)
-        bodies[section] += page.figure(name, svg, told)
+        bodies[section] += page.figure(name, svg, caption)
     for section, table in measured_tables.of(networks):
         files[f"tables/{table.name}.csv"] = tables.to_csv(table)
         files[f"tables/{table.name}.tex"] = tables.to_latex(table)

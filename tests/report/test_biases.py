@@ -221,6 +221,20 @@ def test_records_become_rows(measured):
     assert "Seeds of one run" in told
 
 
+def test_the_same_weights_are_one_model(tmp_path):
+    """Names are no networks: of two the one counts of which more was measured."""
+    for run, digest in (("a", "1"), ("copy", "1"), ("b", "2"), ("c", "3"), ("d", "")):
+        made = list(records(run))[: None if run != "a" else 4]
+        results.write(tmp_path / run / "evals" / "accuracy@test.jsonl", made)
+        identity = {"digest": digest, "path": run} if digest else {"workers": 0}
+        (tmp_path / run / "config.json").write_text(json.dumps({"run": identity}))
+    models = bias_measured.read([f"{tmp_path}/*"])
+    assert list(models.frame.index) == ["b", "c", "copy", "d"]
+    assert models.told[0] == (
+        "The same weights, counted once, as the first: copy seed 0 step 100, a seed 0 step 100."
+    )
+
+
 def test_a_table_of_kinds_that_names_another_model_is_told(measured):
     lines = {"misspelt": {"name": "x", "training": "baseline", "epsilon": float("nan")}}
     kinds = pd.DataFrame.from_dict(lines, orient="index")

@@ -177,7 +177,7 @@ def write(folder, run, found, root="", missing=()):
     for measure, dataset in missing:
         asked.setdefault(measure, {"sets": []})["sets"].append(dataset)
     config = {"algorithm": run, "model": {"name": "resnet50"}, "category": "texture"}
-    config |= {"run": {"digest": "0123abcd", "path": "resnet50.pth"}}
+    config |= {"run": {"digest": f"{run}'s", "path": f"{run}.pth"}}
     (folder / "config.json").write_text(json.dumps(config))
     facts = {"missing": {"edge": "no folder"}, "suite": {"measures": asked}}
     facts |= {"device": {"kind": "cpu", "count": 1}, "packages": {"jax": "0.10.2"}}
@@ -340,6 +340,26 @@ def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
     assert measured.main(args) == 0
     assert "50.0 [38.1, 61.9] % right on imagenet." in capsys.readouterr().out
     assert {path.name for path in tmp_path.glob("figures/*.svg")} == {"accuracy.svg"}
+
+
+def test_the_same_weights_count_once(workdirs, tmp_path, capsys):
+    """A copy under another name, of which less was measured, is told and left out."""
+    for run, digest in (("zero", "same"), ("resnet50", "same"), ("other", "others")):
+        folder = tmp_path / f"of-{run}"
+        least = {
+            ("accuracy", "plain", name): ([Number("accuracy", 0.5, 32, N)], None)
+            for name in (("imagenet", "val") if run == "resnet50" else ("imagenet",))
+        }
+        write(folder, run, least)
+        path = folder / "config.json"
+        path.write_text(path.read_text().replace(f"{run}'s", digest))
+    args = [f"--measured={tmp_path}/of-*", f"--out={tmp_path / 'out'}"]
+    assert measured.main(args) == 0
+    told = "The same weights, counted once, as the first: resnet50, zero."
+    assert told in capsys.readouterr().out.splitlines()
+    tree = json.loads((tmp_path / "out/results.json").read_text())
+    assert [one["network"] for one in tree["networks"]] == ["other", "resnet50"]
+    assert told in tree["missing"]
 
 
 def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
