@@ -22,7 +22,8 @@ def read(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     if records.empty:
         raise ValueError(f"{' '.join(workdirs)}: must hold evaluations, got none")
     alike = _alike(records)
-    told = []
+    _, empty = results.find(workdirs)
+    told = [f"Nothing was measured of {', '.join(map(str, empty))}."] if empty else []
     if alike:
         again = [one for those in alike for one in those[1:]]
         known = pd.MultiIndex.from_frame(records[_ONE])

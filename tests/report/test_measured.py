@@ -342,7 +342,7 @@ def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
     assert {path.name for path in tmp_path.glob("figures/*.svg")} == {"accuracy.svg"}
 
 
-def test_the_same_weights_count_once(workdirs, tmp_path, capsys):
+def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
     """A copy under another name, of which less was measured, is told and left out."""
     for run, digest in (("zero", "same"), ("resnet50", "same"), ("other", "others")):
         folder = tmp_path / f"of-{run}"
@@ -353,10 +353,13 @@ def test_the_same_weights_count_once(workdirs, tmp_path, capsys):
         write(folder, run, least)
         path = folder / "config.json"
         path.write_text(path.read_text().replace(f"{run}'s", digest))
+    (tmp_path / "of-nothing").mkdir()
     args = [f"--measured={tmp_path}/of-*", f"--out={tmp_path / 'out'}"]
     assert measured.main(args) == 0
     told = "The same weights, counted once, as the first: resnet50, zero."
-    assert told in capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    assert told in lines
+    assert f"Nothing was measured of {tmp_path / 'of-nothing'}." in lines
     tree = json.loads((tmp_path / "out/results.json").read_text())
     assert [one["network"] for one in tree["networks"]] == ["other", "resnet50"]
     assert told in tree["missing"]
