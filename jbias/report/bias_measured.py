@@ -1,4 +1,4 @@
-"""Biases and benchmarks of measured checkpoints: records to one row a model.
+"""Biases and benchmarks of measured checkpoints: records to one row a model, a run.
 
 A workdir of `python -m jbias.evaluate` holds the records of one checkpoint. Conditions
 begin with the name of the measure, such as "spectral" for its bias and
@@ -55,33 +55,41 @@ _KINDS = {"low": "low", "high": "high", "noise": "threshold"}
 
 
 def read(
-    workdirs: Sequence[str], kinds: pd.DataFrame | None = None
+    workdirs: Sequence[str],
+    kinds: pd.DataFrame | None = None,
+    *,
+    each_seed: bool = False,
 ) -> bias_models.Models:
-    """Gives the models of workdirs (paths or globs), one row a checkpoint and seed.
+    """Gives the models of workdirs (paths or globs), one row a run: means over its seeds.
 
-    kinds: name, training and epsilon by run; without one they are those of the published
-    study, or of the run's own config. Of several steps of a run and seed the last counts.
-    Raises ValueError as `measured_records.read` does.
+    Seeds of one run are no independent models: as rows of their own, which `each_seed`
+    makes them, they make p too small. kinds: name, training and epsilon by run; without
+    one they are those of the published study, or of the run's own config. Of several steps
+    of a run and seed the last counts. Raises ValueError as `measured_records.read` does.
     """
-    records, told = measured_records.read(workdirs)
+    records, counted = measured_records.read(workdirs)
     unit = ["run", "seed"]
     grouped = records.groupby(unit, observed=True)
     records = records[records["step"] == grouped["step"].transform("max")]
     several = records.groupby("run", observed=True)["seed"].nunique() > 1
-    rows: dict[str, dict] = {}
+    rows: dict[str, list[dict]] = {}
     places: dict[str, dict[str, None]] = {}
     for (run, seed), part in records.groupby(unit, observed=True):
-        ending = f" seed {seed}" if several[run] else ""
+        ending = f" seed {seed}" if several[run] and each_seed else ""
         about = _about(str(run), part.iloc[0], kinds)
         about["name"] = f"{about['name']}{ending}"
         found, of = row(cells_of(part))
-        rows[f"{run}{ending}"] = about | found
+        rows.setdefault(f"{run}{ending}", []).append(about | found)
         for name, dataset in of.items():
             places.setdefault(dataset, {})[bias_models.TITLES.get(name, name)] = None
-    told += [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
+    told = [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
     if several.any():
-        told.append(
-            "Seeds of one run are rows of their own, and no independent models."
+        seeds = f"{grouped.ngroups} seeds of {len(several)} runs"
+        counted.append(
+            f"{seeds} are models of their own, as asked: those of one run are not "
+            "independent, and p is too small."
+            if each_seed
+            else f"{seeds}: a model is the mean over the seeds of one run."
         )
     if kinds is not None:
         unused = [name for name in kinds.index if name not in several.index]
@@ -89,9 +97,21 @@ def read(
             told.append(
                 f"Named by the table of kinds and not here: {', '.join(unused)}."
             )
-    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame = pd.DataFrame.from_dict(
+        {name: _mean(seeds) for name, seeds in rows.items()}, orient="index"
+    )
     source = " ".join(map(str, workdirs))
-    return bias_models.build(frame, source=source, told=told)
+    return bias_models.build(frame, source=source, counted=counted, told=told)
+
+
+def _mean(seeds: Sequence[Mapping]) -> dict:
+    """Gives a run's row; what one of its seeds lacks the run lacks."""
+    if len(seeds) == 1:
+        return dict(seeds[0])
+    frame = pd.DataFrame(seeds)
+    words = frame[["name", "training"]].iloc[0].to_dict()
+    means = frame.drop(columns=list(words)).mean(skipna=False)
+    return words | {"seeds": len(seeds)} | means.to_dict()
 
 
 def cells_of(records: pd.DataFrame) -> Cells:

@@ -74,6 +74,7 @@ class Models:
     members: Mapping[str, tuple[str, ...]]  # Of each average, those that are there.
     biases: tuple[str, ...]
     told: tuple[str, ...] = ()  # What a reader must know of these numbers.
+    counted: tuple[str, ...] = ()  # Of that, what counts as a model.
     # What is known to be wrong with them, by section of the page.
     anomalies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -95,6 +96,7 @@ def build(
     frame: pd.DataFrame,
     *,
     source: str,
+    counted: Sequence[str] = (),
     told: Sequence[str] = (),
     anomalies: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Models:
@@ -123,8 +125,10 @@ def build(
     frame = frame.assign(**averages)
     wanted = sum(MEMBERS.values(), ()) if "imagenet" in frame else tuple(OTHERS)
     absent = [name for name in (*BIASES, *wanted) if name not in frame]
-    told = [*told, *_absent(absent), *_lacking(frame, members, biases)]
-    return Models(source, frame, members, biases, tuple(told), anomalies or {})
+    told = [*counted, *told, *_absent(absent), *_lacking(frame, members, biases)]
+    return Models(
+        source, frame, members, biases, tuple(told), tuple(counted), anomalies or {}
+    )
 
 
 def _absent(names: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import csv
 import html.parser
 import json
+import math
 import pathlib
 
 import numpy as np
@@ -199,7 +200,7 @@ def measured(tmp_path_factory):
 
 
 def test_records_become_rows(measured):
-    models = bias_measured.read([f"{measured}/*"])
+    models = bias_measured.read([f"{measured}/*"], each_seed=True)
     assert list(models.frame.index) == [
         *("erm seed 0", "erm seed 1", *sorted(RUNS)[1:]),
     ]
@@ -218,7 +219,32 @@ def test_records_become_rows(measured):
     told = " ".join(models.told)
     assert "Measured on test, without frost: ImageNet-C." in told
     assert "1 of 9 models have none and are left out of what needs it: mixup." in told
-    assert "Seeds of one run" in told
+    assert "9 seeds of 8 runs are models of their own, as asked" in told
+
+
+def test_a_model_is_the_mean_over_the_seeds_of_a_run(measured, tmp_path):
+    """What a seed lacks its run lacks; a run of one seed stays as it is."""
+    asked = [f"{measured}/*"]
+    mine = bias_measured.read(asked)
+    each = bias_measured.read(asked, each_seed=True).frame
+    assert list(mine.frame.index) == sorted(RUNS)
+    numbers = [name for name in each if name not in ("name", "training", "epsilon")]
+    two = each.loc[["erm seed 0", "erm seed 1"], numbers]
+    assert two["shape"].nunique() == 2
+    for name in numbers:
+        assert mine.frame.loc["erm", name] == pytest.approx(two[name].mean()), name
+        assert mine.frame.loc["pgd2", name] == each.loc["pgd2", name], name
+    assert mine.frame.loc["erm", ["name", "training"]].tolist() == ["erm", "erm"]
+    assert mine.frame["seeds"].dropna().to_dict() == {"erm": 2}
+    said = "9 seeds of 8 runs: a model is the mean over the seeds of one run."
+    assert mine.told[0] == said
+    sizes = bias_study.analyse(mine, permutations=20).pairs.set_index(["models", "x"])
+    assert set(sizes.loc[("all", "shape"), "n"]) == {8}
+    assert math.isnan(bias_measured._mean([row_of(1.0), row_of(math.nan)])["shape"])
+
+
+def row_of(shape):
+    return {"name": "a", "training": "a", "epsilon": math.nan, "shape": shape}
 
 
 def test_the_same_weights_are_one_model(tmp_path):
@@ -245,7 +271,8 @@ def test_a_table_of_kinds_that_names_another_model_is_told(measured):
 def test_kinds_name_checkpoints(measured, tmp_path):
     path = tmp_path / "kinds.csv"
     path.write_text("model,name,training,epsilon\nerm,Plain,baseline,\nmixup,,aug,2\n")
-    models = bias_measured.read([f"{measured}/*"], bias_models.read_kinds(str(path)))
+    kinds = bias_models.read_kinds(str(path))
+    models = bias_measured.read([f"{measured}/*"], kinds, each_seed=True)
     told = models.frame[["name", "training", "epsilon"]]
     assert told.loc["erm seed 1"].tolist()[:2] == ["Plain seed 1", "baseline"]
     assert told.loc["mixup"].tolist() == ["mixup", "aug", 2.0]
@@ -303,7 +330,7 @@ def test_a_zoo_is_reported(measured, tmp_path, monkeypatch, capsys):
     sizes = {
         row["x"]: row["n"] for row in tree["correlations"] if row["models"] == "all"
     }
-    assert (sizes["shape"], sizes["cb_bw"]) == (9, 8)
+    assert (sizes["shape"], sizes["cb_bw"]) == (8, 7)
     table = pd.read_csv(tmp_path / "tables" / "models.csv", index_col="model")
     assert table.loc["padain", "low_0.5"] == 0.5
 
