@@ -21,7 +21,7 @@ from jbias.report import arguments
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     parser = _parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_args(arguments.spread(argv, "--measured"))
     if args.printed and not args.benchmark:
         parser.error("--printed has no say without --benchmark: it is about its models")
     if args.kinds and args.benchmark:

@@ -13,6 +13,7 @@ import pytest
 from jbias import results
 from jbias.evals import generalisation
 from jbias.report import (
+    arguments,
     bias_figures,
     bias_measured,
     bias_models,
@@ -335,6 +336,17 @@ def test_a_zoo_is_reported(measured, tmp_path, monkeypatch, capsys):
     assert table.loc["padain", "low_0.5"] == 0.5
 
 
+@pytest.mark.parametrize("form", ["--measured={}", "--measured {}"])
+def test_globs_that_the_shell_expands_are_workdirs(measured, tmp_path, form):
+    """--measured=runs/* is one argument or several, as a shell leaves it."""
+    argv = form.format(" ".join(map(str, sorted(measured.glob("pgd*"))))).split()
+    asked = biases._parser().parse_args(
+        arguments.spread(argv + ["--out=o"], "--measured")
+    )
+    assert asked.measured == [str(path) for path in sorted(measured.glob("pgd*"))]
+    assert asked.out == "o"
+
+
 def test_faults_of_the_published_numbers_are_told(published):
     told = " ".join(sum(published.anomalies.values(), ()))
     for fault in ("326", "800", "50,048", "five cut-offs", "11295.35", "0.943"):
@@ -351,6 +363,8 @@ def test_refuses_in_one_line(measured, tmp_path, capsys):
     for asked, told in (
         ([f"--benchmark={small}"], "must hold the study's"),
         ([f"--benchmark={cut}"], "cut.csv:1: must have the columns of"),
+        (["--benchmark=no.csv"], "no.csv: must be the authors' raw-data/benchmark"),
+        ([f"--measured={measured}/*", "--kinds=no.csv"], "no.csv: must be a CSV file"),
         ([f"--measured={measured}/pgd*", "--seed=-1"], "--seed: must be 0 or larger"),
         ([f"--measured={measured}/pgd1*"], "at least 4 models to correlate, got 1"),
         (

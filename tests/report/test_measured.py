@@ -336,8 +336,8 @@ def test_what_is_missing_is_said(made):
 
 
 def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
-    args = [f"--measured={workdirs / 'zero'}", f"--out={tmp_path}"]
-    assert measured.main(args) == 0
+    folders = [f"--measured={workdirs / 'zero'}", str(workdirs / "zero")]
+    assert measured.main([*folders, f"--out={tmp_path}"]) == 0
     assert "50.0 [38.1, 61.9] % right on imagenet." in capsys.readouterr().out
     assert {path.name for path in tmp_path.glob("figures/*.svg")} == {"accuracy.svg"}
 
