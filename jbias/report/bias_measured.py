@@ -84,7 +84,8 @@ def read(
             places.setdefault(dataset, {})[bias_models.TITLES.get(name, name)] = None
     told = [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
     if several.any():
-        seeds = f"{grouped.ngroups} seeds of {len(several)} runs"
+        runs = f"{len(several)} run" + "s" * (len(several) > 1)
+        seeds = f"{grouped.ngroups} seeds of {runs}"
         counted.append(
             f"{seeds} are models of their own, as asked: those of one run are not "
             "independent, and p is too small."

@@ -366,7 +366,11 @@ def test_refuses_in_one_line(measured, tmp_path, capsys):
         (["--benchmark=no.csv"], "no.csv: must be the authors' raw-data/benchmark"),
         ([f"--measured={measured}/*", "--kinds=no.csv"], "no.csv: must be a CSV file"),
         ([f"--measured={measured}/pgd*", "--seed=-1"], "--seed: must be 0 or larger"),
-        ([f"--measured={measured}/pgd1*"], "at least 4 models to correlate, got 1"),
+        (
+            [f"--measured={measured}/pgd1*"],
+            "at least 4 models to correlate, got 1; python -m jbias.report.measured",
+        ),
+        ([f"--measured={measured}/erm*"], "(2 seeds of 1 run: a model is the mean"),
         (
             [f"--measured={measured}/*", f"--images={measured}"],
             "must hold .jpg or .png",
