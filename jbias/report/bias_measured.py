@@ -140,10 +140,10 @@ def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
             found[name] = 100 * cells[made]
         if made and not place:
             places[name] = _words(*made)
-    if "imagenet" in found and "imagenet_c" not in found:
+    if "imagenet" in found:
         # Corruptions as published are sets of their own, such as fog-3.
-        known = generalisation.row(cells).values
-        found |= {name: known[name] for name in known if name in _MADE}
+        means = generalisation.corruption_means(cells)
+        found = {name: 100 * mean for name, mean in means.items()} | found
     for name, wanted in _BIASES.items():
         place = _place(cells, _sets(cells), wanted)
         if place:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from jbias import results
-from jbias.evals import generalisation
 from jbias.report import (
     arguments,
     bias_figures,
@@ -51,23 +50,6 @@ def test_the_study_is_the_one_of_its_selection(published):
     np.testing.assert_allclose(
         published.frame[numbers], told[numbers], atol=1.1e-6, equal_nan=True
     )
-
-
-def test_rows_are_those_of_the_records(published, lines):
-    """Two ways from the authors' columns to the study's."""
-    renamed = {"shape_bias": "shape"} | {
-        f"cb_{one}{ending}": f"cb_{one}{'' if ending else '_raw'}"
-        for one in ("bw", "cf", "pns")
-        for ending in ("", "_norm")
-    }
-    for model, mine in published.frame.iterrows():
-        row = generalisation.row(generalisation.published(lines[model]))
-        for name, value in row.values.items():
-            if name in generalisation.EXTRA:
-                continue
-            own = mine[renamed.get(name, name.removesuffix("_bias"))]
-            assert own == pytest.approx(value, abs=1e-9), (model, name)
-        assert dict(mine[list(row.categories)]) == pytest.approx(row.categories)
 
 
 def test_the_stored_means_of_corruptions_are_met(published, lines):
