@@ -7,6 +7,7 @@ begin with the name of the measure, such as "spectral" for its bias and
 
 import math
 import re
+import types
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
@@ -15,6 +16,7 @@ from jbias.evals import generalisation
 from jbias.report import bias_models, bias_published, measured_records
 
 Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
+_NO_SIZES: Cells = types.MappingProxyType({})
 # Sets that probes change, before all others.
 _SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
 # The conditions and metrics that hold a number; the first that is there counts.
@@ -78,7 +80,7 @@ def read(
         ending = f" seed {seed}" if several[run] and each_seed else ""
         about = _about(str(run), part.iloc[0], kinds)
         about["name"] = f"{about['name']}{ending}"
-        found, of = row(cells_of(part))
+        found, of = row(cells_of(part), cells_of(part, "n"))
         rows.setdefault(f"{run}{ending}", []).append(about | found)
         for name, dataset in of.items():
             places.setdefault(dataset, {})[bias_models.TITLES.get(name, name)] = None
@@ -106,27 +108,36 @@ def read(
 
 
 def _mean(seeds: Sequence[Mapping]) -> dict:
-    """Gives a run's row; what one of its seeds lacks the run lacks."""
+    """Gives a run's row; what one of its seeds lacks the run lacks.
+
+    Decisions for either cue are those of the seed with the fewest. Intervals are of one
+    network: means have none.
+    """
     if len(seeds) == 1:
         return dict(seeds[0])
     frame = pd.DataFrame(seeds)
     words = frame[["name", "training"]].iloc[0].to_dict()
     means = frame.drop(columns=list(words)).mean(skipna=False)
+    means[means.index.intersection(["shape_lower", "shape_upper"])] = math.nan
+    if "shape_n" in frame:
+        means["shape_n"] = frame["shape_n"].min()
     return words | {"seeds": len(seeds)} | means.to_dict()
 
 
-def cells_of(records: pd.DataFrame) -> Cells:
+def cells_of(records: pd.DataFrame, column: str = "value") -> Cells:
     """Gives one checkpoint's values by set, condition and metric; a set's - is _."""
     names = records[["dataset", "condition", "metric"]].astype(str)
     names["dataset"] = names["dataset"].str.replace("-", "_")
     keys = names.itertuples(index=False, name=None)
-    return dict(zip(keys, records["value"].astype(float), strict=True))
+    return dict(zip(keys, records[column].astype(float), strict=True))
 
 
-def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
+def row(
+    cells: Cells, sizes: Cells = _NO_SIZES
+) -> tuple[dict[str, float], dict[str, str]]:
     """Gives one checkpoint's numbers as columns of the frame, and the sets behind some.
 
-    Benchmarks are in %. What was not measured is absent; NaN is a number that does not
+    sizes: of what a number is a share. Benchmarks are in %. What was not measured is absent; NaN is a number that does not
     exist, such as the width of no band.
     """
     found: dict[str, float] = {}
@@ -153,7 +164,18 @@ def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
                 found[name] = round(found[name], 6)
             if not name.endswith("_raw"):
                 places[name] = place[0]
+            if name == "shape":
+                found |= _rests(cells, sizes, place)
     return found | _curves(cells, places), places
+
+
+def _rests(cells: Cells, sizes: Cells, place) -> dict[str, float]:
+    """Gives the interval of a shape bias and the decisions it is of, if they were kept."""
+    *of, metric = place
+    found = {f"shape_{end}": (*of, f"{metric}_{end}") for end in ("lower", "upper")}
+    known = {name: cells[key] for name, key in found.items() if key in cells}
+    n = sizes.get(place, math.nan)
+    return known if math.isnan(n) else known | {"shape_n": n}
 
 
 def _place(cells: Cells, sets: Iterable[str], wanted):

@@ -3,6 +3,7 @@
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -57,7 +58,8 @@ def write(
     told: what else a reader must know, such as which networks were left out.
     """
     bodies = {name: "" for name, _ in _SECTIONS}
-    notes = list(told)
+    sizes = {n.name: n.row["shape_n"] for n in networks if "shape_n" in n.row}
+    notes = [*told, *bias_models.few(sizes)]
     files: dict[str, str | bytes] = {}
     for name, section, fig, caption in measured_drawn.of(networks, notes):
         files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
@@ -121,7 +123,10 @@ def _one(network) -> Iterator[str]:
             yield f"no decision for either cue on {place[1]}"
         else:
             low, high = (f"{end.value:.3f}" for end in ends)
-            yield f"shape bias {number.value:.3f} [{low}, {high}] on {place[1]}"
+            yield (
+                f"shape bias {number.value:.3f} [{low}, {high}] of {number.n:,} decisions "
+                f"on {place[1]}"
+            )
     if "pgd" in network.row:
         yield f"{network.row['pgd']:.1f} % right under PGD ({network.places['pgd']})"
 
@@ -136,12 +141,20 @@ def _range(networks: measured_cells.Networks) -> Iterator[str]:
     values = {n.name: n.row["shape"] for n in networks if "shape" in n.row}
     values = {name: value for name, value in values.items() if not pd.isna(value)}
     if len(values) > 1:
-        yield _ends("shape bias", values, ".3f")
+        sizes = {n.name: n.row["shape_n"] for n in networks if "shape_n" in n.row}
+        yield _ends("shape bias", values, ".3f", sizes)
 
 
-def _ends(what: str, values: dict[str, float], form: str) -> str:
-    low, high = min(values, key=values.get), max(values, key=values.get)
-    return f"{what} from {values[low]:{form}} ({low}) to {values[high]:{form}} ({high})"
+def _ends(what: str, values, form: str, sizes=MappingProxyType({})) -> str:
+    """Says which are the smallest and largest, and of how many decisions."""
+    ends = min(values, key=values.get), max(values, key=values.get)
+    low, high = (
+        f"{values[name]:{form}} ({name}"
+        + (f", of {bias_models.decisions(sizes[name])}" if name in sizes else "")
+        + ")"
+        for name in ends
+    )
+    return f"{what} from {low} to {high}"
 
 
 def _heading(networks: measured_cells.Networks) -> str:

@@ -33,14 +33,18 @@ class Network:
         return bias_measured.cells_of(self.records)
 
     @functools.cached_property
+    def _row(self) -> tuple[Mapping[str, float], Mapping[str, str]]:
+        return bias_measured.row(self.cells, bias_measured.cells_of(self.records, "n"))
+
+    @property
     def row(self) -> Mapping[str, float]:
         """Benchmarks in % and biases, as the study of biases has them."""
-        return bias_measured.row(self.cells)[0]
+        return self._row[0]
 
-    @functools.cached_property
+    @property
     def places(self) -> Mapping[str, str]:
         """On which sets the biases and some benchmarks were measured."""
-        return bias_measured.row(self.cells)[1]
+        return self._row[1]
 
     @functools.cached_property
     def numbers(self) -> Mapping[Place, list[Number]]:

@@ -20,6 +20,7 @@ from jbias.report import (
     bias_published,
     bias_stimuli,
     bias_study,
+    bias_tables,
     biases,
     figures,
 )
@@ -203,6 +204,34 @@ def test_records_become_rows(measured):
     assert "Measured on test, without frost: ImageNet-C." in told
     assert "1 of 9 models have none and are left out of what needs it: mixup." in told
     assert "9 seeds of 8 runs are models of their own, as asked" in told
+
+
+def few(run, n, seed=0):
+    """Records with the number of decisions, and the interval, of the shape bias."""
+    for one in records(run, seed):
+        if one.condition == "shape_bias":
+            yield one._replace(value=0.25, count=n // 4, n=n)
+            yield one._replace(metric="shape_bias_lower", value=0.1, n=n)
+            yield one._replace(metric="shape_bias_upper", value=0.5, n=n)
+        else:
+            yield one
+
+
+def test_a_shape_bias_says_of_how_many_decisions_it_is(tmp_path):
+    for run, n, seed in (("a", 8, 0), ("b", 1200, 0), ("c", 40, 0), ("c", 16, 1)):
+        path = tmp_path / f"{run}{seed}" / "evals" / "shape_bias@cue-conflict.jsonl"
+        results.write(path, few(run, n, seed))
+    models = bias_measured.read([f"{tmp_path}/*"])
+    assert models.frame["shape_n"].to_dict() == {"a": 8, "b": 1200, "c": 16}
+    told = "Shape bias of fewer than 10 decisions for either cue says next to nothing: a (8)."
+    assert told in models.told
+    (table,) = [t for _, t in bias_tables.of(models) if t.name == "biases"]
+    assert table.head[2:6] == ("shape bias", "from", "to", "of")
+    assert [row[2:6] for row in table.rows] == [
+        ("0.250", "0.100", "0.500", "8*"),
+        ("0.250", "0.100", "0.500", "1,200"),
+        ("0.250", "–", "–", "16"),
+    ]
 
 
 def test_a_model_is_the_mean_over_the_seeds_of_a_run(measured, tmp_path):
@@ -389,6 +418,8 @@ def test_published_corruptions_are_sets_of_their_own():
             cells[f"{name}_{severity}", "", "accuracy"] = (i + severity) / 100
     found, _ = bias_measured.row(cells)
     assert found == {"imagenet": 75, "imagenet_c": pytest.approx(9 + 3)}
+    cells["imagenet", "imagenet_c", "corruption_accuracy"] = 0.5
+    assert bias_measured.row(cells)[0]["imagenet_c"] == 50
 
 
 def test_like_bands_tie():

@@ -335,6 +335,32 @@ def test_what_is_missing_is_said(made):
     assert told["headline"].startswith("Accuracy on imagenet in % from 50.0 (zero) to")
 
 
+def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
+    """Two networks that answer something else nearly always, and one that does not."""
+    label, texture = np.arange(N) % K, (np.arange(N) * 7 + 3) % K
+    other = (label + np.where((label + 1) % K == texture, 2, 1)) % K
+    sizes = (("a", 4), ("b", 9), ("c", N))
+    for run, n in sizes:
+        answer = np.where(np.arange(N) < n, label, other)
+        found = {"": decisions.Decisions(answer, {"label": label, "texture": texture})}
+        numbers = cue_conflict.numbers(found, classes=NAMES)
+        of = {("shape_bias", "shape_bias", "cue-conflict"): (numbers, None)}
+        write(tmp_path / run, run, of)
+    conflicts = [int((label != texture)[:n].sum()) for _, n in sizes]
+    assert conflicts[0] < conflicts[1] < 10 < conflicts[2]
+    few = [f"{n}*" for n in conflicts[:2]]
+    told = "Shape bias of fewer than 10 decisions for either cue says next to nothing: "
+    told += f"a ({conflicts[0]}), b ({conflicts[1]})."
+    networks = measured_read.read([f"{tmp_path}/*"])
+    for name in ("overview", "shape_bias"):
+        (table,) = [t for _, t in measured_tables.of(networks) if t.name == name]
+        column = table.head.index("of")
+        assert [row[column] for row in table.rows] == [*few, str(conflicts[2])]
+    assert measured.main([f"--measured={tmp_path}/*", f"--out={tmp_path / 'out'}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert told in lines and f"(a, of {few[0]})" in lines[0]
+
+
 def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
     folders = [f"--measured={workdirs / 'zero'}", str(workdirs / "zero")]
     assert measured.main([*folders, f"--out={tmp_path}"]) == 0
