@@ -227,9 +227,11 @@ def _about(run: str, record, kinds: pd.DataFrame | None) -> dict:
     algo = config.get("config", {}).get("algo", {})
     eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
     attacked = math.isfinite(eps)
-    kind = config.get("category", record["algorithm"])
+    kind = str(config.get("category", record["algorithm"]))
+    if record["variant"]:
+        kind += f" ({record['variant']})"  # As a report of runs calls it.
     return {
         "name": run,
-        "training": bias_models.AT if attacked else str(kind),
+        "training": bias_models.AT if attacked else kind,
         "epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1),
     }

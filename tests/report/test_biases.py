@@ -273,6 +273,18 @@ def test_the_same_weights_are_one_model(tmp_path):
     )
 
 
+def test_methods_are_told_apart_by_their_variants(tmp_path):
+    """As erm with MixUp and erm with CutMix are; an attack of any kind is one."""
+    for run, variant in (("erm", ""), ("mixup", "mixup"), ("pgd1", "mixup")):
+        made = [r._replace(algorithm="erm", variant=variant) for r in records(run)]
+        results.write(tmp_path / run / "evals" / "accuracy@test.jsonl", made)
+        algo = {"name": run.rstrip("1"), "eps": 1 / 255}
+        config = {"category": "erm", "config": {"algo": algo}}
+        (tmp_path / run / "config.json").write_text(json.dumps(config))
+    frame = bias_measured.read([f"{tmp_path}/*"]).frame
+    assert frame["training"].tolist() == ["erm", "erm (mixup)", bias_models.AT]
+
+
 def test_a_table_of_kinds_that_names_another_model_is_told(measured):
     lines = {"misspelt": {"name": "x", "training": "baseline", "epsilon": float("nan")}}
     kinds = pd.DataFrame.from_dict(lines, orient="index")
