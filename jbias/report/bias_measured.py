@@ -5,6 +5,7 @@ begin with the name of the measure, such as "spectral" for its bias and
 "spectral/low 0.3" for a filter; accuracy on a set as it is has none.
 """
 
+import json
 import math
 import re
 import types
@@ -64,38 +65,33 @@ def read(
 ) -> bias_models.Models:
     """Gives the models of workdirs (paths or globs), one row a run: means over its seeds.
 
-    Seeds of one run are no independent models: as rows of their own, which `each_seed`
-    makes them, they make p too small. kinds: name, training and epsilon by run; without
-    one they are those of the published study, or of the run's own config. Of several steps
-    of a run and seed the last counts. Raises ValueError as `measured_records.read` does.
+    Runs with the same settings but other seeds are one. Seeds of one run are no independent
+    models: as rows of their own, which `each_seed` makes them, they make p too small.
+    kinds: name, training and epsilon by run; without one they are those of the published
+    study, or of the run's own config. Of several steps of a run and seed the last counts.
+    Raises ValueError as `measured_records.read` does.
     """
     records, counted = measured_records.read(workdirs)
     unit = ["run", "seed"]
     grouped = records.groupby(unit, observed=True)
     records = records[records["step"] == grouped["step"].transform("max")]
-    several = records.groupby("run", observed=True)["seed"].nunique() > 1
+    of_run = _same_settings(records)
+    models = [of_run[run] for run, _ in grouped.groups]
     rows: dict[str, list[dict]] = {}
     places: dict[str, dict[str, None]] = {}
     for (run, seed), part in records.groupby(unit, observed=True):
-        ending = f" seed {seed}" if several[run] and each_seed else ""
-        about = _about(str(run), part.iloc[0], kinds)
-        about["name"] = f"{about['name']}{ending}"
+        name, about = of_run[run], _about(str(run), part.iloc[0], kinds)
+        if each_seed and models.count(name) > 1:
+            name = f"{run} seed {seed}"
+            about["name"] += f" seed {seed}"
         found, of = row(cells_of(part), cells_of(part, "n"))
-        rows.setdefault(f"{run}{ending}", []).append(about | found)
-        for name, dataset in of.items():
-            places.setdefault(dataset, {})[bias_models.TITLES.get(name, name)] = None
+        rows.setdefault(name, []).append(about | found)
+        for key, dataset in of.items():
+            places.setdefault(dataset, {})[bias_models.TITLES.get(key, key)] = None
     told = [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
-    if several.any():
-        runs = f"{len(several)} run" + "s" * (len(several) > 1)
-        seeds = f"{grouped.ngroups} seeds of {runs}"
-        counted.append(
-            f"{seeds} are models of their own, as asked: those of one run are not "
-            "independent, and p is too small."
-            if each_seed
-            else f"{seeds}: a model is the mean over the seeds of one run."
-        )
+    counted += _seeds(models, each_seed)
     if kinds is not None:
-        unused = [name for name in kinds.index if name not in several.index]
+        unused = [name for name in kinds.index if name not in of_run]
         if unused:
             told.append(
                 f"Named by the table of kinds and not here: {', '.join(unused)}."
@@ -105,6 +101,34 @@ def read(
     )
     source = " ".join(map(str, workdirs))
     return bias_models.build(frame, source=source, counted=counted, told=told)
+
+
+def _seeds(models: Sequence[str], each_seed: bool) -> list[str]:
+    """Says what is made of several seeds of one model."""
+    runs = len(set(models))
+    if runs == len(models):
+        return []
+    told = f"{len(models)} seeds of {runs} run" + "s" * (runs > 1)
+    if not each_seed:
+        return [f"{told}: a model is the mean over the seeds of one run."]
+    told += " are models of their own, as asked: those of one run are not independent, "
+    return [f"{told}and p is too small."]
+
+
+def _same_settings(records: pd.DataFrame) -> dict[str, str]:
+    """Gives the run that stands for each: the first with its settings but for the seeds."""
+    first: dict[str, str] = {}
+    found = {}
+    for run, workdir in (
+        records.groupby("run", observed=True)["workdir"].first().items()
+    ):
+        settings = measured_records.config(workdir).get("config")
+        if settings:
+            kept = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
+            found[run] = first.setdefault(json.dumps(kept, sort_keys=True), run)
+        else:
+            found[run] = run
+    return found
 
 
 def _mean(seeds: Sequence[Mapping]) -> dict:

@@ -255,6 +255,22 @@ def test_a_model_is_the_mean_over_the_seeds_of_a_run(measured, tmp_path):
     assert math.isnan(bias_measured._mean([row_of(1.0), row_of(math.nan)])["shape"])
 
 
+def test_runs_that_differ_by_their_seeds_alone_are_one_model(tmp_path):
+    for run, rate, seed in (("a", 1, 0), ("b", 1, 1), ("c", 2, 2)):
+        results.write(
+            tmp_path / run / "evals" / "accuracy@test.jsonl", records(run, seed)
+        )
+        settings = {"algo": {"name": "erm"}, "rate": rate, "seeds": [seed]}
+        settings["run"] = {"devices": seed}
+        (tmp_path / run / "config.json").write_text(json.dumps({"config": settings}))
+    mine = bias_measured.read([f"{tmp_path}/*"])
+    assert list(mine.frame.index) == ["a", "c"]
+    assert "3 seeds of 2 runs: " in mine.told[0]
+    each = bias_measured.read([f"{tmp_path}/*"], each_seed=True).frame
+    assert list(each.index) == ["a seed 0", "b seed 1", "c"]
+    assert mine.frame.loc["a", "shape"] == pytest.approx(each["shape"].iloc[:2].mean())
+
+
 def row_of(shape):
     return {"name": "a", "training": "a", "epsilon": math.nan, "shape": shape}
 
