@@ -141,18 +141,19 @@ def _range(networks: measured_cells.Networks) -> Iterator[str]:
     values = {n.name: n.row["shape"] for n in networks if "shape" in n.row}
     values = {name: value for name, value in values.items() if not pd.isna(value)}
     if len(values) > 1:
-        sizes = {n.name: n.row["shape_n"] for n in networks if "shape_n" in n.row}
-        yield _ends("shape bias", values, ".3f", sizes)
+        of = {
+            n.name: f", of {bias_models.decisions(n.row['shape_n'])} decisions"
+            for n in networks
+            if "shape_n" in n.row
+        }
+        yield _ends("shape bias", values, ".3f", of)
 
 
-def _ends(what: str, values, form: str, sizes=MappingProxyType({})) -> str:
-    """Says which are the smallest and largest, and of how many decisions."""
-    ends = min(values, key=values.get), max(values, key=values.get)
+def _ends(what: str, values, form: str, of=MappingProxyType({})) -> str:
+    """Says which are the smallest and the largest, and of what."""
     low, high = (
-        f"{values[name]:{form}} ({name}"
-        + (f", of {bias_models.decisions(sizes[name])}" if name in sizes else "")
-        + ")"
-        for name in ends
+        f"{values[name]:{form}} ({name}{of.get(name, '')})"
+        for name in (min(values, key=values.get), max(values, key=values.get))
     )
     return f"{what} from {low} to {high}"
 

@@ -165,7 +165,9 @@ def headline(study: Study) -> tuple[str, str]:
         answer += f" The strongest: {x} with {y}, {SIGN[options.method]} = {told}."
     kind = options.method.capitalize()
     orders = "all" if family.exact else f"{family.draws:,} random"
-    counts = study.pairs.loc[study.pairs["models"] == "all", "n"]
+    pairs = study.pairs[study.pairs["models"] == "all"]
+    known = pairs["statistic"].notna()
+    counts = pairs.loc[known if known.any() else ~known, "n"]
     over = " to ".join(dict.fromkeys((str(counts.min()), str(counts.max()))))
     basis = (
         f"{kind}'s rank correlations over {over} models; two-sided p from "
@@ -194,11 +196,15 @@ def constant(frame: pd.DataFrame, options: Options) -> str:
 def caveats(study: Study) -> list[str]:
     """Gives what a reader must know before believing."""
     kinds = study.frame[study.options.category].value_counts()
+    within = (
+        ": the partial correlations reorder within categories only"
+        if "partial_pvalue" in study.pairs
+        else ""
+    )
     kin = (
         "p takes the models as exchangeable. Models of one category are variants of one "
-        "method and not independent: the partial correlations reorder within categories "
-        f"only. The largest category here is {kinds.index[0]} with {kinds.iloc[0]} of "
-        f"{len(study.frame)} models."
+        f"method and not independent{within}. The largest category here is "
+        f"{kinds.index[0]} with {kinds.iloc[0]} of {len(study.frame)} models."
     )
     told = [
         "Correlations do not say what causes what.",

@@ -135,9 +135,16 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
     options = relations.Options(
         x=("a", "b", "c"), y=("X", "Y", "Z"), category="training", permutations=20
     )
-    told = relations.caveats(relations.analyse(frame, options, source="s"))
+    study = relations.analyse(frame, options, source="s")
+    assert "over 4 to 8 models" in relations.headline(study)[1]
+    told = relations.caveats(study)
     (line,) = [one for one in told if one.startswith("Not known, ")]
     assert line.endswith("fewer than 4 models have both: c, X in all.")
+    assert any("not independent: the partial" in one for one in told)
+    alone = relations.analyse(
+        frame.assign(training=list("stuvwxyz")), options, source="s"
+    )
+    assert not any("partial" in one for one in relations.caveats(alone))
     frame.loc[4:, "b"] = np.nan
     told = relations.caveats(relations.analyse(frame, options, source="s"))
     (line,) = [one for one in told if one.startswith("Not known, ")]

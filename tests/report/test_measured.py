@@ -358,7 +358,7 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
         assert [row[column] for row in table.rows] == [*few, str(conflicts[2])]
     assert measured.main([f"--measured={tmp_path}/*", f"--out={tmp_path / 'out'}"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert told in lines and f"(a, of {few[0]})" in lines[0]
+    assert told in lines and f"(a, of {few[0]} decisions)" in lines[0]
 
 
 def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
