@@ -59,7 +59,8 @@ def write(
     """
     bodies = {name: "" for name, _ in _SECTIONS}
     sizes = {n.name: n.row["shape_n"] for n in networks if "shape_n" in n.row}
-    notes = [*told, *bias_models.few(sizes)]
+    told = [*told, *bias_models.few(sizes)]
+    notes: list[str] = []
     files: dict[str, str | bytes] = {}
     for name, section, fig, caption in measured_drawn.of(networks, notes):
         files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
@@ -72,7 +73,7 @@ def write(
         bodies[section] += tables.to_html(table)
     numbers = measured_tables.numbers(networks)
     files["tables/numbers.csv"] = numbers.to_csv(index=False, lineterminator="\n")
-    missing = [*_missing(networks), *dict.fromkeys(notes)]
+    missing = [*told, *_missing(networks), *dict.fromkeys(notes)]
     bodies["caveats"] = page.points(missing)
     answer = headline(networks)
     files["results.json"] = _summary(networks, numbers, answer, missing)
