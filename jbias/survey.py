@@ -119,7 +119,8 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
             _keep(folder, subject, asked, task, numbers, told)
             words = brief.words(task.measure.probe, numbers)
             took = "decided before" if again else f"{seconds:.1f} s"
-            say(f"{subject.name}: {task.name}, {words} ({images} images, {took})")
+            unit = "images" if task.measure.inside else "answers"
+            say(f"{subject.name}: {task.name}, {words} ({images} {unit}, {took})")
     return refused
 
 

@@ -135,7 +135,7 @@ def test_a_set_that_is_absent_is_told_and_the_rest_measured(
     assert "4 measures are there already" in err
 
 
-def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path):
+def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path, capsys):
     """Only what is missing is measured again, and comes to the same."""
     out = tmp_path / "again"
     shutil.copytree(measured, out)
@@ -148,6 +148,7 @@ def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path):
     )
     assert lost.read_text() == before
     assert kept.stat().st_mtime_ns == stamp
+    assert "(48 answers, " in capsys.readouterr().err
 
 
 def test_other_options_under_the_same_name_are_refused(run, file, measured, capsys):

@@ -39,7 +39,12 @@ def words(shown: str, numbers: Sequence[Number]) -> str:
         for one in numbers
         if not one.condition and (not said or one.metric in (*said, "agreement"))
     ]
-    return ", ".join(_one(_name(one.metric), one.value) for one in own[:_MOST])
+    return ", ".join(
+        _one(_name(one.metric), one.value)
+        # At chance level next to nothing is left of the images.
+        + (f" of {one.n} decisions" if one.metric == "shape_bias" else "")
+        for one in own[:_MOST]
+    )
 
 
 def _best(numbers: Sequence[Number], factor: str) -> str:

@@ -3,6 +3,8 @@
 import argparse
 import functools
 import math
+import sys
+from collections.abc import Sequence
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -10,6 +12,16 @@ def names(text: str) -> tuple[str, ...]:
     found = tuple(name.strip() for name in text.split(",") if name.strip())
     if len(set(found)) < len(found):
         raise argparse.ArgumentTypeError(f"must hold each name once, got {text!r}")
+    return found
+
+
+def spread(argv: Sequence[str] | None, flag: str) -> list[str]:
+    """Gives arguments in which `flag=a b`, as a shell leaves a glob, is `flag a b`."""
+    argv = sys.argv[1:] if argv is None else argv
+    found = []
+    for one in argv:
+        name, _, value = one.partition("=")
+        found += [name, value] if name == flag and value else [one]
     return found
 
 

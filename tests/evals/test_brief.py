@@ -44,7 +44,12 @@ from jbias.evals.decisions import Number
                 Number("accuracy_shape", 0.5, 1, 2),
                 Number("agreement", 1.0, 2, 2),
             ],
-            "shape bias none, accuracy shape 0.5, agreement 1",
+            "shape bias none of 0 decisions, accuracy shape 0.5, agreement 1",
+        ),
+        (
+            "shape_bias",
+            [Number("shape_bias", 0.75, 3, 4)],
+            "shape bias 0.75 of 4 decisions",
         ),
         ("plain", [Number("accuracy", 0.5, 1, 2)], "accuracy 0.5"),
     ],
