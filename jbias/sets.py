@@ -118,7 +118,10 @@ def answers(
     train: spec.Source,
     aggregate: str,
 ) -> labels.ClassMap:
-    """How a network answers a set: by the set's own options, else by `aggregate`."""
+    """How a network answers a set: by the set's own options, else by `aggregate`.
+
+    labels.Mismatch where it cannot; ValueError for wrong options.
+    """
     chosen = {"aggregate": aggregate, "restrict": test.restrict}
     chosen |= {key: options[key] for key in _ANSWERING if key in options}
     if type(chosen["restrict"]) is not bool:
@@ -129,6 +132,8 @@ def answers(
         return labels.match(
             train.classes, train.space, test.classes, test.space, **chosen
         )
+    except labels.Mismatch as error:
+        raise labels.Mismatch(f"{where}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 

@@ -22,6 +22,7 @@ from etils import epath
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
+from jbias.data import labels
 from jbias.evals import brief, decisions, probe, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
@@ -74,15 +75,21 @@ def run(
 
 def _measured(subject, asked, folder, tasks, say) -> list[str]:
     """Measures what is left, and keeps each at once; what cannot be is told."""
-    devices = mesh.make(asked.run["devices"])
-    network = subject.network(mesh.dtype(asked.run["precision"]))
-    network = network._replace(variables=mesh.replicate(network.variables, devices))
-    prepared, refused = {}, []
+    prepared, foreign, refused = {}, [], []
     for dataset in dict.fromkeys(task.dataset for task in tasks):
         try:
             prepared[dataset] = shown.prepare(subject, asked, dataset, say)
+        except labels.Mismatch:
+            foreign.append(dataset)
         except ValueError as error:
             refused.append(f"{dataset}: {' '.join(str(error).split())}")
+    if foreign:
+        refused.append(shown.foreign(subject, asked, foreign))
+    if not prepared:
+        return refused
+    devices = mesh.make(asked.run["devices"])
+    network = subject.network(mesh.dtype(asked.run["precision"]))
+    network = network._replace(variables=mesh.replicate(network.variables, devices))
     tasks = [task for task in tasks if task.dataset in prepared]
     total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
     known: dict[tuple, dict[str, decisions.Decisions]] = {}
