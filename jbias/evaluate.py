@@ -18,8 +18,8 @@ With --follow alone the checkpoints of a run are evaluated as the run itself wou
         --workdir=runs/x
 
 The same command goes on where it was stopped. Exit codes: 0 done, with all that is here;
-1 some network, or a measure of one, was left out; 2 none could be measured, in one line
-on standard error; 130 stopped.
+1 some network, or a measure of one, was left out; 2 none could be measured; 130 stopped.
+Standard error says of each why, once, and in its last line how many were measured.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 A network's folder holds
 
-    config.json  provenance.json  log.txt  done
+    config.json  provenance.json  done
     evals/<measure>@<set>.jsonl            records, renamed into place when whole
     measures/<measure>@<set>.json          by which options, on what, how fast, among what
     decisions/<set>/<measure>.parquet      what it decided, by condition
