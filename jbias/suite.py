@@ -107,6 +107,7 @@ def open(
 
     only: names of measures; none is all. Other measures' sets are not opened.
     """
+    _made.cache_clear()  # What a probe reads, such as people's answers, may be new.
     config = jc.plain(config)
     for key in config:
         known = ("size", "sets", "measures", "run")

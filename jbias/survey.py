@@ -223,8 +223,10 @@ def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
 
 def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
     source = asked.sources[task.dataset]
+    read = "" if task.measure.inside else asked.made(*task).digest
     return {
         "measure": task.measure.told,
+        **({"read": read} if read else {}),
         "precision": str(jnp.dtype(mesh.dtype(asked.run["precision"]))),
         "dataset": {
             "fingerprint": source.fingerprint,

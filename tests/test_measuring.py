@@ -1,6 +1,7 @@
 """Measuring networks by a suite: the numbers, what stands after a stop, what is refused."""
 
 import json
+import pathlib
 import shutil
 
 import jax
@@ -403,11 +404,8 @@ def test_the_suite_of_biases_is_there_without_any_data():
     assert not opened.missing
 
 
-def test_people_are_compared_by_degree_of_distortion(tmp_path):
-    """The 17 sets are asked for; of one by degrees, degrees survive the kept decisions."""
-    config = biases.get_config(f"data=imagenet,root=no,others={tmp_path},humans=people")
-    config.measures = dict(human=config.measures.human.to_dict())
-    assert len(config.measures.human.sets) == 14
+def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
+    """Four images of model-vs-human's contrast, and one person's answers to them."""
     folder = tmp_path / "contrast/dnn/session-1"
     folder.mkdir(parents=True)
     rows = ["subj,session,trial,rt,object_response,category,condition,imagename"]
@@ -416,9 +414,18 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
         Image.new("RGB", (224, 224)).save(folder / name)
         answer = "cat" if i % 2 else "dog"
         rows.append(f"p1,1,{i},0.5,{answer},cat,{degree},{name.replace('dnn', 'p01')}")
-    people = tmp_path / "people/contrast"
-    people.mkdir(parents=True)
-    (people / "contrast_subject-01_session_1.csv").write_text("\n".join(rows))
+    path = tmp_path / "people/contrast/contrast_subject-01_session_1.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(rows))
+    return path, rows
+
+
+def test_people_are_compared_by_degree_of_distortion(tmp_path):
+    """The 17 sets are asked for; of one by degrees, degrees survive the kept decisions."""
+    config = biases.get_config(f"data=imagenet,root=no,others={tmp_path},humans=people")
+    config.measures = dict(human=config.measures.human.to_dict())
+    assert len(config.measures.human.sets) == 14
+    contrast(tmp_path)
     config.measures.human.root = str(tmp_path / "people")
     told = []
     opened = suite.open(config, told.append)
@@ -440,6 +447,34 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
         assert ("error_consistency", "c100") in by
     np.testing.assert_array_equal(
         back.columns["condition"], source.columns["condition"]
+    )
+
+
+def test_other_answers_of_people_are_refused(tmp_path, capsys):
+    """As are other images; the same answers in another order are the same."""
+    path, (header, *rows) = contrast(tmp_path)
+    (tmp_path / "suite.py").write_text(
+        "import ml_collections\n"
+        "def get_config(text=''):\n"
+        "    c = ml_collections.ConfigDict(dict(size=32))\n"
+        f"    own = dict(data='model_vs_human', split='contrast', root={str(tmp_path)!r})\n"
+        "    c.sets = dict(contrast=own)\n"
+        f"    people = {str(tmp_path / 'people')!r}\n"
+        "    c.measures = dict(human=dict(sets=('contrast',), root=people))\n"
+        "    return c\n"
+    )
+    net = models.MODELS["cnn"](1000, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    file, codes = tmp_path / "net.safetensors", []
+    models.save_safetensors(file, net, variables, names="own")
+    changed = [row.replace(",dog,", ",bear,") for row in rows]
+    for lines in (rows, rows[::-1], changed):
+        path.write_text("\n".join([header, *lines]))
+        suite_file = f"--suite={tmp_path / 'suite.py'}"
+        codes.append(measure(f"--checkpoint={file}", suite_file, out=tmp_path / "out"))
+    assert codes == [0, 0, 2]
+    assert "human@contrast was measured otherwise (then != now): read: " in (
+        capsys.readouterr().err
     )
 
 
