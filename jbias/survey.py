@@ -149,11 +149,11 @@ def _keep_decisions(folder, task: Task, found) -> None:
 def _agreement(subject, network, asked, task: Task, given, devices) -> list:
     """How often float32 answers as the network does, where that is another."""
     exact, count = subject.network(jnp.float32), asked.run["agree"]
-    if task.measure.name != PLAIN or not count or exact.apply is network.apply:
+    if not count or exact.apply is network.apply:
         return []
     exact = exact._replace(variables=network.variables)
     batches = shown.batches(asked, shown.some(given, count), devices)
-    return [show.agreement(network, exact, batches)]
+    return show.agreement(network, exact, asked.made(*task, given.classes), batches)
 
 
 def _asked(asked: suite.Suite, task: Task, given: shown.Shown) -> int:

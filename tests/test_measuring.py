@@ -377,12 +377,19 @@ def test_the_best_step_is_the_first_best_by_validation(run):
 
 @pytest.mark.parametrize("agree", [0, 16])
 def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agree):
+    """Under the first and last condition of whatever shows images."""
+    text = file.read_text()
+    spectral = 'spectral=dict(sets=("edge",), cutoffs=(0.3, 0.5), draws=10), few=dict('
+    (tmp_path / "suite.py").write_text(text.replace("few=dict(", spectral))
     changes = "--suite.run.precision=bfloat16", f"--suite.run.agree={agree}"
-    args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=accuracy"
-    assert measure(*args, *changes, out=tmp_path) == 0
+    args = f"--suite={tmp_path / 'suite.py'}", "--step=latest"
+    only = "--only=accuracy,spectral"
+    assert measure(f"--checkpoint={run}", *args, only, *changes, out=tmp_path) == 0
     frame = results.read(f"{tmp_path}/*")
     compared = frame[frame["metric"] == "agreement"]
     assert set(compared["n"]) == ({16} if agree else set())
+    ends = {"", "spectral/unfiltered", "spectral/high 0.5"}
+    assert set(compared["condition"]) == (ends if agree else set())
 
 
 def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
