@@ -169,7 +169,7 @@ def _looked(subject, network, asked, task: Task, given: shown.Shown) -> list:
     images = given.images
     if isinstance(images, feed.Kept):
         reading = feed.Reading(asked.run["threads"] or suite.cores())
-        images = next(feed.batches([images], len(images), reading))
+        images = feed.Unread(images, reading)
     net = subject.net.clone(dtype=mesh.dtype(asked.run["precision"]))
     columns = {**given.columns, "index": given.index}
     return suite.inside(task.measure)(net, network.variables, images, columns)

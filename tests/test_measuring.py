@@ -15,6 +15,7 @@ from configs.suites import biases
 from jbias import (
     data,
     evaluate,
+    feed,
     measuring,
     models,
     results,
@@ -506,6 +507,36 @@ def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
         for name in ("accuracy", "few")
     )
     assert (one.prediction == other.prediction).all()
+
+
+def test_what_looks_inside_reads_files_in_batches(run, file, tmp_path, monkeypatch):
+    """A set that does not fit in memory is never there as a whole, nor told otherwise."""
+    inside = (
+        'receptive_field=dict(sets=("edge",), sites=("stage1",)),'
+        'decoding=dict(sets=("cue_conflict",), sites=("stage1",), most=96, folds=3,'
+        "width=8, strengths=(1e-2,)),"
+    )
+    (tmp_path / "suite.py").write_text(
+        file.read_text().replace("few=dict(", f"{inside} few=dict(")
+    )
+    most, read = [], feed.Unread.__getitem__
+
+    def noted(self, rows):
+        most.append(len(found := read(self, rows)))
+        return found
+
+    monkeypatch.setattr(feed.Unread, "__getitem__", noted)
+    found = []
+    for gib in (1, 0):
+        out = tmp_path / f"{gib}"
+        args = f"--suite={tmp_path / 'suite.py'}", "--step=latest"
+        only = "--only=receptive_field,decoding", f"--suite.run.gib={gib}"
+        assert measure(f"--checkpoint={run}", *args, *only, out=out) == 0
+        assert bool(most) == (gib == 0)
+        frame = results.read(f"{out}/*").sort_values(["seed", "condition", "metric"])
+        found.append(frame[["condition", "metric", "value"]].to_numpy().tolist())
+    assert set(most) == {32, 96}
+    assert found[0] == found[1]
 
 
 def test_networks_saved_as_files_and_runs_are_measured(file, tmp_path):
