@@ -221,7 +221,7 @@ def from_run(
             workdir, int(step) if step.isdigit() else step, entry.name
         )
         if chosen not in held:
-            held[chosen] = warmstart.saved(workdir / "checkpoints", chosen)
+            held[chosen] = runs.nets(workdir / "checkpoints", chosen)
         net_of, info = held[chosen]
         yield _of_seed(workdir, entry, net_of[number], info, chosen)
 
