@@ -96,7 +96,7 @@ def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
     subjects.listed(args.classes)
     if any(path.exists() and not path.is_dir() for path in (out, *out.parents)):
         raise ValueError(
-            f"--out: must be a folder, got {out}, which is or is in a file"
+            f"--out: must be a folder, got {out}, which is or is in a file; name another"
         )
     return paths
 

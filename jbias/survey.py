@@ -266,6 +266,10 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         "seeds": [fields["seed"]],
         "run": {**subject.identity, "path": str(subject.about.get("path", ""))},
     }
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(
+            f"{folder}: must be a folder of measures, is a file; name another --out"
+        )
     held = folder / "config.json"
     if held.exists():
         before = json.loads(held.read_text()).get("run", {})

@@ -25,6 +25,7 @@ from jbias import (
     train,
 )
 from jbias.evals import decisions
+from jbias.models import states
 from tests import runs
 
 SUITE = """
@@ -257,9 +258,48 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
         arguments = f"--checkpoint={run}", f"--suite={file}", change
         assert measure(*arguments, out=tmp_path / "out") == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
-    arguments = f"--checkpoint={run}", f"--suite={file}"
-    assert measure(*arguments, out=tmp_path / "taken" / "out") == 2
-    assert capsys.readouterr().err.startswith("jbias: --out: must be a folder")
+    for out in (tmp_path / "taken", tmp_path / "taken" / "out"):
+        assert measure(f"--checkpoint={run}", f"--suite={file}", out=out) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"jbias: --out: must be a folder, got {out}, ")
+        assert line.endswith("; name another")
+
+
+def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
+    args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=few"
+    (one,) = (s for s in subjects.from_run(str(run), step="latest", seeds=(1,)))
+    (tmp_path / one.name).touch()
+    assert measure(*args, out=tmp_path) == 1
+    err = capsys.readouterr().err
+    told = f"not measured: {one.name}: {tmp_path / one.name}: must be a folder"
+    assert told in err and "Errno" not in err
+    assert err.splitlines()[-1].endswith(f"; 1 not ({one.name})")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give one of --checkpoint and --follow"),
+        (("--checkpoint=x", "--follow=y"), "give one of --checkpoint and --follow"),
+        (("--checkpoint=x",), "--suite is missing"),
+        (("--follow=y", "--suite.size=3"), "--suite is missing"),
+        (("--checkpoint=x", "--seeds=3"), "unknown argument '--seeds=3'"),
+    ],
+)
+def test_arguments_that_would_be_ignored_are_refused(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main(arguments)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_help_has_every_argument_with_its_words(capsys):
+    with pytest.raises(SystemExit):
+        evaluate.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    actions = evaluate.parser()._actions
+    assert all(action.help for action in actions)
+    for word in (*states.SUFFIXES, "--suite.KEY=VALUE", "JBIAS_TRACEBACK", "130"):
+        assert word in shown
 
 
 def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, capsys):
