@@ -452,6 +452,17 @@ def test_the_suite_of_biases_is_there_without_any_data():
     assert not opened.missing
 
 
+@pytest.mark.parametrize("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
+def test_images_bounds_what_changes_them_and_a_trial_bounds_all(sets):
+    """What shows images as they are shows whole sets, but in a trial of every part."""
+    as_they_are = {"accuracy", "calibration", "classes", "shape_bias", "human"}
+    for text, of_whole, of_changed in (("images=9", 0, 9), ("smoke", 240, 16)):
+        c = biases.get_config(f"{sets}{text}")
+        for name in {*c.measures} - {"decoding"}:
+            images = c.measures[name].get("images", 0)
+            assert images == (of_whole if name in as_they_are else of_changed), name
+
+
 def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
     """Four images of model-vs-human's contrast, and one person's answers to them."""
     folder = tmp_path / "contrast/dnn/session-1"
