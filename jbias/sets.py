@@ -120,7 +120,7 @@ def answers(
 ) -> labels.ClassMap:
     """How a network answers a set: by the set's own options, else by `aggregate`.
 
-    labels.Mismatch where it cannot; ValueError for wrong options.
+    spec.Mismatch where it cannot; ValueError for wrong options.
     """
     chosen = {"aggregate": aggregate, "restrict": test.restrict}
     chosen |= {key: options[key] for key in _ANSWERING if key in options}
@@ -132,8 +132,8 @@ def answers(
         return labels.match(
             train.classes, train.space, test.classes, test.space, **chosen
         )
-    except labels.Mismatch as error:
-        raise labels.Mismatch(f"{where}: {error}") from error
+    except spec.Mismatch as error:
+        raise spec.Mismatch(f"{where}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -167,9 +167,11 @@ def test_set(
     kept = columns["label"] >= 0
     if not kept.all():
         absent = np.unique(np.asarray(test.columns["label"])[~kept])
+        some = ", ".join(test.classes[i] for i in absent[:16])
+        more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
         say(
             f"{name}: {(~kept).sum()} of {len(kept)} images left out, the training "
-            f"set has none of {', '.join(test.classes[i] for i in absent)}"
+            f"set has none of {some}{more}"
         )
     if not kept.any():
         raise ValueError(

@@ -29,7 +29,7 @@ def prepare(
     dataset: str,
     say: Callable[[str], None],
 ) -> Shown:
-    """Brings a set into the network's classes; labels.Mismatch where it has none."""
+    """Brings a set into the network's classes; spec.Mismatch where it has none."""
     source = asked.sources[dataset]
     where = f"suite.sets.{dataset}"
     options = asked.config["sets"][dataset]
@@ -44,7 +44,7 @@ def prepare(
     label = np.asarray(source.columns["label"])
     index = np.flatnonzero((label >= 0) & (first.relabel[label] >= 0))
     if not len(index):
-        raise labels.Mismatch(f"{where}: no image has a class of the network's")
+        raise spec.Mismatch(f"{where}: no image has a class of the network's")
     test = sets.test_set(dataset, source, first, asked.images[dataset], say)
     return Shown(
         images=test.images,

@@ -22,7 +22,7 @@ from etils import epath
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
-from jbias.data import labels
+from jbias.data import spec
 from jbias.evals import brief, decisions, probe, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
@@ -79,7 +79,7 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
     for dataset in dict.fromkeys(task.dataset for task in tasks):
         try:
             prepared[dataset] = shown.prepare(subject, asked, dataset, say)
-        except labels.Mismatch:
+        except spec.Mismatch:
             foreign.append(dataset)
         except ValueError as error:
             refused.append(f"{dataset}: {' '.join(str(error).split())}")

@@ -322,21 +322,28 @@ def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, 
 def test_other_classes_than_the_sets_are_told_in_one_line(
     file, tmp_path, capsys, count, listed, remedy
 ):
-    """Whatever shares nothing with the sets, or too little; not a line a set."""
+    """Whatever shares nothing with the sets, or too little; not a line a set.
+
+    One set has a mapping, of the classes of yet another network.
+    """
+    mapping, suite_file = tmp_path / "mapping.csv", tmp_path / "suite.py"
+    mapping.write_text("train_class,test_class\nbeagle,circle\n")
+    mapped = f'"edge", n=48, mapping="{mapping}"'
+    suite_file.write_text(file.read_text().replace('"edge", n=48', mapped))
     net = models.MODELS["cnn"](count, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     path, names = tmp_path / "net.safetensors", tmp_path / "names.txt"
     models.save_safetensors(path, net, variables, names="own")
     names.write_text(listed)
     more = (f"--classes={names}",) if listed else ()
-    args = f"--checkpoint={path}", f"--suite={file}", *more
+    args = f"--checkpoint={path}", f"--suite={suite_file}", *more
     assert measure(*args, out=tmp_path / "out") == 2
     err = capsys.readouterr().err
     (line,) = (line for line in err.splitlines() if "its classes are" in line)
     assert f"net: its classes are {count:,} of " in line
     assert "edge, cue_conflict want 16 of 'names' (" in line
     assert remedy in line and "--classes=FILE" in line
-    assert err.count("data.labels") == 0
+    assert "data.labels" not in err and "mapping.csv" not in err
 
 
 def test_attacks_on_classes_that_several_answer_for_are_refused(

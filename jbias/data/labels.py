@@ -52,10 +52,6 @@ class ClassMap(NamedTuple):
         )
 
 
-class Mismatch(ValueError):
-    """A network's classes do not answer those of a test."""
-
-
 class Side(NamedTuple):
     """The classes of a network, or of a test; as text, how many, and the first."""
 
@@ -91,7 +87,7 @@ def match(
     Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52;
     natural-adv-examples at 0777070, eval.py; imagenet-r at 3131cac, eval.py:23-70.
 
-    Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
+    spec.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
     if aggregate not in AGGREGATES:
         raise ValueError(
@@ -103,7 +99,7 @@ def match(
     try:
         found = _find(train, test, aggregate, mapping)
     except ValueError as error:
-        kind = Mismatch if isinstance(error, Mismatch) else ValueError
+        kind = spec.Mismatch if isinstance(error, spec.Mismatch) else ValueError
         raise kind(f"{error}; training has {train}, the test {test}") from error
     return _restricted(found, len(train.classes)) if restrict else found
 
@@ -124,7 +120,7 @@ def _find(train: Side, test: Side, aggregate: str, mapping: str | None) -> Class
         return _by_name(train.classes, test.classes)
     if (train.space, test.space) == ("wnid", "entry16"):
         return _sixteen(train.classes, test.classes, aggregate)
-    raise Mismatch(
+    raise spec.Mismatch(
         "data.labels: label spaces must be the same, or 'wnid' for training and"
         f" 'entry16' for the test, got {train.space!r} and {test.space!r}; test on a set"
         " of the same classes, or write a mapping"
@@ -135,7 +131,7 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     ids = {name: label for label, name in enumerate(train)}
     lacking = [name for name in test if name not in ids]
     if lacking:
-        raise Mismatch(
+        raise spec.Mismatch(
             f"data.labels: training must have every class of the test, {len(lacking)}"
             f" of {len(test)} lack, first {lacking[0]!r};"
             f" {spec.did_you_mean(lacking[0], train)}; or write a mapping of those in"
@@ -155,7 +151,7 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     entry = {wnid: name for name, wnids in table.items() for wnid in wnids}
     pairs = {wnid: entry[wnid] for wnid in train if wnid in entry}
     if not pairs:
-        raise Mismatch(
+        raise spec.Mismatch(
             "data.labels: some training classes must be members of Geirhos' 16, none of"
             f" {len(train)} is; train on classes of ImageNet"
         )
