@@ -51,17 +51,17 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     opened = _followed(args, say) if args.follow else _named(paths, args)
     done, partly, failed = [], [], []
     for name, subject, refused in opened:
-        lines, into = [refused], failed
+        into = failed
         if subject:
             try:
-                lines = survey.run(subject, asked, out, say, whole=not only)
+                lacking = survey.run(subject, asked, out, say, whole=not only)
             except _OWN_FAULT as error:
-                lines = [f"{name}: {_line(error)}"]
+                refused = f"{name}: {_line(error)}"
             else:
                 records = (out / name / "evals").glob("*.jsonl")
-                into = done if not lines else partly if any(records) else failed
-        for line in lines:
-            say(f"not measured: {line}")
+                into = done if not lacking else partly if any(records) else failed
+        if refused:
+            say(f"not measured: {refused}")
         into.append(name)
     if not (done or partly or failed):
         why = f"{args.follow} holds no checkpoint yet" if args.follow else _HEADS

@@ -48,7 +48,7 @@ def run(
     *,
     whole: bool = True,
 ) -> list[str]:
-    """Measures one network; returns what could not be measured, and why, a line each.
+    """Measures one network; says and returns what could not be, and why, a line each.
 
     `whole`: whether these are all measures, so that it is done then. ValueError where the
     folder holds another network, or a measure of the same name with other options.
@@ -67,26 +67,33 @@ def run(
         left = [task for task in tasks if not _is_done(folder, task, asked)]
         if len(left) < len(tasks):
             say(f"{subject.name}: {len(tasks) - len(left)} measures are there already")
-        refused = _measured(subject, asked, folder, left, say) if left else []
+        refused = []
+
+        def refuse(line: str) -> None:
+            refused.append(line)
+            say(f"not measured: {subject.name}: {line}")
+
+        if left:
+            _measure(subject, asked, folder, left, say, refuse)
         if whole and not refused and not asked.missing:
             (folder / "done").touch()
-    return [f"{subject.name}: {line}" for line in refused]
+    return refused
 
 
-def _measured(subject, asked, folder, tasks, say) -> list[str]:
-    """Measures what is left, and keeps each at once; what cannot be is told."""
-    prepared, foreign, refused = {}, [], []
+def _measure(subject, asked, folder, tasks, say, refuse) -> None:
+    """Measures what is left, and keeps each at once; what cannot be is refused."""
+    prepared, foreign = {}, []
     for dataset in dict.fromkeys(task.dataset for task in tasks):
         try:
             prepared[dataset] = shown.prepare(subject, asked, dataset, say)
         except spec.Mismatch:
             foreign.append(dataset)
         except ValueError as error:
-            refused.append(f"{dataset}: {' '.join(str(error).split())}")
+            refuse(f"{dataset}: {' '.join(str(error).split())}")
     if foreign:
-        refused.append(shown.foreign(subject, asked, foreign))
+        refuse(shown.foreign(subject, asked, foreign))
     if not prepared:
-        return refused
+        return
     devices = mesh.make(asked.run["devices"])
     network = subject.network(mesh.dtype(asked.run["precision"]))
     network = network._replace(variables=mesh.replicate(network.variables, devices))
@@ -110,7 +117,7 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
                     numbers = asked.made(*task, given.classes).numbers(found)
                     numbers += _agreement(*of, devices)
             except ValueError as error:
-                refused.append(f"{task.name}: {' '.join(str(error).split())}")
+                refuse(f"{task.name}: {' '.join(str(error).split())}")
                 continue
             if same:
                 known[same] = found
@@ -128,7 +135,6 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
             took = "decided before" if again else f"{seconds:.1f} s"
             unit = "images" if task.measure.inside else "answers"
             say(f"{subject.name}: {task.name}, {words} ({images} {unit}, {took})")
-    return refused
 
 
 def _same(asked: suite.Suite, task: Task) -> tuple | None:

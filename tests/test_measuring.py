@@ -19,11 +19,13 @@ from jbias import (
     measuring,
     models,
     results,
+    sets,
     subjects,
     suite,
     survey,
     train,
 )
+from jbias.data import sources
 from jbias.evals import decisions
 from jbias.models import states
 from tests import runs
@@ -341,7 +343,7 @@ def test_other_classes_than_the_sets_are_told_in_one_line(
     err = capsys.readouterr().err
     (line,) = (line for line in err.splitlines() if "its classes are" in line)
     assert f"net: its classes are {count:,} of " in line
-    assert "edge, cue_conflict want 16 of 'names' (" in line
+    assert "cue_conflict, edge want 16 of 'names' (" in line
     assert remedy in line and "--classes=FILE" in line
     assert "data.labels" not in err and "mapping.csv" not in err
 
@@ -567,33 +569,35 @@ def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
     assert (one.prediction == other.prediction).all()
 
 
-def test_what_looks_inside_reads_files_in_batches(run, file, tmp_path, monkeypatch):
-    """A set that does not fit in memory is never there as a whole, nor told otherwise."""
+def test_what_looks_inside_reads_files_as_it_goes(run, file, tmp_path, monkeypatch):
+    """A set that does not fit in memory is told of as one that does."""
     inside = (
-        'receptive_field=dict(sets=("edge",), sites=("stage1",)),'
-        'decoding=dict(sets=("cue_conflict",), sites=("stage1",), most=96, folds=3,'
-        "width=8, strengths=(1e-2,)),"
+        'decoding=dict(sets=("cue_conflict",), sites=("stage1",), folds=3, width=8,'
     )
-    (tmp_path / "suite.py").write_text(
-        file.read_text().replace("few=dict(", f"{inside} few=dict(")
+    text = file.read_text()
+    text = text.replace(
+        "few=dict(", f"{inside} most=200, strengths=(1e-2,)), few=dict("
     )
-    most, read = [], feed.Unread.__getitem__
+    (tmp_path / "suite.py").write_text(text)
+    asked, read = [], feed.Unread.__getitem__
 
     def noted(self, rows):
-        most.append(len(found := read(self, rows)))
+        asked.append(len(found := read(self, rows)))
         return found
 
     monkeypatch.setattr(feed.Unread, "__getitem__", noted)
+    one = lambda self, number: self.images[number]
+    monkeypatch.setattr(sources.ArraySource, "image", one, raising=False)
     found = []
-    for gib in (1, 0):
-        out = tmp_path / f"{gib}"
-        args = f"--suite={tmp_path / 'suite.py'}", "--step=latest"
-        only = "--only=receptive_field,decoding", f"--suite.run.gib={gib}"
-        assert measure(f"--checkpoint={run}", *args, *only, out=out) == 0
-        assert bool(most) == (gib == 0)
+    for in_files in (False, True):
+        if in_files:
+            monkeypatch.setattr(sets, "load_images", lambda *_, **options: {})
+        args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=decoding"
+        out = tmp_path / f"{in_files}"
+        assert measure(f"--checkpoint={run}", *args, out=out) == 0
+        assert asked == [200, 200] * in_files  # Of 240, and twice: each seed.
         frame = results.read(f"{out}/*").sort_values(["seed", "condition", "metric"])
         found.append(frame[["condition", "metric", "value"]].to_numpy().tolist())
-    assert set(most) == {32, 96}
     assert found[0] == found[1]
 
 
