@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, UInt8
 
 from jbias import console, data, feed
 from jbias.data import labels, pipeline, spec
+from jbias.data import sources as sources_lib
 
 # Of config.train, and some of its `other`, beside the data set's own options.
 _TRAINING = (
@@ -202,8 +203,8 @@ def load_images(
 ) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
     """Decodes sets into memory, `gib` at most; with a bar where it takes a while.
 
-    Those to train on must fit. Of those to test on, the ones that still fit; the
-    others will be read anew at each evaluation.
+    Those to train on must fit. Of those to test on, the ones that still fit or are there
+    already; the others will be read anew at each evaluation.
     """
     left = gib * 2**30 - sum(pipeline.nbytes(source) for source in resident.values())
     if left < 0:
@@ -215,7 +216,7 @@ def load_images(
         )
     chosen = dict(resident)
     for name, source in tested.items():
-        if pipeline.nbytes(source) <= left:
+        if sources_lib.in_memory(source) or pipeline.nbytes(source) <= left:
             chosen[name] = source
             left -= pipeline.nbytes(source)
     images = {}
