@@ -3,6 +3,7 @@
 import argparse
 import functools
 import math
+import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -23,6 +24,16 @@ def spread(argv: Sequence[str] | None, flag: str) -> list[str]:
         name, _, value = one.partition("=")
         found += [name, value] if name == flag and value else [one]
     return found
+
+
+def folder(text: str) -> str:
+    """Reads a folder to write into, which need not be there yet."""
+    path = pathlib.Path(text)
+    if any(one.exists() and not one.is_dir() for one in (path, *path.parents)):
+        raise argparse.ArgumentTypeError(
+            f"must be a folder, got {text!r}, which is or is in a file; name another"
+        )
+    return text
 
 
 def _number(text: str, kind, fits, what: str):

@@ -90,7 +90,13 @@ def _parser() -> argparse.ArgumentParser:
         help="the study's published raw-data/benchmark.csv",
     )
     add = parser.add_argument
-    add("--out", required=True, metavar="DIR", help="folder of the report")
+    add(
+        "--out",
+        type=arguments.folder,
+        required=True,
+        metavar="DIR",
+        help="folder of the report",
+    )
     add(
         "--kinds",
         metavar="CSV",

@@ -48,7 +48,11 @@ def _parser() -> argparse.ArgumentParser:
         help="workdirs of measured networks, or globs of them",
     )
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="folder of the page"
+        "--out",
+        type=arguments.folder,
+        required=True,
+        metavar="DIR",
+        help="folder of the page",
     )
     return parser
 

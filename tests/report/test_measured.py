@@ -24,6 +24,9 @@ from jbias.evals import (
 )
 from jbias.evals.decisions import Number
 from jbias.report import (
+    biases,
+    cli,
+    correlate,
     measured,
     measured_drawn,
     measured_people,
@@ -454,3 +457,14 @@ def test_refuses_in_one_line(workdirs, tmp_path, capsys, broken, said):
     assert measured.main([f"--measured={copy}", f"--out={out}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("measured: ") and said in line and not out.exists()
+
+
+@pytest.mark.parametrize("of", [biases, cli, correlate, measured])
+def test_a_file_in_the_place_of_a_report_is_told_at_once(of, tmp_path, capsys):
+    (tmp_path / "taken").touch()
+    for path in (tmp_path / "taken", tmp_path / "taken" / "report"):
+        with pytest.raises(SystemExit) as ended:
+            of._parser().parse_args([f"--out={path}"])
+        assert ended.value.code == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "--out: must be a folder, got" in line and "name another" in line
