@@ -10,8 +10,9 @@ A suite is a config (configs/suites/) with
                 `others`, the set whose images a probe puts into these (by itself the
                 same set)
     run         batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
-                images float32 answers too where that is lower), decisions (whether
-                they are kept), devices, gib, threads
+                images float32 answers too where that is lower, under a measure's first
+                condition and its last), decisions (whether they are kept), devices,
+                gib, threads
 
 A set that is not there is told about, and what is there is measured.
 """
@@ -136,6 +137,7 @@ def open(
 
     only: names of measures; none is all. Other measures' sets are not opened.
     """
+    _made.cache_clear()  # What a probe reads, such as people's answers, may be new.
     config = jc.plain(config)
     for key in config:
         known = ("size", "sets", "measures", "run")

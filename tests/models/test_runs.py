@@ -110,6 +110,21 @@ def test_branches_have_states_of_their_own(run):
         models.load(found / "vary" / "optim.rate=1", seed=5)
 
 
+def test_a_damaged_step_is_told_in_one_line(run):
+    """Whoever asks for it: to measure, to export, to start from."""
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    for path in (found / "checkpoints" / "1" / "state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    for read in (
+        lambda: models.load(found, seed=3),
+        lambda: warmstart.nets(found, [3]),
+        lambda: runs.nets(found / "checkpoints", 1),
+    ):
+        with pytest.raises(ValueError, match="1 cannot be read .*take another step"):
+            read()
+
+
 def test_refuses_folders_that_are_no_run(tmp_path):
     with pytest.raises(ValueError, match=r"must be the workdir of a run"):
         models.load(tmp_path)
