@@ -230,7 +230,8 @@ def test_a_tap_changes_what_follows(small):
 def test_gradients_are_finite_and_reach_every_weight(small):
     net, variables, image = small
 
-    @jax.jit
+    # It runs once: to compile it without optimising is several times as fast.
+    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
     def gradient(params):
         def loss(params):
             every = {**variables, "params": params}
