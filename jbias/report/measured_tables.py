@@ -174,7 +174,7 @@ def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
 def class_counts(
     networks: measured_cells.Networks, probe: str, metric: str
 ) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
-    """Gives `count` of n by set, network and class."""
+    """Gives `count` of n by set, network and class, by names that can be read."""
     found: dict[str, dict] = {}
     for one in networks:
         for place in one.of(probe):
@@ -182,7 +182,7 @@ def class_counts(
                 rule, told, name = number.condition.partition("class=")
                 if number.metric == metric and told and not rule:
                     by = found.setdefault(place[1], {}).setdefault(one.name, {})
-                    by[name] = int(number.count), number.n
+                    by[classes.readable(name)] = int(number.count), number.n
     return found
 
 
@@ -229,7 +229,8 @@ def confusion(one: measured_read.Network, place: measured_read.Place):
     label = decided.columns["label"]
     k = int(max(label.max(), decided.prediction.max())) + 1
     names = one.classes(place) or tuple(map(str, range(k)))
-    return classes.confusion(decided.prediction, label, len(names)), names
+    matrix = classes.confusion(decided.prediction, label, len(names))
+    return matrix, tuple(map(classes.readable, names))
 
 
 def _confused(networks: measured_cells.Networks) -> tables.Table | None:

@@ -154,6 +154,28 @@ def test_the_command_writes_both(out, run, tmp_path, capsys):
     assert "seed must be one of [3, 5]" in capsys.readouterr().err
 
 
+def test_the_command_replaces_nothing_unless_told(run, tmp_path, capsys):
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    file, workdir = tmp_path / "x.safetensors", tmp_path / "workdir"
+    workdir.mkdir()
+    (workdir / "config.json").write_text("theirs")
+    file.write_text("theirs")
+    for out, remedy, options in (
+        (file, "name another or give --overwrite\n", ()),
+        (workdir, "name another\n", ()),
+        (workdir, "name another\n", ("--overwrite",)),
+    ):
+        asked = ["export", f"--checkpoint={found}", "--seed=3", f"--out={out}"]
+        assert prepare.main([*asked, *options]) == 2
+        refusal = capsys.readouterr().err
+        assert f"--out must be new, got {out}, which is there" in refusal
+        assert refusal.endswith(remedy) and refusal.count("\n") == 1
+    assert file.read_text() == (workdir / "config.json").read_text() == "theirs"
+    asked = ["export", f"--checkpoint={found}", "--seed=3", f"--out={file}"]
+    assert prepare.main([*asked, "--overwrite"]) == 0
+    assert number_of(models.load(file)[1]) == 1
+
+
 def test_refuses_networks_that_are_not_ours(tmp_path):
     class Other(type(net_of(0)[0])):
         pass

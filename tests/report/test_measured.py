@@ -251,6 +251,26 @@ def test_every_measure_has_its_part(made):
     }
 
 
+def test_ids_of_imagenet_are_given_words():
+    ids = ("n01440764", "n02012849", "mine")
+    label = np.array([0, 0, 1, 1, 2])
+    by = {"": decisions.Decisions(np.array([0, 1, 1, 1, 2]), {"label": label})}
+    place = ("classes", "imagenet")
+
+    class Network:
+        name, numbers = "x", {place: classes.numbers(by, classes=ids)}
+        of = staticmethod(lambda probe: [place])
+        decided = staticmethod(lambda place: by)
+        classes = staticmethod(lambda place: ids)
+
+    counts = measured_tables.class_counts([Network], "classes", "class_accuracy")
+    told = ("tench (n01440764)", "crane (n02012849)", "mine")
+    assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
+    matrix, names = measured_tables.confusion(Network, place)
+    assert names == told and matrix[1, 0] == 50
+    assert Network.numbers[place][0].condition == "class=n01440764"
+
+
 def test_tables_have_the_numbers_of_the_records(made, workdirs):
     records = results.read(f"{workdirs}/*")
     accuracy = pd.read_csv(made / "tables/accuracy.csv")
