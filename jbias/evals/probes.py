@@ -10,9 +10,12 @@ from jbias.evals import (
     corruptions,
     critical_band_stimuli,
     cue_conflict,
+    cut_occlusion,
     decisions,
     decoding,
+    grid,
     human,
+    occlusion,
     plain,
     probe,
     receptive_field,
@@ -34,6 +37,9 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
         "fgsm": attacks.make_fgsm,
         "calibration": calibration.make,
         "classes": classes.make,
+        "grid_shuffle": grid.make,
+        "cut_occlusion": cut_occlusion.make,
+        "occlusion": occlusion.make,
     }
 )
 
