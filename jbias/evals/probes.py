@@ -13,6 +13,7 @@ from jbias.evals import (
     decisions,
     decoding,
     human,
+    mixing,
     plain,
     probe,
     receptive_field,
@@ -34,6 +35,7 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
         "fgsm": attacks.make_fgsm,
         "calibration": calibration.make,
         "classes": classes.make,
+        "mixing": mixing.make,
     }
 )
 
