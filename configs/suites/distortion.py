@@ -154,7 +154,9 @@ def _stacked(arg) -> dict:
 def _measures(arg, names: tuple[str, ...]) -> dict:
     test = dict(sets=("test",), images=arg.images)
     both = dict(sets=("test", "train"), images=arg.images)
-    boxes = dict(fills=("black", "mean"), mean=SETS[arg.data][3], **test)
+    beside = dict(others="other") if "other" in names else {}
+    fills = ("black", "mean", *(["other"] * bool(beside)))
+    boxes = dict(fills=fills, mean=SETS[arg.data][3], **beside, **test)
     fractions = tuple(i / 10 for i in range(1, 10))
     curves = dict(fractions=(0.3,) if arg.smoke else fractions)
     found = dict(
@@ -170,14 +172,14 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
             probe="mixing", sets=("train",), images=arg.images, **_moved(arg)
         ),
     )
-    if "other" in names:
+    if beside:
         found |= dict(
             cut_occlusion_other=dict(
                 probe="cut_occlusion",
                 area=0.3,
                 placement="restricted",
                 fills=("other",),
-                others="other",
+                **beside,
                 **test,
             ),
             occlusion_other=dict(
@@ -185,7 +187,7 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
                 fractions=(0.3,),
                 orders=("most",),
                 fill="other",
-                others="other",
+                **beside,
                 **both,
             ),
         )
