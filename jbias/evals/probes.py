@@ -10,10 +10,13 @@ from jbias.evals import (
     corruptions,
     critical_band_stimuli,
     cue_conflict,
+    cut_occlusion,
     decisions,
     decoding,
+    grid,
     human,
     mixing,
+    occlusion,
     plain,
     probe,
     receptive_field,
@@ -36,6 +39,9 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
         "calibration": calibration.make,
         "classes": classes.make,
         "mixing": mixing.make,
+        "grid_shuffle": grid.make,
+        "cut_occlusion": cut_occlusion.make,
+        "occlusion": occlusion.make,
     }
 )
 
