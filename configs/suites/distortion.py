@@ -135,8 +135,10 @@ def _sets(arg) -> dict:
     }
     other = arg.other or ("fractals" if arg.data == "shapes" else "")
     if other:
-        root = dict(root=arg.other_root) if arg.other_root else {}
-        found["other"] = dict(data=other, split=arg.other_split, **root)
+        more = dict(root=arg.other_root) if arg.other_root else {}
+        if other == "fractals" and arg.smoke:
+            more["n"] = 16  # Each takes a tenth of a second to draw.
+        found["other"] = dict(data=other, split=arg.other_split, **more)
     for name in STIMULI if arg.stimuli else ():
         found[name] = dict(data="geirhos", split=name, root=arg.stimuli)
     return found

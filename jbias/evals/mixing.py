@@ -20,11 +20,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import evals
 from jbias.augment import cutmix, flip, fmix, mixup, options, pad_crop
-from jbias.evals import decisions, interference, probe
+from jbias.evals import decisions, interference, occluders, probe
 
 METHODS = ("mixup", "cutmix", "fmix")
 SHARED = "by share"  # Ends the name of the condition that MixDiversity is counted of.
@@ -65,11 +65,11 @@ def make(
     def show(rows: probe.Rows, params: Any, method: str) -> Float[Array, "b h w 3"]:
         if not method:
             return rows.image
-        salted = jax.random.fold_in(jax.random.key(seed), params["salt"])
         mixed = functools.partial(
-            _mixed, draw=drawing[method], moves=moves, key=salted, params=params
+            _mixed, draw=drawing[method], moves=moves, params=params
         )
-        return jax.vmap(mixed)(rows.image, rows.index)
+        keys = occluders.keys(seed, params["salt"], rows.index)
+        return jax.vmap(mixed)(rows.image, keys)
 
     return probe.Probe(
         _Conditions(others, tuple(methods)),
@@ -81,16 +81,13 @@ def make(
 
 def _mixed(
     image: Float[Array, "h w 3"],
-    index: Int[Array, ""],
+    key: PRNGKeyArray,
     *,
     draw: Callable,
     moves: Sequence[Callable],
-    key: PRNGKeyArray,
     params: Mapping[str, Array],
 ) -> Float[Array, "h w 3"]:
-    k_mix, k_role, k_other, *k_moves = jax.random.split(
-        jax.random.fold_in(key, index), 5
-    )
+    k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
     other = jax.random.randint(k_other, (), 0, len(params["others"]))
     partner = params["others"][other].astype(jnp.float32) / 255
     image, partner = (
