@@ -51,10 +51,14 @@ def test_the_published_protocol():
     assert m.occlusion.sets == m.occlusion_other.sets == ("test", "train")
     assert (m.mixing_train.crop, m.mixing_train.mirror) == (4, True)
     assert "crop" not in m.mixing and m.mixing.sets == ("test",)
-    assert c.sets.train.split == "train[:90%]"
+    assert c.sets.train.split == "train[:98%]"
     tiny = distortion.get_config("data=tiny_imagenet,root=a,stimuli=b,train=train")
     assert tiny.measures.mixing_train.crop == 0 and tiny.sets.train.split == "train"
     assert tiny.measures.shape_bias.sets == ("cue-conflict",)
+    less = distortion.get_config("data=cifar100,root=a,small,drop=cup,keep=b.npy")
+    assert less.sets.train.split == "train[:10%]" and less.sets.train.keep == "b.npy"
+    assert less.sets.test.drop == less.sets.train.drop == "cup"
+    assert "keep" not in less.sets.test
     stacked = distortion.get_config("data=stacked,root=a,digits=b")
     assert stacked.measures.accuracy.sets == ("stacked_cifar", "stacked_mnist")
 
@@ -67,6 +71,7 @@ def test_the_published_protocol():
         ("data=stacked,root=a", "needs digits="),
         ("data=stacked,root=a,digits=b,other=cifar10", "has no other"),
         ("data=cifar10,root=a,stimuli=b", "has no stimuli, which is for tiny_imagenet"),
+        ("small", "data=shapes has no small, which is for cifar10 and cifar100"),
         ("data=mnist,root=a,subset", "has no subset"),
         ("data=mnist,root=a,correlation=0.5", "has no correlation"),
     ],

@@ -5,14 +5,19 @@ analysis and training" (Marcu and Pruegel-Bennett, https://arxiv.org/abs/2110.13
     python -m jbias.evaluate --runs='runs/distortion/*' \
         --suite=configs/suites/distortion.py:data=cifar10,root=DIR,other=cifar100,other_root=DIR
 
+For networks that configs/distortion.py trains, and others.
+
 :data=shapes        the embedded set (the default), for networks that were trained on it
 :data=cifar10,root=...
                     cifar100, mnist, fashion_mnist, tiny_imagenet or imagenet
 :data=stacked,root=...,digits=...
                     for networks of MNIST above CIFAR-10: which half they answer; root is
                     CIFAR-10's, digits MNIST's
-:train=             the training images, without augmentation; "" is the part that this
-                    project's configs train on, train[:90%] (train[:98%] of ImageNet)
+:train=             the training images, shown without augmentation; "" is what the
+                    config trains on, train[:98%]
+:drop=truck         of networks that were trained without a class, or several: truck+ship
+:keep=FILE          of networks that were trained on these images alone
+:small              what `small` of the config trains on, train[:10%]
 :other=NAME         whose images hide parts of others: a data set such as cifar100, or
                     fractals, which needs no files and is that of shapes
 :other_root=DIR     where it lies
@@ -23,7 +28,7 @@ analysis and training" (Marcu and Pruegel-Bennett, https://arxiv.org/abs/2110.13
 :subset             of ImageNet's classes some are absent
 :size=0             pixels; 0 is as usual: 28, 32, 64 or 224
 :images=0           how many images of a set each probe shows; 0 is all
-:smoke              a few images of each set, every part once
+:smoke              a few images of each set, every part once; train[:1%]
 
 The published protocol: networks after their last epoch (`run.step`, which --step changes);
 grids of 2 x 2 for MNIST and Fashion-MNIST, 4 x 4 for CIFAR and Tiny ImageNet and 8 x 8 for
@@ -46,11 +51,11 @@ PHOTOS = (0.485, 0.456, 0.406)
 SETS = types.MappingProxyType(
     {
         "shapes": ("test", "train", 32, PHOTOS),
-        "cifar10": ("test", "train[:90%]", 32, CIFAR),
-        "cifar100": ("test", "train[:90%]", 32, CIFAR),
-        "mnist": ("test", "train[:90%]", 28, GREY),
-        "fashion_mnist": ("test", "train[:90%]", 28, GREY),
-        "tiny_imagenet": ("val", "train[:90%]", 64, PHOTOS),
+        "cifar10": ("test", "train[:98%]", 32, CIFAR),
+        "cifar100": ("test", "train[:98%]", 32, CIFAR),
+        "mnist": ("test", "train[:98%]", 28, GREY),
+        "fashion_mnist": ("test", "train[:98%]", 28, GREY),
+        "tiny_imagenet": ("val", "train[:98%]", 64, PHOTOS),
         "imagenet": ("val", "train[:98%]", 224, PHOTOS),
         "stacked": ("test", "train", 32, CIFAR),
     }
@@ -58,6 +63,7 @@ SETS = types.MappingProxyType(
 USED = types.MappingProxyType(
     {
         "digits": ("stacked",),
+        "small": ("cifar10", "cifar100", "mnist", "fashion_mnist", "tiny_imagenet"),
         "stimuli": ("tiny_imagenet", "imagenet"),
         "subset": ("imagenet",),
         "correlation": ("shapes",),
@@ -67,12 +73,14 @@ USED = types.MappingProxyType(
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
     """The suite; see the top of this file for `text`."""
-    usual = dict(digits="", stimuli="", subset=False, correlation=0.99)
+    usual = dict(digits="", small=False, stimuli="", subset=False, correlation=0.99)
     arg = jc.parse_arg(
         text,
         data="shapes",
         root="",
         train="",
+        drop="",
+        keep="",
         other="",
         other_root="",
         other_split="train",
@@ -129,15 +137,25 @@ def _sets(arg) -> dict:
         own |= dict(correlation=arg.correlation, **(dict(n=240) if arg.smoke else {}))
     else:
         own |= dict(root=arg.root, **(dict(subset=True) if arg.subset else {}))
+        short = "[:1%]" if arg.smoke else "[:10%]" if arg.small else ""
+        train = f"train{short}" if short else train
+        test = f"{test}[:5%]" if arg.smoke else test
+    own |= dict(drop=arg.drop) if arg.drop else {}
+    kept = dict(keep=arg.keep) if arg.keep else {}
     found = {
         "test": dict(split=test, **own),
-        "train": dict(split=arg.train or train, **own),
+        "train": dict(split=arg.train or train, **own, **kept),
     }
     other = arg.other or ("fractals" if arg.data == "shapes" else "")
     if other:
         more = dict(root=arg.other_root) if arg.other_root else {}
         if other == "fractals" and arg.smoke:
             more["n"] = 16  # Each takes a tenth of a second to draw.
+        if (
+            other in ("mnist", "fashion_mnist")
+            and (arg.size or SETS[arg.data][2]) == 32
+        ):
+            more["pad"] = 2  # With black, as in training.
         found["other"] = dict(data=other, split=arg.other_split, **more)
     for name in STIMULI if arg.stimuli else ():
         found[name] = dict(data="geirhos", split=name, root=arg.stimuli)
