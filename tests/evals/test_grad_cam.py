@@ -102,16 +102,16 @@ def test_patches_of_a_vit_are_laid_out_without_the_class_token():
     np.testing.assert_array_equal(got, grad_cam.maps(*laid, 9, 12))
 
 
-@pytest.mark.parametrize("name", ["preact_resnet18", "bagnet9", "vit"])
+@pytest.mark.parametrize("name", ["preact_resnet18", "vit"])
 def test_networks_are_looked_into(name):
     if name == "vit":
-        net = models.vit.ViT(4, width=16, heads=2, patch=8, depth=4)
+        net = models.vit.ViT(4, width=16, heads=2, patch=4, depth=4)
     else:
         net = models.MODELS[name](4, width=4)
-    image = jax.random.uniform(KEY, (2, 32, 32, 3))
+    image = jax.random.uniform(KEY, (2, 16, 16, 3))
     variables = net.init(KEY, image)
     got = jax.jit(lambda x: grad_cam.of(net, variables, x, "stage3"))(image)
-    assert got.shape == (2, 32, 32)
+    assert got.shape == (2, 16, 16)
     assert bool(jnp.isfinite(got).all()) and 0 <= got.min() and got.max() <= 1
 
 
