@@ -1,6 +1,7 @@
 """The suite of what distortion does: what it asks for, of which sets, and what it refuses."""
 
 import inspect
+import types
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs.suites import distortion
-from jbias import data, evaluate, measuring, models, results, subjects, suite
+from jbias import data, evaluate, measuring, models, results, subjects, suite, survey
 from jbias.evals import decisions, interference, probes
 
 ASKED = [
@@ -107,6 +108,24 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
         [],
     )
     assert asked == ["best"]
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({}, ""),
+        ({"root": "elsewhere", "batch": 1}, ""),
+        ({"split": "train[:10%]"}, "split 'train[:10%]', shown 'train[:98%]'"),
+        ({"drop": "truck"}, "drop 'truck', shown ''"),
+        (None, ""),  # A file: nobody knows.
+    ],
+)
+def test_other_training_images_than_a_run_had_are_told(own, said):
+    sets = distortion.get_config("data=cifar10,root=a").sets.to_dict()
+    asked = types.SimpleNamespace(config={"sets": sets})
+    about = {} if own is None else {"config": {"train": {**sets["train"], **own}}}
+    line = survey._otherwise(types.SimpleNamespace(name="net", about=about), asked)
+    assert line == (f"net: trained on {said}" if said else "")
 
 
 SUITE = "--suite=configs/suites/distortion.py:smoke"
