@@ -78,11 +78,13 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add(
         "--checkpoint",
+        "--runs",
         action="append",
         default=[],
         metavar="PATH",
         help="a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, .safetensors, "
-        ".npz), a run's workdir, a folder of these, or a glob; may be given again",
+        ".npz), a run's workdir, a folder of these, or a glob; may be given "
+        "again, and under either name",
     )
     add(
         "--suite",
@@ -114,9 +116,10 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--step",
-        default="best",
+        default="",
         metavar="STEP",
-        help="of a run: best (by validation), latest, or a number (default: %(default)s)",
+        help="of a run: best (by validation), latest, or a number (default: the suite's "
+        "run.step, which is best if it does not say)",
     )
     add(
         "--only",

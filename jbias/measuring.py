@@ -48,7 +48,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     only = tuple(filter(None, args.only.split(",")))
     paths = _checked(args, out)
     asked = suite.open(config, say, only=only)
-    opened = _followed(args, say) if args.follow else _named(paths, args)
+    step = args.step or asked.run["step"]
+    opened = _followed(args, say) if args.follow else _named(paths, args, step)
     done, partly, failed = [], [], []
     for name, subject, refused in opened:
         into = failed
@@ -149,7 +150,9 @@ def _value(text: str) -> Any:
         return text
 
 
-def _named(paths: Sequence[str], args: argparse.Namespace) -> Iterator[_Opened]:
+def _named(
+    paths: Sequence[str], args: argparse.Namespace, step: str
+) -> Iterator[_Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
     zoo = _module("zoo", args.zoo) if args.zoo else None
     stems = [subjects.stem(path) for path in paths]
@@ -161,7 +164,7 @@ def _named(paths: Sequence[str], args: argparse.Namespace) -> Iterator[_Opened]:
             stem = f"{folder}-{stem}"
         try:
             if subjects.is_trained(path):
-                for subject in subjects.from_run(path, step=args.step):
+                for subject in subjects.from_run(path, step=step):
                     yield _Opened.of(subject)
             else:
                 yield _Opened.of(_from_file(path, stem, args, zoo))

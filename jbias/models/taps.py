@@ -35,10 +35,16 @@ def through(
     """Lets x pass a site of a module with the field `tap`."""
     if train:
         return x if module.tap is None else module.tap(x, site, stream(key, site))
-    if module.has_variable(_ADDED, site):
-        x = x + module.get_variable(_ADDED, site)
-    module.sow(_SEEN, site, x, init_fn=lambda: None, reduce_fn=lambda _, new: new)
+    name = kept_as(site)
+    if module.has_variable(_ADDED, name):
+        x = x + module.get_variable(_ADDED, name)
+    module.sow(_SEEN, name, x, init_fn=lambda: None, reduce_fn=lambda _, new: new)
     return x
+
+
+def kept_as(site: str) -> str:
+    """A site's name among a module's variables; a part of it may be called as the site."""
+    return f"at {site}"
 
 
 def read(
@@ -48,7 +54,7 @@ def read(
     logits, seen = net.apply(variables, image, train=False, mutable=[_SEEN])
     leaves = jax.tree_util.tree_leaves_with_path(seen)
     named = {path[-1].key: leaf for path, leaf in leaves}
-    return logits, {site: named[site] for site in sites(net, image.shape[1])}
+    return logits, {site: named[kept_as(site)] for site in sites(net, image.shape[1])}
 
 
 def pull(
@@ -71,7 +77,7 @@ def pull(
 
     _, seen = jax.eval_shape(run, {})
     found = jax.tree_util.tree_leaves_with_path(seen[_SEEN])
-    way = [(path, x) for path, x in found if path[-1].key == site]
+    way = [(path, x) for path, x in found if path[-1].key == kept_as(site)]
     if not way:
         known = ", ".join(sites(net, image.shape[1]))
         raise ValueError(f"models.taps: site must be of {known}, got {site!r}")

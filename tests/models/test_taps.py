@@ -1,5 +1,7 @@
 """Reading what passes the sites of a network, in evaluation."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,29 @@ IMAGE = jax.random.uniform(KEY, (2, 16, 16, 3))
 def net(request):
     options = {} if request.param == "cnn" else dict(stem="small", depths=(1, 1, 1, 1))
     return models.MODELS[request.param](5, width=8, **options)
+
+
+QUICK = ("preact_resnet18", "vgg11", "vit_small32")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in models.MODELS
+    ],
+)
+def test_every_network_can_be_looked_into(name):
+    """Also where a part of it has the name of a site."""
+    net = models.MODELS[name](5)
+    image = jax.ShapeDtypeStruct((2, 64, 64, 3), jnp.float32)
+    variables = jax.eval_shape(net.init, KEY, image)
+    _, seen = jax.eval_shape(functools.partial(taps.read, net), variables, image)
+    assert set(seen) == set(taps.sites(net, 64))
+    site = [one for one in seen if one.startswith(("stage", "block"))][-1]
+    pull = functools.partial(taps.pull, net, site=site, score=lambda z: z.max(-1))
+    for found in jax.eval_shape(pull, variables, image):
+        assert found.shape == seen[site].shape
 
 
 def test_reading_changes_no_logit(net):
@@ -76,7 +101,7 @@ def test_pulling_inside_a_block_is_the_slope_there():
     site = "stage4.block1.conv1"
     x, gradient = taps.pull(net, variables, IMAGE, site, lambda z: z[:, 0])
     step = 1e-2 * jax.random.normal(KEY, x.shape)
-    added = {"added": {"stage4_block1": {site: step}}}
+    added = {"added": {"stage4_block1": {taps.kept_as(site): step}}}
     moved, at = (net.apply({**variables, **more}, IMAGE)[:, 0] for more in (added, {}))
     slope = (gradient * step).sum((1, 2, 3))
     assert jnp.allclose(moved - at, slope, rtol=0.05, atol=1e-6)

@@ -1,0 +1,101 @@
+"""Grad-CAM against closed forms, and its resizing against OpenCV's."""
+
+import cv2
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from jbias import models
+from jbias.evals import grad_cam
+from jbias.models import taps
+
+KEY = jax.random.key(5)
+
+
+class Pooled(nn.Module):
+    """A convolution, a mean over places, and a linear head: the case of CAM."""
+
+    tap: taps.Tap | None = None
+
+    @nn.compact
+    def __call__(self, x, key=None, *, train=False):
+        x = nn.Conv(6, (3, 3), strides=2)(x)
+        x = taps.through(self, x, "map", key, train)
+        x = jnp.mean(x, (1, 2))
+        x = taps.through(self, x, "pooled", key, train)
+        return nn.Dense(4, name="fc")(x)
+
+
+def test_before_a_linear_head_on_means_weights_are_the_class_s():
+    """Then Grad-CAM is CAM: relu(sum_c w_kc a_c) / max."""
+    net = Pooled()
+    image = jax.random.uniform(KEY, (5, 12, 16, 3))
+    variables = net.init(KEY, image)
+    got = np.asarray(grad_cam.of(net, variables, image, "map"))
+    logits, seen = taps.read(net, variables, image)
+    kernel = variables["params"]["fc"]["kernel"]
+    for one, a, z in zip(got, seen["map"], logits, strict=True):
+        cam = np.maximum(np.asarray(a @ kernel[:, z.argmax()]), 0)
+        cam = cam / cam.max() if cam.any() else cam
+        np.testing.assert_allclose(one, cv2.resize(cam, (16, 12)), atol=1e-5)
+    assert (got.max((1, 2)) > 0.5).any()
+
+
+def test_maps_are_as_computed_by_hand():
+    """Two channels of means 1 and -2, on a map of 2 by 2."""
+    a = jnp.array([[[1.0, 0.0], [2.0, 0.5]], [[0.0, 3.0], [4.0, 0.0]]])[None]
+    gradient = jnp.array([[[4.0, -2.0], [0.0, -2.0]], [[0.0, -2.0], [0.0, -2.0]]])[None]
+    # a w: 1, 2 - 1 over 0 - 6, 4; halves of these, cut at 0, over 2.
+    expected = np.array([[0.25, 0.25], [0.0, 1.0]])
+    np.testing.assert_allclose(grad_cam.maps(a, gradient, 2, 2)[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (28, 21), (6, 5), (4, 4)])
+def test_resizing_is_opencv_s_as_in_the_release(size):
+    """Its default, and that of torch's interpolate(mode="bilinear"), which is equal."""
+    a = np.random.default_rng(2).random((6, 5), np.float32)
+    a[3, 2] = 1
+    shown = jnp.asarray(a)[None, :, :, None]
+    got = grad_cam.maps(shown, jnp.ones_like(shown), *size)[0]
+    np.testing.assert_allclose(got, cv2.resize(a, size[::-1]), atol=1e-6)
+
+
+def test_a_map_without_evidence_is_zero():
+    a = jnp.ones((1, 3, 3, 2))
+    for gradient in (jnp.zeros_like(a), -a):
+        got = grad_cam.maps(a, gradient, 6, 6)
+        np.testing.assert_array_equal(got, jnp.zeros((1, 6, 6)))
+
+
+def test_patches_of_a_vit_are_laid_out_without_the_class_token():
+    x = np.random.default_rng(0).random((2, 1, 1 + 12, 5), np.float32)
+    gradient = np.random.default_rng(1).random((2, 1, 1 + 12, 5), np.float32)
+    got = grad_cam.maps(jnp.asarray(x), jnp.asarray(gradient), 9, 12)
+    laid = [jnp.asarray(one[:, 0, 1:].reshape(2, 3, 4, 5)) for one in (x, gradient)]
+    np.testing.assert_array_equal(got, grad_cam.maps(*laid, 9, 12))
+
+
+@pytest.mark.parametrize("name", ["preact_resnet18", "vit"])
+def test_networks_are_looked_into(name):
+    if name == "vit":
+        net = models.vit.ViT(4, width=16, heads=2, patch=4, depth=4)
+    else:
+        net = models.MODELS[name](4, width=4)
+    image = jax.random.uniform(KEY, (2, 16, 16, 3))
+    variables = jax.jit(net.init)(KEY, image)
+    got = jax.jit(lambda x: grad_cam.of(net, variables, x, "stage3"))(image)
+    assert got.shape == (2, 16, 16)
+    assert bool(jnp.isfinite(got).all()) and 0 <= got.min() and got.max() <= 1
+
+
+def test_sites_without_places_are_refused():
+    net = Pooled()
+    image = jnp.ones((1, 8, 8, 3))
+    variables = net.init(KEY, image)
+    with pytest.raises(ValueError, match="pooled must have rows and columns"):
+        grad_cam.of(net, variables, image, "pooled")
+    x = jnp.ones((1, 1, 1 + 11, 5))
+    with pytest.raises(ValueError, match="tokens of patches, got"):
+        grad_cam.maps(x, x, 8, 8)
