@@ -1,0 +1,351 @@
+"""What the data-distortion study has of each group of networks, seed by seed.
+
+Quantities are the columns of the paper's tables. An index of interference is of several
+networks together (`jbias.evals.interference`), so its values by seed are not independent.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from jbias.evals import decisions, interference, iocclusion
+from jbias.report import distortion_read, measured_read
+
+CONFIDENCE = 0.95
+PART = "0.3"  # Of the pixels; what Table 4 hides.
+_NOT_TESTS = ("train", "valid")
+# What a probe does where the suite says nothing.
+_DEFAULTS = {
+    "cut_occlusion": {
+        "area": "beta",
+        "placement": "unrestricted",
+        "fills": ("black", "mean", "other"),
+    },
+    "occlusion": {"fill": "black"},
+}
+_MIXED = {"MixUp": "mixup", "FMix": "fmix", "CutMix": "cutmix"}
+
+
+class Quantity(NamedTuple):
+    """What it is called, in which unit, and what makes it."""
+
+    title: str
+    unit: str
+    digits: int
+    probe: str
+    on: str = "test"
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "di_grid": Quantity("DI index, grid shuffle", "%", 2, "grid_shuffle"),
+    "di_black": Quantity("DI index, CutOcclusion black", "%", 2, "cut_occlusion"),
+    "di_other": Quantity("DI index, other images", "%", 2, "cut_occlusion"),
+    "cut_occlusion": Quantity("CutOcclusion", "%", 2, "occlusion"),
+    "iocclusion": Quantity("iOcclusion", "", 2, "occlusion"),
+    "affinity": Quantity("Affinity", "points", 2, "mixing"),
+    "diversity": Quantity("Diversity", "nats", 2, "mixing", "train"),
+    "mix_diversity": Quantity("MixDiversity", "nats", 2, "mixing", "train"),
+    "gst_shape": Quantity("GST, shape", "%", 2, "shape_bias", "cue-conflict"),
+    "gst_texture": Quantity("GST, texture", "%", 2, "shape_bias", "cue-conflict"),
+    "accuracy": Quantity("Accuracy", "%", 2, "plain"),
+    "cifar": Quantity("By CIFAR label", "%", 2, "plain", "stacked_cifar"),
+    "mnist": Quantity("By MNIST label", "%", 2, "plain", "stacked_mnist"),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Values:
+    """One quantity of the r seeds of a group, as shown. With one seed there is no spread.
+
+    units: what a test may exchange between groups, an entry a seed; `statistic` of some of
+      them is their mean value.
+    """
+
+    runs: Float[np.ndarray, "r"]
+    seeds: tuple[int, ...]
+    low: float
+    high: float
+    units: Float[np.ndarray, "r ..."]
+    statistic: Callable[[np.ndarray], float]
+    worst: float = math.nan
+    dominant: str = ""  # The class that errors gather in.
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.runs))
+
+    @property
+    def std(self) -> float:
+        return float(np.std(self.runs, ddof=1)) if len(self.runs) > 1 else math.nan
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Study:
+    """All groups, and what is known of them."""
+
+    groups: Mapping[distortion_read.Key, distortion_read.Group]
+    _known: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def models(self) -> list[str]:
+        return list(dict.fromkeys(key.model for key in self.groups))
+
+    @property
+    def networks(self) -> list[measured_read.Network]:
+        return [one for group in self.groups.values() for one in group.networks]
+
+    def match(self, like: distortion_read.Key) -> distortion_read.Key:
+        """Gives the group that is meant; a training that only begins is any of its kind."""
+        if like.training in (distortion_read.WITHOUT, distortion_read.PART):
+            for key in self.groups:
+                if key.training.startswith(like.training):
+                    if key._replace(training=like.training) == like:
+                        return key
+        return like
+
+    def value(self, quantity: str, key: distortion_read.Key) -> Values | None:
+        """Gives a quantity of a group, None where it was not measured.
+
+        The affinity of an augmentation is of networks that were trained without it.
+        """
+        key = self.match(key)
+        if (quantity, key) not in self._known:
+            of = key
+            if quantity == "affinity":
+                of = key._replace(method="basic")
+            group = self.groups.get(of)
+            found = group and _find(group, quantity, key.method)
+            self._known[quantity, key] = found
+        return self._known[quantity, key]
+
+
+def _find(group: distortion_read.Group, quantity: str, method: str) -> Values | None:
+    if quantity.startswith("di_"):
+        for place, condition in interfering(group, quantity):
+            found = index(group, place, condition)
+            if found:
+                return found
+        return None
+    if quantity == "iocclusion":
+        return _gap(group, f"grad_cam most {PART}")
+    if quantity == "cut_occlusion":
+        place = where(group, "occlusion", fill="other")
+        return numbers(group, place, "accuracy", f"rectangle {PART}", scale=100)
+    one = QUANTITIES[quantity]
+    place = where(group, one.probe, on=one.on)
+    if quantity in ("affinity", "diversity", "mix_diversity"):
+        return numbers(group, place, quantity, _MIXED.get(method, method))
+    metrics = {"gst_shape": "accuracy_shape", "gst_texture": "accuracy_texture"}
+    return numbers(group, place, metrics.get(quantity, "accuracy"), "", scale=100)
+
+
+def grid(data: str) -> str:
+    """Gives the grid that Table 1 has of a data set."""
+    coarse, fine = ("FashionMNIST", "MNIST"), ("ImageNet",)
+    return "2x2" if data in coarse else "8x8" if data in fine else "4x4"
+
+
+def interfering(
+    group: distortion_read.Group, quantity: str
+) -> Iterator[tuple[measured_read.Place | None, str]]:
+    """Gives measures and conditions that a table's index may be of, the first first."""
+    if quantity == "di_grid":
+        yield where(group, "grid_shuffle"), grid(group.key.data)
+        return
+    fill = quantity.removeprefix("di_")
+    if fill == "other":
+        wanted = dict(area=float(PART), placement="restricted")
+        yield where(group, "cut_occlusion", fill=fill, **wanted), fill
+    wanted = dict(area="beta", placement="unrestricted")
+    yield where(group, "cut_occlusion", fill=fill, **wanted), fill
+
+
+def where(
+    group: distortion_read.Group, probe: str, *, on: str = "test", **wanted
+) -> measured_read.Place | None:
+    """Gives the measure of a probe with such options on a set, and the set.
+
+    on: "test" is any set that is neither of training nor validation, and no cue conflict.
+    """
+    found: dict[measured_read.Place, None] = {}
+    for one in group.networks:
+        found |= dict.fromkeys(
+            place for place in one.of(probe) if _fits(one, place, probe, wanted)
+        )
+    sets = [place for place in found if place[1] == on]
+    if not sets and on == "test":
+        named = {one.on for one in QUANTITIES.values()} | set(_NOT_TESTS)
+        named |= {"edge", "silhouette", "other"}
+        sets = [place for place in found if place[1] not in named]
+    return sets[0] if sets else None
+
+
+def _fits(one, place, probe: str, wanted: Mapping) -> bool:
+    told = one.measures[place]["measure"].get("options", {})
+    options = _DEFAULTS.get(probe, {}) | told
+    if "fills" in options and "fill" in wanted:
+        options["fill"] = wanted["fill"] if wanted["fill"] in options["fills"] else ""
+    return all(options.get(name) == value for name, value in wanted.items())
+
+
+def numbers(
+    group: distortion_read.Group,
+    place: measured_read.Place | None,
+    metric: str,
+    condition: str = "",
+    *,
+    scale: float = 1.0,
+) -> Values | None:
+    """Gives one metric of the seeds that have it."""
+    if place is None:
+        return None
+    told = [one.number(place, metric, condition) for one in group.networks]
+    pairs = [
+        (seed, scale * number.value)
+        for seed, number in zip(group.seeds, told, strict=True)
+        if number is not None and number.value is not None
+    ]
+    return plain(*zip(*pairs, strict=True)) if pairs else None
+
+
+def plain(seeds: Sequence[int], values: Sequence[float]) -> Values:
+    """Gives values by seed with Student's interval of their mean."""
+    runs = np.asarray(values, np.float64)
+    r, mean = len(runs), float(np.mean(runs))
+    low = high = math.nan
+    if r > 1:
+        t = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, r - 1))
+        half = t * float(runs.std(ddof=1)) / math.sqrt(r)
+        low, high = mean - half, mean + half
+    return Values(runs, tuple(seeds), low, high, runs, _mean)
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values))
+
+
+def _gap(group: distortion_read.Group, condition: str) -> Values | None:
+    """Gives iOcclusion at one condition; seeds without a gap are left out."""
+    found = curves(group, fill="other")
+    way, _, part = condition.rpartition(" ")
+    if found is None or way not in found[1]:
+        return None
+    seeds, by_way = found
+    curve = by_way[way]
+    (at,) = np.nonzero(np.isclose(curve.fraction, float(part)))
+    if not len(at):
+        return None
+    runs = curve.iocclusion[at[0]]
+    known = np.isfinite(runs)
+    kept = [seed for seed, is_known in zip(seeds, known, strict=True) if is_known]
+    return plain(kept, runs[known]) if kept else None
+
+
+def curves(
+    group: distortion_read.Group, *, fill: str
+) -> tuple[list[int], dict[str, iocclusion.Curve]] | None:
+    """Gives seeds, and by way of hiding accuracies and iOcclusion over fractions.
+
+    None where either set was not measured. Conditions that a seed lacks are left out.
+    """
+    known = [hidden(group, fill=fill, on=on) for on in ("train", "test")]
+    seeds = [seed for seed in known[0] if seed in known[1]]
+    if not seeds:
+        return None
+    return seeds, iocclusion.curves(*(joined(by, seeds) for by in known))
+
+
+def hidden(
+    group: distortion_read.Group, *, fill: str, on: str
+) -> dict[int, dict[str, float]]:
+    """Gives, by seed, accuracy in [0, 1] by what is hidden; "" is nothing."""
+    place = where(group, "occlusion", on=on, fill=fill)
+    told = {
+        seed: accuracies(one, place) if place else {}
+        for seed, one in zip(group.seeds, group.networks, strict=True)
+    }
+    return {seed: by for seed, by in told.items() if "" in by}
+
+
+def joined(
+    found: Mapping[int, Mapping[str, float]], seeds: Sequence[int]
+) -> dict[str, Float[np.ndarray, "r"]]:
+    """Gives the values of seeds by condition, of conditions that all of them have."""
+    first, *others = (found[seed] for seed in seeds)
+    return {
+        name: np.array([found[seed][name] for seed in seeds])
+        for name in first
+        if all(name in one for one in others)
+    }
+
+
+def accuracies(
+    one: measured_read.Network, place: measured_read.Place
+) -> dict[str, float]:
+    """Gives accuracy in [0, 1] by condition."""
+    return {
+        number.condition: number.value
+        for number in one.numbers.get(place, ())
+        if number.metric == "accuracy" and number.value is not None
+    }
+
+
+def index(
+    group: distortion_read.Group,
+    place: measured_read.Place | None,
+    condition: str,
+    *,
+    variant: str = "share",
+) -> Values | None:
+    """Gives the index of interference of the seeds whose decisions were kept."""
+    known = decided(group, place, condition)
+    if not known:
+        return None
+    names = group.networks[0].classes(place)
+    clean, distorted = ([pair[i] for _, pair in known] for i in range(2))
+    k = len(names) or classes([*clean, *distorted])
+    found = interference.of_runs(clean, distorted, classes=k, variant=variant)
+    c = found.dominant
+    return Values(
+        runs=found.runs,
+        seeds=tuple(seed for seed, _ in known),
+        low=found.low,
+        high=found.high,
+        units=found.increase,
+        statistic=functools.partial(_index, variant=variant),
+        worst=found.worst,
+        dominant="" if c is None else names[c] if names else str(c),
+    )
+
+
+def _index(increase: np.ndarray, *, variant: str) -> float:
+    return interference.index(increase, variant=variant).mean
+
+
+def classes(found: Sequence[decisions.Decisions]) -> int:
+    most = [max(one.prediction.max(), one.columns["label"].max()) for one in found]
+    return int(max(most)) + 1
+
+
+def decided(
+    group: distortion_read.Group, place: measured_read.Place | None, condition: str
+) -> list[tuple[int, tuple[decisions.Decisions, decisions.Decisions]]]:
+    """Gives seeds and their decisions on the images as they are and as distorted."""
+    found = []
+    for seed, one in zip(group.seeds, group.networks, strict=True):
+        if place in one.measures:
+            by = _kept(one, place)
+            if "" in by and condition in by:
+                found.append((seed, (by[""], by[condition])))
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(one: measured_read.Network, place: measured_read.Place) -> dict:
+    return one.decided(place)
