@@ -9,6 +9,7 @@ from jaxtyping import Float
 from jbias.evals import interference
 from jbias.report import (
     distortion_claims,
+    distortion_places,
     distortion_read,
     distortion_tables,
     distortion_values,
@@ -107,7 +108,7 @@ def _conditions(group: distortion_read.Group):
             for place in one.of(probe):
                 if place[1] == "train":
                     continue
-                names = distortion_values.accuracies(one, place)
+                names = distortion_places.accuracies(one, place)
                 if probe == "occlusion":
                     ending = f" {distortion_values.PART}"
                     names = [name for name in names if name.endswith(ending)]
@@ -120,7 +121,7 @@ def gaps(study: distortion_values.Study) -> tables.Table | None:
     rows = []
     for key, group in study.groups.items():
         for fill in fills(group):
-            found = distortion_values.curves(group, fill=fill)
+            found = distortion_places.curves(group, fill=fill)
             if found is None:
                 continue
             seeds, by_way = found
@@ -229,7 +230,7 @@ def followed(group: distortion_read.Group) -> dict[str, Float[np.ndarray, "r 2"]
 
     Of images whose halves conflict, of the seeds whose decisions were kept.
     """
-    place = distortion_values.where(group, "plain", on="stacked_cifar")
+    place = distortion_places.where(group, "plain", on="stacked_cifar")
     found: dict[str, list[list[float]]] = {}
     for one in group.networks:
         decided = one.decided(place).get("") if place in one.measures else None
@@ -268,7 +269,8 @@ def claims(frame: pd.DataFrame, alpha: float) -> tables.Table:
     return tables.Table(
         name="claims",
         caption="What the paper claims, or its tables show, as orderings: that the first mean "
-        "is above the second. Paper: Welch's t from printed means, deviations and five runs. "
+        "is above the second. Paper: Welch's t from printed means, deviations (0.00 taken as 0.005) "
+        "and five runs. "
         "Here: all ways to exchange seeds between the two groups; p (ranks) is Wilcoxon, Mann "
         "and Whitney's. All p are one-sided, for the claim; p (Holm) is adjusted over the "
         "claims of a table and data set, and decides: holds where it is no more than "

@@ -9,6 +9,7 @@ from matplotlib import figure as mpl_figure
 from jbias.evals import interference
 from jbias.report import (
     distortion_detail,
+    distortion_places,
     distortion_plots,
     distortion_read,
     distortion_values,
@@ -21,6 +22,7 @@ _FILLS = {
     "mean": "the mean colour of the data set",
     "other": "images of another data set",
 }
+_WAYS = {"grad_cam": "Grad-CAM,", "rectangle": "Rectangle", "fourier": "Fourier"}
 _HIDDEN = "pixels hidden in %"
 _SEEDS = "Lines are means over seeds, bands ± one standard deviation."
 
@@ -114,12 +116,19 @@ def _styles(keys: Sequence[distortion_read.Key]) -> dict[str, int]:
 
 def _drawn(panels: Mapping[str, pd.DataFrame], styles: Mapping[str, int], scale: float):
     return figures.curves(
-        list(panels.items()),
+        [(_titled(title), panel) for title, panel in panels.items()],
         list(styles),
         scale=scale,
         places=list(styles.values()),
         label=_HIDDEN,
     )
+
+
+def _titled(way: str) -> str:
+    """Says in words where pixels are hidden."""
+    name, _, order = way.partition(" ")
+    name = _WAYS.get(name, name)
+    return f"{name} {order}".strip()
 
 
 def _lines(
@@ -129,15 +138,15 @@ def _lines(
     accuracy: dict[str, list[dict]] = {}
     index: dict[str, list[dict]] = {}
     for name, group in groups.items():
-        found = distortion_values.hidden(group, fill=fill, on="test")
-        values = distortion_values.joined(found, list(found)) if found else {}
+        found = distortion_places.hidden(group, fill=fill, on="test")
+        values = distortion_places.joined(found, list(found)) if found else {}
         ways = dict.fromkeys(c.rpartition(" ")[0] for c in values if c)
         for condition, runs in values.items():
             way, _, part = condition.rpartition(" ")
             for one in [way] if way else ways:
                 point = _point(name, float(part or 0), runs)
                 accuracy.setdefault(one, []).append(point)
-        known = distortion_values.curves(group, fill=fill)
+        known = distortion_places.curves(group, fill=fill)
         for way, curve in known[1].items() if known else ():
             for fraction, runs in zip(curve.fraction, curve.iocclusion, strict=True):
                 point = _point(name, fraction, runs[np.isfinite(runs)])
@@ -162,7 +171,7 @@ def _parts(
     for key in keys:
         part = key.training.removeprefix(distortion_read.PART) or "all"
         groups[f"{key.method}, {part}"] = study.groups[key]
-    for fill in _FILLS:
+    for fill, words in _FILLS.items():
         accuracy, index = _lines(groups, fill)
         panels = {f"{way}, accuracy": one for way, one in accuracy.items()}
         panels |= {f"{way}, iOcclusion": one for way, one in index.items()}
@@ -175,7 +184,7 @@ def _parts(
                 (
                     f"Tail and typical examples (Figure 4): networks trained on parts of "
                     f"{about}, accuracy in [0, 1] on test images and iOcclusion, pixels "
-                    f"hidden by {_FILLS[fill]}. {_SEEDS}"
+                    f"hidden by {words}. {_SEEDS}"
                 ),
             )
 
@@ -216,10 +225,10 @@ def wrong_shares(
     """Gives classes, and by seed and class the shares in % of errors, clean and distorted."""
     group = study.groups[key]
     for place, condition in distortion_values.interfering(group, quantity):
-        known = distortion_values.decided(group, place, condition)
+        known = distortion_places.decided(group, place, condition)
         if known:
             names = group.networks[0].classes(place)
-            k = len(names) or distortion_values.classes(
+            k = len(names) or distortion_places.classes(
                 [one for _, pair in known for one in pair]
             )
             counts = np.array(

@@ -34,19 +34,31 @@ _SECTIONS = (
     ("missing", "What is missing"),
 )
 _ALWAYS = (
-    "Numbers need not be equal to the printed ones: batches, masks, precision and the filling "
-    "of occluders differ in the released code. Orderings are what can be compared.",
-    "Black hides with pixels of value 0, as the paper says; its released code hides with the "
-    "mean colour.",
-    "iOcclusion hides the most salient pixels, as the paper says; its released code draws for "
-    "each image whether the most or the least salient are hidden.",
+    (
+        "Numbers need not be equal to the printed ones: batches, masks, precision and the filling "
+        "of occluders differ in the released code. Orderings are what can be compared."
+    ),
+    (
+        "Black hides with pixels of value 0, as the paper says; its released code hides with the "
+        "mean colour."
+    ),
+    (
+        "iOcclusion hides the most salient pixels, as the paper says; its released code draws for "
+        "each image whether the most or the least salient are hidden."
+    ),
     "FMix masks here are isotropic; those of the released code vary along one axis alone.",
-    "The DI index counts every wrong prediction; the released code counts a class once a "
-    "batch.",
-    "The paper has no number of CutMix on ImageNet, and one network a method there, so no "
-    "deviation.",
-    f"The printed Table 4 does not say here which data set it is of; it is set beside "
-    f"{distortion_printed.UNNAMED}.",
+    (
+        "The DI index counts every wrong prediction; the released code counts a class once a "
+        "batch."
+    ),
+    (
+        "The paper has no number of CutMix on ImageNet, and one network a method there, so no "
+        "deviation."
+    ),
+    (
+        f"The printed Table 4 does not say here which data set it is of; it is set beside "
+        f"{distortion_printed.UNNAMED}."
+    ),
 )
 
 

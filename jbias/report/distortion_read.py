@@ -4,6 +4,7 @@ A group is what a row or a column of the paper stands for: one model, trained wi
 on one data set, in one way. Its networks are its seeds.
 """
 
+import itertools
 import pathlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ def read(patterns: Sequence[str]) -> tuple[list[Group], list[str]]:
     groups = []
     for key in sorted(found, key=_place):
         networks = sorted(found[key], key=lambda one: (seed(one), str(one.workdir)))
-        for a, b in zip(networks, networks[1:]):
+        for a, b in itertools.pairwise(networks):
             if seed(a) == seed(b):
                 raise ValueError(
                     f"{b.workdir}: must be another seed than {a.workdir}, both are seed "

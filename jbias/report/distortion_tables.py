@@ -44,9 +44,15 @@ class Layout(NamedTuple):
     columns: tuple[tuple[str, Cell], ...]
 
 
-def layouts() -> Iterator[Layout]:
-    """Gives the seven tables and that of MNIST-CIFAR."""
-    by_data = tuple(((name,), Cell("", name, "")) for name in _DATA)
+def layouts(others: Sequence[str] = ()) -> Iterator[Layout]:
+    """Gives the seven tables and that of MNIST-CIFAR.
+
+    others: data sets that are not in the paper, for rows after those that are.
+    """
+    beside = [name for name in others if name not in (*_DATA, distortion_read.STACKED)]
+    by_data = tuple(((name,), Cell("", name, "")) for name in (*_DATA, *beside))
+    known = list(dict.fromkeys([distortion_printed.UNNAMED, *others]))
+    known = [name for name in known if name != distortion_read.STACKED]
 
     def methods(quantity: str, names: Sequence[str], training: str = ""):
         return tuple((name, Cell(quantity, "", name, training)) for name in names)
@@ -67,7 +73,10 @@ def layouts() -> Iterator[Layout]:
         "Accuracy in % on Geirhos' style transfer images by the label of the shape and of the "
         "texture; all images, those whose labels agree among them.",
         ("Data",),
-        tuple(((name,), Cell("", name, "")) for name in ("ImageNet", "Tiny ImageNet")),
+        tuple(
+            ((name,), Cell("", name, ""))
+            for name in ("ImageNet", "Tiny ImageNet", *beside)
+        ),
         tuple(
             (f"{method}, {cue}", Cell(f"gst_{cue}", "", method))
             for method in _FOUR
@@ -90,8 +99,8 @@ def layouts() -> Iterator[Layout]:
         "in Table 3), accuracy in % where a rectangle hides 30 % (CutOcclusion), and "
         "iOcclusion where the most salient 30 % by Grad-CAM are hidden. The printed table is "
         f"set beside {distortion_printed.UNNAMED}.",
-        ("Measure",),
-        _measures(("di_other", "cut_occlusion", "iocclusion")),
+        ("Data", "measure"),
+        _measures(known, ("di_other", "cut_occlusion", "iocclusion")),
         methods("", _FIVE),
     )
     yield Layout(
@@ -100,9 +109,9 @@ def layouts() -> Iterator[Layout]:
         "Affinity: accuracy on mixed test images, less that on plain ones, of networks that "
         "were trained without mixing, in points. Diversity: cross-entropy on mixed training "
         "images of networks trained with this mixing, by the larger part's label; "
-        "MixDiversity: by both labels. Trained on CIFAR-10.",
-        ("Measure",),
-        _measures(("affinity", "diversity", "mix_diversity")),
+        "MixDiversity: by both labels.",
+        ("Data", "measure"),
+        _measures(known, ("affinity", "diversity", "mix_diversity")),
         methods("", ("MixUp", "FMix", "CutMix")),
     )
     yield Layout(
@@ -111,10 +120,12 @@ def layouts() -> Iterator[Layout]:
         "DI index in % as in Table 4, of networks trained and tested without the class that "
         "errors of the basic networks gather in.",
         ("Data",),
-        by_data[:2],
+        tuple(
+            ((name,), Cell("", name, ""))
+            for name in dict.fromkeys(("CIFAR-10", "CIFAR-100", *known))
+        ),
         methods("di_other", ("MixUp", "FMix"), _WITHOUT),
     )
-    others = {"CIFAR-10": "CIFAR-100", "CIFAR-100": "CIFAR-10"}
     yield Layout(
         "table7_inter_dataset",
         "Table 7",
@@ -123,9 +134,7 @@ def layouts() -> Iterator[Layout]:
         ("Data", "mixed with"),
         tuple(
             ((data, other), Cell("accuracy", data, "", _OTHER + other))
-            for other_of in ("itself", "other", "FashionMNIST")
-            for data in others
-            for other in [others[data] if other_of == "other" else other_of]
+            for data, other in _pairs(known)
         ),
         methods("", ("MixUp", "FMix", "CutMix")),
     )
@@ -146,18 +155,28 @@ def layouts() -> Iterator[Layout]:
     )
 
 
-def _measures(names: Sequence[str]) -> tuple:
-    data = distortion_printed.UNNAMED
-    titles = (distortion_values.QUANTITIES[name].title for name in names)
+def _pairs(known: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Gives what is trained on and what is mixed in, the paper's first."""
+    cifar = ("CIFAR-10", "CIFAR-100")
+    for data in dict.fromkeys((*cifar, *known)):
+        yield data, "itself"
+        for other in (*cifar, "FashionMNIST"):
+            if data in cifar and other != data:
+                yield data, other
+
+
+def _measures(data: Sequence[str], names: Sequence[str]) -> tuple:
+    titles = {name: distortion_values.QUANTITIES[name].title for name in names}
     return tuple(
-        ((title,), Cell(name, data, ""))
-        for title, name in zip(titles, names, strict=True)
+        ((one, title), Cell(name, one, ""))
+        for one in data
+        for name, title in titles.items()
     )
 
 
 def of(study: distortion_values.Study, printed: Printed) -> Iterator[tables.Table]:
     """Gives the tables of which there is something here; see `missing` for the others."""
-    for layout in layouts():
+    for layout in layouts(study.data):
         table = _table(layout, study, printed)
         if table is not None:
             yield table

@@ -14,21 +14,11 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.evals import decisions, interference, iocclusion
-from jbias.report import distortion_read, measured_read
+from jbias.evals import interference
+from jbias.report import distortion_places, distortion_read, measured_read
 
 CONFIDENCE = 0.95
 PART = "0.3"  # Of the pixels; what Table 4 hides.
-_NOT_TESTS = ("train", "valid")
-# What a probe does where the suite says nothing.
-_DEFAULTS = {
-    "cut_occlusion": {
-        "area": "beta",
-        "placement": "unrestricted",
-        "fills": ("black", "mean", "other"),
-    },
-    "occlusion": {"fill": "black"},
-}
 _MIXED = {"MixUp": "mixup", "FMix": "fmix", "CutMix": "cutmix"}
 
 
@@ -97,6 +87,10 @@ class Study:
         return list(dict.fromkeys(key.model for key in self.groups))
 
     @property
+    def data(self) -> list[str]:
+        return list(dict.fromkeys(key.data for key in self.groups))
+
+    @property
     def networks(self) -> list[measured_read.Network]:
         return [one for group in self.groups.values() for one in group.networks]
 
@@ -104,9 +98,9 @@ class Study:
         """Gives the group that is meant; a training that only begins is any of its kind."""
         if like.training in (distortion_read.WITHOUT, distortion_read.PART):
             for key in self.groups:
-                if key.training.startswith(like.training):
-                    if key._replace(training=like.training) == like:
-                        return key
+                kind = key.training.startswith(like.training)
+                if kind and key._replace(training=like.training) == like:
+                    return key
         return like
 
     def value(self, quantity: str, key: distortion_read.Key) -> Values | None:
@@ -135,10 +129,10 @@ def _find(group: distortion_read.Group, quantity: str, method: str) -> Values | 
     if quantity == "iocclusion":
         return _gap(group, f"grad_cam most {PART}")
     if quantity == "cut_occlusion":
-        place = where(group, "occlusion", fill="other")
+        place = distortion_places.where(group, "occlusion", fill="other")
         return numbers(group, place, "accuracy", f"rectangle {PART}", scale=100)
     one = QUANTITIES[quantity]
-    place = where(group, one.probe, on=one.on)
+    place = distortion_places.where(group, one.probe, on=one.on)
     if quantity in ("affinity", "diversity", "mix_diversity"):
         return numbers(group, place, quantity, _MIXED.get(method, method))
     metrics = {"gst_shape": "accuracy_shape", "gst_texture": "accuracy_texture"}
@@ -156,42 +150,14 @@ def interfering(
 ) -> Iterator[tuple[measured_read.Place | None, str]]:
     """Gives measures and conditions that a table's index may be of, the first first."""
     if quantity == "di_grid":
-        yield where(group, "grid_shuffle"), grid(group.key.data)
+        yield distortion_places.where(group, "grid_shuffle"), grid(group.key.data)
         return
     fill = quantity.removeprefix("di_")
     if fill == "other":
         wanted = dict(area=float(PART), placement="restricted")
-        yield where(group, "cut_occlusion", fill=fill, **wanted), fill
+        yield distortion_places.where(group, "cut_occlusion", fill=fill, **wanted), fill
     wanted = dict(area="beta", placement="unrestricted")
-    yield where(group, "cut_occlusion", fill=fill, **wanted), fill
-
-
-def where(
-    group: distortion_read.Group, probe: str, *, on: str = "test", **wanted
-) -> measured_read.Place | None:
-    """Gives the measure of a probe with such options on a set, and the set.
-
-    on: "test" is any set that is neither of training nor validation, and no cue conflict.
-    """
-    found: dict[measured_read.Place, None] = {}
-    for one in group.networks:
-        found |= dict.fromkeys(
-            place for place in one.of(probe) if _fits(one, place, probe, wanted)
-        )
-    sets = [place for place in found if place[1] == on]
-    if not sets and on == "test":
-        named = {one.on for one in QUANTITIES.values()} | set(_NOT_TESTS)
-        named |= {"edge", "silhouette", "other"}
-        sets = [place for place in found if place[1] not in named]
-    return sets[0] if sets else None
-
-
-def _fits(one, place, probe: str, wanted: Mapping) -> bool:
-    told = one.measures[place]["measure"].get("options", {})
-    options = _DEFAULTS.get(probe, {}) | told
-    if "fills" in options and "fill" in wanted:
-        options["fill"] = wanted["fill"] if wanted["fill"] in options["fills"] else ""
-    return all(options.get(name) == value for name, value in wanted.items())
+    yield distortion_places.where(group, "cut_occlusion", fill=fill, **wanted), fill
 
 
 def numbers(
@@ -232,7 +198,7 @@ def _mean(values: np.ndarray) -> float:
 
 def _gap(group: distortion_read.Group, condition: str) -> Values | None:
     """Gives iOcclusion at one condition; seeds without a gap are left out."""
-    found = curves(group, fill="other")
+    found = distortion_places.curves(group, fill="other")
     way, _, part = condition.rpartition(" ")
     if found is None or way not in found[1]:
         return None
@@ -247,55 +213,6 @@ def _gap(group: distortion_read.Group, condition: str) -> Values | None:
     return plain(kept, runs[known]) if kept else None
 
 
-def curves(
-    group: distortion_read.Group, *, fill: str
-) -> tuple[list[int], dict[str, iocclusion.Curve]] | None:
-    """Gives seeds, and by way of hiding accuracies and iOcclusion over fractions.
-
-    None where either set was not measured. Conditions that a seed lacks are left out.
-    """
-    known = [hidden(group, fill=fill, on=on) for on in ("train", "test")]
-    seeds = [seed for seed in known[0] if seed in known[1]]
-    if not seeds:
-        return None
-    return seeds, iocclusion.curves(*(joined(by, seeds) for by in known))
-
-
-def hidden(
-    group: distortion_read.Group, *, fill: str, on: str
-) -> dict[int, dict[str, float]]:
-    """Gives, by seed, accuracy in [0, 1] by what is hidden; "" is nothing."""
-    place = where(group, "occlusion", on=on, fill=fill)
-    told = {
-        seed: accuracies(one, place) if place else {}
-        for seed, one in zip(group.seeds, group.networks, strict=True)
-    }
-    return {seed: by for seed, by in told.items() if "" in by}
-
-
-def joined(
-    found: Mapping[int, Mapping[str, float]], seeds: Sequence[int]
-) -> dict[str, Float[np.ndarray, "r"]]:
-    """Gives the values of seeds by condition, of conditions that all of them have."""
-    first, *others = (found[seed] for seed in seeds)
-    return {
-        name: np.array([found[seed][name] for seed in seeds])
-        for name in first
-        if all(name in one for one in others)
-    }
-
-
-def accuracies(
-    one: measured_read.Network, place: measured_read.Place
-) -> dict[str, float]:
-    """Gives accuracy in [0, 1] by condition."""
-    return {
-        number.condition: number.value
-        for number in one.numbers.get(place, ())
-        if number.metric == "accuracy" and number.value is not None
-    }
-
-
 def index(
     group: distortion_read.Group,
     place: measured_read.Place | None,
@@ -304,12 +221,12 @@ def index(
     variant: str = "share",
 ) -> Values | None:
     """Gives the index of interference of the seeds whose decisions were kept."""
-    known = decided(group, place, condition)
+    known = distortion_places.decided(group, place, condition)
     if not known:
         return None
     names = group.networks[0].classes(place)
     clean, distorted = ([pair[i] for _, pair in known] for i in range(2))
-    k = len(names) or classes([*clean, *distorted])
+    k = len(names) or distortion_places.classes([*clean, *distorted])
     found = interference.of_runs(clean, distorted, classes=k, variant=variant)
     c = found.dominant
     return Values(
@@ -326,26 +243,3 @@ def index(
 
 def _index(increase: np.ndarray, *, variant: str) -> float:
     return interference.index(increase, variant=variant).mean
-
-
-def classes(found: Sequence[decisions.Decisions]) -> int:
-    most = [max(one.prediction.max(), one.columns["label"].max()) for one in found]
-    return int(max(most)) + 1
-
-
-def decided(
-    group: distortion_read.Group, place: measured_read.Place | None, condition: str
-) -> list[tuple[int, tuple[decisions.Decisions, decisions.Decisions]]]:
-    """Gives seeds and their decisions on the images as they are and as distorted."""
-    found = []
-    for seed, one in zip(group.seeds, group.networks, strict=True):
-        if place in one.measures:
-            by = _kept(one, place)
-            if "" in by and condition in by:
-                found.append((seed, (by[""], by[condition])))
-    return found
-
-
-@functools.lru_cache(maxsize=64)
-def _kept(one: measured_read.Network, place: measured_read.Place) -> dict:
-    return one.decided(place)

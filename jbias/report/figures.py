@@ -167,7 +167,7 @@ def curves(
             axes.set_axis_off()
         for axes, (title, table) in zip(grid.flat, panels, strict=False):
             _panel(axes, title, table, algorithms, styles, scale)
-        for axes in grid[-1]:
+        for axes in list(grid.flat)[len(panels) - columns : len(panels)]:
             axes.set_xlabel(label, color=INK, fontsize=8)
         handles = [lines.Line2D([], [], **style) for style in styles]
         fig.legend(
