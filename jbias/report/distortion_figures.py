@@ -152,7 +152,11 @@ def _lines(
                 point = _point(name, fraction, runs[np.isfinite(runs)])
                 index.setdefault(way, []).append(point)
     return tuple(
-        {way: pd.DataFrame(points) for way, points in by.items()}
+        {
+            way: pd.DataFrame(points)
+            for way, points in by.items()
+            if len({point["epoch"] for point in points}) > 2  # One part is no curve.
+        }
         for by in (accuracy, index)
     )
 
@@ -173,8 +177,9 @@ def _parts(
         groups[f"{key.method}, {part}"] = study.groups[key]
     for fill, words in _FILLS.items():
         accuracy, index = _lines(groups, fill)
-        panels = {f"{way}, accuracy": one for way, one in accuracy.items()}
-        panels |= {f"{way}, iOcclusion": one for way, one in index.items()}
+        panels = _both(accuracy, index)
+        if not panels:
+            panels = {f"{way} accuracy": one for way, one in accuracy.items()}
         if panels:
             styles = {name: i for i, name in enumerate(groups)}
             yield (

@@ -191,7 +191,8 @@ def write_study(folder, *, seeds=5):
                     {("accuracy", "plain", "test"): ([accuracy(value)], None, {})},
                     **dict(method=method, data="cifar10", seed=seed),
                     **dict(
-                        run=f"{method}-with-{other}", inputs=[{**mixing, "name": method}]
+                        run=f"{method}-with-{other}",
+                        inputs=[{**mixing, "name": method}],
                     ),
                     train={"other": {"data": other}},
                 )
