@@ -217,6 +217,8 @@ def frame(
                 row |= _told("here", ours.get(claim), alpha)
                 rows.append(row)
     found = pd.DataFrame(rows)
+    if not rows:
+        return found
     found["holm_all"] = np.nan
     known = found["here_p"].notna()
     adjusted = adjustment.adjust(found.loc[known, "here_p"].to_numpy(), "holm")

@@ -80,7 +80,8 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
         "The DI index in % under each distortion. Share: growth of a class's share of the "
         "wrong predictions, as released and in the tables above; count: growth of its "
         "number, by the number of images, as the paper words it. Worst: every seed with the "
-        "largest growth of any. From, to: Student's interval of 95 %.",
+        "largest growth of any. From, to: an interval of 95 %,"
+        " by a bootstrap over seeds.",
         rows,
         {
             **GROUP,

@@ -20,12 +20,13 @@ _FIVE = ("basic", "MixUp", "CutMix", "FMix", "RM")
 _DATA = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
 _OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
 _SPREAD = (
-    "Mean ± standard deviation over seeds (n - 1 in its denominator) and, of ours, "
-    "Student's interval of 95 % of the mean; n is the number of seeds."
+    "Mean ± standard deviation over seeds (n - 1 in its denominator) and, of ours, an "
+    "interval of 95 % of the mean; n is the number of seeds."
 )
 _INDEX = (
-    "In brackets the class that errors gather in. The index of several seeds is of them "
-    "together, so its interval takes as independent what is not quite."
+    "After n the class that errors gather in. The weight of the index is a mean over "
+    "seeds, so its deviation leaves out that of the weight; the interval, percentiles of a "
+    "bootstrap over seeds, has it. Other intervals are Student's."
 )
 
 
@@ -217,7 +218,7 @@ def _table(
         caption=f"{layout.number}. {layout.caption} {_SPREAD}{told}",
         head=(*layout.heads, "numbers", *(head for head, _ in layout.columns)),
         rows=tuple(rows),
-        data=pd.DataFrame(data),
+        data=pd.DataFrame(data).astype({"n": "Int64"}),
         texts=len(layout.heads) + 1,
     )
 

@@ -227,7 +227,9 @@ def index(
     names = group.networks[0].classes(place)
     clean, distorted = ([pair[i] for _, pair in known] for i in range(2))
     k = len(names) or distortion_places.classes([*clean, *distorted])
-    found = interference.of_runs(clean, distorted, classes=k, variant=variant)
+    found = interference.of_runs(
+        clean, distorted, classes=k, variant=variant, interval="bootstrap"
+    )
     c = found.dominant
     return Values(
         runs=found.runs,
