@@ -12,7 +12,16 @@ from jbias.report import (
     distortion_values,
     measured_cells,
     tables,
-    workdirs,
+)
+
+_COSTS = {
+    "device_hours": ("device hours", measured_cells.digits(3)),
+    "energy_kwh": ("kWh", measured_cells.digits(3)),
+    "kg_co2e": ("kg CO2e", measured_cells.digits(3)),
+}
+_ENERGY = (
+    "Device hours of a CPU are core hours. Energy is an estimate: hours times the power in "
+    "use times the building's factor (PUE)."
 )
 
 
@@ -21,7 +30,7 @@ class Run(NamedTuple):
 
     workdir: pathlib.Path
     config: Mapping[str, Any]
-    provenance: Mapping[str, Any]
+    costs: Mapping[str, Any]  # costs.json, {} where there is none.
 
 
 def read(patterns: Sequence[str]) -> tuple[Run, ...]:
@@ -31,7 +40,7 @@ def read(patterns: Sequence[str]) -> tuple[Run, ...]:
         for name in sorted(glob.glob(pattern)) or [pattern]:
             path = pathlib.Path(name)
             if (path / "config.json").exists():
-                parts = (_json(path / f"{x}.json") for x in ("config", "provenance"))
+                parts = (_json(path / f"{x}.json") for x in ("config", "costs"))
                 found.append(Run(path, *parts))
     if not found:
         raise ValueError(
@@ -71,47 +80,62 @@ def _training(study, runs: Sequence[Run]) -> tables.Table | None:
         there = measured.get(run.workdir.resolve(), ())
         row = {"run": str(run.workdir), "method": run.config.get("variant") or None}
         row |= {"data": run.config.get("train", {}).get("data")}
+        starts = run.costs.get("starts", ())
+        row |= {"assumed": "; ".join(dict.fromkeys(map(assumed, starts))) or None}
         row |= {"seeds": len(seeds), "measured": len(set(there))}
-        cost = run.provenance.get("cost")
-        told = workdirs.flatten(cost) if isinstance(cost, Mapping) else {}
-        rows.append(row | {f"cost {name}": value for name, value in told.items()})
-    costs = dict.fromkeys(name for row in rows for name in row if name[:5] == "cost ")
+        total = run.costs.get("total", {})
+        rows.append(row | {name: total.get(name) for name in _COSTS})
     return measured_cells.table(
         "training",
         "Runs that trained networks, how many of their seeds are measured here, and what "
-        "their provenance says of the cost.",
+        f"training cost, by costs.json of each. {_ENERGY}",
         rows,
         {
             "run": ("Run", str),
             "method": ("method", str),
             "data": ("data", str),
-            **{
-                name: (name.removeprefix("cost ").replace("_", " "), str)
-                for name in costs
-            },
+            "assumed": ("energy is of", str),
             "seeds": ("seeds", measured_cells.whole),
             "measured": ("measured", measured_cells.whole),
+            **_COSTS,
         },
+    )
+
+
+def assumed(told: Mapping[str, Any]) -> str:
+    """Says what an estimate of energy takes for granted."""
+    watts = told.get("watts")
+    power = f"{watts:g} W each ({told.get('source')})" if watts else "unknown power"
+    share, pue = told.get("share", 1), told.get("pue", 1)
+    return (
+        f"{told.get('devices')} × {told.get('device')}, {power}, {100 * share:g} % of it in "
+        f"use, PUE {pue:g}"
     )
 
 
 def _measures(study: distortion_values.Study) -> tables.Table | None:
     rows = []
     for key, group in study.groups.items():
-        seconds: dict[tuple[str, str], list[float]] = {}
+        found: dict[tuple[str, str], list[Mapping]] = {}
         for one in group.networks:
             for place, told in one.measures.items():
                 if told["seconds"] is not None:
                     measure = "@".join(place), _device(told)
-                    seconds.setdefault(measure, []).append(told["seconds"])
-        for (measure, device), found in seconds.items():
+                    found.setdefault(measure, []).append(told)
+        for (measure, device), each in found.items():
             row = distortion_detail.of(key) | {"measure": measure, "device": device}
-            row |= {"n": len(found), "each": sum(found) / len(found)}
-            rows.append(row | {"hours": sum(found) / 3600})
+            seconds = [told["seconds"] for told in each]
+            row |= {"n": len(each), "each": sum(seconds) / len(each)}
+            costs = [told.get("cost") or {} for told in each]
+            for name in _COSTS:
+                values = [cost.get(name) for cost in costs]
+                row[name] = None if None in values else sum(values)
+            rows.append(row | {"hours": sum(seconds) / 3600})
     return measured_cells.table(
         "seconds",
-        "How long each measure took, compiling included: device hours of n networks together, "
-        "and seconds a network. What was decided for another measure already is left out.",
+        "How long each measure took, compiling included: seconds a network, and hours and "
+        "cost of n networks together. What was decided for another measure already is left "
+        f"out. {_ENERGY}",
         rows,
         {
             **distortion_detail.GROUP,
@@ -120,10 +144,14 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
             "n": ("n", measured_cells.whole),
             "each": ("seconds a network", measured_cells.digits(1)),
             "hours": ("hours", measured_cells.digits(3)),
+            **_COSTS,
         },
     )
 
 
 def _device(told: Mapping) -> str:
+    """Says what a measure ran on, and what its energy is of."""
+    if told.get("cost"):
+        return assumed(told["cost"])
     device = told.get("environment", {}).get("device", {})
     return f"{device.get('count', '?')} × {device.get('kind', '?')}"

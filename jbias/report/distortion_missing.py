@@ -11,31 +11,54 @@ from jbias.report import (
     tables,
 )
 
-MEASURE = (
-    "python -m jbias.evaluate --runs='runs/distortion/*' "
-    "--suite=configs/suites/distortion.py"
-)
 _OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
 _NAMES = {title: name for name, title in distortion_read.DATA.items()}
+_NAMES[distortion_read.STACKED] = "stacked"
 _METHODS = {title: name for name, title in distortion_read.METHODS.items()}
 
 
 def train(key: distortion_read.Key) -> str:
     """Gives the command that trains a group's networks."""
-    data = _NAMES.get(key.data, "stacked")
-    words = [f"method={_METHODS.get(key.method, key.method)}", f"data={data}"]
-    name = f"{words[0].partition('=')[2]}-{data}"
+    data = _NAMES.get(key.data, key.data)
+    method = _METHODS.get(key.method, key.method)
+    words, name = [f"method={method}", f"data={data}", *_roots(data)], method
     if key.training.startswith(_OTHER):
         other = key.training.removeprefix(_OTHER)
-        words.append(f"other={data if other == 'itself' else _NAMES.get(other, other)}")
+        other = "same" if other == "itself" else _NAMES.get(other, other)
+        words.append(f"partner={other}")
+        words += [] if other == "same" else ["partner_root=DIR"]
+        name += f"-with-{other}"
     elif key.training.startswith(_WITHOUT):
         words.append("drop=CLASS")
-    if len(words) > 2:
-        name += f"-{words[2].replace('=', '-')}"
+        name += "-without-CLASS"
     return (
         f"python -m jbias.main --config=configs/distortion.py:{','.join(words)} "
-        f"--workdir=runs/distortion/{name}"
+        f"--workdir=runs/distortion/{name}-{data}"
     )
+
+
+def measure(key: distortion_read.Key, quantity: str) -> str:
+    """Gives the command that measures a group's networks."""
+    data = _NAMES.get(key.data, key.data)
+    words = [f"data={data}", *_roots(data)]
+    if quantity in ("di_other", "cut_occlusion", "iocclusion"):
+        other = "cifar10" if data == "cifar100" else "cifar100"
+        words += [f"other={other}", "other_root=DIR"]
+    if quantity.startswith("gst_"):
+        words.append("stimuli=DIR")
+    if key.training.startswith(_WITHOUT):
+        classes = key.training.removeprefix(_WITHOUT).replace(" and ", "+")
+        words.append(f"drop={classes or 'CLASS'}")
+    return (
+        "python -m jbias.evaluate --runs='runs/distortion/*' "
+        f"--suite=configs/suites/distortion.py:{','.join(words)}"
+    )
+
+
+def _roots(data: str) -> list[str]:
+    if data == "shapes":
+        return []
+    return ["root=DIR", *(["digits=DIR"] if data == "stacked" else [])]
 
 
 def table(study: distortion_values.Study) -> tables.Table | None:
@@ -46,8 +69,8 @@ def table(study: distortion_values.Study) -> tables.Table | None:
     return tables.Table(
         name="missing",
         caption="What is missing in the tables of the paper, and what makes it. CLASS: the "
-        "class that errors of the basic networks gather in. What was measured is not "
-        "measured again.",
+        "class that errors of the basic networks gather in; DIR: where a set lies. "
+        "What was measured is not measured again.",
         head=("Of", "missing", "command"),
         rows=tuple(rows),
         data=pd.DataFrame(rows, columns=["of", "missing", "command"]),
@@ -57,7 +80,7 @@ def table(study: distortion_values.Study) -> tables.Table | None:
 
 def _rows(study: distortion_values.Study) -> Iterator[tuple[str, str, str]]:
     networks: dict[distortion_read.Key, dict[str, None]] = {}
-    measures: dict[str, dict[str, None]] = {}
+    measures: dict[tuple[str, str], dict[str, None]] = {}
     for model in study.models:
         for layout in distortion_tables.layouts():
             for _, cells in distortion_tables.cells(layout):
@@ -70,15 +93,17 @@ def _rows(study: distortion_values.Study) -> Iterator[tuple[str, str, str]]:
                     if key in study.groups:
                         what = distortion_values.QUANTITIES[cell.quantity].title
                         told = f"{what} of {key.words}"
-                        measures.setdefault(told, {})[layout.number] = None
+                        command = measure(key, cell.quantity)
+                        of = measures.setdefault((told, command), {})
+                        of[layout.number] = None
                     else:
                         networks.setdefault(key, {})[layout.number] = None
     several = len(study.models) > 1
     for key, of in networks.items():
         ending = f" ({key.model})" if several else ""
         yield tables.join(list(of)), f"networks: {key.words}{ending}", train(key)
-    for told, of in measures.items():
-        yield tables.join(list(of)), told, MEASURE
+    for (told, command), of in measures.items():
+        yield tables.join(list(of)), told, command
 
 
 def lines(study: distortion_values.Study) -> Iterator[str]:

@@ -5,10 +5,10 @@ on one data set, in one way. Its networks are its seeds.
 """
 
 import itertools
-import pathlib
+import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from jbias.report import measured_read, tables, workdirs
 
@@ -31,6 +31,13 @@ METHODS = types.MappingProxyType(
         "cutmix": "CutMix",
         "rm": "RM",
     }
+)
+# What configs/distortion.py calls how it trains.
+_VARIANT = re.compile(
+    r"(?P<method>basic|mixup|fmix|cutmix|rm)(-with-(?P<other>[^-+]+))?"
+    # Classes are joined by +, as is what else is another variant: the setting has them.
+    r"(-without-.+?(?=-kept-|-released|$))?(-kept-(?P<kept>.+?))?"
+    r"(?P<more>(-released)?(\+.*)?)"
 )
 # How a network was trained, beside its method, in words before what it is about.
 PLAIN, OTHER, WITHOUT, PART = "", "mixed with ", "without ", "part "
@@ -90,36 +97,40 @@ def seed(one: measured_read.Network) -> int:
 
 
 def key_of(one: measured_read.Network) -> Key:
-    """Says which group a network is in."""
+    """Says which group a network is in, by the variant that it was trained as.
+
+    "mixup-with-fashion_mnist" and the like, as configs/distortion.py names them; what
+    another config calls a variant is a method.
+    """
     first = one.records.iloc[0]
-    config = one.config.get("config", {})
-    data, method = str(first["train_data"]), str(first["variant"])
-    method = method or {"erm": "basic"}.get(first["algorithm"], first["algorithm"])
+    data, variant = str(first["train_data"]), str(first["variant"])
+    if not variant:
+        variant = {"erm": "basic"}.get(first["algorithm"], str(first["algorithm"]))
     stacked = data.startswith("stacked")
+    match = _VARIANT.fullmatch(variant)
+    method, training = variant, PLAIN
+    if match:
+        dropped = one.config.get("config", {}).get("train", {}).get("drop", "")
+        method, training = METHODS[match["method"]], _training(match, data, dropped)
     return Key(
         model=str(first["model"]),
         data=STACKED if stacked else DATA.get(data, data),
-        method=METHODS.get(method, str(method)),
-        training=_training(config, data),
+        method=method,
+        training=training,
     )
 
 
-def _training(config: Mapping[str, Any], data: str) -> str:
+def _training(match: re.Match, data: str, dropped: str) -> str:
     """Says how training differs from that on the data set as it is."""
-    train = config.get("train", {})
-    other = train.get("other") or {}
-    inputs = [part for part in config.get("inputs", ()) if part]
-    from_other = any(part.get("partner") == "other" for part in inputs)
-    if from_other and other:
-        name = other.get("data", "?")
-        return OTHER + ("itself" if name == data else DATA.get(name, name))
-    if any(part.get("reformulated") for part in inputs):
-        return f"{OTHER}itself"
-    if train.get("drop"):
-        return WITHOUT + " and ".join(str(train["drop"]).split("+"))
-    if train.get("keep"):
-        return PART + pathlib.Path(str(train["keep"])).stem
-    return PLAIN
+    parts = []
+    if other := match["other"]:
+        same = other in ("same", data)
+        parts.append(OTHER + ("itself" if same else DATA.get(other, other)))
+    if dropped:
+        parts.append(WITHOUT + " and ".join(dropped.split("+")))
+    if match["kept"]:
+        parts.append(PART + match["kept"])
+    return ", ".join([*parts, *filter(None, re.split(r"[-+]", match["more"]))])
 
 
 def _place(key: Key) -> tuple:

@@ -136,10 +136,11 @@ def style_transfer(shape, texture):
     return {("shape_bias", "shape_bias", "cue-conflict"): (found, None, {})}
 
 
-def write(folder, found, *, method, data, seed, train=None, classes=CLASSES, **more):
+def write(folder, found, *, method, data, seed, classes=CLASSES, kind="", **train):
     """A workdir as `python -m jbias.evaluate --suite` leaves it."""
-    run = more.pop("run", f"{method}-{data}")
-    fields = dict(run=run, algorithm="erm", variant=method, model="preact_resnet18")
+    variant = method + kind
+    run = f"{variant}-{data}"
+    fields = dict(run=run, algorithm="erm", variant=variant, model="preact_resnet18")
     fields |= dict(seed=seed, train_data=data, stage=0, step=9, epoch=1.0)
     for (measure, probe, dataset), (numbers, by, options) in found.items():
         prefix = "" if measure == "accuracy" else measure
@@ -163,8 +164,8 @@ def write(folder, found, *, method, data, seed, train=None, classes=CLASSES, **m
         if by:
             path = folder / "decisions" / dataset / f"{measure}.parquet"
             decisions.write_conditions(path, by)
-    settings = {"train": {"data": data, **(train or {})}, "seeds": [seed], **more}
-    config = {"algorithm": "erm", "variant": method, "config": settings}
+    settings = {"train": {"data": data, **train}, "seeds": [seed]}
+    config = {"algorithm": "erm", "variant": variant, "config": settings}
     config |= {"model": {"name": "preact_resnet18"}, "run": {"path": f"runs/{run}"}}
     (folder / "config.json").write_text(json.dumps(config))
     facts = {"suite": {"measures": {}}, "device": {"kind": "cpu", "count": 1}}
@@ -180,9 +181,8 @@ def write_study(folder, *, seeds=5):
             write(
                 where, everything(rng, method), method=method, data="cifar10", seed=seed
             )
-    mixing = {"name": "mixup", "partner": "other", "reformulated": True}
     for method in ("mixup", "fmix", "cutmix"):
-        for other in ("cifar10", "fashion_mnist"):
+        for other in ("same", "fashion_mnist"):
             for seed in range(seeds):
                 hurt = 0.02 if (method, other) == ("mixup", "fashion_mnist") else 0
                 value = 0.942 - hurt + 0.001 * ((seed * 7 + len(other)) % 5)
@@ -190,11 +190,7 @@ def write_study(folder, *, seeds=5):
                     folder / f"{method}-{other}-{seed}",
                     {("accuracy", "plain", "test"): ([accuracy(value)], None, {})},
                     **dict(method=method, data="cifar10", seed=seed),
-                    **dict(
-                        run=f"{method}-with-{other}",
-                        inputs=[{**mixing, "name": method}],
-                    ),
-                    train={"other": {"data": other}},
+                    kind=f"-with-{other}",
                 )
     for method in ("mixup", "fmix"):
         for seed in range(seeds):
@@ -205,7 +201,7 @@ def write_study(folder, *, seeds=5):
                 folder / f"{method}-drop-{seed}",
                 {("cut_occlusion_other", "cut_occlusion", "test"): found},
                 **dict(method=method, data="cifar10", seed=seed, classes=CLASSES[:9]),
-                **dict(run=f"{method}-drop", train={"drop": "truck"}),
+                **dict(kind="-without-truck", drop="truck"),
             )
     for method, cues in (("basic", (0.1, 0.26)), ("mixup", (0.12, 0.28))):
         for seed in range(2):
@@ -231,8 +227,8 @@ def write_study(folder, *, seeds=5):
             write(
                 folder / f"{part}-{seed}",
                 found,
-                **dict(method="basic", data="cifar100", seed=seed, run=part),
-                train={"keep": f"subsets/{part}.npy"},
+                **dict(method="basic", data="cifar100", seed=seed),
+                kind=f"-kept-{part}",
             )
     rng = np.random.default_rng(11)
     found = {

@@ -334,7 +334,7 @@ def test_what_is_missing_has_its_command(made):
     missing = table(made, "missing").set_index("missing")
     fmix = missing.loc["networks: FMix on CIFAR-100"]
     assert fmix["of"] == "Table 1 and Table 3"
-    assert "configs/distortion.py:method=fmix,data=cifar100 " in fmix["command"]
+    assert "distortion.py:method=fmix,data=cifar100,root=DIR " in fmix["command"]
     fourth = missing.loc["DI index, CutOcclusion black of basic on FashionMNIST"]
     assert fourth["command"].startswith("python -m jbias.evaluate --runs=")
     assert not any("on CIFAR-10" == name[-11:] for name in missing.index)
@@ -385,20 +385,28 @@ def test_what_training_cost_is_what_runs_say(measured, tmp_path, monkeypatch):
     run.mkdir(parents=True)
     config = {"variant": "basic", "train": {"data": "cifar10"}, "seeds": [0, 1]}
     (run / "config.json").write_text(json.dumps(config))
-    cost = {"cost": {"device_hours": 0.25, "energy": {"kwh": 0.1}}}
-    (run / "provenance.json").write_text(json.dumps(cost))
+    start = dict(device="cpu", devices=2, watts=12, source="a core", share=1, pue=1.5)
+    total = dict(device_hours=0.25, energy_kwh=0.0045, kg_co2e=None)
+    (run / "costs.json").write_text(json.dumps({"starts": [start], "total": total}))
     folder = tmp_path / "measured/one"
     shutil.copytree(measured / "basic-tiny-0", folder)
     held = json.loads((folder / "config.json").read_text())
     held["run"]["path"] = str(run)
     (folder / "config.json").write_text(json.dumps(held))
+    for path in (folder / "measures").iterdir():
+        told = json.loads(path.read_text())
+        told["cost"] = start | dict(device_hours=0.5, energy_kwh=0.006, kg_co2e=None)
+        path.write_text(json.dumps(told))
     monkeypatch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
     out = tmp_path / "out"
     args = [f"--measured={folder}", f"--runs={tmp_path}/runs/*", f"--out={out}"]
     assert distortion.main([*args, "--printed="]) == 0
     told = one(out, "training")
-    assert told["cost device_hours"] == "0.25" and told["cost energy.kwh"] == "0.1"
-    assert (told["seeds"], told["measured"]) == ("2", "1")
+    assert told["device_hours"] == 0.25 and told["energy_kwh"] == 0.0045
+    assert told["assumed"] == "2 × cpu, 12 W each (a core), 100 % of it in use, PUE 1.5"
+    assert (told["seeds"], told["measured"]) == (2, 1)
+    seconds = one(out, "seconds")
+    assert seconds["energy_kwh"] == 0.006 and "PUE 1.5" in seconds["device"]
     assert not (out / "tables/claims.csv").exists()
 
 
@@ -427,3 +435,28 @@ def test_a_seed_measured_twice_is_refused(measured, tmp_path):
         path.write_text(path.read_text().replace("basic-fashion_mnist", "again"))
     with pytest.raises(ValueError, match="name the workdirs of one"):
         distortion_read.read([f"{tmp_path}/*"])
+
+
+@pytest.mark.parametrize(
+    ("variant", "data", "method", "training"),
+    [
+        ("rm", "cifar10", "RM", ""),
+        ("", "shapes", "basic", ""),
+        ("fmix", "stacked", "FMix", ""),
+        ("mixup-with-same", "cifar10", "MixUp", "mixed with itself"),
+        ("cutmix-with-cifar100", "cifar10", "CutMix", "mixed with CIFAR-100"),
+        ("fmix-without-truck+ship", "cifar10", "FMix", "without truck and ship"),
+        ("basic-kept-long-tail", "cifar100", "basic", "part long-tail"),
+        ("fmix-released", "cifar10", "FMix", "released"),
+        ("mixup+biasbed", "cifar10", "MixUp", "biasbed"),
+        ("inter_dataset", "shapes", "inter_dataset", ""),
+    ],
+)
+def test_variants_are_methods_and_trainings(tmp_path, variant, data, method, training):
+    found = {("accuracy", "plain", "test"): ([distorted.accuracy(0.5)], None, {})}
+    dropped = {"drop": "truck+ship"} if "without" in variant else {}
+    distorted.write(
+        tmp_path / "net", found, method=variant, data=data, seed=0, **dropped
+    )
+    ((group,), _) = distortion_read.read([str(tmp_path / "net")])
+    assert (group.key.method, group.key.training) == (method, training)
