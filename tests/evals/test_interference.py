@@ -188,6 +188,21 @@ def test_a_draw_is_the_index_of_the_drawn_runs(variant):
         assert (worst[row] * counts).sum() / 4 == pytest.approx(again.worst)
 
 
+@pytest.mark.parametrize(("r", "mean"), [(1, 0.09), (5, 0.03)])
+def test_by_chance(r, mean):
+    """Errors on ten classes at random: the index is small, as docs/distortion.md has it."""
+    random = np.random.default_rng(7)
+
+    def drawn(errors):
+        return random.multinomial(errors, np.full(10, 0.1), size=r)
+
+    found = [
+        interference.index(interference.increase(drawn(500), drawn(5000), 10_000)).mean
+        for _ in range(300)
+    ]
+    assert np.mean(found) == pytest.approx(mean, abs=0.01)
+
+
 def test_numbers_by_condition_and_rule():
     clean, distorted = runs(6, r=2, pull=0.5)
     found = {
