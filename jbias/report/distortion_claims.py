@@ -85,7 +85,7 @@ def every(others: Sequence[str] = ()) -> Iterator[Claim]:
             pair = [Cell(quantity, name, method) for method in ("MixUp", "FMix")]
             yield from _falling("Table 5", pair)
     for name in dict.fromkeys(("CIFAR-10", "CIFAR-100", *known)):
-        pair = [Cell("di_other", name, m, _WITHOUT) for m in ("MixUp", "FMix")]
+        pair = [Cell("di_anywhere", name, m, _WITHOUT) for m in ("MixUp", "FMix")]
         yield from _falling("Table 6", pair)
     yield from _table7()
     for cue, methods in (("cifar", ("FMix", "basic")), ("mnist", ("basic", "FMix"))):

@@ -201,7 +201,8 @@ def _wrong(
     for quantity, told in (
         ("di_grid", "tiles are shuffled"),
         ("di_black", "a black rectangle hides part"),
-        ("di_other", "part of an image of another data set hides part"),
+        ("di_anywhere", "a rectangle of another data set's images hides part"),
+        ("di_other", "a rectangle of another data set's images hides 30 %"),
     ):
         panels = {}
         for key in keys:
@@ -229,17 +230,17 @@ def wrong_shares(
 ) -> tuple[list[str], np.ndarray, np.ndarray] | None:
     """Gives classes, and by seed and class the shares in % of errors, clean and distorted."""
     group = study.groups[key]
-    for place, condition in distortion_values.interfering(group, quantity):
-        known = distortion_places.decided(group, place, condition)
-        if known:
-            names = group.networks[0].classes(place)
-            k = len(names) or distortion_places.classes(
-                [one for _, pair in known for one in pair]
-            )
-            counts = np.array(
-                [[interference.wrong(one, k) for one in pair] for _, pair in known]
-            )
-            shares = 100 * counts / np.maximum(counts.sum(axis=2, keepdims=True), 1)
-            names = list(names) or list(map(str, range(k)))
-            return names, shares[:, 0], shares[:, 1]
-    return None
+    place, condition = distortion_values.interfering(group, quantity)
+    known = distortion_places.decided(group, place, condition)
+    if not known:
+        return None
+    names = group.networks[0].classes(place)
+    k = len(names) or distortion_places.classes(
+        [one for _, pair in known for one in pair]
+    )
+    counts = np.array(
+        [[interference.wrong(one, k) for one in pair] for _, pair in known]
+    )
+    shares = 100 * counts / np.maximum(counts.sum(axis=2, keepdims=True), 1)
+    names = list(names) or list(map(str, range(k)))
+    return names, shares[:, 0], shares[:, 1]

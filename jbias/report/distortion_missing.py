@@ -41,7 +41,7 @@ def measure(key: distortion_read.Key, quantity: str) -> str:
     """Gives the command that measures a group's networks."""
     data = _NAMES.get(key.data, key.data)
     words = [f"data={data}", *_roots(data)]
-    if quantity in ("di_other", "cut_occlusion", "iocclusion"):
+    if quantity in ("di_other", "di_anywhere", "cut_occlusion", "iocclusion"):
         other = "cifar10" if data == "cifar100" else "cifar100"
         words += [f"other={other}", "other_root=DIR"]
     if quantity.startswith("gst_"):

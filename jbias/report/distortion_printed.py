@@ -112,7 +112,7 @@ _CELLS = {
     "table3": _index("di_black"),
     "table4": _measured("model"),
     "table5": _measured("augmentation"),
-    "table6": _index("di_other", distortion_read.WITHOUT),
+    "table6": _index("di_anywhere", distortion_read.WITHOUT),
     "table7": _mixed,
     "simplicity": _stacked,
 }

@@ -32,6 +32,8 @@ METHODS = types.MappingProxyType(
         "rm": "RM",
     }
 )
+# What mixes images where no variant says so.
+_MIXING = {name: name for name in ("mixup", "fmix", "cutmix")} | {"random_masks": "rm"}
 # What configs/distortion.py calls how it trains.
 _VARIANT = re.compile(
     r"(?P<method>basic|mixup|fmix|cutmix|rm)(-with-(?P<other>[^-+]+))?"
@@ -104,13 +106,15 @@ def key_of(one: measured_read.Network) -> Key:
     """
     first = one.records.iloc[0]
     data, variant = str(first["train_data"]), str(first["variant"])
-    if not variant:
-        variant = {"erm": "basic"}.get(first["algorithm"], str(first["algorithm"]))
+    config = one.config.get("config", {})
+    if not variant and first["algorithm"] == "erm":
+        names = [part.get("name") for part in config.get("inputs", ()) if part]
+        variant = next((_MIXING[name] for name in names if name in _MIXING), "basic")
     stacked = data.startswith("stacked")
     match = _VARIANT.fullmatch(variant)
-    method, training = variant, PLAIN
+    method, training = variant or str(first["algorithm"]), PLAIN
     if match:
-        dropped = one.config.get("config", {}).get("train", {}).get("drop", "")
+        dropped = config.get("train", {}).get("drop", "")
         method, training = METHODS[match["method"]], _training(match, data, dropped)
     return Key(
         model=str(first["model"]),

@@ -96,9 +96,9 @@ def layouts(others: Sequence[str] = ()) -> Iterator[Layout]:
     yield Layout(
         "table4_occlusion",
         "Table 4",
-        "What images of another data set do as occluders: the DI index in % (rectangles as "
-        "in Table 3), accuracy in % where a rectangle hides 30 % (CutOcclusion), and "
-        "iOcclusion where the most salient 30 % by Grad-CAM are hidden. The printed table is "
+        "What images of another data set do as occluders that hide 30 %: the DI index in % "
+        "and accuracy in % where a rectangle hides them (CutOcclusion), and "
+        "iOcclusion where the most salient by Grad-CAM are hidden. The printed table is "
         f"set beside {distortion_printed.UNNAMED}.",
         ("Data", "measure"),
         _measures(known, ("di_other", "cut_occlusion", "iocclusion")),
@@ -118,14 +118,15 @@ def layouts(others: Sequence[str] = ()) -> Iterator[Layout]:
     yield Layout(
         "table6_without_class",
         "Table 6",
-        "DI index in % as in Table 4, of networks trained and tested without the class that "
-        "errors of the basic networks gather in.",
+        "DI index in % under rectangles as in Table 3, of images of another data set: of "
+        "networks trained and tested without the class that errors of the basic ones gather "
+        "in.",
         ("Data",),
         tuple(
             ((name,), Cell("", name, ""))
             for name in dict.fromkeys(("CIFAR-10", "CIFAR-100", *known))
         ),
-        methods("di_other", ("MixUp", "FMix"), _WITHOUT),
+        methods("di_anywhere", ("MixUp", "FMix"), _WITHOUT),
     )
     yield Layout(
         "table7_inter_dataset",

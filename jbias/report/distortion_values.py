@@ -7,7 +7,7 @@ networks together (`jbias.evals.interference`), so its values by seed are not in
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +35,8 @@ class Quantity(NamedTuple):
 QUANTITIES: Mapping[str, Quantity] = {
     "di_grid": Quantity("DI index, grid shuffle", "%", 2, "grid_shuffle"),
     "di_black": Quantity("DI index, CutOcclusion black", "%", 2, "cut_occlusion"),
-    "di_other": Quantity("DI index, other images", "%", 2, "cut_occlusion"),
+    "di_other": Quantity("DI index, 30 % other images", "%", 2, "cut_occlusion"),
+    "di_anywhere": Quantity("DI index, other images", "%", 2, "cut_occlusion"),
     "cut_occlusion": Quantity("CutOcclusion", "%", 2, "occlusion"),
     "iocclusion": Quantity("iOcclusion", "", 2, "occlusion"),
     "affinity": Quantity("Affinity", "points", 2, "mixing"),
@@ -121,11 +122,7 @@ class Study:
 
 def _find(group: distortion_read.Group, quantity: str, method: str) -> Values | None:
     if quantity.startswith("di_"):
-        for place, condition in interfering(group, quantity):
-            found = index(group, place, condition)
-            if found:
-                return found
-        return None
+        return index(group, *interfering(group, quantity))
     if quantity == "iocclusion":
         return _gap(group, f"grad_cam most {PART}")
     if quantity == "cut_occlusion":
@@ -147,17 +144,15 @@ def grid(data: str) -> str:
 
 def interfering(
     group: distortion_read.Group, quantity: str
-) -> Iterator[tuple[measured_read.Place | None, str]]:
-    """Gives measures and conditions that a table's index may be of, the first first."""
+) -> tuple[measured_read.Place | None, str]:
+    """Gives the measure and the condition that a table's index is of."""
     if quantity == "di_grid":
-        yield distortion_places.where(group, "grid_shuffle"), grid(group.key.data)
-        return
-    fill = quantity.removeprefix("di_")
-    if fill == "other":
-        wanted = dict(area=float(PART), placement="restricted")
-        yield distortion_places.where(group, "cut_occlusion", fill=fill, **wanted), fill
+        return distortion_places.where(group, "grid_shuffle"), grid(group.key.data)
     wanted = dict(area="beta", placement="unrestricted")
-    yield distortion_places.where(group, "cut_occlusion", fill=fill, **wanted), fill
+    if quantity == "di_other":
+        wanted = dict(area=float(PART), placement="restricted")
+    fill = "black" if quantity == "di_black" else "other"
+    return distortion_places.where(group, "cut_occlusion", fill=fill, **wanted), fill
 
 
 def numbers(

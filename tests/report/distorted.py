@@ -86,7 +86,7 @@ def mixed(rng, on):
 def everything(rng, method):
     """Numbers, decisions and options by (measure, probe, set) of one CIFAR-10 network."""
     right = 0.94 + 0.001 * rng.integers(0, 9)
-    black = shuffled(rng, method, ("black", "mean"))
+    black = shuffled(rng, method, ("black", "mean", "other"))
     other = shuffled(rng, method, ("other",))
     found = {
         ("accuracy", "plain", "test"): ([accuracy(right)], None, {}),
@@ -95,7 +95,10 @@ def everything(rng, method):
             *shuffled(rng, method, ("2x2", "4x4", "8x8")),
             {"grids": [2, 4, 8]},
         ),
-        ("cut_occlusion", "cut_occlusion", "test"): (*black, boxes("black", "mean")),
+        ("cut_occlusion", "cut_occlusion", "test"): (
+            *black,
+            boxes("black", "mean", "other"),
+        ),
         ("cut_occlusion_other", "cut_occlusion", "test"): (
             *other,
             boxes("other") | {"area": 0.3, "placement": "restricted"},
@@ -195,11 +198,10 @@ def write_study(folder, *, seeds=5):
     for method in ("mixup", "fmix"):
         for seed in range(seeds):
             rng = np.random.default_rng([seed, 7])
-            boxed = boxes("other") | {"area": 0.3, "placement": "restricted"}
-            found = (*shuffled(rng, method, ("other",), k=9), boxed)
+            found = (*shuffled(rng, method, ("other",), k=9), boxes("other"))
             write(
                 folder / f"{method}-drop-{seed}",
-                {("cut_occlusion_other", "cut_occlusion", "test"): found},
+                {("cut_occlusion", "cut_occlusion", "test"): found},
                 **dict(method=method, data="cifar10", seed=seed, classes=CLASSES[:9]),
                 **dict(kind="-without-truck", drop="truck"),
             )

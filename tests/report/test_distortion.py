@@ -353,7 +353,7 @@ def test_every_part_is_on_the_page(made):
         *("accuracy_black_cifar10", "iocclusion_black_cifar10"),
         *("curves_black_cifar10", "parts_black_cifar100"),
         *("wrong_grid_cifar10", "wrong_black_cifar10", "wrong_other_cifar10"),
-        "wrong_grid_fashionmnist",
+        *("wrong_anywhere_cifar10", "wrong_grid_fashionmnist"),
     }
     for kind in ("png", "pdf"):
         assert len(list((made / "figures").glob(f"*.{kind}"))) == len(drawn)
@@ -460,3 +460,18 @@ def test_variants_are_methods_and_trainings(tmp_path, variant, data, method, tra
     )
     ((group,), _) = distortion_read.read([str(tmp_path / "net")])
     assert (group.key.method, group.key.training) == (method, training)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("mixup", "MixUp"), ("random_masks", "RM"), ("flip", "basic")],
+)
+def test_what_mixes_is_the_method_where_no_variant_says(tmp_path, name, method):
+    found = {("accuracy", "plain", "test"): ([distorted.accuracy(0.5)], None, {})}
+    distorted.write(tmp_path / "net", found, method="", data="shapes", seed=0)
+    path = tmp_path / "net/config.json"
+    config = json.loads(path.read_text())
+    config["config"]["inputs"] = [{"name": "pad_crop"}, {"name": name}]
+    path.write_text(json.dumps(config))
+    ((group,), _) = distortion_read.read([str(tmp_path / "net")])
+    assert group.key.method == method
