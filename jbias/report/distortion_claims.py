@@ -129,7 +129,7 @@ def _falling(table: str, cells: list[Cell]) -> Iterator[Claim]:
 
 
 def _claim(table: str, more: Cell, less: Cell) -> Claim:
-    title = distortion_values.QUANTITIES[more.quantity].title
+    title = distortion_values.QUANTITIES[more.quantity].word
     if more.training != less.training:
         words = f"{more.method}: {more.training} > {less.training}"
     else:
@@ -243,53 +243,3 @@ def _told(side: str, verdict: Verdict | None, alpha: float) -> dict:
         "verdict": verdict.words(alpha),
     }
     return {f"{side}_{name}": value for name, value in found.items()}
-
-
-def headline(found: pd.DataFrame) -> tuple[str, str]:
-    """Gives the answer in one sentence and what it rests on."""
-    if not len(found):
-        return (
-            "No ordering of the paper can be looked at here.",
-            "Its networks are missing.",
-        )
-    there = found[found["here_verdict"] != ""]
-    counts = there["here_verdict"].value_counts()
-    told = [f"{counts.get(HOLDS, 0)} hold", f"{counts.get(NOT, 0)} do not"]
-    told.append(f"of {counts.get(UNKNOWN, 0)} it cannot be told")
-    once = found.drop_duplicates(["table", "data", "claim"])
-    paper = once["paper_verdict"].value_counts()
-    as_claimed = int((there["here_more"] > there["here_less"]).sum())
-    return (
-        f"Of {len(there)} orderings that can be looked at here {', '.join(told)}.",
-        (
-            f"{as_claimed} of {len(there)} have the means in the claimed order. In the paper's own "
-            f"numbers {paper.get(HOLDS, 0)} hold, {paper.get(NOT, 0)} do not, and of "
-            f"{paper.get(UNKNOWN, 0)} it cannot be told."
-        ),
-    )
-
-
-def caveats(found: pd.DataFrame, alpha: float) -> Iterator[str]:
-    """Says what the tests cannot see."""
-    if not len(found):
-        return
-    few = found[(found["here_verdict"] == UNKNOWN) & found["here_least"].notna()]
-    sizes = found.groupby(["model", "table", "data"])["here_p"].transform("count")
-    blind = few[few["here_least"] * sizes[few.index] > alpha]
-    if len(blind):
-        yield (
-            f"Of {len(blind)} orderings it cannot be told whatever the numbers: so few seeds "
-            f"have no p small enough to pass Holm's adjustment at {alpha:g}. Five seeds of each "
-            "suffice for up to 12 claims of a table and data set."
-        )
-    single = found[(found["here_verdict"] == UNKNOWN) & found["here_least"].isna()]
-    if len(single):
-        yield (
-            f"{len(single)} orderings have one seed on a side: their means are shown, and "
-            "there is no test."
-        )
-    if (found["here_p"].notna()).any():
-        yield (
-            "Seeds that begin alike are taken as independent in the tests, and the seeds of "
-            "one method as exchangeable with those of another where the two are alike."
-        )

@@ -8,10 +8,8 @@ from jaxtyping import Float
 
 from jbias.evals import interference
 from jbias.report import (
-    distortion_claims,
     distortion_places,
     distortion_read,
-    distortion_tables,
     distortion_values,
     measured_cells,
     tables,
@@ -248,45 +246,3 @@ def followed(group: distortion_read.Group) -> dict[str, Float[np.ndarray, "r 2"]
             shares = [100 * float((among == x).mean()) for x in (c, photos)]
             found.setdefault(name, []).append(shares)
     return {name: np.array(shares) for name, shares in found.items()}
-
-
-def claims(frame: pd.DataFrame, alpha: float) -> tables.Table:
-    """Shows each claimed ordering with what the paper's numbers and ours say of it."""
-    shown, rows, strong = distortion_tables.number, [], set()
-    for i, row in enumerate(frame.to_dict("records")):
-        cells = [row["model"], row["table"], row["data"], row["claim"]]
-        for side in ("paper", "here"):
-            if not row[f"{side}_verdict"]:
-                cells += ["–"] * 4
-                continue
-            cells.append(row[f"{side}_verdict"])
-            if row[f"{side}_verdict"] != distortion_claims.UNKNOWN:
-                strong.add((i, len(cells) - 1))
-            cells.append(f"{shown(row[f'{side}_more'])}, {shown(row[f'{side}_less'])}")
-            cells += [row[f"{side}_n"], _p(row[f"{side}_holm"])]
-        cells += [_p(row["here_p"]), _p(row["here_ranks"]), _p(row["holm_all"])]
-        rows.append(tuple(cells))
-    side = ("means", "n", "p (Holm)")
-    return tables.Table(
-        name="claims",
-        caption="What the paper claims, or its tables show, as orderings: that the first mean "
-        "is above the second. Paper: Welch's t from printed means, deviations (0.00 taken as 0.005) "
-        "and five runs. "
-        "Here: all ways to exchange seeds between the two groups; p (ranks) is Wilcoxon, Mann "
-        "and Whitney's. All p are one-sided, for the claim; p (Holm) is adjusted over the "
-        "claims of a table and data set, and decides: holds where it is no more than "
-        f"{alpha:g}, does not hold where the like p against the claim is; all: over every "
-        "claim here. Bold: what can be told.",
-        head=(
-            *("Model", "table", "data", "claim", "in the paper", *side),
-            *("here", *side, "p", "p (ranks)", "p (Holm, all)"),
-        ),
-        rows=tuple(rows),
-        data=frame,
-        strong=frozenset(strong),
-        texts=5,
-    )
-
-
-def _p(p: float) -> str:
-    return "–" if math.isnan(p) else tables.p_text(p)

@@ -15,6 +15,7 @@ from jbias.report import (
     distortion_printed,
     distortion_tables,
     distortion_values,
+    distortion_verdicts,
     figures,
     measured_made,
     page,
@@ -86,9 +87,9 @@ def write(
         files[f"tables/{table.name}.tex"] = tables.to_latex(table)
         bodies[section] += tables.to_html(table)
     caveats = [*distortion_missing.lines(study), *notes]
-    caveats += [*distortion_claims.caveats(claims, alpha), *_ALWAYS]
+    caveats += [*distortion_verdicts.caveats(claims, alpha), *_ALWAYS]
     bodies["caveats"] = page.points(caveats)
-    answer = distortion_claims.headline(claims)
+    answer = distortion_verdicts.headline(claims)
     files["results.json"] = _summary(study, made, answer, caveats)
     files["index.html"] = page.document(
         "jbias data distortion",
@@ -114,7 +115,7 @@ def _tables(
     study, printed, claims: pd.DataFrame, alpha: float, runs
 ) -> Iterator[tuple[str, tables.Table]]:
     found = [
-        ("claims", distortion_detail.claims(claims, alpha) if len(claims) else None),
+        *(("claims", table) for table in distortion_verdicts.of(claims, alpha)),
         *(("tables", table) for table in distortion_tables.of(study, printed)),
         ("detail", distortion_detail.indices(study)),
         ("detail", distortion_detail.gaps(study)),

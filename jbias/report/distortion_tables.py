@@ -24,7 +24,7 @@ _SPREAD = (
     "interval of 95 % of the mean; n is the number of seeds."
 )
 _INDEX = (
-    "After n the class that errors gather in. The weight of the index is a mean over "
+    "At the end the class that errors gather in. The weight of the index is a mean over "
     "seeds, so its deviation leaves out that of the weight; the interval, percentiles of a "
     "bootstrap over seeds, has it. Other intervals are Student's."
 )
@@ -205,8 +205,11 @@ def _table(
         theirs = [printed.get(cell) for cell in row]
         seen |= bool(sources)
         for model, found in sources:
+            sizes = {len(one.runs) for one in found if one is not None}
             source = f"here, {model}" if several else "here"
-            rows.append((*words, source, *map(_shown, row, found)))
+            source += f" (n = {min(sizes)})" if len(sizes) == 1 else ""
+            shown = (_shown(*one, len(sizes) > 1) for one in zip(row, found))
+            rows.append((*words, source, *shown))
             data += _full(row, found, model)
         if any(theirs):
             rows.append((*words, "paper", *map(_as_printed, row, theirs)))
@@ -231,15 +234,16 @@ def _ours(study, model: str, row: Sequence[Cell]) -> list:
     ]
 
 
-def _shown(cell: Cell, found: distortion_values.Values | None) -> str:
+def _shown(cell: Cell, found: distortion_values.Values | None, sized: bool) -> str:
+    """Shows a value with its interval, the number of seeds if asked, and the class."""
     if found is None:
         return "–"
     digits = distortion_values.QUANTITIES[cell.quantity].digits
     told = spread(found.mean, found.std, digits)
     if len(found.runs) > 1:
         told += f" [{number(found.low, digits)}, {number(found.high, digits)}]"
-    ending = f", {found.dominant}" if found.dominant else ""
-    return f"{told} (n = {len(found.runs)}{ending})"
+    told += f" (n = {len(found.runs)})" if sized else ""
+    return f"{told} {found.dominant}".strip()
 
 
 def _as_printed(cell: Cell, one: distortion_printed.Printed | None) -> str:

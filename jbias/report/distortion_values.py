@@ -30,13 +30,24 @@ class Quantity(NamedTuple):
     digits: int
     probe: str
     on: str = "test"
+    short: str = ""  # In a sentence that says of which table it is.
+
+    @property
+    def word(self) -> str:
+        return self.short or self.title
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "di_grid": Quantity("DI index, grid shuffle", "%", 2, "grid_shuffle"),
-    "di_black": Quantity("DI index, CutOcclusion black", "%", 2, "cut_occlusion"),
-    "di_other": Quantity("DI index, 30 % other images", "%", 2, "cut_occlusion"),
-    "di_anywhere": Quantity("DI index, other images", "%", 2, "cut_occlusion"),
+    "di_grid": Quantity("DI index, grid shuffle", "%", 2, "grid_shuffle", short="DI"),
+    "di_black": Quantity(
+        "DI index, CutOcclusion black", "%", 2, "cut_occlusion", short="DI"
+    ),
+    "di_other": Quantity(
+        "DI index, 30 % other images", "%", 2, "cut_occlusion", short="DI"
+    ),
+    "di_anywhere": Quantity(
+        "DI index, other images", "%", 2, "cut_occlusion", short="DI"
+    ),
     "cut_occlusion": Quantity("CutOcclusion", "%", 2, "occlusion"),
     "iocclusion": Quantity("iOcclusion", "", 2, "occlusion"),
     "affinity": Quantity("Affinity", "points", 2, "mixing"),
