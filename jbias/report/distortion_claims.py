@@ -117,9 +117,7 @@ def _table7() -> Iterator[Claim]:
             if method == "MixUp":
                 yield _claim("Table 7", alone, fashion)
             else:
-                words = (
-                    f"{method}, {_FASHION}: no more than {MARGIN:g} point below {_SELF}"
-                )
+                words = f"{method}: {_FASHION} ≥ {_SELF} less {MARGIN:g} point"
                 yield Claim("Table 7", words, fashion, alone, MARGIN)
 
 

@@ -49,6 +49,10 @@ _ALWAYS = (
     ),
     "FMix masks here are isotropic; those of the released code vary along one axis alone.",
     (
+        "The DI index is above 0 by chance, and more so of few errors: the class that errors "
+        "gather in is chosen by them."
+    ),
+    (
         "The DI index counts every wrong prediction; the released code counts a class once a "
         "batch."
     ),
