@@ -22,6 +22,9 @@ def train(key: distortion_read.Key) -> str:
     data = _NAMES.get(key.data, key.data)
     method = _METHODS.get(key.method, key.method)
     words, name = [f"method={method}", f"data={data}", *_roots(data)], method
+    if key.model != _model(key.data):
+        words.append(f"model={key.model}")
+        name = f"{key.model}-{name}"
     if key.training.startswith(_OTHER):
         other = key.training.removeprefix(_OTHER)
         other = "same" if other == "itself" else _NAMES.get(other, other)
@@ -81,29 +84,38 @@ def table(study: distortion_values.Study) -> tables.Table | None:
 def _rows(study: distortion_values.Study) -> Iterator[tuple[str, str, str]]:
     networks: dict[distortion_read.Key, dict[str, None]] = {}
     measures: dict[tuple[str, str], dict[str, None]] = {}
-    for model in study.models:
-        for layout in distortion_tables.layouts():
-            for _, cells in distortion_tables.cells(layout):
-                for cell in cells:
-                    key = study.match(distortion_read.Key(model, *cell[1:]))
-                    if study.value(cell.quantity, key) is not None:
-                        continue
-                    if cell.quantity == "affinity":
-                        key = key._replace(method="basic")
-                    if key in study.groups:
-                        what = distortion_values.QUANTITIES[cell.quantity].title
-                        told = f"{what} of {key.words}"
-                        command = measure(key, cell.quantity)
-                        of = measures.setdefault((told, command), {})
-                        of[layout.number] = None
-                    else:
-                        networks.setdefault(key, {})[layout.number] = None
+    for layout in distortion_tables.layouts():
+        for cell in (
+            cell for _, row in distortion_tables.cells(layout) for cell in row
+        ):
+            for model in _models(study, cell.data):
+                key = study.match(distortion_read.Key(model, *cell[1:]))
+                if study.value(cell.quantity, key) is not None:
+                    continue
+                if cell.quantity == "affinity":
+                    key = key._replace(method="basic")
+                if key in study.groups:
+                    what = distortion_values.QUANTITIES[cell.quantity].title
+                    told = f"{what} of {key.words}", measure(key, cell.quantity)
+                    measures.setdefault(told, {})[layout.number] = None
+                else:
+                    networks.setdefault(key, {})[layout.number] = None
     several = len(study.models) > 1
     for key, of in networks.items():
         ending = f" ({key.model})" if several else ""
         yield tables.join(list(of)), f"networks: {key.words}{ending}", train(key)
     for (told, command), of in measures.items():
         yield tables.join(list(of)), told, command
+
+
+def _models(study: distortion_values.Study, data: str) -> list[str]:
+    """Gives the models that there are of a data set, or else the paper's."""
+    found = dict.fromkeys(key.model for key in study.groups if key.data == data)
+    return list(found) or [_model(data)]
+
+
+def _model(data: str) -> str:
+    return "resnet101" if data == "ImageNet" else "preact_resnet18"
 
 
 def lines(study: distortion_values.Study) -> Iterator[str]:

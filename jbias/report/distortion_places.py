@@ -118,6 +118,6 @@ def decided(
     return found
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=16)
 def _kept(one: measured_read.Network, place: measured_read.Place) -> dict:
     return one.decided(place)

@@ -16,6 +16,7 @@ import scipy.stats
 from jbias.report import (
     distortion,
     distortion_claims,
+    distortion_missing,
     distortion_printed,
     distortion_read,
     distortion_values,
@@ -338,6 +339,12 @@ def test_what_is_missing_has_its_command(made):
     fourth = missing.loc["DI index, CutOcclusion black of basic on FashionMNIST"]
     assert fourth["command"].startswith("python -m jbias.evaluate --runs=")
     assert not any("on CIFAR-10" == name[-11:] for name in missing.index)
+    key = distortion_read.Key("vgg16", "CIFAR-10", "MixUp", "mixed with FashionMNIST")
+    assert distortion_missing.train(key) == (
+        "python -m jbias.main --config=configs/distortion.py:method=mixup,data=cifar10,"
+        "root=DIR,model=vgg16,partner=fashion_mnist,partner_root=DIR "
+        "--workdir=runs/distortion/vgg16-mixup-with-fashion_mnist-cifar10"
+    )
 
 
 def test_every_part_is_on_the_page(made):
