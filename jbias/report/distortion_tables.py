@@ -207,7 +207,7 @@ def _table(
         for model, found in sources:
             sizes = {len(one.runs) for one in found if one is not None}
             source = f"here, {model}" if several else "here"
-            source += f" (n = {min(sizes)})" if len(sizes) == 1 else ""
+            source += f", n={min(sizes)}" if len(sizes) == 1 else ""
             shown = (_shown(*one, len(sizes) > 1) for one in zip(row, found))
             rows.append((*words, source, *shown))
             data += _full(row, found, model)
