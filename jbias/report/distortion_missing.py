@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from jbias.report import (
+    distortion_layouts,
     distortion_read,
     distortion_tables,
     distortion_values,
@@ -84,9 +85,9 @@ def table(study: distortion_values.Study) -> tables.Table | None:
 def _rows(study: distortion_values.Study) -> Iterator[tuple[str, str, str]]:
     networks: dict[distortion_read.Key, dict[str, None]] = {}
     measures: dict[tuple[str, str], dict[str, None]] = {}
-    for layout in distortion_tables.layouts():
+    for layout in distortion_layouts.of():
         for cell in (
-            cell for _, row in distortion_tables.cells(layout) for cell in row
+            cell for _, row in distortion_layouts.cells(layout) for cell in row
         ):
             for model in _models(study, cell.data):
                 key = study.match(distortion_read.Key(model, *cell[1:]))
@@ -121,7 +122,7 @@ def _model(data: str) -> str:
 def lines(study: distortion_values.Study) -> Iterator[str]:
     """Says in words what is not there as a whole."""
     there = {table.name for table in distortion_tables.of(study, {})}
-    lost = [one for one in distortion_tables.layouts() if one.name not in there]
+    lost = [one for one in distortion_layouts.of() if one.name not in there]
     if lost:
         yield (
             f"Nothing here is of {tables.join([one.number for one in lost])}; the last "
