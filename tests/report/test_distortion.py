@@ -482,3 +482,28 @@ def test_what_mixes_is_the_method_where_no_variant_says(tmp_path, name, method):
     path.write_text(json.dumps(config))
     ((group,), _) = distortion_read.read([str(tmp_path / "net")])
     assert group.key.method == method
+
+
+def test_models_have_claims_of_their_own(measured, tmp_path):
+    """Two models: each has its rows, and what nobody has is told once."""
+    for method in ("basic", "mixup"):
+        for seed in range(3):
+            name = f"{method}-{seed}"
+            shutil.copytree(measured / name, tmp_path / name)
+            other = tmp_path / f"vgg-{name}"
+            shutil.copytree(measured / name, other)
+            for path in [*(other / "evals").iterdir(), other / "config.json"]:
+                text = path.read_text().replace("preact_resnet18", "vgg16")
+                path.write_text(text.replace(f"{method}-cifar10", f"vgg-{method}"))
+    groups, _ = distortion_read.read([f"{tmp_path}/*"])
+    study = distortion_values.Study({group.key: group for group in groups})
+    printed = distortion_printed.read(str(PUBLISHED))
+    frame = distortion_claims.frame(study, printed, alpha=0.05)
+    key = ["table", "data", "claim"]
+    assert not frame.duplicated(["model", *key]).any()
+    here = frame[frame["here_verdict"] != ""]
+    assert set(here["model"]) == {"preact_resnet18", "vgg16"}
+    first, second = (part.set_index(key) for _, part in here.groupby("model"))
+    assert first["here_p"].equals(second["here_p"])
+    lost = frame[frame["here_verdict"] == ""]
+    assert not lost.duplicated(key).any() and set(lost["model"]) == {""}
