@@ -18,7 +18,7 @@ def read(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     most records, the first of equals. Raises ValueError as `results.read` does, and where
     nothing was measured.
     """
-    records = selection.evaluations(results.read(workdirs))
+    records = selection.evaluations(results.read(workdirs), trained=True)
     if records.empty:
         raise ValueError(f"{' '.join(workdirs)}: must hold evaluations, got none")
     alike = _alike(records)
