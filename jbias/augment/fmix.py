@@ -164,4 +164,7 @@ def binarise(
 
 def ranks(values: Float[Array, "n"]) -> Int[Array, "n"]:
     """How many values are larger than each; of equal ones the first is the largest."""
-    return jnp.argsort(jnp.argsort(values, descending=True))
+    order = jnp.argsort(values, descending=True)
+    place = jnp.arange(len(values), dtype=order.dtype)
+    # The inverse of an order; to sort it again takes longer.
+    return jnp.zeros_like(order).at[order].set(place, unique_indices=True)

@@ -33,6 +33,9 @@ def words(shown: str, numbers: Sequence[Number]) -> str:
     if shown in ("pgd", "fgsm"):
         told = [one for one in numbers if not one.metric.endswith("_strict")]
         return ", ".join(_one(one.condition or one.metric, one.value) for one in told)
+    if shown in ("grid_shuffle", "cut_occlusion"):
+        told = [one for one in numbers if one.metric == "accuracy"][:_MOST]
+        return ", ".join(_one(one.condition or one.metric, one.value) for one in told)
     said = _SAID.get(shown)
     own = [
         one

@@ -37,6 +37,15 @@ from jbias.evals.decisions import Number
             "linf 0.5/255 0.5",
         ),
         (
+            "grid_shuffle",
+            [
+                Number("accuracy", 0.75, 3, 4),
+                Number("accuracy", 0.5, 2, 4, "2x2"),
+                Number("di_index", 1.5, None, 4, "2x2"),
+            ],
+            "accuracy 0.75, 2x2 0.5",
+        ),
+        (
             "shape_bias",
             [
                 Number("shape_bias", None, 0, 0),
