@@ -6,6 +6,7 @@ ALGOS = erm padain sagnet
 EIGHT = erm stylized_erm debiased infodrop sagnet padain
 STUDY = $(EIGHT) mixup cutmix rand_conv mixstyle efdmix gaussian_noise
 ATTACKED = 0.00392 0.00784 0.01569 0.03137
+IMAGES = 160
 
 .PHONY: demo eight study test test-all lint format clean
 
@@ -32,7 +33,7 @@ eight: $(VENV)/.installed
 study: $(VENV)/.installed
 	for algo in $(STUDY); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo,seeds=1 --workdir=runs/study/$$algo || exit $$?; done
 	for eps in $(ATTACKED); do $(RUN) -m jbias.main --config=configs/pgd.py:demo,seeds=1 --config.algo.eps=$$eps --workdir=runs/study/pgd-$$eps || exit $$?; done
-	$(RUN) -m jbias.evaluate --checkpoint='runs/study/*' --suite=configs/suites/biases.py:images=160 --out=measured/study
+	$(RUN) -m jbias.evaluate --checkpoint='runs/study/*' --suite=configs/suites/biases.py:images=$(IMAGES) --out=measured/study
 	$(RUN) -m jbias.report.biases --measured='measured/study/*' --out=report-study
 
 lint: $(VENV)/.installed

@@ -59,7 +59,7 @@ class Work:
 
 def training(net: nn.Module, size: int, batch: int) -> Work:
     """Of one step on a batch, by plain training."""
-    flops, outputs, parameters = _forward(net, size)
+    flops, outputs, parameters = forward(net, size)
     d, image = jnp.dtype(net.dtype).itemsize, size * size * 3
     moved = (5 * d * outputs + image) * batch + (2 * d + 16) * parameters
     return Work(3 * flops * batch, moved)
@@ -67,12 +67,12 @@ def training(net: nn.Module, size: int, batch: int) -> Work:
 
 def evaluation(net: nn.Module, size: int, batch: int) -> Work:
     """Of one batch."""
-    flops, outputs, parameters = _forward(net, size)
+    flops, outputs, parameters = forward(net, size)
     d, image = jnp.dtype(net.dtype).itemsize, size * size * 3
     return Work(flops * batch, (2 * d * outputs + image) * batch + d * parameters)
 
 
-def _forward(net: nn.Module, size: int) -> tuple[int, int, int]:
+def forward(net: nn.Module, size: int) -> tuple[int, int, int]:
     """Operations and convolutions' outputs of one image, and parameters."""
     image = jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32)
     variables = jax.eval_shape(net.init, jax.random.key(0), image)

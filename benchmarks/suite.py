@@ -8,7 +8,8 @@ turns; of each, every condition is shown once to compile, and then as many times
 are rounds. A study shows each measure as many images as the published ones have
 (ImageNet's 50,000 and so on), and its attack takes 40 steps; the projection is the sum of
 measured seconds an image. Reading and decoding images is not in it, nor are measures that
-look inside a network (decoding, receptive_field), which the study has not. Writes
+look inside a network (decoding, receptive_field), which the study has not, nor those that
+count the decisions of `accuracy` (calibration, classes). Writes
 benchmarks/results/suite-<model>-<side>-<backend>.json and .md.
 """
 
@@ -64,12 +65,20 @@ def main() -> None:
         if listed.inside:
             continue
         made = suite.probe_of(listed, {"side": options.side})
+        if name != "accuracy" and _decided_before(listed, made):
+            continue
         rows[name] = _measured(network, made, batches, options)
         rows[name]["study_images"] = FULL.get(name, VALIDATION)
         seconds = rows[name]["seconds_an_image"] * rows[name]["study_images"]
         rows[name]["study_minutes"] = seconds / 60
         total += seconds / 60
     _write(options, rows, total)
+
+
+def _decided_before(listed: suite.Measure, made: probe.Probe) -> bool:
+    """Whether it asks for the decisions that `accuracy` has made of its sets."""
+    plain = made.show is probe.as_it_is and set(made.conditions) == {""}
+    return plain and listed.aggregates == ("mean_prob",)
 
 
 def _network(options: argparse.Namespace) -> show.Network:

@@ -18,10 +18,12 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from jbias.models import states
+
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-_SUFFIXES = (".pth", ".pt", ".pth.tar", ".tar", ".bin", ".ckpt", ".safetensors", ".npz")
+_ENDS = (".pth.tar", *states.SUFFIXES)  # Not a path's suffix: identifiers have dots.
 # What files are called in folders of their own.
 _PLAIN = frozenset(("model.safetensors", "pytorch_model.bin"))
 
@@ -269,7 +271,7 @@ def find(path: str | os.PathLike) -> Entry | None:
     path = pathlib.Path(path)
     for entry in ZOO.values():
         named = path.name in entry.files
-        own = any(path.name == f"{entry.id}{suffix}" for suffix in _SUFFIXES)
+        own = path.name in (f"{entry.id}{suffix}" for suffix in _ENDS)
         folder = path.name in _PLAIN and path.absolute().parent.name == entry.id
         if named or own or folder:
             return entry

@@ -222,28 +222,6 @@ def read(
         return _states(manager, step, template(info["stage"]), sealed), info
 
 
-def peek(directory: epath.PathLike, step: int) -> tuple[list, dict[str, Any]]:
-    """As `read`, without knowing the shapes: one dict a seed, of the host's arrays.
-
-    ValueError where that step cannot be read.
-    """
-    args = ocp.args.Composite(state=ocp.args.StandardRestore())
-    with contextlib.closing(_looking(directory)) as manager:
-        try:
-            _, info = _info(manager, step)
-            states = manager.restore(step, args=args)["state"]
-        except OF_THE_MACHINE:
-            raise
-        # Of damaged bytes orbax raises anything.
-        except Exception as error:
-            reason = " ".join(str(error).split())[:120]
-            raise ValueError(
-                f"checkpoint: {epath.Path(directory) / str(step)} cannot be read "
-                f"({reason}); take another step"
-            ) from error
-    return jax.tree.map(np.asarray, states), info
-
-
 def _looking(directory: epath.PathLike) -> ocp.CheckpointManager:
     """A manager that changes nothing."""
     options = ocp.CheckpointManagerOptions(

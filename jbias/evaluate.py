@@ -8,9 +8,8 @@ r"""Measures networks: files that others wrote, runs of ours, and runs under way
 
 With --suite each network gets a folder in --out with records, and what it decided; then
 `python -m jbias.report.measured --measured='measured/*' --out=report` shows them, and
-`jbias.report.biases` studies many of them. The part after the
-colon holds the suite's own arguments (see the top of its file), --suite.key=value changes
-any entry of it. Networks that cannot be read are named, and the others measured.
+`jbias.report.biases` studies many of them. Networks that cannot be read are named, and
+the others measured.
 
 With --follow alone the checkpoints of a run are evaluated as the run itself would have:
 
@@ -18,8 +17,9 @@ With --follow alone the checkpoints of a run are evaluated as the run itself wou
         --workdir=runs/x
 
 The same command goes on where it was stopped. Exit codes: 0 done, with all that is here;
-1 some network, or a measure of one, was left out; 2 none could be measured, in one line
-on standard error; 130 stopped.
+1 some network, or a measure of one, was left out; 2 none could be measured, or arguments
+are wrong; 130 stopped. Standard error says why, once of each, and in its last line how
+many were measured. JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 """
 
 import argparse
@@ -37,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(changes) < len(rest):
         unknown = next(text for text in rest if text not in changes)
         parser().error(f"unknown argument {unknown!r}")
-    if not (args.follow or args.checkpoint):
-        parser().error("--checkpoint or --follow is missing")
-    if args.checkpoint and not args.suite:
+    if bool(args.follow) == bool(args.checkpoint):
+        parser().error("give one of --checkpoint and --follow")
+    if (args.checkpoint or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=configs/suites/biases.py")
     xla.set_flags()
     try:
@@ -82,18 +82,23 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PATH",
-        help="a file of weights, a run's workdir, a folder of these, or a glob; may be "
-        "given again, and under either name",
+        help="a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, .safetensors, "
+        ".npz), a run's workdir, a folder of these, or a glob; may be given again, "
+        "and under either name",
     )
     add(
         "--suite",
         metavar="FILE[:ARGS]",
-        help="what is measured, e.g. configs/suites/biases.py",
+        help="what is measured, e.g. configs/suites/biases.py:images=1000; ARGS are the "
+        "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
+        "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
+        "--suite.run.precision=float32",
     )
     add(
         "--model",
         metavar="NAME",
-        help="of jbias.models.MODELS, for files; found by names and shapes if not given",
+        help="of jbias.models.MODELS, e.g. resnet50, for files; found by names and "
+        "shapes if not given",
     )
     add(
         "--zoo",
@@ -120,13 +125,13 @@ def parser() -> argparse.ArgumentParser:
         "--only",
         default="",
         metavar="A,B",
-        help="measures of the suite; all if not given",
+        help="measures of the suite, by their names there; all if not given",
     )
     add(
         "--out",
         default="measured",
         metavar="DIR",
-        help="where the networks' folders are (default: %(default)s)",
+        help="with --suite: where the networks' folders are (default: %(default)s)",
     )
     add(
         "--follow",
@@ -143,14 +148,15 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="between looks at the checkpoints (default: %(default)s)",
+        help="with --follow: between looks at the checkpoints (default: %(default)s)",
     )
     add(
         "--devices",
         type=int,
         default=0,
         metavar="N",
-        help="of those here, whatever the run has; 0 is all (default: %(default)s)",
+        help="how many of those here are used, whatever the run or the suite has; 0 is "
+        "all, or what the suite says (default: %(default)s)",
     )
     return made
 

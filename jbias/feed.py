@@ -129,6 +129,28 @@ class Kept:
         return len(self.index)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unread:
+    """What `kept` has, as an array: what is asked for is read, and nothing is kept."""
+
+    kept: Kept
+    reading: Reading
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        side = self.kept.source.size
+        return len(self.kept), side, side, 3
+
+    def __getitem__(
+        self, rows: slice | Int[np.ndarray, "b"]
+    ) -> UInt8[np.ndarray, "b h w 3"]:
+        some = Kept(self.kept.source, self.kept.index[rows])
+        return next(batches([some], len(some), self.reading))
+
+
 class _Pieces(NamedTuple):
     """Reads the pieces of a set, by their number."""
 

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
@@ -20,8 +20,22 @@ from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
 _DONE = "done"
+_HEADS = "--checkpoint names linear layers alone"
+_NAMED = 8  # Networks that the last line names.
 # Of one network: its files, its shapes, its memory. Others may be measured.
 _OWN_FAULT = (ValueError, OSError, errors.FlaxError, jax.errors.JaxRuntimeError)
+
+
+class _Opened(NamedTuple):
+    """A network to measure, or what could not be one, and why."""
+
+    name: str
+    subject: subjects.Subject | None
+    refused: str = ""
+
+    @classmethod
+    def of(cls, subject: subjects.Subject) -> "_Opened":
+        return cls(subject.name, subject)
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -36,29 +50,39 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     asked = suite.open(config, say, only=only)
     step = args.step or asked.run["step"]
     opened = _followed(args, say) if args.follow else _named(paths, args, step)
-    measured, told = 0, []
-    for subject, refused in opened:
+    done, partly, failed = [], [], []
+    for name, subject, refused in opened:
+        into = failed
+        if subject:
+            try:
+                lacking = survey.run(subject, asked, out, say, whole=not only)
+            except _OWN_FAULT as error:
+                refused = f"{name}: {_line(error)}"
+            else:
+                records = (out / name / "evals").glob("*.jsonl")
+                into = done if not lacking else partly if any(records) else failed
         if refused:
-            told.append(refused.splitlines()[0])  # What fits and what does not follows.
-            say(f"left out: {refused}")
-            continue
-        try:
-            lines = survey.run(subject, asked, out, say, whole=not only)
-        except _OWN_FAULT as error:
-            lines = [f"{subject.name}: {_line(error)}"]
-        else:
-            records = (out / subject.name / "evals").glob("*.jsonl")
-            measured += not lines or any(True for _ in records)
-        for line in lines:
-            say(f"not measured: {line}")
-        told += lines
-    for line in told:
-        print(f"jbias: not measured: {line}", file=sys.stderr)
-    if not measured and not told:
-        told = ["nothing: --checkpoint names linear layers alone"]
-        print(f"jbias: not measured: {told[0]}", file=sys.stderr)
-    say(f"measured {measured} network{'' if measured == 1 else 's'} in {out}")
-    return 0 if not told else 1 if measured else 2
+            say(f"not measured: {refused}")
+        into.append(name)
+    if not (done or partly or failed):
+        why = f"{args.follow} holds no checkpoint yet" if args.follow else _HEADS
+        say(f"not measured: {why}")
+    say(_summary(len(done), partly, failed, out))
+    return 2 if not (done or partly) else 1 if partly or failed else 0
+
+
+def _summary(done: int, partly: list[str], failed: list[str], out: epath.Path) -> str:
+    """How many were measured, and which were not; why has been told of each."""
+    count = done + len(partly)
+    line = f"measured {count} network{'' if count == 1 else 's'} in {out}"
+    if partly:
+        line += f", {len(partly)} of them in part ({_some(partly)})"
+    return line + (f"; {len(failed)} not ({_some(failed)})" if failed else "")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
@@ -73,7 +97,7 @@ def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
     subjects.listed(args.classes)
     if any(path.exists() and not path.is_dir() for path in (out, *out.parents)):
         raise ValueError(
-            f"--out: must be a folder, got {out}, which is or is in a file"
+            f"--out: must be a folder, got {out}, which is or is in a file; name another"
         )
     return paths
 
@@ -128,7 +152,7 @@ def _value(text: str) -> Any:
 
 def _named(
     paths: Sequence[str], args: argparse.Namespace, step: str
-) -> Iterator[tuple[subjects.Subject | None, str]]:
+) -> Iterator[_Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
     zoo = _module("zoo", args.zoo) if args.zoo else None
     stems = [subjects.stem(path) for path in paths]
@@ -141,12 +165,13 @@ def _named(
         try:
             if subjects.is_trained(path):
                 for subject in subjects.from_run(path, step=step):
-                    yield subject, ""
+                    yield _Opened.of(subject)
             else:
-                yield _from_file(path, stem, args, zoo), ""
+                yield _Opened.of(_from_file(path, stem, args, zoo))
         except (ValueError, OSError) as error:
             line = str(error)
-            yield None, line if path in line else f"{path}: {line}"
+            line = line if path in line else f"{path}: {line}"
+            yield _Opened(path, None, line)
 
 
 def _from_file(
@@ -180,7 +205,7 @@ def _module(name: str, path: str) -> Any:
 
 def _followed(
     args: argparse.Namespace, say: Callable[[str], None]
-) -> Iterator[tuple[subjects.Subject | None, str]]:
+) -> Iterator[_Opened]:
     """Opens each checkpoint of a run as it comes, until the run is done."""
     workdir, seen = epath.Path(args.follow), set()
     if not (workdir / "config.json").exists():
@@ -194,10 +219,10 @@ def _followed(
             seen.add(step)
             try:
                 for subject in subjects.from_run(str(workdir), step=str(step)):
-                    yield subject, ""
+                    yield _Opened.of(subject)
             except (ValueError, OSError, json.JSONDecodeError) as error:
                 if step in checkpoint.steps(workdir / "checkpoints"):
-                    yield None, _line(error)
+                    yield _Opened(f"step {step}", None, _line(error))
         if over:
             return
         time.sleep(args.interval)

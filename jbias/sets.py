@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, UInt8
 
 from jbias import console, data, feed
 from jbias.data import labels, pipeline, spec
+from jbias.data import sources as sources_lib
 
 # Of config.train, and some of its `other`, beside the data set's own options.
 _TRAINING = (
@@ -118,7 +119,10 @@ def answers(
     train: spec.Source,
     aggregate: str,
 ) -> labels.ClassMap:
-    """How a network answers a set: by the set's own options, else by `aggregate`."""
+    """How a network answers a set: by the set's own options, else by `aggregate`.
+
+    spec.Mismatch where it cannot; ValueError for wrong options.
+    """
     chosen = {"aggregate": aggregate, "restrict": test.restrict}
     chosen |= {key: options[key] for key in _ANSWERING if key in options}
     if type(chosen["restrict"]) is not bool:
@@ -129,6 +133,8 @@ def answers(
         return labels.match(
             train.classes, train.space, test.classes, test.space, **chosen
         )
+    except spec.Mismatch as error:
+        raise spec.Mismatch(f"{where}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -162,9 +168,11 @@ def test_set(
     kept = columns["label"] >= 0
     if not kept.all():
         absent = np.unique(np.asarray(test.columns["label"])[~kept])
+        some = ", ".join(test.classes[i] for i in absent[:16])
+        more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
         say(
             f"{name}: {(~kept).sum()} of {len(kept)} images left out, the training "
-            f"set has none of {', '.join(test.classes[i] for i in absent)}"
+            f"set has none of {some}{more}"
         )
     if not kept.any():
         raise ValueError(
@@ -195,8 +203,8 @@ def load_images(
 ) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
     """Decodes sets into memory, `gib` at most; with a bar where it takes a while.
 
-    Those to train on must fit. Of those to test on, the ones that still fit; the
-    others will be read anew at each evaluation.
+    Those to train on must fit. Of those to test on, the ones that still fit or are there
+    already; the others will be read anew at each evaluation.
     """
     left = gib * 2**30 - sum(pipeline.nbytes(source) for source in resident.values())
     if left < 0:
@@ -208,7 +216,7 @@ def load_images(
         )
     chosen = dict(resident)
     for name, source in tested.items():
-        if pipeline.nbytes(source) <= left:
+        if sources_lib.in_memory(source) or pipeline.nbytes(source) <= left:
             chosen[name] = source
             left -= pipeline.nbytes(source)
     images = {}

@@ -1,14 +1,14 @@
 """A set brought before a network: the images it can answer, and how it answers them."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jbias import feed, mesh, sets, subjects, suite
-from jbias.data import labels, spec
+from jbias.data import labels, spec, wordnet
 from jbias.evals import predict, show
 
 
@@ -29,7 +29,7 @@ def prepare(
     dataset: str,
     say: Callable[[str], None],
 ) -> Shown:
-    """Brings a set into the network's classes; ValueError where it has none of them."""
+    """Brings a set into the network's classes; spec.Mismatch where it has none."""
     source = asked.sources[dataset]
     where = f"suite.sets.{dataset}"
     options = asked.config["sets"][dataset]
@@ -41,9 +41,11 @@ def prepare(
     )
     maps = {name: _answers(where, options, source, subject, name) for name in wanted}
     first = next(iter(maps.values()))
-    test = sets.test_set(dataset, source, first, asked.images[dataset], say)
     label = np.asarray(source.columns["label"])
     index = np.flatnonzero((label >= 0) & (first.relabel[label] >= 0))
+    if not len(index):
+        raise spec.Mismatch(f"{where}: no image has a class of the network's")
+    test = sets.test_set(dataset, source, first, asked.images[dataset], say)
     return Shown(
         images=test.images,
         index=index.astype(np.int32),
@@ -55,6 +57,24 @@ def prepare(
         },
         classes=first.classes,
     )
+
+
+def foreign(subject: subjects.Subject, asked: suite.Suite, names: Sequence[str]) -> str:
+    """Says which classes a network has and which these sets want, and what to do."""
+    wanted: dict[labels.Side, list[str]] = {}
+    for name in names:
+        source = asked.sources[name]
+        side = labels.Side(tuple(source.classes), source.space)
+        wanted.setdefault(side, []).append(name)
+    sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
+    if subject.classes == wordnet.wnids():
+        remedy = "measure it by --suite=configs/suites/biases.py:data=imagenet,root=..."
+    else:
+        remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"
+    if not subject.is_trained:
+        remedy += ", or if its outputs are others, name them by --classes=FILE"
+    own = labels.Side(subject.classes, subject.space)
+    return f"its classes are {own}, while {sides}; {remedy}"
 
 
 def _answers(

@@ -47,6 +47,11 @@ class Subject:
             "std": list(self.net.std),
         }
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is of a run that was trained here, and knows its classes."""
+        return "config" in self.about
+
     def network(self, dtype: Any) -> show.Network:
         """The network in a precision, the same program for equal nets.
 
@@ -135,7 +140,7 @@ def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
     if len(found) != count:
         raise ValueError(
             f"--classes: must name the network's {count} classes, got {len(found)} from "
-            f"{space_or_file}"
+            f"{space_or_file}; give a file with a name or WordNet id a line"
         )
     known = set(wordnet.wnids())
     return found, "wnid" if set(found) <= known else "names"
@@ -227,7 +232,7 @@ def from_run(
             workdir, int(step) if step.isdigit() else step, entry.name
         )
         if chosen not in held:
-            held[chosen] = warmstart.saved(workdir / "checkpoints", chosen)
+            held[chosen] = runs.nets(workdir / "checkpoints", chosen)
         net_of, info = held[chosen]
         yield _of_seed(workdir, entry, net_of[number], info, chosen)
 

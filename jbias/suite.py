@@ -11,8 +11,9 @@ A suite is a config (configs/suites/) with
                 same set)
     run         step (of a run: best, latest or a number, where --step says nothing),
                 batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
-                images float32 answers too where that is lower), decisions (whether
-                they are kept), devices, gib, threads
+                images float32 answers too where that is lower, under a measure's first
+                condition and its last), decisions (whether they are kept), devices,
+                gib, threads
 
 A set that is not there is told about, and what is there is measured.
 """
@@ -138,6 +139,7 @@ def open(
 
     only: names of measures; none is all. Other measures' sets are not opened.
     """
+    _made.cache_clear()  # What a probe reads, such as people's answers, may be new.
     config = jc.plain(config)
     for key in config:
         known = ("size", "sets", "measures", "run")

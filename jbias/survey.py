@@ -2,7 +2,7 @@
 
 A network's folder holds
 
-    config.json  provenance.json  log.txt  done
+    config.json  provenance.json  done
     evals/<measure>@<set>.jsonl            records, renamed into place when whole
     measures/<measure>@<set>.json          by which options, on what, how fast, among what
     decisions/<set>/<measure>.parquet      what it decided, by condition
@@ -22,6 +22,7 @@ from etils import epath
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
+from jbias.data import spec
 from jbias.evals import brief, decisions, probe, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
@@ -47,7 +48,7 @@ def run(
     *,
     whole: bool = True,
 ) -> list[str]:
-    """Measures one network; returns what could not be measured, and why, a line each.
+    """Measures one network; says and returns what could not be, and why, a line each.
 
     `whole`: whether these are all measures, so that it is done then. ValueError where the
     folder holds another network, or a measure of the same name with other options.
@@ -65,10 +66,17 @@ def run(
         left = [task for task in tasks if not _is_done(folder, task, asked)]
         if len(left) < len(tasks):
             say(f"{subject.name}: {len(tasks) - len(left)} measures are there already")
-        refused = _measured(subject, asked, folder, left, say) if left else []
+        refused = []
+
+        def refuse(line: str) -> None:
+            refused.append(line)
+            say(f"not measured: {subject.name}: {line}")
+
+        if left:
+            _measure(subject, asked, folder, left, say, refuse)
         if whole and not refused and not asked.missing:
             (folder / "done").touch()
-    return [f"{subject.name}: {line}" for line in refused]
+    return refused
 
 
 def _otherwise(subject: subjects.Subject, asked: suite.Suite) -> str:
@@ -84,17 +92,23 @@ def _otherwise(subject: subjects.Subject, asked: suite.Suite) -> str:
     return f"{subject.name}: trained on {'; '.join(differing)}" if differing else ""
 
 
-def _measured(subject, asked, folder, tasks, say) -> list[str]:
-    """Measures what is left, and keeps each at once; what cannot be is told."""
-    devices = mesh.make(asked.run["devices"])
-    network = subject.network(mesh.dtype(asked.run["precision"]))
-    network = network._replace(variables=mesh.replicate(network.variables, devices))
-    prepared, refused = {}, []
+def _measure(subject, asked, folder, tasks, say, refuse) -> None:
+    """Measures what is left, and keeps each at once; what cannot be is refused."""
+    prepared, foreign = {}, []
     for dataset in dict.fromkeys(task.dataset for task in tasks):
         try:
             prepared[dataset] = shown.prepare(subject, asked, dataset, say)
+        except spec.Mismatch:
+            foreign.append(dataset)
         except ValueError as error:
-            refused.append(f"{dataset}: {' '.join(str(error).split())}")
+            refuse(f"{dataset}: {' '.join(str(error).split())}")
+    if foreign:
+        refuse(shown.foreign(subject, asked, foreign))
+    if not prepared:
+        return
+    devices = mesh.make(asked.run["devices"])
+    network = subject.network(mesh.dtype(asked.run["precision"]))
+    network = network._replace(variables=mesh.replicate(network.variables, devices))
     tasks = [task for task in tasks if task.dataset in prepared]
     total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
     known: dict[tuple, dict[str, decisions.Decisions]] = {}
@@ -115,7 +129,7 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
                     numbers = asked.made(*task, given.classes).numbers(found)
                     numbers += _agreement(*of, devices)
             except ValueError as error:
-                refused.append(f"{task.name}: {' '.join(str(error).split())}")
+                refuse(f"{task.name}: {' '.join(str(error).split())}")
                 continue
             if same:
                 known[same] = found
@@ -131,8 +145,8 @@ def _measured(subject, asked, folder, tasks, say) -> list[str]:
             _keep(folder, subject, asked, task, numbers, told)
             words = brief.words(task.measure.probe, numbers)
             took = "decided before" if again else f"{seconds:.1f} s"
-            say(f"{subject.name}: {task.name}, {words} ({images} images, {took})")
-    return refused
+            unit = "images" if task.measure.inside else "answers"
+            say(f"{subject.name}: {task.name}, {words} ({images} {unit}, {took})")
 
 
 def _same(asked: suite.Suite, task: Task) -> tuple | None:
@@ -153,11 +167,11 @@ def _keep_decisions(folder, task: Task, found) -> None:
 def _agreement(subject, network, asked, task: Task, given, devices) -> list:
     """How often float32 answers as the network does, where that is another."""
     exact, count = subject.network(jnp.float32), asked.run["agree"]
-    if task.measure.name != PLAIN or not count or exact.apply is network.apply:
+    if not count or exact.apply is network.apply:
         return []
     exact = exact._replace(variables=network.variables)
     batches = shown.batches(asked, shown.some(given, count), devices)
-    return [show.agreement(network, exact, batches)]
+    return show.agreement(network, exact, asked.made(*task, given.classes), batches)
 
 
 def _asked(asked: suite.Suite, task: Task, given: shown.Shown) -> int:
@@ -173,7 +187,7 @@ def _looked(subject, network, asked, task: Task, given: shown.Shown) -> list:
     images = given.images
     if isinstance(images, feed.Kept):
         reading = feed.Reading(asked.run["threads"] or suite.cores())
-        images = next(feed.batches([images], len(images), reading))
+        images = feed.Unread(images, reading)
     net = subject.net.clone(dtype=mesh.dtype(asked.run["precision"]))
     columns = {**given.columns, "index": given.index}
     return suite.inside(task.measure)(net, network.variables, images, columns)
@@ -228,8 +242,10 @@ def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
 def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
     source, others = asked.sources[task.dataset], task.measure.others
     beside = {"others": asked.sources[others].fingerprint} if others else {}
+    read = "" if task.measure.inside else asked.made(*task).digest
     return {
         "measure": task.measure.told,
+        **({"read": read} if read else {}),
         "precision": str(jnp.dtype(mesh.dtype(asked.run["precision"]))),
         "dataset": {
             **beside,
@@ -270,6 +286,10 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         "seeds": [fields["seed"]],
         "run": {**subject.identity, "path": str(subject.about.get("path", ""))},
     }
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(
+            f"{folder}: must be a folder of measures, is a file; name another --out"
+        )
     held = folder / "config.json"
     if held.exists():
         before = json.loads(held.read_text()).get("run", {})

@@ -2,19 +2,17 @@
 
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 from etils import epath
 
 from jbias import checkpoint, vary
+from jbias.models import runs
 
-Net = dict[str, Any]  # {"params": ..., "stats": ...}
 
-
-def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
+def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[runs.Net]:
     """Reads the nets of these seeds from the latest checkpoint of a run.
 
     A run of one seed gives its net to all; a folder of a run whose numbers vary, such as
@@ -47,24 +45,13 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
     steps = checkpoint.steps(checkpoints)
     if not steps:
         raise ValueError(f"config.init: {checkpoints} holds no checkpoint yet")
-    found, _ = saved(checkpoints, steps[-1])
+    found, _ = runs.nets(checkpoints, steps[-1])
     first = folders.index(folder) * len(held)  # All seeds of a branch, then the next.
     places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
     return [found[first + place] for place in places]
 
 
-def saved(checkpoints: epath.PathLike, step: int) -> tuple[list[Net], dict[str, Any]]:
-    """The nets that stand at a step, one for each seed of each branch, and its info."""
-    states, info = checkpoint.peek(checkpoints, step)
-    return [_net_of(state) for state in states], info
-
-
-def _net_of(state: Mapping[str, Any]) -> Net:
-    plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
-    return state["stats"].get("average", plain)
-
-
-def grafted(drawn: Net, given: Net, say: Callable[[str], None]) -> Net:
+def grafted(drawn: runs.Net, given: runs.Net, say: Callable[[str], None]) -> runs.Net:
     """The given net; where its linear layer has other classes, the drawn one there.
 
     ValueError where it is another model.
@@ -82,7 +69,7 @@ def grafted(drawn: Net, given: Net, say: Callable[[str], None]) -> Net:
     return given
 
 
-def digest(given: Sequence[Net]) -> str:
+def digest(given: Sequence[runs.Net]) -> str:
     """Tells other weights apart, for provenance."""
     total = 0
     for leaf in jax.tree.leaves(given):

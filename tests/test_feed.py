@@ -39,6 +39,7 @@ class Files:
     """Images that are read one by one."""
 
     images: np.ndarray
+    size: int = 2
 
     def image(self, number: int) -> np.ndarray:
         return self.images[number]
@@ -54,3 +55,14 @@ def test_sets_follow_one_another_in_batches_padded_once(batch):
     assert {len(piece) for piece in pieces} == {batch}
     assert len(pieces) == -(-200 // batch)
     np.testing.assert_array_equal(np.concatenate(pieces)[:200], images)
+
+
+@pytest.mark.parametrize(
+    "rows", [slice(2), slice(30, 99), np.array([5]), np.array([39, 3, 3, 0])]
+)
+def test_images_in_files_are_indexed_as_those_in_memory(rows):
+    images = np.random.default_rng(0).integers(0, 256, (60, 2, 2, 3), np.uint8)
+    index = np.arange(10, 50)
+    unread = feed.Unread(feed.Kept(Files(images), index), feed.Reading(2))
+    assert (len(unread), unread.shape) == (40, images[index].shape)
+    np.testing.assert_array_equal(unread[rows], images[index][rows])

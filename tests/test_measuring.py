@@ -1,6 +1,7 @@
 """Measuring networks by a suite: the numbers, what stands after a stop, what is refused."""
 
 import json
+import pathlib
 import shutil
 
 import jax
@@ -14,15 +15,19 @@ from configs.suites import biases
 from jbias import (
     data,
     evaluate,
+    feed,
     measuring,
     models,
     results,
+    sets,
     subjects,
     suite,
     survey,
     train,
 )
+from jbias.data import sources
 from jbias.evals import decisions, plain, probes
+from jbias.models import states
 from tests import runs
 
 SUITE = """
@@ -135,7 +140,7 @@ def test_a_set_that_is_absent_is_told_and_the_rest_measured(
     assert "4 measures are there already" in err
 
 
-def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path):
+def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path, capsys):
     """Only what is missing is measured again, and comes to the same."""
     out = tmp_path / "again"
     shutil.copytree(measured, out)
@@ -148,13 +153,14 @@ def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path):
     )
     assert lost.read_text() == before
     assert kept.stat().st_mtime_ns == stamp
+    assert "(48 answers, " in capsys.readouterr().err
 
 
 def test_other_options_under_the_same_name_are_refused(run, file, measured, capsys):
     args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
     assert measure(*args, "--suite.measures.few.images=8", out=measured) == 2
     err = capsys.readouterr().err
-    assert "few@edge was measured otherwise" in err
+    assert err.count("few@edge was measured otherwise") == 2  # Once a seed.
     assert "measure.images: 16 != 8" in err
 
 
@@ -254,9 +260,48 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
         arguments = f"--checkpoint={run}", f"--suite={file}", change
         assert measure(*arguments, out=tmp_path / "out") == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
-    arguments = f"--checkpoint={run}", f"--suite={file}"
-    assert measure(*arguments, out=tmp_path / "taken" / "out") == 2
-    assert capsys.readouterr().err.startswith("jbias: --out: must be a folder")
+    for out in (tmp_path / "taken", tmp_path / "taken" / "out"):
+        assert measure(f"--checkpoint={run}", f"--suite={file}", out=out) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"jbias: --out: must be a folder, got {out}, ")
+        assert line.endswith("; name another")
+
+
+def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
+    args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=few"
+    (one,) = (s for s in subjects.from_run(str(run), step="latest", seeds=(1,)))
+    (tmp_path / one.name).touch()
+    assert measure(*args, out=tmp_path) == 1
+    err = capsys.readouterr().err
+    told = f"not measured: {one.name}: {tmp_path / one.name}: must be a folder"
+    assert told in err and "Errno" not in err
+    assert err.splitlines()[-1].endswith(f"; 1 not ({one.name})")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give one of --checkpoint and --follow"),
+        (("--checkpoint=x", "--follow=y"), "give one of --checkpoint and --follow"),
+        (("--checkpoint=x",), "--suite is missing"),
+        (("--follow=y", "--suite.size=3"), "--suite is missing"),
+        (("--checkpoint=x", "--seeds=3"), "unknown argument '--seeds=3'"),
+    ],
+)
+def test_arguments_that_would_be_ignored_are_refused(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main(arguments)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_help_has_every_argument_with_its_words(capsys):
+    with pytest.raises(SystemExit):
+        evaluate.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    actions = evaluate.parser()._actions
+    assert all(action.help for action in actions)
+    for word in (*states.SUFFIXES, "--suite.KEY=VALUE", "JBIAS_TRACEBACK", "130"):
+        assert word in shown
 
 
 def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, capsys):
@@ -267,6 +312,40 @@ def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, 
     arguments = f"--checkpoint={path}", f"--suite={file}"
     assert measure(*arguments, out=tmp_path / "out") == 2
     assert "measured 0 networks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "listed", "remedy"),
+    [
+        (1000, "", "--suite=configs/suites/biases.py:data=imagenet,root=..."),
+        (3, "circle\nthree\nfour", "choose a suite of its classes, or map them"),
+    ],
+)
+def test_other_classes_than_the_sets_are_told_in_one_line(
+    file, tmp_path, capsys, count, listed, remedy
+):
+    """Whatever shares nothing with the sets, or too little; not a line a set.
+
+    One set has a mapping, of the classes of yet another network.
+    """
+    mapping, suite_file = tmp_path / "mapping.csv", tmp_path / "suite.py"
+    mapping.write_text("train_class,test_class\nbeagle,circle\n")
+    mapped = f'"edge", n=48, mapping="{mapping}"'
+    suite_file.write_text(file.read_text().replace('"edge", n=48', mapped))
+    net = models.MODELS["cnn"](count, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path, names = tmp_path / "net.safetensors", tmp_path / "names.txt"
+    models.save_safetensors(path, net, variables, names="own")
+    names.write_text(listed)
+    more = (f"--classes={names}",) if listed else ()
+    args = f"--checkpoint={path}", f"--suite={suite_file}", *more
+    assert measure(*args, out=tmp_path / "out") == 2
+    err = capsys.readouterr().err
+    (line,) = (line for line in err.splitlines() if "its classes are" in line)
+    assert f"net: its classes are {count:,} of " in line
+    assert "cue_conflict, edge want 16 of 'names' (" in line
+    assert remedy in line and "--classes=FILE" in line
+    assert "data.labels" not in err and "mapping.csv" not in err
 
 
 def test_attacks_on_classes_that_several_answer_for_are_refused(
@@ -287,7 +366,10 @@ def test_attacks_on_classes_that_several_answer_for_are_refused(
     args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=pgd,few"
     assert measure(f"--checkpoint={run}", *args, out=tmp_path / "out") == 1
     err = capsys.readouterr().err
-    assert "pgd@edge: attacks must be on the network's own classes" in err
+    lines = err.splitlines()
+    told = "pgd@edge: attacks must be on the network's own classes"
+    assert sum(told in line for line in lines) == 2  # Once a seed.
+    assert "measured 2 networks in " in lines[-1] and "2 of them in part" in lines[-1]
     assert set(results.read(f"{tmp_path}/out/*")["condition"]) == {"few"}
 
 
@@ -300,8 +382,11 @@ def test_a_file_that_is_no_network_is_named_and_the_run_measured(
     shutil.copytree(run, folder / "erm")
     out = tmp_path / "out"
     assert measure(f"--checkpoint={folder}", f"--suite={file}", out=out) == 1
-    assert "not measured" in (err := capsys.readouterr().err)
-    assert "broken.safetensors" in err
+    err = capsys.readouterr().err.splitlines()
+    (line,) = (line for line in err if "must be a safetensors file" in line)
+    broken = folder / "broken.safetensors"
+    assert line.startswith(f"not measured: {broken}: ")
+    assert err[-1] == f"measured 2 networks in {out}; 1 not ({broken})"
     assert len(list(out.glob("*/evals"))) == 2
     assert not list(out.glob("*/done"))  # The suite has a set that is not here.
 
@@ -342,12 +427,19 @@ def test_the_best_step_is_the_first_best_by_validation(run):
 
 @pytest.mark.parametrize("agree", [0, 16])
 def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agree):
+    """Under the first and last condition of whatever shows images."""
+    text = file.read_text()
+    spectral = 'spectral=dict(sets=("edge",), cutoffs=(0.3, 0.5), draws=10), few=dict('
+    (tmp_path / "suite.py").write_text(text.replace("few=dict(", spectral))
     changes = "--suite.run.precision=bfloat16", f"--suite.run.agree={agree}"
-    args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=accuracy"
-    assert measure(*args, *changes, out=tmp_path) == 0
+    args = f"--suite={tmp_path / 'suite.py'}", "--step=latest"
+    only = "--only=accuracy,spectral"
+    assert measure(f"--checkpoint={run}", *args, only, *changes, out=tmp_path) == 0
     frame = results.read(f"{tmp_path}/*")
     compared = frame[frame["metric"] == "agreement"]
     assert set(compared["n"]) == ({16} if agree else set())
+    ends = {"", "spectral/unfiltered", "spectral/high 0.5"}
+    assert set(compared["condition"]) == (ends if agree else set())
 
 
 def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
@@ -369,11 +461,19 @@ def test_the_suite_of_biases_is_there_without_any_data():
     assert not opened.missing
 
 
-def test_people_are_compared_by_degree_of_distortion(tmp_path):
-    """The 17 sets are asked for; of one by degrees, degrees survive the kept decisions."""
-    config = biases.get_config(f"data=imagenet,root=no,others={tmp_path},humans=people")
-    config.measures = dict(human=config.measures.human.to_dict())
-    assert len(config.measures.human.sets) == 14
+@pytest.mark.parametrize("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
+def test_images_bounds_what_changes_them_and_a_trial_bounds_all(sets):
+    """What shows images as they are shows whole sets, but in a trial of every part."""
+    as_they_are = {"accuracy", "calibration", "classes", "shape_bias", "human"}
+    for text, of_whole, of_changed in (("images=9", 0, 9), ("smoke", 240, 16)):
+        c = biases.get_config(f"{sets}{text}")
+        for name in {*c.measures} - {"decoding"}:
+            images = c.measures[name].get("images", 0)
+            assert images == (of_whole if name in as_they_are else of_changed), name
+
+
+def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
+    """Four images of model-vs-human's contrast, and one person's answers to them."""
     folder = tmp_path / "contrast/dnn/session-1"
     folder.mkdir(parents=True)
     rows = ["subj,session,trial,rt,object_response,category,condition,imagename"]
@@ -382,9 +482,18 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
         Image.new("RGB", (224, 224)).save(folder / name)
         answer = "cat" if i % 2 else "dog"
         rows.append(f"p1,1,{i},0.5,{answer},cat,{degree},{name.replace('dnn', 'p01')}")
-    people = tmp_path / "people/contrast"
-    people.mkdir(parents=True)
-    (people / "contrast_subject-01_session_1.csv").write_text("\n".join(rows))
+    path = tmp_path / "people/contrast/contrast_subject-01_session_1.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(rows))
+    return path, rows
+
+
+def test_people_are_compared_by_degree_of_distortion(tmp_path):
+    """The 17 sets are asked for; of one by degrees, degrees survive the kept decisions."""
+    config = biases.get_config(f"data=imagenet,root=no,others={tmp_path},humans=people")
+    config.measures = dict(human=config.measures.human.to_dict())
+    assert len(config.measures.human.sets) == 14
+    contrast(tmp_path)
     config.measures.human.root = str(tmp_path / "people")
     told = []
     opened = suite.open(config, told.append)
@@ -409,6 +518,34 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
     )
 
 
+def test_other_answers_of_people_are_refused(tmp_path, capsys):
+    """As are other images; the same answers in another order are the same."""
+    path, (header, *rows) = contrast(tmp_path)
+    (tmp_path / "suite.py").write_text(
+        "import ml_collections\n"
+        "def get_config(text=''):\n"
+        "    c = ml_collections.ConfigDict(dict(size=32))\n"
+        f"    own = dict(data='model_vs_human', split='contrast', root={str(tmp_path)!r})\n"
+        "    c.sets = dict(contrast=own)\n"
+        f"    people = {str(tmp_path / 'people')!r}\n"
+        "    c.measures = dict(human=dict(sets=('contrast',), root=people))\n"
+        "    return c\n"
+    )
+    net = models.MODELS["cnn"](1000, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    file, codes = tmp_path / "net.safetensors", []
+    models.save_safetensors(file, net, variables, names="own")
+    changed = [row.replace(",dog,", ",bear,") for row in rows]
+    for lines in (rows, rows[::-1], changed):
+        path.write_text("\n".join([header, *lines]))
+        suite_file = f"--suite={tmp_path / 'suite.py'}"
+        codes.append(measure(f"--checkpoint={file}", suite_file, out=tmp_path / "out"))
+    assert codes == [0, 0, 2]
+    assert "human@contrast was measured otherwise (then != now): read: " in (
+        capsys.readouterr().err
+    )
+
+
 def test_suites_are_changed_by_key(file):
     c = measuring.load(str(file), ["--suite.run.batch=7", "--suite.sets.edge.n=32"])
     assert (c.run.batch, c.sets.edge.n) == (7, 32)
@@ -430,6 +567,38 @@ def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
         for name in ("accuracy", "few")
     )
     assert (one.prediction == other.prediction).all()
+
+
+def test_what_looks_inside_reads_files_as_it_goes(run, file, tmp_path, monkeypatch):
+    """A set that does not fit in memory is told of as one that does."""
+    inside = (
+        'decoding=dict(sets=("cue_conflict",), sites=("stage1",), folds=3, width=8,'
+    )
+    text = file.read_text()
+    text = text.replace(
+        "few=dict(", f"{inside} most=200, strengths=(1e-2,)), few=dict("
+    )
+    (tmp_path / "suite.py").write_text(text)
+    asked, read = [], feed.Unread.__getitem__
+
+    def noted(self, rows):
+        asked.append(len(found := read(self, rows)))
+        return found
+
+    monkeypatch.setattr(feed.Unread, "__getitem__", noted)
+    one = lambda self, number: self.images[number]
+    monkeypatch.setattr(sources.ArraySource, "image", one, raising=False)
+    found = []
+    for in_files in (False, True):
+        if in_files:
+            monkeypatch.setattr(sets, "load_images", lambda *_, **options: {})
+        args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=decoding"
+        out = tmp_path / f"{in_files}"
+        assert measure(f"--checkpoint={run}", *args, out=out) == 0
+        assert asked == [200, 200] * in_files  # Of 240, and twice: each seed.
+        frame = results.read(f"{out}/*").sort_values(["seed", "condition", "metric"])
+        found.append(frame[["condition", "metric", "value"]].to_numpy().tolist())
+    assert found[0] == found[1]
 
 
 def test_networks_saved_as_files_and_runs_are_measured(file, tmp_path):

@@ -239,3 +239,15 @@ def test_a_config_tests_on_corruptions(tmp_path):
         np.save(tmp_path / f"{name}.npy", array)
     opened = sets.watched("config.tests.fog-3", c.tests["fog-3"], 32)
     assert opened.name == "cifar10_c/fog/3" and len(opened) == 10
+
+
+def test_what_is_in_memory_is_not_read_from_files(grey):
+    """Whatever else fits."""
+    tested = {
+        "edge": sets.watched("edge", dict(data="shapes", split="edge", n=16), 32),
+        "grey": sets.watched("grey", grey, 32),
+    }
+    told = []
+    images = sets.load_images({}, tested, told.append, gib=0, threads=1)
+    assert set(images) == {"edge"}
+    assert ["read from its files" in line for line in told] == [False, True]

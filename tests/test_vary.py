@@ -10,6 +10,7 @@ import pytest
 from jbias import algos, checkpoint, results, train, vary, warmstart
 from jbias import config as jc
 from jbias.evals import decisions
+from jbias.models import runs as networks
 from tests import runs
 from tests.methods import METHODS
 from tests.test_matrix import config_of
@@ -291,10 +292,10 @@ def test_a_branch_can_be_started_from(varied):
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
         warmstart.nets(workdir / "vary" / "optim.rate=7", (0,))
     checkpoints = workdir / "checkpoints"
-    states, _ = checkpoint.peek(checkpoints, checkpoint.steps(checkpoints)[-1])
+    held, _ = networks.nets(checkpoints, checkpoint.steps(checkpoints)[-1])
     third = workdir / "vary" / f"optim.rate={RATES[1]:g},algo.p=0"
     for seed, net in zip((1, 0), warmstart.nets(third, (1, 0)), strict=True):
-        wanted = states[2 * 2 + seed]["params"]["net"]["fc"]["kernel"]
+        wanted = held[2 * 2 + seed]["params"]["fc"]["kernel"]
         np.testing.assert_array_equal(net["params"]["fc"]["kernel"], wanted)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from configs import zoo
 from jbias import models
+from jbias.models import states
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -47,6 +48,14 @@ def test_each_file_is_found_and_is_of_one():
         for name in entry.heads:
             assert zoo.find(name) is None and zoo.is_head(name)
     assert zoo.find("mine.pth") is None and not zoo.is_head("mine.pth")
+
+
+@pytest.mark.parametrize("end", [*states.SUFFIXES, ".pth.tar"])
+def test_an_identifier_is_found_with_whatever_can_be_read(end):
+    """Also one that has a dot itself."""
+    for name in ("resnet50_swav", "resnet50.a1_in1k"):
+        assert zoo.find(f"models/{name}{end}") is zoo.ZOO[name]
+    assert zoo.find("models/resnet50_swav.onnx") is None
 
 
 def test_heads_are_looked_for(tmp_path):

@@ -23,9 +23,14 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
                     for networks of Tiny ImageNet's classes, at 64 pixels
 :subset             of root's classes some are absent
 :size=0             pixels; 0 is 32 for shapes, 64 for Tiny ImageNet, 224 for ImageNet
-:images=0           how many images of the validation set each probe shows; 0 is all
+:images=0           how many images of the validation set are shown by the probes that change
+                    them (spectral, critical band, corruptions, attacks), and for receptive
+                    fields; 0 is all, and 64 for these. What shows images as they are, such
+                    as accuracy and calibration, shows whole sets;
+                    --suite.measures.accuracy.images=1000 shows fewer of each
 :attacked=0         how many are attacked; 0 is `images`
-:smoke              a few images of each set, every part once
+:smoke              16 images where they are changed, 240 of each set as it is: every part
+                    once
 
 What is not there is told about, and the rest is measured. `--only=accuracy,spectral`
 measures some; `--suite.measures.pgd.steps=10` changes one.
@@ -60,6 +65,7 @@ OTHERS = types.MappingProxyType(
     }
 )
 BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
+SMOKE = 240  # Images of each set; a multiple of what shapes draws together.
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
 
 
@@ -110,14 +116,15 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
 def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) -> dict:
     """The measures of a family of sets: `clean` is what probes change."""
     few = dict(sets=(clean,), images=arg.images)
+    whole = dict(images=SMOKE) if arg.smoke else {}
     # Settings of corruptions are published for three sizes; the nearest is taken.
     near = min(corruptions.SIDES, key=lambda side: abs(math.log(side / size)))
     table = {} if size in corruptions.SIDES else dict(table=near)
     few_attacked = dict(few, images=arg.attacked or arg.images)
     found = dict(
-        accuracy=dict(probe="plain", sets=names),
-        calibration=dict(probe="calibration", sets=(clean,)),
-        classes=dict(probe="classes", sets=(clean,)),
+        accuracy=dict(probe="plain", sets=names, **whole),
+        calibration=dict(probe="calibration", sets=(clean,), **whole),
+        classes=dict(probe="classes", sets=(clean,), **whole),
         receptive_field=dict(sets=(clean,), images=arg.images or 64),
         spectral=dict(probe="spectral", **few),
         critical_band=dict(probe="critical_band", **few),
@@ -139,19 +146,19 @@ def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) ->
             found[name]["severities"] = (3,)
     if conflict:
         rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
-        found["shape_bias"] = dict(sets=(conflict,), aggregates=rules)
+        found["shape_bias"] = dict(sets=(conflict,), aggregates=rules, **whole)
         found["decoding"] = dict(sets=(conflict,), folds=3, strengths=(1e-2, 1e-4))
         if arg.smoke:
             found["decoding"] |= dict(width=32, strengths=(1e-2,))
     if arg.humans:
         people = tuple(name for name in names if name in (*STIMULI, *OTHERS))
-        found["human"] = dict(probe="human", sets=people, root=arg.humans)
+        found["human"] = dict(probe="human", sets=people, root=arg.humans, **whole)
     return found
 
 
 def shapes(arg) -> tuple[int, dict, str, str]:
     """The embedded set's own test sets, and probes on its images of many scenes."""
-    few = dict(n=240) if arg.smoke else {}
+    few = dict(n=SMOKE) if arg.smoke else {}
     common = dict(data="shapes", correlation=arg.correlation, **few)
     found = {name: dict(split=name, **common) for name in SHAPES}
     return arg.size or 32, found, "test", "cue_conflict"

@@ -21,6 +21,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias.models import taps
+
 Path = tuple[str, ...]  # ("net", "stage1_block0", "bn1", "scale")
 Batch = Mapping[str, Any]
 
@@ -80,6 +82,13 @@ class Algo(NamedTuple):
     mix_group: int = 1
     whole_batch: bool = False
     decide: Callable | None = None
+
+
+def parameters(net: nn.Module) -> Mapping[Path, tuple[int, ...]]:
+    """The shapes of the net's parameters, for images of some size."""
+    shapes = {"net": taps.drawn(net).variables["params"]}
+    leaves = jax.tree_util.tree_leaves_with_path(shapes)
+    return {tuple(entry.key for entry in path): x.shape for path, x in leaves}
 
 
 def forward(

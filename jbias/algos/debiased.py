@@ -24,6 +24,7 @@ from flax import linen as nn
 
 from jbias.algos import base, erm
 from jbias.augment import examples, options
+from jbias.models import taps
 
 VARIANTS = ("", "biasbed")
 PICTURES = ("image", "renders")  # What a batch may hold of its images.
@@ -55,7 +56,7 @@ def make(
     stylised: without, this is ERM.
     aux_bn: the stylised images have batch norms of their own (scale, bias, statistics),
       which evaluation does not use. Without, they follow the clean ones through the
-      net's.
+      net's; a net that has no batch norm must go without.
     mix: (batch, key) -> batch for the clean half alone, as AUGMENTS make; in a config
       such as dict(name="mixup", alpha=0.4), which gets this mix_group.
     multi_grid: images are made smaller before they are stylised, their side divided by
@@ -69,6 +70,11 @@ def make(
     _check(transfer, gamma, alpha, stylised, variant, mix)
     if not stylised:
         return erm.make(net)
+    if aux_bn and not taps.drawn(net).variables.get("stats"):
+        raise ValueError(
+            f"debiased: aux_bn must be False for {type(net).__name__}, which has no "
+            "batch norm, got True"
+        )
     pair = functools.partial(
         _biasbed if variant else _pair, net, transfer, gamma, alpha, mix_group
     )

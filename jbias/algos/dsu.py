@@ -8,6 +8,7 @@ that the meaning depends neither on the number of devices nor on the batch; the 
 takes it over its batch of 64.
 """
 
+import re
 from collections.abc import Sequence
 
 import jax
@@ -17,8 +18,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import examples, feature_stats
+from jbias.models import taps
 
-SITES = ("stem.conv", "stem", "stage1", "stage2", "stage3", "stage4")
 _EPS = 1e-6
 
 
@@ -27,14 +28,15 @@ def make(
     *,
     p: float = 0.5,
     factor: float = 1.0,
-    sites: Sequence[str] = SITES,
+    sites: Sequence[str] | None = None,
     mix_group: int = 32,
 ) -> base.Algo:
     """ERM whose net disturbs the statistics of images at these sites, each with chance p.
 
     factor: deviation of the noise, in deviations of the statistics.
-    sites: where; by default the reference's, after the first convolution (before its
-      normalisation), the stem and each stage.
+    sites: where, see models/taps.py; None is as in the reference: after the first
+      convolution (before any normalisation), the stem and each stage, as far as the net
+      has them. In a transformer the words of an image are its pixels.
 
     p and factor may be traced. With the number 0 for p this is ERM to the bit; with one
     that is traced up to rounding, as stage 4 is averaged by another program.
@@ -43,10 +45,8 @@ def make(
         raise ValueError(f"dsu: p must be in [0, 1], got {p}")
     if isinstance(factor, int | float) and not factor >= 0:
         raise ValueError(f"dsu: factor must be at least 0, got {factor}")
-    if not sites or not set(sites) <= set(SITES):
-        raise ValueError(
-            f"dsu: sites must be some of {', '.join(SITES)}, got {sites!r}"
-        )
+    sites = usual(net) if sites is None else tuple(sites)
+    taps.check("dsu", "sites", net, sites)
     if mix_group < 2:
         raise ValueError(
             f"dsu: mix_group must be at least 2, to have a deviation, got {mix_group}"
@@ -65,6 +65,13 @@ def make(
         return jax.lax.cond(acts, act, lambda x, _: x, x, noise)
 
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
+
+
+def usual(net: nn.Module) -> tuple[str, ...]:
+    """The net's first convolution, stem and stages, as far as it has them."""
+    there = taps.maps(net)
+    first = [site for site in there if "conv" in site][:1]
+    return (*first, *(site for site in there if re.fullmatch(r"stem|stage\d", site)))
 
 
 def disturb(

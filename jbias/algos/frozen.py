@@ -11,8 +11,6 @@ Reference code: https://github.com/paulgavrikov/tinytorchtrainer at 3333f63, opt
 import functools
 import math
 
-import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from jbias.algos import base, erm
@@ -33,13 +31,8 @@ def make(net: nn.Module, *, area: int = 1) -> base.Algo:
 
 def spatial_kernels(net: nn.Module, area: int = 1) -> frozenset[base.Path]:
     """The parameter paths of the convolutions over more than `area` pixels."""
-    # No size of image changes a kernel's; with this one no map is empty.
-    image = jax.ShapeDtypeStruct((1, 64, 64, len(net.mean)), jnp.float32)
-    shapes = jax.eval_shape(net.init, jax.random.key(0), image)
-    leaves = jax.tree_util.tree_leaves_with_path({"net": shapes["params"]})
-    paths = ((tuple(entry.key for entry in path), leaf.shape) for path, leaf in leaves)
     return frozenset(
         path
-        for path, shape in paths
+        for path, shape in base.parameters(net).items()
         if path[-1] == "kernel" and len(shape) == 4 and math.prod(shape[:2]) > area
     )

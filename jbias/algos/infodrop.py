@@ -51,7 +51,8 @@ def make(
     stem = net.stem if isinstance(net, resnet.ResNet) else None
     if stem not in _STEMS:
         raise ValueError(
-            f"infodrop: needs a ResNet of a known stem, got {type(net).__name__}"
+            "infodrop: needs a ResNet, whose stem is one convolution of known patches, "
+            f"got {type(net).__name__}; take a model such as resnet18"
         )
     if not rate >= 0:
         raise ValueError(f"infodrop: rate must be at least 0, got {rate}")

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import examples, feature_stats
+from jbias.models import taps
 
 _EPS = 1e-6
 
@@ -39,7 +40,7 @@ def make(
     see all statistics as constants. p and alpha may be traced; at p = 0 this is ERM to
     the bit (after stage 4 with a traced p, up to rounding).
 
-    stages: 1 to 4; the authors use (1, 2) and (1, 2, 3).
+    stages: of 1 to 4 those that the net has; the authors use (1, 2) and (1, 2, 3).
     partners: "random", any image of the group, or "cross_domain", one of another domain
       by batch["domain"]: the batches of several sources.
     """
@@ -86,9 +87,10 @@ def between_stages(
     `make`. `name` is what errors say.
     """
     _check(name, p, alpha, stages, partners)
+    sites = tuple(f"stage{stage}" for stage in stages)
+    taps.check(name, "stages", net, sites)
     if isinstance(p, int | float) and p == 0:
         return erm.make(net)._replace(mix_group=mix_group)
-    sites = tuple(f"stage{stage}" for stage in stages)
 
     def act(x, domain, share, order):
         share = examples.each(lambda k: jax.random.beta(k, alpha, alpha), share, len(x))

@@ -20,6 +20,7 @@ from jbias.augment import feature_stats
 def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     """ERM whose net swaps statistics after every convolution, each with chance p.
 
+    Convolutions of shortcuts are left out; a transformer has one, which makes its words.
     p may be traced. Chances and partners are independent between sites and steps. At
     p = 0 this is ERM to the bit.
     """

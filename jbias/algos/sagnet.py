@@ -9,6 +9,7 @@ drawn inside groups of `mix_group` images.
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,10 @@ def make(
       the trunk follows all losses, and what two optimisers hold is stepped twice. Its
       release has no dropout either.
 
+    A net without batch norm in its trunk is refused unless w_adv is 0: its adversary
+    would train nothing. As in the reference, no other normalisation counts; LayerNorm,
+    of transformers, scales the channels of each word by themselves.
+
     With w_adv = 0 the "adv" update is left out; with randomise_style=False and
     dropout=0 too, the net learns as in ERM to the bit.
     """
@@ -63,6 +68,8 @@ def make(
     if variant not in ("", "biasbed"):
         raise ValueError(f"sagnet: variant must be '' or 'biasbed', got {variant!r}")
     released = variant == "biasbed"
+    if not options.surely(w_adv, 0):
+        _check_trunk(net, style_stage)
     net = net.clone(dropout=dropout)
     style = net.clone(tap=None)
     mix = functools.partial(feature_stats.randomise_style, group=mix_group)
@@ -107,14 +114,31 @@ def confusion(logits: Float[Array, "b k"]) -> Float[Array, "b"]:
     return jnp.mean(-jnp.log(jax.nn.softmax(logits) + 1e-5), axis=-1)
 
 
-def _updates(net, style_stage, clip, double_decay, released) -> tuple[base.Update, ...]:
-    def in_style(path: base.Path) -> bool:
-        return path[0] == "style"
+def _trunk_norm(net, style_stage) -> Callable[[base.Path], bool]:
+    """Selects the scales and biases of the trunk's batch norms."""
 
-    def in_trunk_norm(path: base.Path) -> bool:
+    def selects(path: base.Path) -> bool:
         trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
         # "bn1" and "bn_proj" in blocks, "stage1_bn" where a net has none.
         return trunk and any(part.startswith("bn") for part in path[-2].split("_"))
+
+    return selects
+
+
+def _check_trunk(net, style_stage) -> None:
+    if not any(map(_trunk_norm(net, style_stage), base.parameters(net))):
+        raise ValueError(
+            "sagnet: its adversary trains the batch norms before stage "
+            f"{style_stage}, and {type(net).__name__} must have some, got none; take a "
+            "model with batch norm, or set w_adv=0 to randomise styles alone"
+        )
+
+
+def _updates(net, style_stage, clip, double_decay, released) -> tuple[base.Update, ...]:
+    in_trunk_norm = _trunk_norm(net, style_stage)
+
+    def in_style(path: base.Path) -> bool:
+        return path[0] == "style"
 
     def by_class(path: base.Path) -> bool:
         return double_decay or not in_style(path)

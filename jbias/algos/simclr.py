@@ -6,8 +6,11 @@ Reference code: https://github.com/google-research/simclr at 383d414.
 Deviations: the loss is the paper's mean over all views, half of what the code has; the
 optimiser is the config's, where the authors' is LARS, which decays neither biases nor
 normalisations; the projection has the paper's two layers, where the code's later default
-is three.
+is three. What is compared is what the linear layer reads, in any network: pooled maps,
+hidden layers of a VGG, the class token of a transformer.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +24,9 @@ from jbias.models import norm
 def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> base.Algo:
     """Trains all but the linear layer on the "contrast" loss; there is no class loss.
 
-    The batch needs two views of each image, as consecutive rows. A projection of the
-    pooled features is compared between all images of the batch, wherever they are: this
-    is the algorithm that moves embeddings between devices. The metric
+    The batch needs two views of each image, as consecutive rows. A projection of what
+    the linear layer reads is compared between all images of the batch, wherever they
+    are: this is the algorithm that moves embeddings between devices. The metric
     "contrast_accuracy" says how often a view's nearest other row is its partner.
 
     temperature: 0.1 suits large batches and long training, 0.5 small ones (the
@@ -32,7 +35,8 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     """
     if isinstance(temperature, int | float) and not temperature > 0:
         raise ValueError(f"simclr: temperature must be positive, got {temperature}")
-    projection = Projection(features, net.norm_group)
+    # A transformer has no batch norm, and so no such option.
+    projection = Projection(features, vars(net).get("norm_group", 0))
 
     def losses(params, stats, batch, key, static=None):
         del static
@@ -41,18 +45,9 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
                 f"simclr: needs 2 views of each image, got {batch.get('views', 1)}; "
                 'put dict(name="views", views=2) first into config.inputs'
             )
-        f, seen = base.forward(
-            net,
-            params["net"],
-            stats["net"],
-            batch["image"],
-            key,
-            method="features",
-            stop=5,
-        )
-        pooled = jnp.mean(f.astype(jnp.float32), (1, 2))
+        h, seen = representation(net, params["net"], stats["net"], batch["image"], key)
         z, noted = base.forward(
-            projection, params["projection"], stats["projection"], pooled, None
+            projection, params["projection"], stats["projection"], h, None
         )
         each, found = contrast(z, temperature)
         metrics = {"contrast_accuracy": jnp.mean(found.astype(jnp.float32))}
@@ -60,13 +55,37 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
         return {"contrast": base.average(each, batch)}, base.Aux(new, metrics)
 
     def init(key, image, net_variables):
-        f = jax.eval_shape(
-            lambda v: net.apply(v, image, method="features", stop=5), net_variables
-        )
-        return projection.init(key, jnp.zeros((1, f.shape[-1])))
+        def width(variables):
+            own = variables["params"], variables.get("stats", {})
+            return representation(net, *own, image, key, train=False)[0]
+
+        h = jax.eval_shape(width, net_variables)
+        return projection.init(key, jnp.zeros((1, h.shape[-1])))
 
     updates = (base.Update("contrast", _trained),)
     return base.Algo(net, losses, updates, {"projection": init}, whole_batch=True)
+
+
+def representation(
+    net: nn.Module, *args: Any, train: bool = True
+) -> tuple[Float[Array, "b c"], dict]:
+    """What the linear layer of a net reads, of maps their mean, and new statistics.
+
+    args: parameters, statistics, images and key, as of base.forward.
+    """
+    read = []
+
+    def note(call, args, options, context):
+        if context.method_name == "__call__" and context.module.path == ("fc",):
+            read.append(args[0])
+        return call(*args, **options)
+
+    with nn.intercept_methods(note):
+        _, seen = base.forward(net, *args, train=train)
+    (h,) = read
+    if h.ndim == 4:  # A convolution of one pixel ends the net.
+        h = jnp.mean(h, (1, 2))
+    return h.astype(jnp.float32), seen
 
 
 class Projection(nn.Module):

@@ -52,7 +52,9 @@ class ClassMap(NamedTuple):
         )
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
+    """The classes of a network, or of a test; as text, how many, and the first."""
+
     classes: tuple[str, ...]
     space: str
 
@@ -84,18 +86,21 @@ def match(
     BiasBed's release has it, puts large classes at a disadvantage.
     Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52;
     natural-adv-examples at 0777070, eval.py; imagenet-r at 3131cac, eval.py:23-70.
+
+    spec.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
     if aggregate not in AGGREGATES:
         raise ValueError(
             f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}, got"
             f" {aggregate!r}"
         )
-    train = _Side(tuple(train_classes), train_space)
-    test = _Side(tuple(test_classes), test_space)
+    train = Side(tuple(train_classes), train_space)
+    test = Side(tuple(test_classes), test_space)
     try:
         found = _find(train, test, aggregate, mapping)
     except ValueError as error:
-        raise ValueError(f"{error}; training has {train}, the test {test}") from error
+        kind = spec.Mismatch if isinstance(error, spec.Mismatch) else ValueError
+        raise kind(f"{error}; training has {train}, the test {test}") from error
     return _restricted(found, len(train.classes)) if restrict else found
 
 
@@ -107,7 +112,7 @@ def geirhos16() -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({name: tuple(wnids) for name, wnids in classes.items()})
 
 
-def _find(train: _Side, test: _Side, aggregate: str, mapping: str | None) -> ClassMap:
+def _find(train: Side, test: Side, aggregate: str, mapping: str | None) -> ClassMap:
     if mapping:
         pairs = own.read(mapping, train.classes, test.classes)
         return _grouped(pairs, train.classes, test.classes, test.classes, aggregate)
@@ -115,7 +120,7 @@ def _find(train: _Side, test: _Side, aggregate: str, mapping: str | None) -> Cla
         return _by_name(train.classes, test.classes)
     if (train.space, test.space) == ("wnid", "entry16"):
         return _sixteen(train.classes, test.classes, aggregate)
-    raise ValueError(
+    raise spec.Mismatch(
         "data.labels: label spaces must be the same, or 'wnid' for training and"
         f" 'entry16' for the test, got {train.space!r} and {test.space!r}; test on a set"
         " of the same classes, or write a mapping"
@@ -126,7 +131,7 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     ids = {name: label for label, name in enumerate(train)}
     lacking = [name for name in test if name not in ids]
     if lacking:
-        raise ValueError(
+        raise spec.Mismatch(
             f"data.labels: training must have every class of the test, {len(lacking)}"
             f" of {len(test)} lack, first {lacking[0]!r};"
             f" {spec.did_you_mean(lacking[0], train)}; or write a mapping of those in"
@@ -146,7 +151,7 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     entry = {wnid: name for name, wnids in table.items() for wnid in wnids}
     pairs = {wnid: entry[wnid] for wnid in train if wnid in entry}
     if not pairs:
-        raise ValueError(
+        raise spec.Mismatch(
             "data.labels: some training classes must be members of Geirhos' 16, none of"
             f" {len(train)} is; train on classes of ImageNet"
         )

@@ -15,15 +15,20 @@ COLUMNS = ("train_class", "test_class")
 
 
 def read(path: str, train: Sequence[str], test: Sequence[str]) -> dict[str, str]:
-    """Reads {training class: test class}; every line must name known classes."""
-    pairs = {}
-    for number, cells in _lines(path):
+    """Reads {training class: test class}; every line must name known classes.
+
+    spec.Mismatch where none of the training classes is known: it is of another network.
+    """
+    pairs, lines = {}, _lines(path)
+    foreign = not any(cells[COLUMNS[0]] in train for _, cells in lines)
+    for number, cells in lines:
         for column, known, side in zip(
             COLUMNS, (train, test), ("training", "the test"), strict=True
         ):
             name = cells[column]
             if name not in known:
-                raise ValueError(
+                kind = spec.Mismatch if foreign else ValueError
+                raise kind(
                     f"{path}:{number}: {column} must be a class of {side}, got"
                     f" {name!r}; {spec.did_you_mean(name, known)}"
                 )

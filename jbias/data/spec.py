@@ -67,6 +67,10 @@ class Missing(ValueError):
     """A folder or file of a data set is not there."""
 
 
+class Mismatch(ValueError):
+    """A network's classes do not answer those of a data set."""
+
+
 def holds_classes(column: str) -> bool:
     """Tells whether a column has class ids.
 

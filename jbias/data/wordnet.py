@@ -23,6 +23,17 @@ def wnids() -> tuple[str, ...]:
 
 
 @functools.cache
+def words() -> Mapping[str, str]:
+    """An English word for each of the 1000 ids; two are a crane and two a maillot."""
+    return MappingProxyType(dict(zip(wnids(), _table("imagenet1k")["words"])))
+
+
+def readable(name: str) -> str:
+    """Puts the word before an id, "tench (n01440764)"; other names stay as they are."""
+    return f"{words()[name]} ({name})" if name in words() else name
+
+
+@functools.cache
 def subsets() -> Mapping[str, tuple[str, ...]]:
     """The 200 ids each of "imagenet_a" and "imagenet_r", in the same order."""
     table = _table("imagenet_subsets")

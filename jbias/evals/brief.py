@@ -24,14 +24,14 @@ def words(shown: str, numbers: Sequence[Number]) -> str:
     if shown == "decoding":
         return ", ".join(_best(numbers, factor) for factor in ("shape", "texture"))
     if shown == "classes":
-        each = [one for one in numbers if one.value is not None]
+        each = [one for one in numbers if one.metric == "class_accuracy"]
         lowest = min(each, key=lambda one: one.value)
         return f"lowest of {len(each)}: {_one(lowest.condition, lowest.value)}"
     if shown == "receptive_field":
         wide = [one for one in numbers if one.metric == "receptive_radius"]
         return f"radius {_one(wide[-1].condition, wide[-1].value)} px"
     if shown in ("pgd", "fgsm"):
-        told = [one for one in numbers if not one.metric.endswith("_strict")]
+        told = [one for one in numbers if one.metric.endswith("_accuracy")]
         return ", ".join(_one(one.condition or one.metric, one.value) for one in told)
     if shown in ("grid_shuffle", "cut_occlusion"):
         told = [one for one in numbers if one.metric == "accuracy"][:_MOST]
@@ -42,7 +42,12 @@ def words(shown: str, numbers: Sequence[Number]) -> str:
         for one in numbers
         if not one.condition and (not said or one.metric in (*said, "agreement"))
     ]
-    return ", ".join(_one(_name(one.metric), one.value) for one in own[:_MOST])
+    return ", ".join(
+        _one(_name(one.metric), one.value)
+        # At chance level next to nothing is left of the images.
+        + (f" of {one.n} decisions" if one.metric == "shape_bias" else "")
+        for one in own[:_MOST]
+    )
 
 
 def _best(numbers: Sequence[Number], factor: str) -> str:

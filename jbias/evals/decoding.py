@@ -38,6 +38,7 @@ def measure(
 ) -> list[decisions.Number]:
     """Decoding accuracy and dimensions of shape and texture; conditions are sites.
 
+    images: an array, or what is indexed as one and reads those that are asked for.
     columns: "label", the shape's class, and the one named by `texture`; where there are
     "shape_exemplar" and "texture_exemplar", images of one exemplar of what is decoded
     are in one fold, and pairs for the dimensions share the exemplar. Images with an
@@ -76,7 +77,7 @@ def measure(
     found = features.read(
         net,
         variables,
-        np.asarray(images)[chosen],
+        images[chosen],
         sites=sites,
         pool=pool,
         columns=width,

@@ -73,7 +73,8 @@ def make(
     counted = functools.partial(
         numbers, dataset=dataset, files=tuple(files), people=people
     )
-    return probe.Probe({"": ()}, probe.as_it_is, counted)
+    digest = trials_lib.digest(people)
+    return probe.Probe({"": ()}, probe.as_it_is, counted, digest=digest)
 
 
 def numbers(

@@ -58,6 +58,8 @@ class Probe(NamedTuple):
     static: what `show` must know of a condition before it is compiled, such as which
       corruption it is; then it is called as show(rows, params, static(condition)), and
       compiled for each answer.
+    digest: tells whether what it read beside its options, such as people's answers, is
+      still the same; "" where it read nothing.
     """
 
     conditions: Mapping[str, PyTree]
@@ -66,6 +68,7 @@ class Probe(NamedTuple):
     move: Callable[[Rows, PyTree, Array], Float[Array, "b h w 3"]] | None = None
     steps: Mapping[str, int] = types.MappingProxyType({})
     static: Callable[[str], Hashable] | None = None
+    digest: str = ""
 
 
 def as_it_is(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:

@@ -184,19 +184,27 @@ def _ahead(asked: Iterator) -> Iterator:
 
 
 def agreement(
-    network: Network, other: Network, batches: Iterable[Batch]
-) -> decisions.Number:
-    """The share of images that two networks answer alike, by their own classes."""
-    same = total = 0
+    network: Network, other: Network, made: probe.Probe, batches: Iterable[Batch]
+) -> list[decisions.Number]:
+    """The share of images that two networks answer alike, by their own classes.
+
+    Under the probe's first condition and its last, in stimuli that the first makes.
+    """
+    names = [*made.conditions]
+    same, total = dict.fromkeys((names[0], names[-1]), 0), 0
     for batch in batches:
-        image = _unit(batch.image)
-        one, two = (
-            jax.device_get(_logits(net.apply, net.variables, image).argmax(-1))
-            for net in (network, other)
-        )
-        same += int((one == two)[: batch.count].sum())
+        for condition in same:
+            image = shown(network, made, batch, condition)
+            one, two = (
+                jax.device_get(_logits(net.apply, net.variables, image).argmax(-1))
+                for net in (network, other)
+            )
+            same[condition] += int((one == two)[: batch.count].sum())
         total += batch.count
-    return decisions.Number("agreement", same / total, same, total)
+    return [
+        decisions.Number("agreement", count / total, count, total, condition)
+        for condition, count in same.items()
+    ]
 
 
 def of(found: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> dict[str, Any]:

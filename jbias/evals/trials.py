@@ -10,6 +10,8 @@ Source: bethgelab/model-vs-human at 79ed7cd, raw-data and helper/plotting_helper
 import csv
 import dataclasses
 import glob
+import hashlib
+import json
 import os
 import posixpath
 import re
@@ -148,6 +150,20 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
                     f" {paths[0]}, got others ({what}); compare people on one set"
                 )
     return tuple(each)
+
+
+def digest(people: Sequence[Trials]) -> str:
+    """Tells whether answers are still the same, wherever and in whichever order."""
+    each = sorted(
+        json.dumps(
+            [
+                *(one.subject, one.image, one.condition),
+                *(one.response.tolist(), one.category.tolist()),
+            ]
+        )
+        for one in people
+    )
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:16]
 
 
 def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -22,8 +22,10 @@ class Backbone(nn.Module):
     `stop`, `head_of` the stages from `start` on and the head. Images are in [0, 1], NHWC;
     the first layer subtracts `mean` and divides by `std`. Logits are float32.
 
-    A subclass has the methods `_stem`, `_stage` and `_head` and says in `stage_of` where
-    its modules are.
+    A subclass has four methods: `_stem(x, key, train)` is what comes before stage 1, with
+    its sites; `_stage(number, x, key, train)` a stage, but for the site after it;
+    `_head(x, key, train)` makes logits of what leaves stage 4; and `stage_of(name)` says
+    where the module of a name is: 0 the stem, 1 to 4 the stages, 5 the head.
 
     classes: number of outputs.
     tap: called in training as tap(x, site, key) at the network's sites, "stem" and
@@ -74,22 +76,6 @@ class Backbone(nn.Module):
         self._check_cut("start", start)
         x = self._stages(f.astype(self.dtype), range(start, 5), key, train)
         return self._head(x, key, train)
-
-    def stage_of(self, name: str) -> int:
-        """Says to which stage a module belongs, given its name: 0 stem, 5 head."""
-        raise NotImplementedError
-
-    def _stem(self, x: Array, key, train: bool) -> Array:
-        """What comes before stage 1, with its sites."""
-        raise NotImplementedError
-
-    def _stage(self, number: int, x: Array, key, train: bool) -> Array:
-        """One of the four stages, but for the site after it."""
-        raise NotImplementedError
-
-    def _head(self, x: Array, key, train: bool) -> Array:
-        """Logits of what leaves stage 4."""
-        raise NotImplementedError
 
     def _check_side(self, height: int, width: int) -> None:
         """Raises ValueError for images that the network cannot take."""

@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +29,8 @@ _SIDE = 224
 _NUMBERS = 2**31
 _LARGEST = 100_000  # No number of classes, channels or blocks is larger.
 _NAMED = 5  # Candidates that a refusal names.
+# What options raise that make no network.
+_UNMADE = (ValueError, TypeError, ArithmeticError, errors.FlaxError)
 
 Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
 
@@ -57,30 +59,15 @@ def from_file(
         raise FileNotFoundError(f"{where}: no such checkpoint")
     state = states.read(path, entry)
     said = _said(where, state.metadata)
+    if said and said.names == "own" and model not in (None, said.model):
+        raise ValueError(f"{where}: holds the model {said.model!r}, not {model!r}")
     model = said.model if said and model is None else model
     check(model, options)
-    constants = {"mean": state.mean, "std": state.std}
-    options = {
-        **{key: value for key, value in constants.items() if value is not None},
-        **(said.options if said and said.model == model else {}),
-        **options,
-    }
     linear = states.head(head) if head is not None else None
-    try:
-        if said and said.names == "own":
-            fits = [_own(said.model, state.arrays, options)]
-        else:
-            found = (
-                _fit(name, state.arrays, linear, options, named=model is not None)
-                for name in ([model] if model else models.MODELS)
-            )
-            fits = [fit for fit in found if fit is not None]
-    except (ValueError, TypeError, ArithmeticError, errors.FlaxError) as error:
-        raise ValueError(
-            f"{where}: its options, {str(options)[:200]}, must make a "
-            f"{model or 'network'}: {' '.join(str(error).split())[:200]}"
-        ) from error
-    fit = _chosen(where, model, fits)
+    constants = {"mean": state.mean, "std": state.std}
+    constants = {key: value for key, value in constants.items() if value is not None}
+    file = _File(where, state.arrays, linear, constants, said, options)
+    fit = _chosen(where, model, _tried(file, model), functools.partial(_others, file))
     if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
     variables = mapping.filled(fit.expected, fit.arrays)
@@ -94,6 +81,56 @@ class _Said(NamedTuple):
     model: str
     names: str
     options: dict[str, Any]
+
+
+class _File(NamedTuple):
+    """What is known of a file before it is taken for any network."""
+
+    where: str
+    arrays: dict[str, np.ndarray]
+    linear: Linear | None
+    constants: dict[str, Any]  # Of a normaliser in it.
+    said: _Said | None
+    options: dict[str, Any]  # The caller's.
+
+    def given(self, model: str | None) -> dict[str, Any]:
+        """All that is said of a network's options."""
+        said = self.said.options if self.said and self.said.model == model else {}
+        return {**self.constants, **said, **self.options}
+
+
+def _tried(file: _File, model: str | None) -> list[Fit]:
+    """How the file would fill the model, or without one all that may be meant."""
+    options = file.given(model)
+    try:
+        if file.said and file.said.names == "own":
+            return [_own(file.said.model, file.arrays, options)]
+        named = model is not None
+        found = (
+            _fit(name, file.arrays, file.linear, options, named=named)
+            for name in ([model] if model else models.MODELS)
+        )
+        return [fit for fit in found if fit is not None]
+    except _UNMADE as error:
+        raise ValueError(
+            f"{file.where}: its options, {str(options)[:200]}, must make a "
+            f"{model or 'network'}: {' '.join(str(error).split())[:200]}"
+        ) from error
+
+
+def _others(file: _File, model: str) -> list[str]:
+    """The other networks that the file fills, by those of the options that they have."""
+    found = []
+    for name in (name for name in models.MODELS if name != model):
+        options = file.given(name)
+        options = {key: options[key] for key in options if key in _fields(name)}
+        try:
+            fit = _fit(name, file.arrays, file.linear, options, named=False)
+        except _UNMADE:
+            continue
+        if fit is not None and not fit.difference:
+            found.append(name)
+    return found
 
 
 def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
@@ -226,26 +263,32 @@ def _with_head(
     return kept
 
 
-def _chosen(where: str, model: str | None, fits: list[Fit]) -> Fit:
-    """The one that fits; ValueError that says what does not."""
+def _chosen(
+    where: str, model: str | None, fits: list[Fit], others: Callable[[str], list[str]]
+) -> Fit:
+    """The one that fits; ValueError that says what does not, and which others do."""
     whole = [fit for fit in fits if not fit.difference]
     if len(whole) == 1:
         return whole[0]
     if whole:
         named = ", ".join(fit.model for fit in whole)
         raise ValueError(f"{where}: fits {named}; say which by model=...")
+    right = ", ".join(others(model)) if model else ""
+    right = f"; it fits {right}: give that model, or none" if right else ""
     near = sorted(fits, key=_quality, reverse=True)
     near = [fit for fit in near if fit.difference.fitting][:_NAMED]
     if not near:
         names = model or "any network of models.MODELS"
-        raise ValueError(f"{where}: has no entry of {names}, under any known name")
+        raise ValueError(
+            f"{where}: has no entry of {names}, under any known name{right}"
+        )
     best = near[0]
     lacks = "" if model else "fits no network of models.MODELS; nearest is "
-    others = ", ".join(f"{f.model} ({f.difference.fitting})" for f in near[1:])
-    more = f"\n  then by entries that fit: {others}" if others else ""
+    rest = ", ".join(f"{f.model} ({f.difference.fitting})" for f in near[1:])
+    more = f"\n  then by entries that fit: {rest}" if rest else ""
     raise ValueError(
         f"{where}: {lacks or 'does not fit '}{best.model}, {best.difference.fitting} of "
-        f"{len(best.expected)} entries do{_remedy(best)}\n  "
+        f"{len(best.expected)} entries do{right or _remedy(best)}\n  "
         f"{mapping.table(best.difference)}{more}"
     )
 

@@ -116,7 +116,12 @@ def emptied(variables: Mapping[str, Any], names: Names) -> dict[str, np.ndarray]
 
 
 def plausible(arrays: Arrays, names: Names) -> bool:
-    """Whether a third of the arrays have names of that form; told without a network."""
+    """Whether a third of the arrays have names of that form, and each rule may have one.
+
+    That is told without a network.
+    """
+    if len(arrays) < len(names):
+        return False
     templates = [one for _, t in names for one in ((t,) if isinstance(t, str) else t)]
     forms = [
         "[^.]+".join(map(re.escape, re.split(r"\\(?:\d|g<\d>)", template)))

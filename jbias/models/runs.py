@@ -20,6 +20,7 @@ from flax import linen as nn
 from jbias import models
 from jbias.models import importing
 
+Net = dict[str, Any]  # {"params": ..., "stats": ...}
 _CLASSES = 9973  # A number of classes that no other axis has.
 
 
@@ -33,7 +34,6 @@ def load(
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Reads one seed's network; `models.load` says the rest.
 
-    Where the run keeps an average of its weights, that is read, as its evaluation did.
     A folder such as WORKDIR/vary/optim.rate=0.1 names one branch of a run.
     """
     where, workdir = os.fspath(workdir), pathlib.Path(workdir).resolve()
@@ -57,9 +57,7 @@ def load(
     place += config["seeds"].index(seed)
     entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
     chosen = step_of(whole, step, entry)
-    state = _states(checkpoints / str(chosen) / "state")[place]
-    plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
-    found = state["stats"].get("average", plain)
+    found = nets(checkpoints, chosen)[0][place]
     found = {key: value for key, value in found.items() if value}
     options = {**{k: v for k, v in own.items() if k != "name"}, **options}
     net = _network(where, name, found, options, config["size"])
@@ -150,13 +148,38 @@ def _written(workdir: pathlib.Path, step: int) -> dict[str, float]:
     }
 
 
+def nets(checkpoints: str | os.PathLike, step: int) -> tuple[list[Net], dict[str, Any]]:
+    """The networks that stand at a step, one a seed of each branch, and the step's info.
+
+    Where the run keeps an average of its weights, that, as its evaluation did. Arrays are
+    the host's, and nothing on the disk is changed. ValueError where it cannot be read.
+    """
+    path = pathlib.Path(checkpoints).resolve() / str(step)
+    try:
+        states = _states(path / "state")
+        info = json.loads(json.loads((path / "info" / "metadata").read_text())["body"])
+        return [_net_of(state) for state in states], info
+    except (MemoryError, PermissionError, jax.errors.JaxRuntimeError):
+        raise
+    # Of damaged bytes orbax raises anything.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(
+            f"checkpoint: {path} cannot be read ({reason}); take another step"
+        ) from error
+
+
 def _states(path: pathlib.Path) -> Any:
-    """The states of all seeds, as arrays of the host; nothing on the disk is changed."""
     with ocp.StandardCheckpointer() as reader:
         shapes = reader.metadata(path).item_metadata.tree
         # Arrays of numpy ask for such, whatever device they were saved from.
         target = jax.tree.map(lambda x: np.zeros((), x.dtype), shapes)
         return reader.restore(path, target)
+
+
+def _net_of(state: Mapping[str, Any]) -> Net:
+    plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
+    return state["stats"].get("average", plain)
 
 
 def _network(

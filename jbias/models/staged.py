@@ -17,6 +17,7 @@ class Staged(backbone.BatchNormed):
 
     @staticmethod
     def stage_of(name: str) -> int:
+        """Says to which stage a module belongs, given its name: 0 stem, 5 head."""
         if name.startswith("stage"):
             return int(name.removeprefix("stage"))
         return 0 if name == "stem" else 5

@@ -7,7 +7,8 @@ the readings of its names with the prefixes that wrappers put before them.
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+import types
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,19 +38,27 @@ PREFIXES = (
     ),
     *("momentum_encoder.", "_orig_mod."),
 )
+_PLACES: Mapping[str, int] = types.MappingProxyType(
+    {prefix: place for place, prefix in enumerate(PREFIXES)}
+)
 # Entries of wrappers and of training, which no logits depend on: counters, the attacker
 # of the robustness library, momentum encoders, queues and heads of contrastive training,
 # auxiliary batch norms.
 _UNUSED = re.compile(
     r"(.*\.)?(num_batches_tracked|attacker\..*|(normali[sz]er?|norm_layer)\..*"
     r"|n_averaged|encoder_k\..*|queue(_ptr)?|projection_head\..*|prototypes.*"
-    r"|predictor\..*|projector\..*|aux_bn\d*\..*|.*\.aux_bn\d*\..*|.*_aux_bn\..*"
-    r"|relative_position_index|mask_token)"
+    r"|predictor\..*|projector\..*|aux_bn\d*\..*"
+    r"|relative_position_index|mask_token)|.*_aux_bn\..*"
 )
 _NORMALISER = re.compile(
     r"(?:.*\.)?(?:normali[sz]er?|norm_layer)\.(?:new_)?(mean|std)|(mean|std)"
 )
 _DEPTH = 6  # Of prefixes, and of containers in each other.
+# Published networks have some hundred arrays and a few chains of prefixes; every network
+# of models.MODELS is tried under every chain.
+_ARRAYS = 2**13
+_LETTERS = 300  # Of a name.
+_CHAINS = 32
 
 
 class State(NamedTuple):
@@ -82,6 +91,7 @@ def read(path: str | os.PathLike, entry: str | None = None) -> State:
         arrays = augreg.read(path)
     else:
         arrays = _torch(path, entry)
+    _check(os.fspath(path), arrays)
     constants = _normaliser(arrays)
     kept = {
         name: array
@@ -91,6 +101,17 @@ def read(path: str | os.PathLike, entry: str | None = None) -> State:
     if not kept:
         raise ValueError(f"{os.fspath(path)}: must hold weights, got none")
     return State(kept, metadata, constants.get("mean"), constants.get("std"))
+
+
+def _check(where: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuses names that no network has, and that would take long to look through."""
+    longest, chains = max(map(len, arrays), default=0), len(_chains(arrays))
+    if len(arrays) > _ARRAYS or longest > _LETTERS or chains > _CHAINS:
+        raise ValueError(
+            f"{where}: must hold the weights of one network, at most {_ARRAYS:,} arrays "
+            f"with names of {_LETTERS} letters that begin in {_CHAINS} ways such as "
+            f"module.model., got {len(arrays):,}, {longest:,} and {chains:,}"
+        )
 
 
 def _torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
@@ -163,19 +184,24 @@ def stripped(arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]
 
     Names that do not begin with it stay. A chain that makes two names one is left out.
     """
-    names = list(arrays)
-    chains, seen = [""], {""}
-    for chain in chains:
+    for chain in _chains(arrays):
         short = {name.removeprefix(chain): array for name, array in arrays.items()}
-        if len(short) == len(names):
+        if len(short) == len(arrays):
             yield short
-        if chain.count(".") == _DEPTH:
-            continue
-        for prefix in PREFIXES:
-            longer = chain + prefix
-            if longer not in seen and any(name.startswith(longer) for name in names):
-                seen.add(longer)
-                chains.append(longer)
+
+
+def _chains(names: Iterable[str]) -> list[str]:
+    """The chains of prefixes that names begin with, short ones first; "" is one."""
+    found = {()}
+    for name in names:
+        chain = ()
+        for word in name.split(".", _DEPTH)[:-1]:
+            if f"{word}." not in _PLACES:
+                break
+            chain += (_PLACES[f"{word}."],)
+            found.add(chain)
+    ordered = sorted(found, key=lambda chain: (len(chain), chain))
+    return ["".join(PREFIXES[place] for place in chain) for chain in ordered]
 
 
 def head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:

@@ -5,9 +5,11 @@ in evaluation nothing happens, unless the call asks for what passes, as `read` d
 """
 
 import functools
+import math
+import re
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,22 +92,73 @@ def pull(
     return seen, gradient
 
 
+class Drawn(NamedTuple):
+    """Shapes of what a network is made of, and of what passes its sites."""
+
+    variables: Mapping[str, Any]
+    sites: Mapping[str, tuple[int, ...]]  # Of two images, in the order of passage.
+
+
+def drawn(net: nn.Module, side: int = 0) -> Drawn:
+    """Draws a network, in shapes alone.
+
+    side: of the images, in pixels; 0 is one that the network takes, where it does not
+      matter which.
+    """
+    # Any that leaves no map empty, and a whole number of patches.
+    side = side or math.lcm(64, vars(net).get("patch", 1))
+    return _drawn(net.clone(tap=None), side)  # A tap may hold what is being traced.
+
+
 @functools.cache
-def sites(net: nn.Module, side: int) -> tuple[str, ...]:
-    """The names of a network's sites, in the order in which it passes them."""
-    found = []
+def _drawn(net: nn.Module, side: int) -> Drawn:
+    found = {}
 
     def note(x, site, key):
         del key
-        found.append(site)
+        found[site] = x.shape
         return x
 
-    def run(key):
-        # Two images: batch norm of one value has no variance.
-        image = jnp.zeros((2, side, side, 3))
-        variables = net.init(key, image)
-        noting = net.clone(tap=note)
-        return noting.apply(variables, image, key, train=True, mutable=["stats"])
+    # Two images: batch norm of one value has no variance.
+    image = jax.ShapeDtypeStruct((2, side, side, len(net.mean)), jnp.float32)
 
-    jax.eval_shape(run, jax.random.key(0))
-    return tuple(found)
+    def init(key, image):
+        return net.clone(tap=note).init(key, image, key, train=True)
+
+    variables = jax.eval_shape(init, jax.random.key(0), image)
+    return Drawn(variables, found)
+
+
+def sites(net: nn.Module, side: int = 0) -> tuple[str, ...]:
+    """The names of a network's sites, in the order in which it passes them."""
+    return tuple(drawn(net, side).sites)
+
+
+def maps(net: nn.Module) -> tuple[str, ...]:
+    """Those sites at which feature maps pass, with rows and columns."""
+    return tuple(site for site, shape in drawn(net).sites.items() if len(shape) == 4)
+
+
+def check(where: str, option: str, net: nn.Module, wanted: Sequence[str]) -> None:
+    """Refuses sites where no feature map of this network passes, or none at all."""
+    there = maps(net)
+    if not wanted or not set(wanted) <= set(there):
+        raise ValueError(
+            f"{where}: {option} must be some of {brief(there)}, where feature maps of "
+            f"{type(net).__name__} pass, got {', '.join(wanted) or 'none'}"
+        )
+
+
+def brief(names: Iterable[str]) -> str:
+    """Lists sites with ranges of numbers: stem, stage1-4.block0-1.conv1-2, stage1-4."""
+    kinds: dict[str, list[list[int]]] = {}
+    for name in names:
+        numbers = [int(number) for number in re.findall(r"\d+", name)]
+        kinds.setdefault(re.sub(r"\d+", "#", name), []).append(numbers)
+    told = []
+    for kind, numbers in kinds.items():
+        for each in zip(*numbers, strict=True):
+            ends = dict.fromkeys((min(each), max(each)))
+            kind = kind.replace("#", "-".join(map(str, ends)), 1)
+        told.append(kind)
+    return ", ".join(told)

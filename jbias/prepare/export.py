@@ -7,6 +7,8 @@ A name that ends with .safetensors makes such a file, under the names that the n
 published with; any other name makes a workdir, which `--config.init` can name.
 """
 
+import pathlib
+
 from jbias import console, models
 
 
@@ -32,6 +34,9 @@ def add(parser) -> None:
         choices=("published", "own"),
         help="of the arrays in the file",
     )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replaces a file that is there"
+    )
 
 
 def export(
@@ -41,9 +46,15 @@ def export(
     model: str | None,
     names: str,
     step: str | None,
+    overwrite: bool,
     **given: str | int | None,
 ) -> str:
-    """Writes the network; returns what it did. Raises what models.load raises."""
+    """Writes the network; returns what it did. Raises what models.load raises.
+
+    ValueError, before anything is read, where `out` is there already; `overwrite`
+    replaces a file, never a workdir.
+    """
+    _check_new(pathlib.Path(out), overwrite)
     console.hush()
     options = {key: value for key, value in given.items() if value is not None}
     if step is not None:
@@ -56,3 +67,15 @@ def export(
     return (
         f"{out}: {type(module).__name__} of {module.classes} classes from {checkpoint}"
     )
+
+
+def _check_new(out: pathlib.Path, overwrite: bool) -> None:
+    if out.suffix == ".safetensors" and not out.is_dir():
+        problem, remedy = out.exists() and not overwrite, " or give --overwrite"
+    else:
+        problem, remedy = out.is_file() or (out.is_dir() and any(out.iterdir())), ""
+    if problem:
+        raise ValueError(
+            f"prepare export: --out must be new, got {out}, which is there; name another"
+            f"{remedy}"
+        )

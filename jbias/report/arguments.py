@@ -3,6 +3,9 @@
 import argparse
 import functools
 import math
+import pathlib
+import sys
+from collections.abc import Sequence
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -11,6 +14,26 @@ def names(text: str) -> tuple[str, ...]:
     if len(set(found)) < len(found):
         raise argparse.ArgumentTypeError(f"must hold each name once, got {text!r}")
     return found
+
+
+def spread(argv: Sequence[str] | None, flag: str) -> list[str]:
+    """Gives arguments in which `flag=a b`, as a shell leaves a glob, is `flag a b`."""
+    argv = sys.argv[1:] if argv is None else argv
+    found = []
+    for one in argv:
+        name, _, value = one.partition("=")
+        found += [name, value] if name == flag and value else [one]
+    return found
+
+
+def folder(text: str) -> str:
+    """Reads a folder to write into, which need not be there yet."""
+    path = pathlib.Path(text)
+    if any(one.exists() and not one.is_dir() for one in (path, *path.parents)):
+        raise argparse.ArgumentTypeError(
+            f"must be a folder, got {text!r}, which is or is in a file; name another"
+        )
+    return text
 
 
 def _number(text: str, kind, fits, what: str):

@@ -1,4 +1,4 @@
-"""Biases and benchmarks of measured checkpoints: records to one row a model.
+"""Biases and benchmarks of measured checkpoints: records to one row a model, a run.
 
 A workdir of `python -m jbias.evaluate` holds the records of one checkpoint. Conditions
 begin with the name of the measure, such as "spectral" for its bias and
@@ -7,17 +7,17 @@ begin with the name of the measure, such as "spectral" for its bias and
 
 import json
 import math
-import pathlib
 import re
+import types
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from jbias import results, selection
 from jbias.evals import generalisation
-from jbias.report import bias_models, bias_published
+from jbias.report import bias_models, bias_published, measured_records
 
 Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
+_NO_SIZES: Cells = types.MappingProxyType({})
 # Sets that probes change, before all others.
 _SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
 # The conditions and metrics that hold a number; the first that is there counts.
@@ -58,59 +58,110 @@ _KINDS = {"low": "low", "high": "high", "noise": "threshold"}
 
 
 def read(
-    workdirs: Sequence[str], kinds: pd.DataFrame | None = None
+    workdirs: Sequence[str],
+    kinds: pd.DataFrame | None = None,
+    *,
+    each_seed: bool = False,
 ) -> bias_models.Models:
-    """Gives the models of workdirs (paths or globs), one row a checkpoint and seed.
+    """Gives the models of workdirs (paths or globs), one row a run: means over its seeds.
 
+    Runs with the same settings but other seeds are one. Seeds of one run are no independent
+    models: as rows of their own, which `each_seed` makes them, they make p too small.
     kinds: name, training and epsilon by run; without one they are those of the published
     study, or of the run's own config. Of several steps of a run and seed the last counts.
-    Raises ValueError as `results.read` does, and where nothing was measured.
+    Raises ValueError as `measured_records.read` does.
     """
-    records = selection.evaluations(results.read(workdirs))
+    records, counted = measured_records.read(workdirs)
     unit = ["run", "seed"]
     grouped = records.groupby(unit, observed=True)
     records = records[records["step"] == grouped["step"].transform("max")]
-    several = records.groupby("run", observed=True)["seed"].nunique() > 1
-    rows: dict[str, dict] = {}
+    of_run = _same_settings(records)
+    models = [of_run[run] for run, _ in grouped.groups]
+    rows: dict[str, list[dict]] = {}
     places: dict[str, dict[str, None]] = {}
     for (run, seed), part in records.groupby(unit, observed=True):
-        ending = f" seed {seed}" if several[run] else ""
-        about = _about(str(run), part.iloc[0], kinds)
-        about["name"] = f"{about['name']}{ending}"
-        found, of = row(cells_of(part))
-        rows[f"{run}{ending}"] = about | found
-        for name, dataset in of.items():
-            places.setdefault(dataset, {})[bias_models.TITLES.get(name, name)] = None
-    if not rows:
-        raise ValueError(f"{' '.join(workdirs)}: must hold evaluations, got none")
+        name, about = of_run[run], _about(str(run), part.iloc[0], kinds)
+        if each_seed and models.count(name) > 1:
+            name = f"{run} seed {seed}"
+            about["name"] += f" seed {seed}"
+        found, of = row(cells_of(part), cells_of(part, "n"))
+        rows.setdefault(name, []).append(about | found)
+        for key, dataset in of.items():
+            places.setdefault(dataset, {})[bias_models.TITLES.get(key, key)] = None
     told = [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
-    if several.any():
-        told.append(
-            "Seeds of one run are rows of their own, and no independent models."
-        )
+    counted += _seeds(models, each_seed)
     if kinds is not None:
-        unused = [name for name in kinds.index if name not in several.index]
+        unused = [name for name in kinds.index if name not in of_run]
         if unused:
             told.append(
                 f"Named by the table of kinds and not here: {', '.join(unused)}."
             )
-    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame = pd.DataFrame.from_dict(
+        {name: _mean(seeds) for name, seeds in rows.items()}, orient="index"
+    )
     source = " ".join(map(str, workdirs))
-    return bias_models.build(frame, source=source, told=told)
+    return bias_models.build(frame, source=source, counted=counted, told=told)
 
 
-def cells_of(records: pd.DataFrame) -> Cells:
+def _seeds(models: Sequence[str], each_seed: bool) -> list[str]:
+    """Says what is made of several seeds of one model."""
+    runs = len(set(models))
+    if runs == len(models):
+        return []
+    told = f"{len(models)} seeds of {runs} run" + "s" * (runs > 1)
+    if not each_seed:
+        return [f"{told}: a model is the mean over the seeds of one run."]
+    told += " are models of their own, as asked: those of one run are not independent, "
+    return [f"{told}and p is too small."]
+
+
+def _same_settings(records: pd.DataFrame) -> dict[str, str]:
+    """Gives the run that stands for each: the first with its settings but for the seeds."""
+    first: dict[str, str] = {}
+    found = {}
+    for run, workdir in (
+        records.groupby("run", observed=True)["workdir"].first().items()
+    ):
+        settings = measured_records.config(workdir).get("config")
+        if settings:
+            kept = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
+            found[run] = first.setdefault(json.dumps(kept, sort_keys=True), run)
+        else:
+            found[run] = run
+    return found
+
+
+def _mean(seeds: Sequence[Mapping]) -> dict:
+    """Gives a run's row; what one of its seeds lacks the run lacks.
+
+    Decisions for either cue are those of the seed with the fewest. Intervals are of one
+    network: means have none.
+    """
+    if len(seeds) == 1:
+        return dict(seeds[0])
+    frame = pd.DataFrame(seeds)
+    words = frame[["name", "training"]].iloc[0].to_dict()
+    means = frame.drop(columns=list(words)).mean(skipna=False)
+    means[means.index.intersection(["shape_lower", "shape_upper"])] = math.nan
+    if "shape_n" in frame:
+        means["shape_n"] = frame["shape_n"].min()
+    return words | {"seeds": len(seeds)} | means.to_dict()
+
+
+def cells_of(records: pd.DataFrame, column: str = "value") -> Cells:
     """Gives one checkpoint's values by set, condition and metric; a set's - is _."""
     names = records[["dataset", "condition", "metric"]].astype(str)
     names["dataset"] = names["dataset"].str.replace("-", "_")
     keys = names.itertuples(index=False, name=None)
-    return dict(zip(keys, records["value"].astype(float), strict=True))
+    return dict(zip(keys, records[column].astype(float), strict=True))
 
 
-def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
+def row(
+    cells: Cells, sizes: Cells = _NO_SIZES
+) -> tuple[dict[str, float], dict[str, str]]:
     """Gives one checkpoint's numbers as columns of the frame, and the sets behind some.
 
-    Benchmarks are in %. What was not measured is absent; NaN is a number that does not
+    sizes: of what a number is a share. Benchmarks are in %. What was not measured is absent; NaN is a number that does not
     exist, such as the width of no band.
     """
     found: dict[str, float] = {}
@@ -124,10 +175,10 @@ def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
             found[name] = 100 * cells[made]
         if made and not place:
             places[name] = _words(*made)
-    if "imagenet" in found and "imagenet_c" not in found:
+    if "imagenet" in found:
         # Corruptions as published are sets of their own, such as fog-3.
-        known = generalisation.row(cells).values
-        found |= {name: known[name] for name in known if name in _MADE}
+        means = generalisation.corruption_means(cells)
+        found = {name: 100 * mean for name, mean in means.items()} | found
     for name, wanted in _BIASES.items():
         place = _place(cells, _sets(cells), wanted)
         if place:
@@ -137,7 +188,18 @@ def row(cells: Cells) -> tuple[dict[str, float], dict[str, str]]:
                 found[name] = round(found[name], 6)
             if not name.endswith("_raw"):
                 places[name] = place[0]
+            if name == "shape":
+                found |= _rests(cells, sizes, place)
     return found | _curves(cells, places), places
+
+
+def _rests(cells: Cells, sizes: Cells, place) -> dict[str, float]:
+    """Gives the interval of a shape bias and the decisions it is of, if they were kept."""
+    *of, metric = place
+    found = {f"shape_{end}": (*of, f"{metric}_{end}") for end in ("lower", "upper")}
+    known = {name: cells[key] for name, key in found.items() if key in cells}
+    n = sizes.get(place, math.nan)
+    return known if math.isnan(n) else known | {"shape_n": n}
 
 
 def _place(cells: Cells, sets: Iterable[str], wanted):
@@ -185,14 +247,15 @@ def _about(run: str, record, kinds: pd.DataFrame | None) -> dict:
     known = {**bias_published.STUDY, **bias_published.VIT}.get(run)
     if known:
         return dict(zip(("name", "training", "epsilon"), known, strict=True))
-    path = pathlib.Path(record["workdir"]) / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    config = measured_records.config(record["workdir"])
     algo = config.get("config", {}).get("algo", {})
     eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
     attacked = math.isfinite(eps)
-    kind = config.get("category", record["algorithm"])
+    kind = str(config.get("category", record["algorithm"]))
+    if record["variant"]:
+        kind += f" ({record['variant']})"  # As a report of runs calls it.
     return {
         "name": run,
-        "training": bias_models.AT if attacked else str(kind),
+        "training": bias_models.AT if attacked else kind,
         "epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1),
     }

@@ -27,6 +27,7 @@ OTHERS = types.MappingProxyType(
     }
 )
 BIASES = ("shape", "low_freq", "high_freq", "cb_bw", "cb_cf", "cb_pns")
+FEW = 10  # Decisions for either cue; a shape bias of fewer says next to nothing.
 # Where no shape of a band can be fitted the reference prints a width of 11295.35.
 DEGENERATE = 1_000.0
 TITLES = types.MappingProxyType(
@@ -42,6 +43,9 @@ TITLES = types.MappingProxyType(
         "stylized16": "Stylized (16)",
         "pgd": "PGD",
         "shape": "shape bias",
+        "shape_lower": "from",
+        "shape_upper": "to",
+        "shape_n": "of",
         "low_freq": "low-frequency bias",
         "high_freq": "high-frequency bias",
         "cb_bw": "bandwidth",
@@ -66,7 +70,8 @@ class Models:
     frame: index model; name, training (its category), epsilon (strength of adversarial
       training, NaN without), benchmarks and averages in %, biases, low_<c> and high_<c>
       (accuracy ratio at a cut-off), threshold_<f> (of the critical band, at nominal
-      cycles per image).
+      cycles per image); where known, shape_n, the decisions for either cue that a shape
+      bias is of, and shape_lower and shape_upper, its interval of 95 %.
     """
 
     source: str
@@ -74,6 +79,7 @@ class Models:
     members: Mapping[str, tuple[str, ...]]  # Of each average, those that are there.
     biases: tuple[str, ...]
     told: tuple[str, ...] = ()  # What a reader must know of these numbers.
+    counted: tuple[str, ...] = ()  # Of that, what counts as a model.
     # What is known to be wrong with them, by section of the page.
     anomalies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -95,6 +101,7 @@ def build(
     frame: pd.DataFrame,
     *,
     source: str,
+    counted: Sequence[str] = (),
     told: Sequence[str] = (),
     anomalies: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Models:
@@ -123,8 +130,27 @@ def build(
     frame = frame.assign(**averages)
     wanted = sum(MEMBERS.values(), ()) if "imagenet" in frame else tuple(OTHERS)
     absent = [name for name in (*BIASES, *wanted) if name not in frame]
-    told = [*told, *_absent(absent), *_lacking(frame, members, biases)]
-    return Models(source, frame, members, biases, tuple(told), anomalies or {})
+    told = [*counted, *told, *_absent(absent), *_lacking(frame, members, biases)]
+    told += few(frame["shape_n"].dropna().to_dict() if "shape_n" in frame else {})
+    return Models(
+        source, frame, members, biases, tuple(told), tuple(counted), anomalies or {}
+    )
+
+
+def few(decisions: Mapping[str, float]) -> list[str]:
+    """Names models whose shape bias is of few decisions."""
+    names = [f"{name} ({n:.0f})" for name, n in decisions.items() if n < FEW]
+    if not names:
+        return []
+    told = (
+        f"Shape bias of fewer than {FEW} decisions for either cue says next to nothing"
+    )
+    return [f"{told}: {', '.join(names)}."]
+
+
+def decisions(n: float) -> str:
+    """Shows how many decisions a shape bias is of, with * if they are few."""
+    return f"{n:,.0f}" + ("*" if n < FEW else "")
 
 
 def _absent(names: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ https://github.com/paulgavrikov/biases_vs_generalization, raw-data/benchmark.csv
 """
 
 import math
+import pathlib
 import types
 
 import pandas as pd
@@ -172,6 +173,11 @@ def read(path: str, *, who=STUDY) -> bias_models.Models:
     ImageNet-C and C-bar are means over their cells, the spectral biases over five cut-offs.
     Raises ValueError by file and line for what is missing.
     """
+    if not pathlib.Path(path).is_file():
+        raise ValueError(
+            f"{path}: must be the authors' raw-data/benchmark.csv, got no such file; name "
+            "a copy, as jbias has one in examples/published/biases_benchmark.csv"
+        )
     head, lines = csv_rows.read(path)
     needed = ["model", *dict.fromkeys(sum(_COLUMNS.values(), ()))]
     missing = [name for name in needed if name not in head]

@@ -26,7 +26,8 @@ def analyse(
     if len(frame) < LEAST:
         raise ValueError(
             f"{models.source}: must hold at least {LEAST} models to correlate, got "
-            f"{len(frame)}; python -m jbias.report tells of fewer"
+            f"{len(frame)}; python -m jbias.report.measured shows fewer"
+            f"{''.join(f' ({one})' for one in models.counted)}"
         )
     trained = (frame["training"] == bias_models.AT).sum()
     split = LEAST <= trained <= len(frame) - LEAST

@@ -9,6 +9,8 @@ from jbias.report import bias_models, bias_printed, relation_figures, tables
 
 _TITLES = bias_models.TITLES
 _DIGITS = {"shape": 3, "low_freq": 3, "high_freq": 4}
+_DIGITS |= {"shape_lower": 3, "shape_upper": 3}
+_RESTS = ("shape_lower", "shape_upper", "shape_n")  # Behind the shape bias.
 _CHOICES = ("all", bias_models.AT, f"not {bias_models.AT}")
 
 
@@ -20,7 +22,11 @@ def of(models: bias_models.Models) -> Iterator[tuple[str, tables.Table]]:
     )
     yield "benchmarks", _averages(models)
     bands = [f"{name}_raw" for name in models.biases if f"{name}_raw" in models.frame]
-    yield "biases", _models(models, [*models.biases, *bands], "biases")
+    names = [*models.biases, *bands]
+    if "shape" in names:
+        behind = names.index("shape") + 1
+        names[behind:behind] = [name for name in _RESTS if name in models.frame]
+    yield "biases", _models(models, names, "biases")
 
 
 def _models(models: bias_models.Models, names: list[str], name: str) -> tables.Table:
@@ -31,7 +37,7 @@ def _models(models: bias_models.Models, names: list[str], name: str) -> tables.T
         ),
         "biases": (
             "Biases of every model (Table 2). Shape bias: share of shape decisions among "
-            "shape and texture decisions. Low- and high-frequency bias: mean ratio of "
+            f"shape and texture decisions{_rests(models)}. Low- and high-frequency bias: mean ratio of "
             "accuracy on filtered to that on clean images. Bandwidth in octaves, centre "
             "frequency in nominal cycles per image. –: none."
         ),
@@ -44,7 +50,7 @@ def _models(models: bias_models.Models, names: list[str], name: str) -> tables.T
     rows = []
     for model, one in shown.iterrows():
         kind = _TITLES.get(one["training"], one["training"])
-        cells = [_told(one[column], _DIGITS.get(column, 2)) for column in names]
+        cells = [_cell(one[column], column) for column in names]
         rows.append((str(one["name"]), str(kind), *cells))
     return tables.Table(
         name=name,
@@ -55,6 +61,23 @@ def _models(models: bias_models.Models, names: list[str], name: str) -> tables.T
         .rename_axis("model")
         .reset_index(),
         texts=2,
+    )
+
+
+def _cell(value: float, column: str) -> str:
+    if column == "shape_n" and not pd.isna(value):
+        return bias_models.decisions(value)
+    return _told(value, _DIGITS.get(column, 2))
+
+
+def _rests(models: bias_models.Models) -> str:
+    """Says what stands behind the shape bias, where it is known."""
+    if "shape_n" not in models.frame:
+        return ""
+    seeds = ", of the seed with the fewest" if "seeds" in models.frame else ""
+    return (
+        f", with Wilson's interval of 95 %, of so many{seeds} (*: fewer than "
+        f"{bias_models.FEW}, which says next to nothing)"
     )
 
 

@@ -21,11 +21,13 @@ from jbias.report import arguments
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     parser = _parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_args(arguments.spread(argv, "--measured"))
     if args.printed and not args.benchmark:
         parser.error("--printed has no say without --benchmark: it is about its models")
     if args.kinds and args.benchmark:
         parser.error("--kinds has no say for --benchmark: the study names its models")
+    if args.each_seed and args.benchmark:
+        parser.error("--each-seed has no say for --benchmark: it has one seed a model")
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import bias_page, bias_stimuli, bias_study
 
@@ -65,7 +67,7 @@ def _read(args: argparse.Namespace):
         vit = bias_published.read(args.benchmark, who=bias_published.VIT)
         return bias_published.read(args.benchmark), vit
     kinds = bias_models.read_kinds(args.kinds) if args.kinds else None
-    return bias_measured.read(args.measured, kinds), None
+    return bias_measured.read(args.measured, kinds, each_seed=args.each_seed), None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,12 +90,24 @@ def _parser() -> argparse.ArgumentParser:
         help="the study's published raw-data/benchmark.csv",
     )
     add = parser.add_argument
-    add("--out", required=True, metavar="DIR", help="folder of the report")
+    add(
+        "--out",
+        type=arguments.folder,
+        required=True,
+        metavar="DIR",
+        help="folder of the report",
+    )
     add(
         "--kinds",
         metavar="CSV",
         help="names of checkpoints: model, name, training (its category) and, if any, "
         "epsilon of adversarial training (default: the published study's, else the algorithm)",
+    )
+    add(
+        "--each-seed",
+        action="store_true",
+        help="seeds of one run as models of their own, which makes p too small (default: a "
+        "model is the mean over the seeds of a run)",
     )
     add(
         "--printed",

@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add(
         "--out",
+        type=arguments.folder,
         required=True,
         metavar="DIR",
         help="folder of the report; made if needed",

@@ -146,7 +146,13 @@ def _parser() -> argparse.ArgumentParser:
         help="column with each model's kind: it colours, and partial correlations "
         "control for it",
     )
-    add("--out", required=True, metavar="DIR", help="folder of the report")
+    add(
+        "--out",
+        type=arguments.folder,
+        required=True,
+        metavar="DIR",
+        help="folder of the report",
+    )
     add(
         "--among",
         type=arguments.names,

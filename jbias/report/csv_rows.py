@@ -12,10 +12,15 @@ def read(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, str]]]]:
 
     Comma, semicolon or tab separates, whichever the first line has most of; quotes may
     hold any of them and line breaks. Spaces around fields go, empty lines are passed over.
-    Raises ValueError where the text is not UTF-8, names occur twice, or fields are missing.
+    Raises ValueError where there is no such file, the text is not UTF-8, names occur twice,
+    or fields are missing.
     """
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise ValueError(
+            f"{path}: must be a CSV file, got {error.strerror.lower()}; check the path"
+        ) from None
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}: must be text in UTF-8, got other bytes at {error.start}; save it as "

@@ -12,16 +12,19 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from jbias.report import arguments
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the page; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = _parser().parse_args(argv)
+    args = _parser().parse_args(arguments.spread(argv, "--measured"))
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import measured_page, measured_read
 
     try:
-        networks = measured_read.read(args.measured)
-        answer = measured_page.write(networks, pathlib.Path(args.out))
+        notes: list[str] = []
+        networks = measured_read.read(args.measured, notes)
+        answer = measured_page.write(networks, pathlib.Path(args.out), notes)
     except (ValueError, OSError) as error:
         print(f"measured: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -45,7 +48,11 @@ def _parser() -> argparse.ArgumentParser:
         help="workdirs of measured networks, or globs of them",
     )
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="folder of the page"
+        "--out",
+        type=arguments.folder,
+        required=True,
+        metavar="DIR",
+        help="folder of the page",
     )
     return parser
 

@@ -2,7 +2,8 @@
 
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -49,23 +50,30 @@ _PROBES = {
 }
 
 
-def write(networks: measured_cells.Networks, out: pathlib.Path) -> Iterator[str]:
-    """Writes the report; gives lines that sum it up. Nothing is written on an error."""
+def write(
+    networks: measured_cells.Networks, out: pathlib.Path, told: Sequence[str] = ()
+) -> Iterator[str]:
+    """Writes the report; gives lines that sum it up. Nothing is written on an error.
+
+    told: what else a reader must know, such as which networks were left out.
+    """
     bodies = {name: "" for name, _ in _SECTIONS}
+    sizes = {n.name: n.row["shape_n"] for n in networks if "shape_n" in n.row}
+    told = [*told, *bias_models.few(sizes)]
     notes: list[str] = []
     files: dict[str, str | bytes] = {}
-    for name, section, fig, told in measured_drawn.of(networks, notes):
+    for name, section, fig, caption in measured_drawn.of(networks, notes):
         files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
         files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
         files[f"figures/{name}.png"] = figures.to_png(fig)
-        bodies[section] += page.figure(name, svg, told)
+        bodies[section] += page.figure(name, svg, caption)
     for section, table in measured_tables.of(networks):
         files[f"tables/{table.name}.csv"] = tables.to_csv(table)
         files[f"tables/{table.name}.tex"] = tables.to_latex(table)
         bodies[section] += tables.to_html(table)
     numbers = measured_tables.numbers(networks)
     files["tables/numbers.csv"] = numbers.to_csv(index=False, lineterminator="\n")
-    missing = [*_missing(networks), *dict.fromkeys(notes)]
+    missing = [*told, *_missing(networks), *dict.fromkeys(notes)]
     bodies["caveats"] = page.points(missing)
     answer = headline(networks)
     files["results.json"] = _summary(networks, numbers, answer, missing)
@@ -116,7 +124,10 @@ def _one(network) -> Iterator[str]:
             yield f"no decision for either cue on {place[1]}"
         else:
             low, high = (f"{end.value:.3f}" for end in ends)
-            yield f"shape bias {number.value:.3f} [{low}, {high}] on {place[1]}"
+            yield (
+                f"shape bias {number.value:.3f} [{low}, {high}] of {number.n:,} decisions "
+                f"on {place[1]}"
+            )
     if "pgd" in network.row:
         yield f"{network.row['pgd']:.1f} % right under PGD ({network.places['pgd']})"
 
@@ -131,12 +142,21 @@ def _range(networks: measured_cells.Networks) -> Iterator[str]:
     values = {n.name: n.row["shape"] for n in networks if "shape" in n.row}
     values = {name: value for name, value in values.items() if not pd.isna(value)}
     if len(values) > 1:
-        yield _ends("shape bias", values, ".3f")
+        of = {
+            n.name: f", of {bias_models.decisions(n.row['shape_n'])} decisions"
+            for n in networks
+            if "shape_n" in n.row
+        }
+        yield _ends("shape bias", values, ".3f", of)
 
 
-def _ends(what: str, values: dict[str, float], form: str) -> str:
-    low, high = min(values, key=values.get), max(values, key=values.get)
-    return f"{what} from {values[low]:{form}} ({low}) to {values[high]:{form}} ({high})"
+def _ends(what: str, values, form: str, of=MappingProxyType({})) -> str:
+    """Says which are the smallest and the largest, and of what."""
+    low, high = (
+        f"{values[name]:{form}} ({name}{of.get(name, '')})"
+        for name in (min(values, key=values.get), max(values, key=values.get))
+    )
+    return f"{what} from {low} to {high}"
 
 
 def _heading(networks: measured_cells.Networks) -> str:

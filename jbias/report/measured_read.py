@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from jbias import results, selection
 from jbias.evals import decisions, generalisation
-from jbias.report import bias_measured
+from jbias.report import bias_measured, measured_records
 
 Number = decisions.Number
 Place = tuple[str, str]  # A measure's name and its set.
@@ -35,14 +33,18 @@ class Network:
         return bias_measured.cells_of(self.records)
 
     @functools.cached_property
+    def _row(self) -> tuple[Mapping[str, float], Mapping[str, str]]:
+        return bias_measured.row(self.cells, bias_measured.cells_of(self.records, "n"))
+
+    @property
     def row(self) -> Mapping[str, float]:
         """Benchmarks in % and biases, as the study of biases has them."""
-        return bias_measured.row(self.cells)[0]
+        return self._row[0]
 
-    @functools.cached_property
+    @property
     def places(self) -> Mapping[str, str]:
         """On which sets the biases and some benchmarks were measured."""
-        return bias_measured.row(self.cells)[1]
+        return self._row[1]
 
     @functools.cached_property
     def numbers(self) -> Mapping[Place, list[Number]]:
@@ -145,18 +147,19 @@ def _known(value):
     return None if pd.isna(value) else value
 
 
-def read(workdirs: Sequence[str]) -> list[Network]:
+def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Network]:
     """Reads workdirs (paths or globs), each a network, in the order of their names.
 
-    Raises ValueError as `results.read` does, and where a workdir is no such one.
+    What is left out is added to notes. Raises ValueError as `measured_records.read` does,
+    and where a workdir is no such one.
     """
-    records = selection.evaluations(results.read(workdirs))
+    records, told = measured_records.read(workdirs)
+    if notes is not None:
+        notes += told
     parts = {
         str(workdir): part
         for workdir, part in records.groupby("workdir", observed=True, sort=True)
     }
-    if not parts:
-        raise ValueError(f"{' '.join(workdirs)}: must hold evaluations, got none")
     names = _names(parts)
     return [_network(names[workdir], workdir, part) for workdir, part in parts.items()]
 
@@ -172,7 +175,7 @@ def _network(name: str, workdir: str, records: pd.DataFrame) -> Network:
     measures = {}
     for file in files:
         measure, _, dataset = file.stem.partition("@")
-        measures[measure, dataset] = told = _json(file)
+        measures[measure, dataset] = told = measured_records.read_json(file)
         lost = [key for key in ("measure", "images", "seconds") if key not in told]
         if lost:
             raise ValueError(
@@ -185,18 +188,9 @@ def _network(name: str, workdir: str, records: pd.DataFrame) -> Network:
         workdir=path,
         records=records.astype(dict.fromkeys(words, str)),
         measures=measures,
-        config=_json(path / "config.json"),
-        provenance=_json(path / "provenance.json"),
+        config=measured_records.read_json(path / "config.json"),
+        provenance=measured_records.read_json(path / "provenance.json"),
     )
-
-
-def _json(path: pathlib.Path) -> dict:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: must be JSON, got a damaged file ({error})"
-        ) from None
 
 
 def _names(parts: Mapping[str, pd.DataFrame]) -> dict[str, str]:

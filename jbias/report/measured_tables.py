@@ -7,6 +7,7 @@ import pandas as pd
 
 from jbias.evals import classes
 from jbias.report import (
+    bias_models,
     measured_cells,
     measured_made,
     measured_people,
@@ -17,6 +18,7 @@ from jbias.report import (
 
 Sections = Iterator[tuple[str, tables.Table]]
 _COMMONEST = 10  # Confusions of a network that are told.
+_FEW = f"*: fewer than {bias_models.FEW}, which says next to nothing"
 
 
 def of(networks: measured_cells.Networks) -> Sections:
@@ -63,6 +65,7 @@ def _overview(networks: measured_cells.Networks) -> tables.Table | None:
         row = {"network": one.name, "set": dataset or None}
         row["accuracy"] = number.value if number else None
         row |= {key: one.row.get(key) for key in ("shape", "low_freq", "high_freq")}
+        row["decisions"] = one.row.get("shape_n")
         row |= {key: one.row.get(key) for key in ("cb_bw", "cb_cf", "cb_pns")}
         for name in ("imagenet_c", "pgd"):
             row[name] = one.row[name] / 100 if name in one.row else None
@@ -74,7 +77,7 @@ def _overview(networks: measured_cells.Networks) -> tables.Table | None:
     return measured_cells.table(
         "overview",
         "What was measured, in short; each has a section of its own. Shape bias: share of "
-        "shape among decisions for either cue. Low, high: mean ratio of accuracy on filtered "
+        f"shape among so many decisions for either cue ({_FEW}). Low, high: mean ratio of accuracy on filtered "
         "images to that on clean ones. Band: bandwidth in octaves, centre in nominal cycles "
         "per image and peak noise sensitivity of the critical band. Corrupted: mean over the "
         "corruptions of ImageNet-C. Attacked: PGD, as the section says. "
@@ -85,6 +88,7 @@ def _overview(networks: measured_cells.Networks) -> tables.Table | None:
             "set": ("set", str),
             "accuracy": ("accuracy in %", measured_cells.percent),
             "shape": ("shape bias", measured_cells.digits(3)),
+            "decisions": ("of", bias_models.decisions),
             "low_freq": ("low", measured_cells.digits(3)),
             "high_freq": ("high", measured_cells.digits(3)),
             "cb_bw": ("band", measured_cells.digits(2)),
@@ -148,7 +152,7 @@ def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
     return measured_cells.table(
         "shape_bias",
         "Shape bias: decisions for the shape among those for either cue, where cues conflict, "
-        "with Wilson's interval of 95 %. Accuracy by shape and by texture: all images, with "
+        f"with Wilson's interval of 95 % ({_FEW}). Accuracy by shape and by texture: all images, with "
         "either cue as the label (Geirhos' style transfer test), in %. Rule: how the answers "
         "of several classes count.",
         rows,
@@ -160,7 +164,7 @@ def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
             "shape_bias_lower": ("from", measured_cells.digits(3)),
             "shape_bias_upper": ("to", measured_cells.digits(3)),
             "shape": ("for shape", measured_cells.whole),
-            "either": ("of", measured_cells.whole),
+            "either": ("of", bias_models.decisions),
             "accuracy_shape": ("accuracy by shape", measured_cells.percent),
             "accuracy_texture": ("by texture", measured_cells.percent),
         },
@@ -170,7 +174,7 @@ def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
 def class_counts(
     networks: measured_cells.Networks, probe: str, metric: str
 ) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
-    """Gives `count` of n by set, network and class."""
+    """Gives `count` of n by set, network and class, by names that can be read."""
     found: dict[str, dict] = {}
     for one in networks:
         for place in one.of(probe):
@@ -178,7 +182,7 @@ def class_counts(
                 rule, told, name = number.condition.partition("class=")
                 if number.metric == metric and told and not rule:
                     by = found.setdefault(place[1], {}).setdefault(one.name, {})
-                    by[name] = int(number.count), number.n
+                    by[classes.readable(name)] = int(number.count), number.n
     return found
 
 
@@ -225,7 +229,8 @@ def confusion(one: measured_read.Network, place: measured_read.Place):
     label = decided.columns["label"]
     k = int(max(label.max(), decided.prediction.max())) + 1
     names = one.classes(place) or tuple(map(str, range(k)))
-    return classes.confusion(decided.prediction, label, len(names)), names
+    matrix = classes.confusion(decided.prediction, label, len(names))
+    return matrix, tuple(map(classes.readable, names))
 
 
 def _confused(networks: measured_cells.Networks) -> tables.Table | None:

@@ -156,7 +156,7 @@ def headline(study: Study) -> tuple[str, str]:
     )
     if not family.family:
         still = constant(study.frame, options)
-        answer = f"No correlation can be tested: {still} over all models."
+        answer = f"No correlation can be tested: {still}."
     sizes = family.statistic.abs().stack().dropna()
     if len(sizes):
         x, y = sizes.idxmax()
@@ -165,7 +165,9 @@ def headline(study: Study) -> tuple[str, str]:
         answer += f" The strongest: {x} with {y}, {SIGN[options.method]} = {told}."
     kind = options.method.capitalize()
     orders = "all" if family.exact else f"{family.draws:,} random"
-    counts = study.pairs.loc[study.pairs["models"] == "all", "n"]
+    pairs = study.pairs[study.pairs["models"] == "all"]
+    known = pairs["statistic"].notna()
+    counts = pairs.loc[known if known.any() else ~known, "n"]
     over = " to ".join(dict.fromkeys((str(counts.min()), str(counts.max()))))
     basis = (
         f"{kind}'s rank correlations over {over} models; two-sided p from "
@@ -182,34 +184,67 @@ def headline(study: Study) -> tuple[str, str]:
 
 
 def constant(frame: pd.DataFrame, options: Options) -> str:
-    """Says which x and y do not vary, such as "shape is constant"."""
+    """Says which x and y do not vary, such as "shape is constant over all models"."""
     names = dict.fromkeys([*options.x, *options.y])
     still = [name for name in names if frame[name].nunique() == 1]
-    return f"{', '.join(still)} {'is' if len(still) == 1 else 'are'} constant"
+    if not still:
+        return f"no x and y are known of at least {pairwise.LEAST} models"
+    verb = "is" if len(still) == 1 else "are"
+    return f"{', '.join(still)} {verb} constant over all models"
 
 
 def caveats(study: Study) -> list[str]:
     """Gives what a reader must know before believing."""
     kinds = study.frame[study.options.category].value_counts()
+    within = (
+        ": the partial correlations reorder within categories only"
+        if "partial_pvalue" in study.pairs
+        else ""
+    )
     kin = (
         "p takes the models as exchangeable. Models of one category are variants of one "
-        "method and not independent: the partial correlations reorder within categories "
-        f"only. The largest category here is {kinds.index[0]} with {kinds.iloc[0]} of "
-        f"{len(study.frame)} models."
+        f"method and not independent{within}. The largest category here is "
+        f"{kinds.index[0]} with {kinds.iloc[0]} of {len(study.frame)} models."
     )
     told = [
         "Correlations do not say what causes what.",
         kin,
         "Each choice of models is adjusted as a family of its own.",
     ]
-    constant = study.pairs[study.pairs["statistic"].isna()]
-    for row in constant.itertuples():
-        told.append(f"{row.x} or {row.y} is constant in {row.models}: not known.")
+    unknown = [f"{_unknown(one)} in {name}" for name, one in _still(study)]
+    if unknown:
+        told.append(
+            f"Not known, where a measure is constant or fewer than {pairwise.LEAST} models "
+            f"have both: {'; '.join(unknown)}."
+        )
     if len(study.influential):
         told.append(
             "Some correlations rest on single models: see the models that count most."
         )
     return told
+
+
+def _still(study: Study):
+    """Gives choices of models and their correlations, where some do not exist."""
+    for name, family in study.families.items():
+        if family.statistic.isna().to_numpy().any():
+            yield name, family.statistic
+
+
+def _unknown(statistic: pd.DataFrame) -> str:
+    """Names measures that go with no other, and the other pairs without a correlation."""
+    lacks = statistic.isna()
+    rows = list(statistic.index[lacks.all(axis=1)])
+    columns = [
+        name for name in statistic if lacks[name].all() and len(rows) < len(lacks)
+    ]
+    pairs = [
+        f"{x} with {y}"
+        for x in statistic.index.difference(rows, sort=False)
+        for y in statistic.columns.difference(columns, sort=False)
+        if lacks.loc[x, y]
+    ]
+    return ", ".join([*rows, *columns, *pairs])
 
 
 def summary(study: Study) -> str:

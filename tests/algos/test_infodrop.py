@@ -151,5 +151,5 @@ def test_refuses_what_it_cannot_mean(net, options):
 
 
 def test_refuses_a_net_whose_stem_it_does_not_know():
-    with pytest.raises(ValueError, match="needs a ResNet .* got AlexNet"):
+    with pytest.raises(ValueError, match="needs a ResNet, .* got AlexNet; take a"):
         infodrop.make(models.MODELS["alexnet"](5))

@@ -10,6 +10,7 @@ import pytest
 
 from jbias import models, seeds, step
 from jbias.algos import padain, sagnet
+from tests import networks
 
 KEY = jax.random.key(11)
 UPDATES = ("style", "adv", "class")
@@ -379,3 +380,20 @@ def test_the_trunk_of_a_plain_net_has_norms_too():
         for stage in (1, 2)
         for leaf in ("scale", "bias")
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("vgg11", {}),
+        ("vgg11", {"variant": "biasbed"}),
+        ("vit_small16", {}),
+        ("cnn", {"style_stage": 1}),
+    ],
+)
+def test_a_trunk_without_batch_norm_is_refused(name, options):
+    """The adversary would train nothing; the reference's knows no other norms."""
+    net, _ = networks.small(name)
+    with pytest.raises(ValueError, match="got none; take a model .* set w_adv=0 to"):
+        sagnet.make(net, **options)
+    assert sagnet.make(net, w_adv=0, **options).updates

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jbias.data import labels
+from jbias.data import labels, spec
 
 TRAIN = ("beagle", "poodle", "siamese", "tabby", "rake")
 TEST = ("cat", "dog", "horse")
@@ -29,6 +29,19 @@ def test_several_answer_for_one_and_the_rest_for_none(tmp_path):
     summed = matched(tmp_path, WHOLE, aggregate="sum_prob")
     assert (p @ summed.matrix).argmax() == 1
     assert (mapped.aggregate, summed.aggregate) == ("mean_prob", "sum_prob")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (WHOLE + "siamse,cat\n", ValueError),
+        ("train_class,test_class\nrose,dog\n", spec.Mismatch),
+    ],
+)
+def test_a_mapping_of_another_network_is_told_from_a_slip(tmp_path, text, kind):
+    with pytest.raises(ValueError, match="train_class must be a class") as refused:
+        matched(tmp_path, text)
+    assert refused.type is kind
 
 
 def test_restricted_leaves_what_can_be_answered(tmp_path):

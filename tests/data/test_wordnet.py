@@ -52,6 +52,25 @@ def test_the_ids_are_the_published_ones_in_order():
     )
 
 
+def test_ids_have_words():
+    """Some that the ids were looked up by, and the places of one table of 16 classes."""
+    words = wordnet.words()
+    assert list(words) == list(wordnet.wnids()) and all(words.values())
+    assert len(set(words.values())) == 998
+    known = {
+        "n01440764": "tench",
+        "n02099601": "golden retriever",
+        "n15075141": "toilet tissue",
+    }
+    assert {name: words[name] for name in known} == known
+    assert [words[wordnet.wnids()[i]] for i in (294, 404, 499, 281)] == [
+        *("brown bear", "airliner", "cleaver", "tabby")
+    ]
+    assert wordnet.readable("n02012849") == "crane (n02012849)"
+    assert wordnet.readable("n03126707") == "crane (n03126707)"
+    assert wordnet.readable("cat") == "cat"
+
+
 @pytest.mark.parametrize(
     ("name", "total", "expected"),
     [

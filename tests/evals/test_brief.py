@@ -25,6 +25,7 @@ from jbias.evals.decisions import Number
             [
                 Number("class_accuracy", 0.5, 1, 2, "class=cat"),
                 Number("class_accuracy", 0.25, 1, 4, "class=dog"),
+                Number("agreement", 0.0, 0, 2),
             ],
             "lowest of 2: class=dog 0.25",
         ),
@@ -33,6 +34,7 @@ from jbias.evals.decisions import Number
             [
                 Number("pgd_accuracy", 0.5, 1, 2, "linf 0.5/255"),
                 Number("pgd_accuracy_strict", 0.0, 0, 2, "linf 0.5/255"),
+                Number("agreement", 0.0, 0, 2, "linf 0.5/255"),
             ],
             "linf 0.5/255 0.5",
         ),
@@ -53,7 +55,12 @@ from jbias.evals.decisions import Number
                 Number("accuracy_shape", 0.5, 1, 2),
                 Number("agreement", 1.0, 2, 2),
             ],
-            "shape bias none, accuracy shape 0.5, agreement 1",
+            "shape bias none of 0 decisions, accuracy shape 0.5, agreement 1",
+        ),
+        (
+            "shape_bias",
+            [Number("shape_bias", 0.75, 3, 4)],
+            "shape bias 0.75 of 4 decisions",
         ),
         ("plain", [Number("accuracy", 0.5, 1, 2)], "accuracy 0.5"),
     ],

@@ -1,10 +1,11 @@
 """Calibration: closed forms, and networks whose confidence is what it should be."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jbias import evals
-from jbias.evals import calibration
+from jbias.evals import calibration, plain, predict, show
 
 
 def decided(confidence, right, likelihood=None) -> evals.Decisions:
@@ -87,6 +88,40 @@ def test_images_without_a_right_class_are_left_out():
 
 def test_an_underflow_is_finite():
     assert values(decided([0.5], [0], [0.0]))["nll"] == pytest.approx(87.3, abs=0.05)
+
+
+def test_groups_of_a_calibrated_network_are_so_by_their_sum():
+    """Right classes are drawn from its own probabilities, over six classes.
+
+    Groups of one and five have what their members have together; a mean over members is
+    another number, which is not how often the group is right.
+    """
+    n, random = 20_000, np.random.default_rng(3)
+    of = np.array([0, 1, 1, 1, 1, 1])
+    image = random.integers(0, 256, (n, 2, 1, 3), np.uint8)
+
+    lean = np.float32([[1, 0, 0, 0, 0, 0]])  # Towards the class that is a group alone.
+
+    def apply(variables, image):
+        return 2 * image.reshape(len(image), 6) + lean
+
+    p = np.exp(image.reshape(n, 6) / 127.5 + lean)
+    p /= p.sum(1, keepdims=True)
+    right = (p.cumsum(1) < random.random((n, 1))).sum(1).clip(max=5)
+    rows = np.arange(n, dtype=np.int32)
+    label = of[right].astype(np.int32)
+    batch = show.Batch(image, rows, label, right.astype(np.int32), n)
+    matrix = (of[:, None] == np.arange(2)).astype(np.float32)
+    rules = {
+        "sum_prob": predict.Rule(n, jnp.asarray(matrix), "sum_prob"),
+        "mean_prob": predict.Rule(n, jnp.asarray(matrix / matrix.sum(0)), "mean_prob"),
+    }
+    found = show.decide(show.Network(apply, {}), plain.make(), [batch], rules)
+    told = calibration.make().numbers(show.of(found, {"label": label}))
+    ece = {one.condition: one.value for one in told if one.metric == "ece"}
+    # Of 20,000 images the bins differ by chance alone, by about 0.006 on average.
+    assert ece["sum_prob"] < 0.015
+    assert ece["mean_prob"] > 0.1
 
 
 def test_refuses():

@@ -57,6 +57,28 @@ def test_support_is_the_analytical_field(layers):
         assert receptive_size.area(field, 1 - 1e-9) == side**2
 
 
+def test_images_are_asked_for_a_batch_at_a_time():
+    """They may lie in files, more of them than fit in memory."""
+
+    class Asked:
+        shape = IMAGES.shape
+        most = 0
+
+        def __len__(self):
+            return len(IMAGES)
+
+        def __getitem__(self, rows):
+            self.most = max(self.most, len(IMAGES[rows]))
+            return IMAGES[rows]
+
+    net, asked = Plain(((3, 1),)), Asked()
+    given = variables(net)
+    (one,) = receptive_field.fields(net, given, asked, batch=4).values()
+    (other,) = receptive_field.fields(net, given, IMAGES, batch=4).values()
+    np.testing.assert_array_equal(one, other)
+    assert asked.most == 4
+
+
 def test_field_is_the_sum_of_squared_kernels():
     """Over the channels of the unit, on average over signs: here over 600 images."""
     net = Plain(((5, 1),), width=8)

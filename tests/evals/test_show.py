@@ -76,10 +76,30 @@ def test_stimuli_that_ask_the_network_are_refused():
 
 
 def test_agreement_counts_images_and_no_padding():
-    (batch,) = batches()
+    (batch,), made = batches(), plain.make()
     one, other = network(1.0), network(-1.0)
-    assert show.agreement(one, one, [batch._replace(count=5)])[1:4] == (1.0, 5, 5)
-    assert show.agreement(one, other, [batch]).value == 0.0
+    (number,) = show.agreement(one, one, made, [batch._replace(count=5)])
+    assert number[1:] == (1.0, 5, 5, "")
+    (number,) = show.agreement(one, other, made, [batch])
+    assert number.value == 0.0
+
+
+def test_agreement_is_of_the_first_and_the_last_stimuli():
+    """Networks that differ in the dark alone, in all shown so."""
+
+    def apply(variables, image):
+        means = image.mean((1, 2))
+        flipped = jnp.where(image.mean() < 0.1, variables["scale"], 1)
+        return flipped * jnp.concatenate([means, -means], -1)
+
+    conditions = {"bright": np.float32(1), "": np.float32(1), "dark": np.float32(0.1)}
+    made = probe.Probe(conditions, lambda rows, by: by * rows.image, lambda found: [])
+    one, other = (show.Network(apply, {"scale": jnp.float32(x)}) for x in (1, -1))
+    found = show.agreement(one, other, made, batches())
+    assert {n.condition: n[1:4] for n in found} == {
+        "bright": (1.0, 8, 8),
+        "dark": (0.0, 0, 8),
+    }
 
 
 def test_a_step_may_look_into_the_network():

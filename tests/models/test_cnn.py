@@ -18,7 +18,12 @@ def net():
 
 @pytest.fixture(scope="module")
 def variables(net):
-    return net.init(KEY, IMAGE)
+    """Any weights: drawing them properly takes long to compile."""
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: rng.uniform(0, 0.1, x.shape).astype(np.float32),
+        jax.eval_shape(net.init, KEY, IMAGE),
+    )
 
 
 def test_counts_its_parameters():

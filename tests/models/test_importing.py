@@ -292,6 +292,31 @@ def test_refuses_wrong_wishes(options, match):
         models.load(ORACLES / "published.pth.tar", **options)
 
 
+@pytest.mark.parametrize("model", ["vit_base16", "resnet34", "alexnet"])
+def test_a_wrong_model_is_told_which_one_fits(model, state, saved):
+    """Whatever of its own it is given, and however much of it fits."""
+    options = {"patch": 8} if model == "vit_base16" else {}
+    with pytest.raises(ValueError) as refusal:
+        models.load(saved(state), model, **options)
+    first = str(refusal.value).splitlines()[0]
+    assert first.endswith("; it fits resnet18: give that model, or none")
+    less = {key: value for key, value in state.items() if key != "bn1.bias"}
+    with pytest.raises(ValueError) as refusal:
+        models.load(saved(less), model, **options)
+    assert "it fits" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("names", ["published", "own"])
+def test_an_export_of_another_model_says_so(names, tmp_path):
+    net, variables = models.load(ORACLES / "published_robust.pt", "resnet18")
+    path = tmp_path / "x.safetensors"
+    models.save_safetensors(path, net, variables, names)
+    with pytest.raises(
+        ValueError, match=r"it fits resnet18|holds the model 'resnet18'"
+    ):
+        models.load(path, "resnet50")
+
+
 def test_refuses_what_is_no_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such checkpoint"):
         models.load(tmp_path / "x.pth")

@@ -110,6 +110,21 @@ def test_branches_have_states_of_their_own(run):
         models.load(found / "vary" / "optim.rate=1", seed=5)
 
 
+def test_a_damaged_step_is_told_in_one_line(run):
+    """Whoever asks for it: to measure, to export, to start from."""
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    for path in (found / "checkpoints" / "1" / "state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    for read in (
+        lambda: models.load(found, seed=3),
+        lambda: warmstart.nets(found, [3]),
+        lambda: runs.nets(found / "checkpoints", 1),
+    ):
+        with pytest.raises(ValueError, match="1 cannot be read .*take another step"):
+            read()
+
+
 def test_refuses_folders_that_are_no_run(tmp_path):
     with pytest.raises(ValueError, match=r"must be the workdir of a run"):
         models.load(tmp_path)
@@ -137,6 +152,28 @@ def test_the_command_writes_both(out, run, tmp_path, capsys):
     wrong = [f"--checkpoint={found}", f"--out={tmp_path / 'y.safetensors'}"]
     assert prepare.main(["export", *wrong]) == 2
     assert "seed must be one of [3, 5]" in capsys.readouterr().err
+
+
+def test_the_command_replaces_nothing_unless_told(run, tmp_path, capsys):
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    file, workdir = tmp_path / "x.safetensors", tmp_path / "workdir"
+    workdir.mkdir()
+    (workdir / "config.json").write_text("theirs")
+    file.write_text("theirs")
+    for out, remedy, options in (
+        (file, "name another or give --overwrite\n", ()),
+        (workdir, "name another\n", ()),
+        (workdir, "name another\n", ("--overwrite",)),
+    ):
+        asked = ["export", f"--checkpoint={found}", "--seed=3", f"--out={out}"]
+        assert prepare.main([*asked, *options]) == 2
+        refusal = capsys.readouterr().err
+        assert f"--out must be new, got {out}, which is there" in refusal
+        assert refusal.endswith(remedy) and refusal.count("\n") == 1
+    assert file.read_text() == (workdir / "config.json").read_text() == "theirs"
+    asked = ["export", f"--checkpoint={found}", "--seed=3", f"--out={file}"]
+    assert prepare.main([*asked, "--overwrite"]) == 0
+    assert number_of(models.load(file)[1]) == 1
 
 
 def test_refuses_networks_that_are_not_ours(tmp_path):

@@ -21,6 +21,18 @@ def small(classes=5, **options):
     return models.MODELS["vit_small16"](classes, **{**SMALL, **options})
 
 
+def drawn(net, image):
+    """Weights by numpy: jax's draws take long to compile."""
+    rng = np.random.default_rng(0)
+
+    def one(path, x):
+        first = 1.0 if path[-1].key == "scale" else 0.0
+        return (first + 0.1 * rng.standard_normal(x.shape)).astype(np.float32)
+
+    shapes = jax.eval_shape(net.init, jax.random.key(0), image)
+    return jax.tree_util.tree_map_with_path(one, shapes)
+
+
 @pytest.mark.parametrize("case", list(DRAWN["CASES"]))
 def test_equals_other_libraries(case, tmp_path):
     """A file with a library's names gives that library's logits."""
@@ -66,11 +78,10 @@ def test_has_the_published_number_of_parameters(name, count):
 
 
 def test_is_the_same_in_two_parts():
-    net = small()
+    net, image = small(), DRAWN["images"](32)
 
     @jax.jit
-    def run(image):
-        variables = net.init(jax.random.key(0), image)
+    def run(variables, image):
         found = {0: net.apply(variables, image)}
         for cut in (1, 3, 5):
             f = net.apply(variables, image, method="features", stop=cut)
@@ -78,9 +89,10 @@ def test_is_the_same_in_two_parts():
             found[cut] = net.apply(variables, f, method="head_of", start=cut)
         return found
 
-    found = run(DRAWN["images"](32))
+    found = run(drawn(net, image), image)
+    assert np.ptp(found[0], axis=0).mean() > 0.1
     for cut in (1, 3, 5):  # One program, so that only fusion can tell them apart.
-        np.testing.assert_allclose(found[cut], found[0], atol=1e-6)
+        np.testing.assert_allclose(found[cut], found[0], atol=1e-5)
 
 
 def test_stages_are_quarters_of_the_blocks():
@@ -103,7 +115,7 @@ def test_sites_in_the_order_of_passage():
 def test_bfloat16_stays_near():
     net = small()
     image = DRAWN["images"](32)
-    variables = jax.jit(net.init)(jax.random.key(0), image)
+    variables = drawn(net, image)
     rough = jax.jit(net.clone(dtype=jnp.bfloat16).apply)(variables, image)
     assert rough.dtype == jnp.float32
     exact = jax.jit(net.apply)(variables, image)

@@ -3,6 +3,7 @@
 import csv
 import html.parser
 import json
+import math
 import pathlib
 
 import numpy as np
@@ -10,8 +11,8 @@ import pandas as pd
 import pytest
 
 from jbias import results
-from jbias.evals import generalisation
 from jbias.report import (
+    arguments,
     bias_figures,
     bias_measured,
     bias_models,
@@ -19,6 +20,7 @@ from jbias.report import (
     bias_published,
     bias_stimuli,
     bias_study,
+    bias_tables,
     biases,
     figures,
 )
@@ -49,23 +51,6 @@ def test_the_study_is_the_one_of_its_selection(published):
     np.testing.assert_allclose(
         published.frame[numbers], told[numbers], atol=1.1e-6, equal_nan=True
     )
-
-
-def test_rows_are_those_of_the_records(published, lines):
-    """Two ways from the authors' columns to the study's."""
-    renamed = {"shape_bias": "shape"} | {
-        f"cb_{one}{ending}": f"cb_{one}{'' if ending else '_raw'}"
-        for one in ("bw", "cf", "pns")
-        for ending in ("", "_norm")
-    }
-    for model, mine in published.frame.iterrows():
-        row = generalisation.row(generalisation.published(lines[model]))
-        for name, value in row.values.items():
-            if name in generalisation.EXTRA:
-                continue
-            own = mine[renamed.get(name, name.removesuffix("_bias"))]
-            assert own == pytest.approx(value, abs=1e-9), (model, name)
-        assert dict(mine[list(row.categories)]) == pytest.approx(row.categories)
 
 
 def test_the_stored_means_of_corruptions_are_met(published, lines):
@@ -199,7 +184,7 @@ def measured(tmp_path_factory):
 
 
 def test_records_become_rows(measured):
-    models = bias_measured.read([f"{measured}/*"])
+    models = bias_measured.read([f"{measured}/*"], each_seed=True)
     assert list(models.frame.index) == [
         *("erm seed 0", "erm seed 1", *sorted(RUNS)[1:]),
     ]
@@ -218,7 +203,102 @@ def test_records_become_rows(measured):
     told = " ".join(models.told)
     assert "Measured on test, without frost: ImageNet-C." in told
     assert "1 of 9 models have none and are left out of what needs it: mixup." in told
-    assert "Seeds of one run" in told
+    assert "9 seeds of 8 runs are models of their own, as asked" in told
+
+
+def few(run, n, seed=0):
+    """Records with the number of decisions, and the interval, of the shape bias."""
+    for one in records(run, seed):
+        if one.condition == "shape_bias":
+            yield one._replace(value=0.25, count=n // 4, n=n)
+            yield one._replace(metric="shape_bias_lower", value=0.1, n=n)
+            yield one._replace(metric="shape_bias_upper", value=0.5, n=n)
+        else:
+            yield one
+
+
+def test_a_shape_bias_says_of_how_many_decisions_it_is(tmp_path):
+    for run, n, seed in (("a", 8, 0), ("b", 1200, 0), ("c", 40, 0), ("c", 16, 1)):
+        path = tmp_path / f"{run}{seed}" / "evals" / "shape_bias@cue-conflict.jsonl"
+        results.write(path, few(run, n, seed))
+    models = bias_measured.read([f"{tmp_path}/*"])
+    assert models.frame["shape_n"].to_dict() == {"a": 8, "b": 1200, "c": 16}
+    told = "Shape bias of fewer than 10 decisions for either cue says next to nothing: a (8)."
+    assert told in models.told
+    (table,) = [t for _, t in bias_tables.of(models) if t.name == "biases"]
+    assert table.head[2:6] == ("shape bias", "from", "to", "of")
+    assert [row[2:6] for row in table.rows] == [
+        ("0.250", "0.100", "0.500", "8*"),
+        ("0.250", "0.100", "0.500", "1,200"),
+        ("0.250", "–", "–", "16"),
+    ]
+
+
+def test_a_model_is_the_mean_over_the_seeds_of_a_run(measured, tmp_path):
+    """What a seed lacks its run lacks; a run of one seed stays as it is."""
+    asked = [f"{measured}/*"]
+    mine = bias_measured.read(asked)
+    each = bias_measured.read(asked, each_seed=True).frame
+    assert list(mine.frame.index) == sorted(RUNS)
+    numbers = [name for name in each if name not in ("name", "training", "epsilon")]
+    two = each.loc[["erm seed 0", "erm seed 1"], numbers]
+    assert two["shape"].nunique() == 2
+    for name in numbers:
+        assert mine.frame.loc["erm", name] == pytest.approx(two[name].mean()), name
+        assert mine.frame.loc["pgd2", name] == each.loc["pgd2", name], name
+    assert mine.frame.loc["erm", ["name", "training"]].tolist() == ["erm", "erm"]
+    assert mine.frame["seeds"].dropna().to_dict() == {"erm": 2}
+    said = "9 seeds of 8 runs: a model is the mean over the seeds of one run."
+    assert mine.told[0] == said
+    sizes = bias_study.analyse(mine, permutations=20).pairs.set_index(["models", "x"])
+    assert set(sizes.loc[("all", "shape"), "n"]) == {8}
+    assert math.isnan(bias_measured._mean([row_of(1.0), row_of(math.nan)])["shape"])
+
+
+def test_runs_that_differ_by_their_seeds_alone_are_one_model(tmp_path):
+    for run, rate, seed in (("a", 1, 0), ("b", 1, 1), ("c", 2, 2)):
+        results.write(
+            tmp_path / run / "evals" / "accuracy@test.jsonl", records(run, seed)
+        )
+        settings = {"algo": {"name": "erm"}, "rate": rate, "seeds": [seed]}
+        settings["run"] = {"devices": seed}
+        (tmp_path / run / "config.json").write_text(json.dumps({"config": settings}))
+    mine = bias_measured.read([f"{tmp_path}/*"])
+    assert list(mine.frame.index) == ["a", "c"]
+    assert "3 seeds of 2 runs: " in mine.told[0]
+    each = bias_measured.read([f"{tmp_path}/*"], each_seed=True).frame
+    assert list(each.index) == ["a seed 0", "b seed 1", "c"]
+    assert mine.frame.loc["a", "shape"] == pytest.approx(each["shape"].iloc[:2].mean())
+
+
+def row_of(shape):
+    return {"name": "a", "training": "a", "epsilon": math.nan, "shape": shape}
+
+
+def test_the_same_weights_are_one_model(tmp_path):
+    """Names are no networks: of two the one counts of which more was measured."""
+    for run, digest in (("a", "1"), ("copy", "1"), ("b", "2"), ("c", "3"), ("d", "")):
+        made = list(records(run))[: None if run != "a" else 4]
+        results.write(tmp_path / run / "evals" / "accuracy@test.jsonl", made)
+        identity = {"digest": digest, "path": run} if digest else {"workers": 0}
+        (tmp_path / run / "config.json").write_text(json.dumps({"run": identity}))
+    models = bias_measured.read([f"{tmp_path}/*"])
+    assert list(models.frame.index) == ["b", "c", "copy", "d"]
+    assert models.told[0] == (
+        "The same weights, counted once, as the first: copy seed 0 step 100, a seed 0 step 100."
+    )
+
+
+def test_methods_are_told_apart_by_their_variants(tmp_path):
+    """As erm with MixUp and erm with CutMix are; an attack of any kind is one."""
+    for run, variant in (("erm", ""), ("mixup", "mixup"), ("pgd1", "mixup")):
+        made = [r._replace(algorithm="erm", variant=variant) for r in records(run)]
+        results.write(tmp_path / run / "evals" / "accuracy@test.jsonl", made)
+        algo = {"name": run.rstrip("1"), "eps": 1 / 255}
+        config = {"category": "erm", "config": {"algo": algo}}
+        (tmp_path / run / "config.json").write_text(json.dumps(config))
+    frame = bias_measured.read([f"{tmp_path}/*"]).frame
+    assert frame["training"].tolist() == ["erm", "erm (mixup)", bias_models.AT]
 
 
 def test_a_table_of_kinds_that_names_another_model_is_told(measured):
@@ -231,7 +311,8 @@ def test_a_table_of_kinds_that_names_another_model_is_told(measured):
 def test_kinds_name_checkpoints(measured, tmp_path):
     path = tmp_path / "kinds.csv"
     path.write_text("model,name,training,epsilon\nerm,Plain,baseline,\nmixup,,aug,2\n")
-    models = bias_measured.read([f"{measured}/*"], bias_models.read_kinds(str(path)))
+    kinds = bias_models.read_kinds(str(path))
+    models = bias_measured.read([f"{measured}/*"], kinds, each_seed=True)
     told = models.frame[["name", "training", "epsilon"]]
     assert told.loc["erm seed 1"].tolist()[:2] == ["Plain seed 1", "baseline"]
     assert told.loc["mixup"].tolist() == ["mixup", "aug", 2.0]
@@ -289,9 +370,20 @@ def test_a_zoo_is_reported(measured, tmp_path, monkeypatch, capsys):
     sizes = {
         row["x"]: row["n"] for row in tree["correlations"] if row["models"] == "all"
     }
-    assert (sizes["shape"], sizes["cb_bw"]) == (9, 8)
+    assert (sizes["shape"], sizes["cb_bw"]) == (8, 7)
     table = pd.read_csv(tmp_path / "tables" / "models.csv", index_col="model")
     assert table.loc["padain", "low_0.5"] == 0.5
+
+
+@pytest.mark.parametrize("form", ["--measured={}", "--measured {}"])
+def test_globs_that_the_shell_expands_are_workdirs(measured, tmp_path, form):
+    """--measured=runs/* is one argument or several, as a shell leaves it."""
+    argv = form.format(" ".join(map(str, sorted(measured.glob("pgd*"))))).split()
+    asked = biases._parser().parse_args(
+        arguments.spread(argv + ["--out=o"], "--measured")
+    )
+    assert asked.measured == [str(path) for path in sorted(measured.glob("pgd*"))]
+    assert asked.out == "o"
 
 
 def test_faults_of_the_published_numbers_are_told(published):
@@ -310,8 +402,14 @@ def test_refuses_in_one_line(measured, tmp_path, capsys):
     for asked, told in (
         ([f"--benchmark={small}"], "must hold the study's"),
         ([f"--benchmark={cut}"], "cut.csv:1: must have the columns of"),
+        (["--benchmark=no.csv"], "no.csv: must be the authors' raw-data/benchmark"),
+        ([f"--measured={measured}/*", "--kinds=no.csv"], "no.csv: must be a CSV file"),
         ([f"--measured={measured}/pgd*", "--seed=-1"], "--seed: must be 0 or larger"),
-        ([f"--measured={measured}/pgd1*"], "at least 4 models to correlate, got 1"),
+        (
+            [f"--measured={measured}/pgd1*"],
+            "at least 4 models to correlate, got 1; python -m jbias.report.measured",
+        ),
+        ([f"--measured={measured}/erm*"], "(2 seeds of 1 run: a model is the mean"),
         (
             [f"--measured={measured}/*", f"--images={measured}"],
             "must hold .jpg or .png",
@@ -348,6 +446,8 @@ def test_published_corruptions_are_sets_of_their_own():
             cells[f"{name}_{severity}", "", "accuracy"] = (i + severity) / 100
     found, _ = bias_measured.row(cells)
     assert found == {"imagenet": 75, "imagenet_c": pytest.approx(9 + 3)}
+    cells["imagenet", "imagenet_c", "corruption_accuracy"] = 0.5
+    assert bias_measured.row(cells)[0]["imagenet_c"] == 50
 
 
 def test_like_bands_tie():

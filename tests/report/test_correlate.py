@@ -119,9 +119,41 @@ def test_constant_measures_are_told(tmp_path, no_pdf):
     assert correlate.main([*told, "--category=training", "--permutations=99"]) == 0
     found = json.loads((out / "results.json").read_text())
     assert {row["statistic"] for row in found["correlations"]} == {None}
-    assert "shape or ID is constant in all: not known." in found["caveats"]
+    told = [line for line in found["caveats"] if line.startswith("Not known, ")]
+    assert len(told) == 1 and told[0].endswith("have both: shape in all.")
     assert found["headline"] == (
         "No correlation can be tested: shape is constant over all models."
+    )
+
+
+def test_correlations_that_do_not_exist_are_told_in_one_line():
+    """Of a bias that three models have, a constant average, and one pair too few."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.random((8, 4)), columns=["a", "b", "Y", "Z"])
+    frame = frame.assign(c=frame["a"], X=1.0, training=list("uuuuvvvv"))
+    frame.loc[3:, "c"] = frame.loc[:2, "Z"] = frame.loc[7:, "b"] = np.nan
+    options = relations.Options(
+        x=("a", "b", "c"), y=("X", "Y", "Z"), category="training", permutations=20
+    )
+    study = relations.analyse(frame, options, source="s")
+    assert "over 4 to 8 models" in relations.headline(study)[1]
+    told = relations.caveats(study)
+    (line,) = [one for one in told if one.startswith("Not known, ")]
+    assert line.endswith("fewer than 4 models have both: c, X in all.")
+    assert any("not independent: the partial" in one for one in told)
+    alone = relations.analyse(
+        frame.assign(training=list("stuvwxyz")), options, source="s"
+    )
+    assert not any("partial" in one for one in relations.caveats(alone))
+    frame.loc[4:, "b"] = np.nan
+    told = relations.caveats(relations.analyse(frame, options, source="s"))
+    (line,) = [one for one in told if one.startswith("Not known, ")]
+    assert line.endswith("have both: c, X, b with Z in all.")
+    frame = frame[["X", "training"]].assign(a=[1.0, 2, 3, *[np.nan] * 5], X=range(8))
+    options = relations.Options(x=("a",), y=("X",), category="training")
+    answer, _ = relations.headline(relations.analyse(frame, options, source="s"))
+    assert answer == (
+        "No correlation can be tested: no x and y are known of at least 4 models."
     )
 
 

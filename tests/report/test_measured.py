@@ -24,6 +24,9 @@ from jbias.evals import (
 )
 from jbias.evals.decisions import Number
 from jbias.report import (
+    biases,
+    cli,
+    correlate,
     measured,
     measured_drawn,
     measured_people,
@@ -177,7 +180,7 @@ def write(folder, run, found, root="", missing=()):
     for measure, dataset in missing:
         asked.setdefault(measure, {"sets": []})["sets"].append(dataset)
     config = {"algorithm": run, "model": {"name": "resnet50"}, "category": "texture"}
-    config |= {"run": {"digest": "0123abcd", "path": "resnet50.pth"}}
+    config |= {"run": {"digest": f"{run}'s", "path": f"{run}.pth"}}
     (folder / "config.json").write_text(json.dumps(config))
     facts = {"missing": {"edge": "no folder"}, "suite": {"measures": asked}}
     facts |= {"device": {"kind": "cpu", "count": 1}, "packages": {"jax": "0.10.2"}}
@@ -246,6 +249,26 @@ def test_every_measure_has_its_part(made):
     assert tables == {path.stem for path in (made / "tables").glob("*.tex")} | {
         "numbers"
     }
+
+
+def test_ids_of_imagenet_are_given_words():
+    ids = ("n01440764", "n02012849", "mine")
+    label = np.array([0, 0, 1, 1, 2])
+    by = {"": decisions.Decisions(np.array([0, 1, 1, 1, 2]), {"label": label})}
+    place = ("classes", "imagenet")
+
+    class Network:
+        name, numbers = "x", {place: classes.numbers(by, classes=ids)}
+        of = staticmethod(lambda probe: [place])
+        decided = staticmethod(lambda place: by)
+        classes = staticmethod(lambda place: ids)
+
+    counts = measured_tables.class_counts([Network], "classes", "class_accuracy")
+    told = ("tench (n01440764)", "crane (n02012849)", "mine")
+    assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
+    matrix, names = measured_tables.confusion(Network, place)
+    assert names == told and matrix[1, 0] == 50
+    assert Network.numbers[place][0].condition == "class=n01440764"
 
 
 def test_tables_have_the_numbers_of_the_records(made, workdirs):
@@ -335,11 +358,60 @@ def test_what_is_missing_is_said(made):
     assert told["headline"].startswith("Accuracy on imagenet in % from 50.0 (zero) to")
 
 
+def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
+    """Two networks that answer something else nearly always, and one that does not."""
+    label, texture = np.arange(N) % K, (np.arange(N) * 7 + 3) % K
+    other = (label + np.where((label + 1) % K == texture, 2, 1)) % K
+    sizes = (("a", 4), ("b", 9), ("c", N))
+    for run, n in sizes:
+        answer = np.where(np.arange(N) < n, label, other)
+        found = {"": decisions.Decisions(answer, {"label": label, "texture": texture})}
+        numbers = cue_conflict.numbers(found, classes=NAMES)
+        of = {("shape_bias", "shape_bias", "cue-conflict"): (numbers, None)}
+        write(tmp_path / run, run, of)
+    conflicts = [int((label != texture)[:n].sum()) for _, n in sizes]
+    assert conflicts[0] < conflicts[1] < 10 < conflicts[2]
+    few = [f"{n}*" for n in conflicts[:2]]
+    told = "Shape bias of fewer than 10 decisions for either cue says next to nothing: "
+    told += f"a ({conflicts[0]}), b ({conflicts[1]})."
+    networks = measured_read.read([f"{tmp_path}/*"])
+    for name in ("overview", "shape_bias"):
+        (table,) = [t for _, t in measured_tables.of(networks) if t.name == name]
+        column = table.head.index("of")
+        assert [row[column] for row in table.rows] == [*few, str(conflicts[2])]
+    assert measured.main([f"--measured={tmp_path}/*", f"--out={tmp_path / 'out'}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert told in lines and f"(a, of {few[0]} decisions)" in lines[0]
+
+
 def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
-    args = [f"--measured={workdirs / 'zero'}", f"--out={tmp_path}"]
-    assert measured.main(args) == 0
+    folders = [f"--measured={workdirs / 'zero'}", str(workdirs / "zero")]
+    assert measured.main([*folders, f"--out={tmp_path}"]) == 0
     assert "50.0 [38.1, 61.9] % right on imagenet." in capsys.readouterr().out
     assert {path.name for path in tmp_path.glob("figures/*.svg")} == {"accuracy.svg"}
+
+
+def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
+    """A copy under another name, of which less was measured, is told and left out."""
+    for run, digest in (("zero", "same"), ("resnet50", "same"), ("other", "others")):
+        folder = tmp_path / f"of-{run}"
+        least = {
+            ("accuracy", "plain", name): ([Number("accuracy", 0.5, 32, N)], None)
+            for name in (("imagenet", "val") if run == "resnet50" else ("imagenet",))
+        }
+        write(folder, run, least)
+        path = folder / "config.json"
+        path.write_text(path.read_text().replace(f"{run}'s", digest))
+    (tmp_path / "of-nothing").mkdir()
+    args = [f"--measured={tmp_path}/of-*", f"--out={tmp_path / 'out'}"]
+    assert measured.main(args) == 0
+    told = "The same weights, counted once, as the first: resnet50, zero."
+    lines = capsys.readouterr().out.splitlines()
+    assert told in lines
+    assert f"Nothing was measured of {tmp_path / 'of-nothing'}." in lines
+    tree = json.loads((tmp_path / "out/results.json").read_text())
+    assert [one["network"] for one in tree["networks"]] == ["other", "resnet50"]
+    assert told in tree["missing"]
 
 
 def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
@@ -405,3 +477,14 @@ def test_refuses_in_one_line(workdirs, tmp_path, capsys, broken, said):
     assert measured.main([f"--measured={copy}", f"--out={out}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("measured: ") and said in line and not out.exists()
+
+
+@pytest.mark.parametrize("of", [biases, cli, correlate, measured])
+def test_a_file_in_the_place_of_a_report_is_told_at_once(of, tmp_path, capsys):
+    (tmp_path / "taken").touch()
+    for path in (tmp_path / "taken", tmp_path / "taken" / "report"):
+        with pytest.raises(SystemExit) as ended:
+            of._parser().parse_args([f"--out={path}"])
+        assert ended.value.code == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "--out: must be a folder, got" in line and "name another" in line

@@ -186,7 +186,9 @@ def test_refuses_tables_that_do_not_fit(tmp_path, capsys, text, told):
 
 def test_refuses_what_is_not_there(tmp_path, capsys):
     out, table2 = tmp_path / "out", EXAMPLES / "biasbed_table2.csv"
-    assert "No such file" in refused(capsys, tmp_path / "none.csv", out)
+    assert "must be a CSV file, got no such file" in refused(
+        capsys, tmp_path / "none.csv", out
+    )
     assert "known are ImageNet1k" in refused(capsys, table2, out, "--datasets=edge")
     assert "must be an algorithm" in refused(capsys, table2, out, "--reference=erm")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x80")

@@ -1,0 +1,111 @@
+"""No benchmark of speed: the table of networks in docs/models.md, from the networks.
+
+    python -m benchmarks.networks
+
+Multiplications are those of convolutions and matrix products, as in roofline.py.
+"""
+
+import types
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+
+from benchmarks import roofline
+from jbias import models
+from jbias.models import importing, taps
+
+CLASSES = 1000
+_SIDES = {"cnn": 28, "preact_resnet18": 32}
+_TORCHVISION = "torchvision, timm"
+
+
+class Family(NamedTuple):
+    """What a file of networks has in common."""
+
+    source: str  # As a link; empty where it is our own.
+    files: tuple[str, ...]  # Whose, one for each system of names that is read.
+
+
+def _arxiv(text: str, number: str) -> str:
+    return f"[{text}](https://arxiv.org/abs/{number})"
+
+
+# By the name of the file.
+FAMILIES: Mapping[str, Family] = types.MappingProxyType(
+    {
+        "cnn": Family("", ()),
+        "resnet": Family(
+            _arxiv("He et al., 2016", "1512.03385"), (_TORCHVISION, "SimCLRv2's")
+        ),
+        "vgg": Family(
+            _arxiv("Simonyan and Zisserman, 2015", "1409.1556"), ("torchvision",)
+        ),
+        "alexnet": Family(_arxiv("Krizhevsky, 2014", "1404.5997"), ("torchvision",)),
+        "preact_resnet": Family(
+            _arxiv("He et al., 2016", "1603.05027"), ("FMix's authors'",)
+        ),
+        "densenet": Family(
+            _arxiv("Huang et al., 2017", "1608.06993"), ("torchvision",)
+        ),
+        "mobilenetv3": Family(
+            _arxiv("Howard et al., 2019", "1905.02244"), ("torchvision",)
+        ),
+        "squeezenet": Family(
+            _arxiv("Iandola et al., 2016", "1602.07360"), ("torchvision",)
+        ),
+        "bagnet": Family(
+            _arxiv("Brendel and Bethge, 2019", "1904.00760"), ("its authors'",)
+        ),
+        "vit": Family(
+            _arxiv("Dosovitskiy et al., 2021", "2010.11929"),
+            (
+                "timm, DeiT, DINO, MAE, AugReg's .npz",
+                "torchvision",
+                "torchvision before 0.14",
+                "transformers",
+                "transformers 5",
+            ),
+        ),
+    }
+)
+_RESNEXT = _arxiv("Xie et al., 2017", "1611.05431")
+HEAD = (
+    "| Name | Source | Parameters | GMACs | Side | Sites | Files |",
+    "| --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
+def family(name: str) -> Family:
+    """What is said of the file that a network is in."""
+    module = type(models.MODELS[name](CLASSES)).__module__
+    found = FAMILIES[module.rpartition(".")[2]]
+    return found._replace(source=_RESNEXT) if name.startswith("resnext") else found
+
+
+def row(name: str) -> str:
+    """A network's line: at 1000 classes, for images of the side that it is made for."""
+    net, side = models.MODELS[name](CLASSES), _SIDES.get(name, 224)
+    flops, _, parameters = roofline.forward(net, side)
+    about, sites = family(name), taps.sites(net, side)
+    assert len(about.files) == len(importing.dialects(name)), name
+    cells = (
+        f"`{name}`",
+        about.source or "our own",
+        f"{parameters:,}",
+        f"{flops / 2e9:.3g}",
+        f"{side}",
+        f"{taps.brief(sites)}",
+        "; ".join(about.files) or "none",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Prints the table."""
+    jax.config.update("jax_platforms", "cpu")
+    print("\n".join((*HEAD, *map(row, models.MODELS))))
+
+
+if __name__ == "__main__":
+    main()

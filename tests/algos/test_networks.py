@@ -1,0 +1,173 @@
+"""Every algorithm on every network: it acts where it says, or is refused in one line."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jbias import algos, models
+from jbias.algos import dsu
+from jbias.models import taps
+from tests import networks
+from tests.methods import METHODS, recoloured
+
+KEY = jax.random.key(0)
+BATCH = 4
+OPTIONS = {
+    "debiased": {"transfer": recoloured},
+    **{name: {"p": 1.0} for name in ("dsu", "efdmix", "mixstyle", "padain")},
+}
+MIXES = {name for name, method in METHODS.items() if "mix_group" in method.strong}
+PLAIN = {"vgg11", "vgg16", "vgg19", "alexnet", "squeezenet1_0", "squeezenet1_1"}
+PLAIN |= {name for name in models.MODELS if name.startswith("vit")}
+RESNETS = {name for name in models.MODELS if name.startswith(("resnet", "resnext"))}
+# Where an algorithm is refused, and what the line says.
+REFUSED = {
+    **{("sagnet", name): "trains the batch norms before stage 3" for name in PLAIN},
+    **{("debiased", name): "aux_bn must be False" for name in PLAIN},
+    **{
+        ("infodrop", name): "infodrop: needs a ResNet"
+        for name in set(models.MODELS) - RESNETS
+    },
+}
+# To trace all pairs takes a minute; these have what the others have.
+QUICK = ("cnn", "vgg11", "vit_small16", "mobilenetv3_small")
+# What is to be set there instead, if anything.
+REMEDY = {"sagnet": {"w_adv": 0}, "debiased": {"aux_bn": False}}
+
+
+def made(algorithm, net, **more):
+    group = {"mix_group": BATCH} if algorithm in MIXES else {}
+    return algos.ALGOS[algorithm](net, **OPTIONS.get(algorithm, {}), **group, **more)
+
+
+@functools.cache
+def losses(algorithm, net, side, remedy):
+    """The shapes of an algorithm's losses on one batch; equal networks once."""
+    algo = made(algorithm, net, **dict(remedy))
+    image = jax.ShapeDtypeStruct((BATCH, side, side, 3), jnp.float32)
+    views = METHODS[algorithm].views
+
+    variables = taps.drawn(net, side).variables
+    params, stats = {"net": variables["params"]}, {"net": variables.get("stats", {})}
+    for name, part in algo.parts.items():
+        one = jax.ShapeDtypeStruct((1, *image.shape[1:]), jnp.float32)
+        drawn = jax.eval_shape(part, KEY, one, variables)
+        params[name], stats[name] = drawn.get("params", {}), drawn.get("stats", {})
+    if "style" in params:
+        assert params["style"]["fc"] == params["net"]["fc"]
+
+    def run(params, stats, image, key):
+        batch = {"image": image, "target": jnp.eye(BATCH, 5)}
+        batch |= {"views": views} if views > 1 else {}
+        named, aux = algo.losses(params, stats, batch, key)
+        return named, aux.stats
+
+    named, after = jax.eval_shape(run, params, stats, image, KEY)
+    assert jax.tree.structure(after) == jax.tree.structure(stats)
+    return named
+
+
+@pytest.mark.parametrize(("algorithm", "network"), sorted(REFUSED))
+def test_is_refused_in_one_line(algorithm, network):
+    net, _ = networks.small(network)
+    with pytest.raises(ValueError, match=REFUSED[algorithm, network]) as refusal:
+        made(algorithm, net)
+    assert type(net).__name__ in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "network"),
+    [
+        pytest.param(*pair, marks=() if pair[1] in QUICK else pytest.mark.slow)
+        for pair in itertools.product(algos.ALGOS, models.MODELS)
+        if pair not in REFUSED or pair[0] in REMEDY
+    ],
+)
+def test_has_the_losses_that_it_follows(algorithm, network):
+    net, side = networks.small(network)
+    remedy = REMEDY[algorithm] if (algorithm, network) in REFUSED else {}
+    found = losses(algorithm, net, side, tuple(remedy.items()))
+    updates = {update.loss for update in made(algorithm, net, **remedy).updates}
+    assert updates <= set(found) and all(x.shape == () for x in found.values())
+
+
+@functools.cache
+def acted(net, side):
+    """{algorithm: where its tap changes what passes}, by one trace."""
+    names = ("dsu", "efdmix", "mixstyle", "padain")
+    by = {name: made(name, net).net.tap for name in names}
+    found = {name: [] for name in names}
+
+    def note(x, site, key):
+        for name, tap in by.items():
+            y = tap(x, site, key)
+            assert (y.shape, y.dtype) == (x.shape, x.dtype)
+            found[name].extend([site] * (y is not x))
+        return x
+
+    image = jax.ShapeDtypeStruct((BATCH, side, side, 3), jnp.float32)
+    noting = net.clone(tap=note)
+    jax.eval_shape(lambda key, x: noting.init(key, x, key, train=True), KEY, image)
+    return found
+
+
+@pytest.mark.parametrize("network", models.MODELS)
+def test_taps_act_where_they_should(network):
+    net, side = networks.small(network)
+    found = acted(net, side)
+    assert found["mixstyle"] == found["efdmix"] == ["stage1", "stage2"]
+    assert found["dsu"] == list(dsu.usual(net))
+    first, *rest = found["dsu"]
+    stages = ["stem", "stage1", "stage2", "stage3", "stage4"]
+    assert "conv" in first
+    assert rest == (["stage1", "stage2"] if network == "cnn" else stages)
+    shapes = taps.drawn(net, side).sites
+    swapped = [s for s, x in shapes.items() if "conv" in s and x[1] * x[2] > 1]
+    assert found["padain"] == swapped != []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "network", "options", "message"),
+    [
+        *(
+            (
+                name,
+                "cnn",
+                {"stages": (2, 3)},
+                "stages .* stage1-2.conv, stage1-2, .*CNN",
+            )
+            for name in ("mixstyle", "efdmix")
+        ),
+        ("dsu", "cnn", {"sites": ("stem",)}, "sites .* stage1-2, .*CNN.* got stem"),
+        ("dsu", "vgg16", {"sites": ("fc1",)}, ".* stem.conv1-2, stem, .* got fc1"),
+        (
+            "dsu",
+            "vit_base16",
+            {"sites": ("stem.conv1",)},
+            r".* block0-3\.attn, block0-3",
+        ),
+        ("dsu", "resnet50", {"sites": ()}, ".* stage1-4.block0.conv1-3, .* got none"),
+    ],
+)
+def test_sites_that_are_not_there_are_named(algorithm, network, options, message):
+    net, _ = networks.small(network)
+    with pytest.raises(ValueError, match=f"{algorithm}: {message}") as refusal:
+        made(algorithm, net, **options)
+    assert "\n" not in str(refusal.value)
+
+
+def test_dsu_acts_inside_blocks_too_where_it_is_asked():
+    net, _ = networks.small("resnet18")
+    algo = dsu.make(net, p=1.0, sites=("stage2.block0.conv1",), mix_group=BATCH)
+    x = jnp.ones((BATCH, 2, 2, 1))
+    assert algo.net.tap(x, "stage2.block0.conv1", KEY) is not x
+    assert algo.net.tap(x, "stage2", KEY) is x
+
+
+def test_any_size_of_patch_is_drawn():
+    net = models.MODELS["vit_small16"](5, width=8, heads=2, depth=4, patch=14)
+    assert taps.sites(net) == taps.sites(net, 28)
