@@ -119,7 +119,7 @@ class Suite(NamedTuple):
             reading = feed.Reading(self.run["threads"] or cores())
             return next(feed.batches([kept], count, reading))
 
-        return probe.Others(dataset, source.fingerprint, read)
+        return probe.Others(dataset, f"{source.fingerprint} {self.size}", read)
 
     def tasks(self) -> Iterator[tuple[Measure, str]]:
         """Each measure on each of its sets, of those that are here."""
