@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -111,6 +112,30 @@ class EncodedSource:
         """Squeezes one whole original image; see crops.canvas."""
         opened = functools.partial(self.store.open, index)
         return crops.canvas(opened, self.store.where(index), size)
+
+
+def take(
+    source: spec.Source, index: Int[np.ndarray, "m"], *, digest: str, note: str = ""
+) -> spec.Source:
+    """Selects images, in the order of `index`.
+
+    The fingerprint is that of the old one with `digest`, words or a digest of what was
+    selected; `note` is added.
+    """
+    held = (
+        {"images": source.images[index]}
+        if in_memory(source)
+        else {"store": source.store.take(index)}
+    )
+    total = hashlib.sha256(f"{source.fingerprint} {digest}".encode())
+    return dataclasses.replace(
+        source,
+        columns={name: column[index] for name, column in source.columns.items()},
+        arrays={name: array[index] for name, array in source.arrays.items()},
+        note="; ".join(filter(None, (source.note, note))),
+        fingerprint=total.hexdigest(),
+        **held,
+    )
 
 
 def in_memory(source: spec.Source) -> bool:
