@@ -16,7 +16,7 @@ from jbias.data import crops, spec, stores, transforms
 class ArraySource:
     """Images that are in memory."""
 
-    images: UInt8[np.ndarray, "n size size 3"]
+    images: UInt8[np.ndarray, "n h w 3"]
     name: str
     classes: tuple[str, ...]
     space: str
@@ -32,17 +32,20 @@ class ArraySource:
 
     def __post_init__(self):
         shape = self.images.shape
-        square = len(shape) == 4 and shape[1] == shape[2] and shape[3] == 3
-        if self.images.dtype != np.uint8 or not square:
+        if self.images.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3:
             raise ValueError(
-                f"{self.name}: images must be uint8 (n, size, size, 3), got"
+                f"{self.name}: images must be uint8 (n, h, w, 3), got"
                 f" {self.images.dtype} {shape}"
             )
         _check(self)
 
     @property
     def size(self) -> int:
-        return self.images.shape[1]
+        return self.images.shape[2]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.images.shape[1:3]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -75,6 +78,10 @@ class EncodedSource:
     @property
     def size(self) -> int:
         return self.transform.size
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.size, self.size
 
     @property
     def preprocessing(self) -> str:
