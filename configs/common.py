@@ -14,6 +14,9 @@
 :data=colored_mnist,root=...,form=...
                     MNIST's digits in colours that tell the class; tests on reversed
                     ones; `grey` shows no colours
+:data=stacked,root=...,digits=...
+                    a digit of MNIST (`digits`) above each image of CIFAR-10 (`root`),
+                    of the same class; tests by the class of either
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
@@ -256,6 +259,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         stimuli="",
         subset=False,
         corrupted="",
+        digits="",
         form="irm",
         grey=False,
         train="train",

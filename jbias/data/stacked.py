@@ -95,5 +95,8 @@ SPEC = spec.Spec(
         " in train, 10,000 of any two in test: <root> as cifar10, <digits> as mnist"
     ),
     size="182 MB packed",
-    where="the places of cifar10 and mnist",
+    where=(
+        "https://www.cs.toronto.edu/~kriz/cifar.html and"
+        " https://storage.googleapis.com/cvdf-datasets/mnist/"
+    ),
 )
