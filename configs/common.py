@@ -188,6 +188,9 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         log_seconds=10.0,
         profile=False,
         loading=dict(gib=8.0, threads=0, workers=0),  # 0 threads: one a core.
+        # What costs.json assumes: watts of a device (0: as rated), the share in use, the
+        # building's factor, and kg of CO2e a kWh (0: not told).
+        energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
     )
     return c
 
