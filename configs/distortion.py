@@ -25,7 +25,7 @@ Beside the arguments of configs/common.py:
 :keep=FILE          trains and validates on these images of the training set alone
                     (docs/data.md)
 :small              two cores, minutes: a quarter of the width, a tenth of the training
-                    images, 15 epochs, two seeds; tests on all images
+                    images, 10 epochs, two seeds; tests on all images
 :smoke              every part once: an eighth of the width, a hundredth of the training
                     and a twentieth of the test images, two epochs, two seeds
 
@@ -58,9 +58,9 @@ METHODS = {
 PARTNERS = ("same", "cifar10", "cifar100", "mnist", "fashion_mnist")
 SMALL_IMAGES = ("cifar10", "cifar100", "mnist", "fashion_mnist", "stacked")
 SMALL_IMAGES += ("tiny_imagenet",)
-# Of the width, the training and the test images in percent, epochs, seeds.
+# Channels of the first stage, images in percent, epochs, seeds.
 REDUCED = {
-    "small": dict(width=16, train=10, test=100, epochs=15.0, seeds=2),
+    "small": dict(width=16, train=10, test=100, epochs=10.0, seeds=2),
     "smoke": dict(width=8, train=1, test=5, epochs=2.0, seeds=2),
 }
 MULTISTEP = dict(name="multistep", milestones=(0.5, 0.75), gamma=0.1)
