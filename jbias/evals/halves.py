@@ -11,7 +11,8 @@ def halves(decided: decisions.Decisions) -> list[decisions.Number]:
     "label" is the class of the half that is asked for, "texture" that of the other.
     "follows_label" and "follows_other" are shares of answers among all images with a
     conflict; "follows_other" also by the class of the other half ("other 3"), so that
-    with digits as the other half it tells which digits win.
+    with digits as the other half it tells which digits win. Nothing where no two halves
+    conflict, as in training.
     """
     label, other = (np.asarray(decided.columns[c]) for c in ("label", "texture"))
     answer = np.asarray(decided.prediction)
@@ -19,8 +20,10 @@ def halves(decided: decisions.Decisions) -> list[decisions.Number]:
 
     def number(metric, hit, among, condition=""):
         count, n = int((hit & among).sum()), int(among.sum())
-        value = count / n if n else None
-        return decisions.Number(metric, value, count, n, condition)
+        return decisions.Number(metric, count / n, count, n, condition)
+
+    if not known.any():
+        return []
 
     found = [
         number("follows_label", answer == label, known),

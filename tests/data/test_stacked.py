@@ -110,6 +110,8 @@ def test_answers_are_counted_by_the_half_that_they_follow():
         ("follows_other", "other 1"): (0, 2),
         ("follows_other", "other 2"): (1, 2),
     }
+    agreed = evals.Decisions(answer, {"label": label, "texture": label})
+    assert evals.MEASURES["halves"](agreed) == []
 
 
 def test_a_half_is_transformed_alone():
