@@ -17,13 +17,12 @@ def halves(decided: decisions.Decisions) -> list[decisions.Number]:
     label, other = (np.asarray(decided.columns[c]) for c in ("label", "texture"))
     answer = np.asarray(decided.prediction)
     known = (label >= 0) & (other >= 0) & (label != other)
+    if not known.any():
+        return []
 
     def number(metric, hit, among, condition=""):
         count, n = int((hit & among).sum()), int(among.sum())
         return decisions.Number(metric, count / n, count, n, condition)
-
-    if not known.any():
-        return []
 
     found = [
         number("follows_label", answer == label, known),

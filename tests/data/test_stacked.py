@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import data, evals, step
+from jbias import data, evals, step, train
 from jbias.augment import half, replace
 from tests import runs
 
@@ -171,6 +171,29 @@ def test_images_of_two_squares_are_trained_on(roots, name):
     net = step.net_of(state)
     answers = jax.eval_shape(lambda n, x: stage.score_one(n, None, x, None), net, image)
     assert answers.shape == (7, 10) and metrics
+
+
+@pytest.mark.slow
+def test_a_run_is_tested_by_either_half_and_on_images_of_other_shapes(roots, tmp_path):
+    c = config(roots)
+    test = dict(data="stacked", split="test", **roots)
+    square = dict(data="cifar10", split="test", root=roots["root"])
+    c["tests"] = dict(cifar=test, plain=square, mnist=dict(test, answer="mnist"))
+    c["valid"] = dict(data="stacked", split="test", seed=1, **roots)
+    c["epochs"], c["seeds"] = 1.0, (0,)
+    assert train.run(c, tmp_path / "run")
+    found = {
+        (r["dataset"], r["metric"], r["condition"]): (r["count"], r["n"])
+        for r in runs.records(tmp_path / "run")
+    }
+    for one, other in (("cifar", "mnist"), ("mnist", "cifar")):
+        follows = found[one, "follows_label", ""]
+        assert follows == found[other, "follows_other", ""]
+        parts = [v for k, v in found.items() if k[0] == one and k[2]]
+        assert len(parts) == 10
+        assert tuple(map(sum, zip(*parts))) == found[one, "follows_other", ""]
+        assert found[one, "accuracy", ""][1] == 300 > follows[1]
+    assert found["plain", "accuracy", ""][1] == 300
 
 
 def test_pairs_that_cannot_be_are_refused(roots):
