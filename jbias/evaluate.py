@@ -78,11 +78,12 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add(
         "--checkpoint",
+        "--runs",
         action="append",
         default=[],
         metavar="PATH",
         help="a file of weights, a run's workdir, a folder of these, or a glob; may be "
-        "given again",
+        "given again, and under either name",
     )
     add(
         "--suite",
@@ -110,9 +111,10 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--step",
-        default="best",
+        default="",
         metavar="STEP",
-        help="of a run: best (by validation), latest, or a number (default: %(default)s)",
+        help="of a run: best (by validation), latest, or a number (default: the suite's "
+        "run.step, which is best if it does not say)",
     )
     add(
         "--only",

@@ -34,7 +34,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     only = tuple(filter(None, args.only.split(",")))
     paths = _checked(args, out)
     asked = suite.open(config, say, only=only)
-    opened = _followed(args, say) if args.follow else _named(paths, args)
+    step = args.step or asked.run["step"]
+    opened = _followed(args, say) if args.follow else _named(paths, args, step)
     measured, told = 0, []
     for subject, refused in opened:
         if refused:
@@ -126,7 +127,7 @@ def _value(text: str) -> Any:
 
 
 def _named(
-    paths: Sequence[str], args: argparse.Namespace
+    paths: Sequence[str], args: argparse.Namespace, step: str
 ) -> Iterator[tuple[subjects.Subject | None, str]]:
     """Opens files and runs, one after the other; or says why one cannot be."""
     zoo = _module("zoo", args.zoo) if args.zoo else None
@@ -139,7 +140,7 @@ def _named(
             stem = f"{folder}-{stem}"
         try:
             if subjects.is_trained(path):
-                for subject in subjects.from_run(path, step=args.step):
+                for subject in subjects.from_run(path, step=step):
                     yield subject, ""
             else:
                 yield _from_file(path, stem, args, zoo), ""

@@ -137,12 +137,13 @@ def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
     return _selected(candidates[here])
 
 
-def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
+def evaluations(frame: pd.DataFrame, *, trained: bool = False) -> pd.DataFrame:
     """Gives the evaluations of the last stage of every run, without diverged seeds.
 
-    Every selection starts here; what it gave it gives back at once.
+    Every selection starts here; what it gave it gives back at once. trained: whether the
+    set "train" is one of them, as it is of a suite, where runs have statistics of training.
     """
-    keep = (frame["dataset"] != results.TRAIN).to_numpy()
+    keep = (frame["dataset"] != results.TRAIN).to_numpy() | trained
     bad = (frame["status"] == "diverged").to_numpy()
     if bad.any():
         seeds = pd.Series(results.keyed(frame, ["run", "seed"]))

@@ -9,7 +9,8 @@ A suite is a config (configs/suites/) with
                 `aggregates`, rules for several classes that answer for one;
                 `others`, the set whose images a probe puts into these (by itself the
                 same set)
-    run         batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
+    run         step (of a run: best, latest or a number, where --step says nothing),
+                batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
                 images float32 answers too where that is lower), decisions (whether
                 they are kept), devices, gib, threads
 
@@ -31,6 +32,7 @@ from jbias.data import labels, spec
 from jbias.evals import decisions, probe, probes
 
 _RUN = dict(
+    step="best",
     batch=0,
     precision="auto",
     agree=256,

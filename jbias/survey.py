@@ -57,6 +57,10 @@ def run(
     # A set's measures follow one another.
     order = list(asked.sources)
     tasks.sort(key=lambda task: order.index(task.dataset))
+    if "train" in {task.dataset for task in tasks} and (
+        line := _otherwise(subject, asked)
+    ):
+        say(line)
     with _claimed(folder, subject, asked):
         left = [task for task in tasks if not _is_done(folder, task, asked)]
         if len(left) < len(tasks):
@@ -65,6 +69,19 @@ def run(
         if whole and not refused and not asked.missing:
             (folder / "done").touch()
     return [f"{subject.name}: {line}" for line in refused]
+
+
+def _otherwise(subject: subjects.Subject, asked: suite.Suite) -> str:
+    """How the set `train` of a suite differs from what a run was trained on, or ""."""
+    own = subject.about.get("config", {}).get("train", {})
+    given = asked.config["sets"]["train"]
+    keys = ("data", "split", "drop", "keep") if own else ()
+    differing = [
+        f"{key} {own.get(key, '')!r}, shown {given.get(key, '')!r}"
+        for key in keys
+        if own.get(key, "") != given.get(key, "")
+    ]
+    return f"{subject.name}: trained on {'; '.join(differing)}" if differing else ""
 
 
 def _measured(subject, asked, folder, tasks, say) -> list[str]:

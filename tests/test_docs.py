@@ -11,7 +11,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import data, evaluate, measuring, prepare
-from jbias.report import biases, cli, correlate, measured
+from jbias.report import biases, cli, correlate, distortion, measured
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -21,6 +21,7 @@ DOCS = (
     "docs/benchmarks.md",
     "docs/biases.md",
     "docs/data.md",
+    "docs/distortion.md",
     "docs/measures.md",
     "docs/models.md",
     "docs/reproduction-biases.md",
@@ -92,6 +93,7 @@ READERS = {
     "main": main,
     "report": lambda arguments: cli._parser().parse_args(arguments),
     "report.biases": lambda arguments: biases._parser().parse_args(arguments),
+    "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": lambda arguments: evaluate.parser().parse_args(arguments),
@@ -119,7 +121,7 @@ def test_commands_are_understood(name, command, monkeypatch):
 @pytest.mark.parametrize(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
 def test_flags_in_the_text_are_known(name, flag):
     parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
-    parsers.append(biases._parser())
+    parsers += [biases._parser(), distortion._parser()]
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
         code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jbias.augment import mixing, options
 
@@ -152,7 +152,7 @@ def binarise(
     """
     n = grey.size
     count = jnp.where(up, jnp.ceil(lam * n), jnp.floor(lam * n)).astype(jnp.int32)
-    rank = jnp.argsort(jnp.argsort(grey.ravel(), descending=True))
+    rank = ranks(grey.ravel())
     mask = (rank < count).astype(jnp.float32)
     if not options.surely(max_soft, 0):
         share = jnp.minimum(max_soft, jnp.minimum(lam, 1 - lam))
@@ -160,3 +160,8 @@ def binarise(
         ramp = (count + soft - 1 - rank) / jnp.maximum(2 * soft - 1, 1)
         mask = jnp.where(soft > 0, jnp.clip(ramp, 0, 1), mask)
     return mask.reshape(grey.shape)
+
+
+def ranks(values: Float[Array, "n"]) -> Int[Array, "n"]:
+    """How many values are larger than each; of equal ones the first is the largest."""
+    return jnp.argsort(jnp.argsort(values, descending=True))

@@ -10,9 +10,13 @@ from jbias.evals import (
     corruptions,
     critical_band_stimuli,
     cue_conflict,
+    cut_occlusion,
     decisions,
     decoding,
+    grid,
     human,
+    mixing,
+    occlusion,
     plain,
     probe,
     receptive_field,
@@ -34,6 +38,10 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
         "fgsm": attacks.make_fgsm,
         "calibration": calibration.make,
         "classes": classes.make,
+        "mixing": mixing.make,
+        "grid_shuffle": grid.make,
+        "cut_occlusion": cut_occlusion.make,
+        "occlusion": occlusion.make,
     }
 )
 

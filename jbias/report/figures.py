@@ -144,11 +144,13 @@ def curves(
     *,
     scale: float,
     places: Sequence[int] | None = None,
+    label: str = "epoch",
 ) -> mpl_figure.Figure:
     """Draws small multiples over epochs: means over seeds, bands of ± one deviation.
 
-    A panel is a title and a table algorithm, epoch, mean, std. `places` are those of the
-    algorithms among all, so that each keeps its colour.
+    A panel is a title and a table algorithm, epoch, mean, std; what else than epochs these
+    are `label` says. `places` are those of the algorithms among all, so that each keeps its
+    colour.
     """
     styles = [style_of(i) for i in places or range(len(algorithms))]
     columns = min(3, len(panels))
@@ -165,8 +167,8 @@ def curves(
             axes.set_axis_off()
         for axes, (title, table) in zip(grid.flat, panels, strict=False):
             _panel(axes, title, table, algorithms, styles, scale)
-        for axes in grid[-1]:
-            axes.set_xlabel("epoch", color=INK, fontsize=8)
+        for axes in list(grid.flat)[len(panels) - columns : len(panels)]:
+            axes.set_xlabel(label, color=INK, fontsize=8)
         handles = [lines.Line2D([], [], **style) for style in styles]
         fig.legend(
             handles,

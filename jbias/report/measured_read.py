@@ -150,7 +150,7 @@ def read(workdirs: Sequence[str]) -> list[Network]:
 
     Raises ValueError as `results.read` does, and where a workdir is no such one.
     """
-    records = selection.evaluations(results.read(workdirs))
+    records = selection.evaluations(results.read(workdirs), trained=True)
     parts = {
         str(workdir): part
         for workdir, part in records.groupby("workdir", observed=True, sort=True)

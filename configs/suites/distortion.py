@@ -1,0 +1,223 @@
+r"""What distortion does to analysis, as in "On the effects of data distortion on model
+analysis and training" (Marcu and Pruegel-Bennett, https://arxiv.org/abs/2110.13968).
+
+    python -m jbias.evaluate --runs='runs/distortion/*' --suite=configs/suites/distortion.py
+    python -m jbias.evaluate --runs='runs/distortion/*' \
+        --suite=configs/suites/distortion.py:data=cifar10,root=DIR,other=cifar100,other_root=DIR
+
+For networks that configs/distortion.py trains, and others.
+
+:data=shapes        the embedded set (the default), for networks that were trained on it
+:data=cifar10,root=...
+                    cifar100, mnist, fashion_mnist, tiny_imagenet or imagenet
+:data=stacked,root=...,digits=...
+                    for networks of MNIST above CIFAR-10: which half they answer; root is
+                    CIFAR-10's, digits MNIST's
+:train=             the training images, shown without augmentation; "" is what the
+                    config trains on, train[:98%]
+:drop=truck         of networks that were trained without a class, or several: truck+ship
+:keep=FILE          of networks that were trained on these images alone
+:small              what `small` of the config trains on, train[:10%]
+:other=NAME         whose images hide parts of others: a data set such as cifar100, or
+                    fractals, which needs no files and is that of shapes
+:other_root=DIR     where it lies
+:other_split=train  which of it
+:stimuli=DIR        edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019, for
+                    networks of ImageNet's and Tiny ImageNet's classes
+:correlation=0.99   of the embedded set, as in training
+:subset             of ImageNet's classes some are absent
+:size=0             pixels; 0 is as usual: 28, 32, 64 or 224
+:images=0           how many images of a set each probe shows; 0 is all
+:smoke              a few images of each set, every part once; train[:1%]
+
+The published protocol: networks after their last epoch (`run.step`, which --step changes);
+grids of 2 x 2 for MNIST and Fashion-MNIST, 4 x 4 for CIFAR and Tiny ImageNet and 8 x 8 for
+ImageNet, of which all are shown everywhere; boxes with areas of Beta(2, 1) anywhere
+for the DI index; 30 % of the pixels hidden by another set's for the table of measures.
+`--only=grid_shuffle,cut_occlusion` measures some.
+"""
+
+import types
+
+import ml_collections
+
+from jbias import config as jc
+
+STIMULI = ("edge", "silhouette", "cue-conflict")
+CIFAR = (0.4914, 0.4822, 0.4465)
+GREY = (0.1307,) * 3  # MNIST's, of which the published Fashion-MNIST is taken, too.
+PHOTOS = (0.485, 0.456, 0.406)
+# The test split, the part that our configs train on, pixels, and the colour "mean".
+SETS = types.MappingProxyType(
+    {
+        "shapes": ("test", "train", 32, PHOTOS),
+        "cifar10": ("test", "train[:98%]", 32, CIFAR),
+        "cifar100": ("test", "train[:98%]", 32, CIFAR),
+        "mnist": ("test", "train[:98%]", 28, GREY),
+        "fashion_mnist": ("test", "train[:98%]", 28, GREY),
+        "tiny_imagenet": ("val", "train[:98%]", 64, PHOTOS),
+        "imagenet": ("val", "train[:98%]", 224, PHOTOS),
+        "stacked": ("test", "train", 32, CIFAR),
+    }
+)
+USED = types.MappingProxyType(
+    {
+        "digits": ("stacked",),
+        "small": ("cifar10", "cifar100", "mnist", "fashion_mnist", "tiny_imagenet"),
+        "stimuli": ("tiny_imagenet", "imagenet"),
+        "subset": ("imagenet",),
+        "correlation": ("shapes",),
+    }
+)
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+    """The suite; see the top of this file for `text`."""
+    usual = dict(digits="", small=False, stimuli="", subset=False, correlation=0.99)
+    arg = jc.parse_arg(
+        text,
+        data="shapes",
+        root="",
+        train="",
+        drop="",
+        keep="",
+        other="",
+        other_root="",
+        other_split="train",
+        size=0,
+        images=0,
+        smoke=False,
+        **usual,
+    )
+    _check(arg, usual)
+    arg.images = arg.images or 16 * arg.smoke
+    c = ml_collections.ConfigDict()
+    c.run = dict(
+        step="latest",  # The last epoch, as published.
+        batch=0,  # 256 on accelerators, 32 on CPU.
+        precision="auto",  # bfloat16 on accelerators.
+        agree=256,  # So many images float32 answers, too, where that is lower.
+        decisions=True,
+        devices=0,
+        gib=16.0,
+        threads=0,
+    )
+    c.size = arg.size or SETS[arg.data][2]
+    c.sets = _stacked(arg) if arg.data == "stacked" else _sets(arg)
+    names = tuple(name for name in c.sets if name != "other")
+    c.measures = dict(accuracy=dict(probe="plain", sets=names, images=arg.images))
+    if arg.data != "stacked":
+        c.measures.update(_measures(arg, tuple(c.sets)))
+    return c
+
+
+def _check(arg, usual: dict) -> None:
+    if arg.data not in SETS:
+        raise ValueError(
+            f"suite argument: unknown data {arg.data!r}; {jc.nearest(arg.data, SETS)}"
+        )
+    if arg.data != "shapes" and not arg.root:
+        raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
+    if arg.data == "stacked" and not arg.digits:
+        raise ValueError("suite argument: data=stacked needs digits=<directory>")
+    for name, used in USED.items():
+        if vars(arg)[name] != usual[name] and arg.data not in used:
+            raise ValueError(
+                f"suite argument: data={arg.data} has no {name}, which is for "
+                f"{' and '.join(used)}"
+            )
+    if arg.data == "stacked" and arg.other:
+        raise ValueError("suite argument: data=stacked has no other; leave it out")
+
+
+def _sets(arg) -> dict:
+    test, train, *_ = SETS[arg.data]
+    own = dict(data=arg.data)
+    if arg.data == "shapes":
+        own |= dict(correlation=arg.correlation, **(dict(n=240) if arg.smoke else {}))
+    else:
+        own |= dict(root=arg.root, **(dict(subset=True) if arg.subset else {}))
+        short = "[:1%]" if arg.smoke else "[:10%]" if arg.small else ""
+        train = f"train{short}" if short else train
+        test = f"{test}[:5%]" if arg.smoke else test
+    own |= dict(drop=arg.drop) if arg.drop else {}
+    kept = dict(keep=arg.keep) if arg.keep else {}
+    found = {
+        "test": dict(split=test, **own),
+        "train": dict(split=arg.train or train, **own, **kept),
+    }
+    other = arg.other or ("fractals" if arg.data == "shapes" else "")
+    if other:
+        more = dict(root=arg.other_root) if arg.other_root else {}
+        if other == "fractals" and arg.smoke:
+            more["n"] = 16  # Each takes a tenth of a second to draw.
+        if (
+            other in ("mnist", "fashion_mnist")
+            and (arg.size or SETS[arg.data][2]) == 32
+        ):
+            more["pad"] = 2  # With black, as in training.
+        found["other"] = dict(data=other, split=arg.other_split, **more)
+    for name in STIMULI if arg.stimuli else ():
+        found[name] = dict(data="geirhos", split=name, root=arg.stimuli)
+    return found
+
+
+def _stacked(arg) -> dict:
+    """The same stacked images, asked for the class of either half."""
+    own = dict(data="stacked", split="test", root=arg.root, digits=arg.digits)
+    return {
+        f"stacked_{half}": dict(answer=answer, **own)
+        for half, answer in (("cifar", "cifar10"), ("mnist", "mnist"))
+    }
+
+
+def _measures(arg, names: tuple[str, ...]) -> dict:
+    test = dict(sets=("test",), images=arg.images)
+    both = dict(sets=("test", "train"), images=arg.images)
+    beside = dict(others="other") if "other" in names else {}
+    fills = ("black", "mean", *(["other"] * bool(beside)))
+    boxes = dict(fills=fills, mean=SETS[arg.data][3], **beside, **test)
+    fractions = tuple(i / 10 for i in range(1, 10))
+    curves = dict(fractions=(0.3,) if arg.smoke else fractions)
+    found = dict(
+        grid_shuffle=dict(grids=(2, 4, 8), **test),
+        cut_occlusion=dict(area="beta", placement="unrestricted", **boxes),
+        cut_occlusion_uniform=dict(
+            probe="cut_occlusion", area="uniform", placement="restricted", **boxes
+        ),
+        occlusion=dict(fill="black", **curves, **both),
+        mixing=dict(**test),
+        # Of a network trained with mixing, over augmented training images.
+        mixing_train=dict(
+            probe="mixing", sets=("train",), images=arg.images, **_moved(arg)
+        ),
+    )
+    if beside:
+        found |= dict(
+            cut_occlusion_other=dict(
+                probe="cut_occlusion",
+                area=0.3,
+                placement="restricted",
+                fills=("other",),
+                **beside,
+                **test,
+            ),
+            occlusion_other=dict(
+                probe="occlusion",
+                fractions=(0.3,),
+                orders=("most",),
+                fill="other",
+                **beside,
+                **both,
+            ),
+        )
+    if "cue-conflict" in names:
+        found["shape_bias"] = dict(sets=("cue-conflict",))
+    return found
+
+
+def _moved(arg) -> dict:
+    """Crops and mirrors of the published training, which diversity is counted over."""
+    if arg.data == "shapes":
+        return {}  # Trained as it is.
+    return dict(mirror=True, crop=0 if arg.data in ("tiny_imagenet", "imagenet") else 4)

@@ -1,0 +1,75 @@
+"""Grad-CAM: where in an image the evidence lies for what a network decides.
+
+Source: Selvaraju et al., ICCV 2017, https://arxiv.org/abs/1610.02391, in the form of Marcu
+and Pruegel-Bennett, "On the effects of data distortion on model analysis and training",
+https://arxiv.org/abs/2110.13968.
+Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, gradcam.py.
+Deviation: a map without any evidence is zero, where there it is 0 / 0.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from jbias.models import taps
+
+
+def of(
+    net: nn.Module,
+    variables: Mapping[str, Any],
+    image: Float[Array, "b h w c"],
+    site: str,
+) -> Float[Array, "b h w"]:
+    """The map of each image's largest logit at a site of models.taps.sites.
+
+    ValueError for a site that the network has not, or that has no rows and columns.
+    """
+    seen = taps.pull(net, variables, image, site, lambda logits: logits.max(-1))
+    return maps(*seen, *image.shape[1:3], site=site)
+
+
+def maps(
+    activation: Float[Array, "b i j c"],
+    gradient: Float[Array, "b i j c"],
+    height: int,
+    width: int,
+    *,
+    site: str = "the site",
+) -> Float[Array, "b h w"]:
+    """relu(mean_c a w_c) / max, w the mean gradient of each channel; made h by w.
+
+    In [0, 1], and 1 somewhere before the resizing; all 0 where nothing is positive.
+    Resized bilinearly with pixels' centres at halves and the border repeated, as OpenCV
+    does, and PyTorch without aligned corners. Of a ViT the class token is left out and
+    the others are laid out as the patches were. ValueError for other shapes.
+    """
+    a, g = (
+        _laid_out(x.astype(jnp.float32), height, width, site)
+        for x in (activation, gradient)
+    )
+    weight = g.mean((1, 2), keepdims=True)
+    cam = jax.nn.relu((a * weight).mean(-1))
+    top = cam.max((1, 2), keepdims=True)
+    cam = jnp.where(top > 0, cam / jnp.where(top > 0, top, 1), 0)
+    shape = (len(cam), height, width)
+    return jax.image.resize(cam, shape, "linear", antialias=False)
+
+
+def _laid_out(x: Array, height: int, width: int, site: str) -> Array:
+    """Gives tokens (b, 1, 1 + n, c) rows and columns, in the image's proportion."""
+    if x.ndim == 4 and (x.shape[1] > 1 or x.shape[2] == 1):
+        return x
+    if x.ndim == 4:
+        patches = x.shape[2] - 1
+        rows = round((patches * height / width) ** 0.5)
+        columns = patches // max(rows, 1)
+        if patches and rows * columns == patches and rows * width == columns * height:
+            return x[:, 0, 1:].reshape(len(x), rows, columns, -1)
+    raise ValueError(
+        f"grad_cam: {site} must have rows and columns, or tokens of patches, got"
+        f" {x.shape[1:]} of an image; take another site"
+    )

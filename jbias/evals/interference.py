@@ -1,0 +1,228 @@
+"""Do a network's errors on distorted images gather in one class? The DI index.
+
+A distortion that looks like some class to a network interferes with what is measured: the
+loss of accuracy tells of that class, and not only of what was taken away. Counted over the
+wrong decisions, by the class that was decided.
+
+Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
+training", https://arxiv.org/abs/2110.13968.
+Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, DI.py.
+Deviation: there a class counts at most once a batch, by an indexed addition; here each
+wrong decision counts. There a run without any increase has no value; here it is 0.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.special
+from jaxtyping import Float, Int
+
+from jbias import evals
+from jbias.data import labels
+from jbias.evals import decisions
+
+VARIANTS = ("share", "count")
+INTERVALS = ("t", "bootstrap")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Interference:
+    """The index of r runs of one method, all in percent.
+
+    With one run std, low and high are NaN: it says nothing of others.
+    """
+
+    runs: Float[np.ndarray, "r"]
+    mean: float
+    std: float  # Over runs, with r - 1.
+    low: float  # The interval of the mean over runs.
+    high: float
+    worst: float  # The mean, were every run's increase that of the worst run.
+    dominant: int | None  # The class; None where no class grows.
+    increase: Float[np.ndarray, "r k"]  # i_r[c].
+
+
+def wrong(decided: decisions.Decisions, classes: int) -> Int[np.ndarray, "k"]:
+    """How many wrong decisions are for each of so many classes.
+
+    Images without a right class (-1) are left out. ValueError where a decision is for a
+    class that is not there.
+    """
+    label = np.asarray(decided.columns["label"])
+    prediction = np.asarray(decided.prediction)
+    if len(prediction) and not 0 <= prediction.min() <= prediction.max() < classes:
+        raise ValueError(
+            f"interference: decisions must be in 0 ... {classes - 1}, got "
+            f"{prediction.min()} ... {prediction.max()}; say how many classes there are"
+        )
+    wrongly = (label >= 0) & (prediction != label)
+    return np.bincount(prediction[wrongly], minlength=classes)
+
+
+def increase(
+    clean: Int[np.ndarray, "r k"],
+    distorted: Int[np.ndarray, "r k"],
+    images: int,
+    *,
+    variant: str = "share",
+) -> Float[np.ndarray, "r k"]:
+    """How much each class grows among the wrong decisions, in percent; 0 if it does not.
+
+    clean, distorted: wrong decisions by class, W0 and W1, of so many images.
+    "share", as released: i = K max(q1 - q0, 0), with q = W / sum W, or 0 where nothing is
+    wrong, and K classes. One class that gets all errors, of uniform ones, has K - 1.
+    "count", as the paper words it: i = 100 max(W1 - W0, 0) / images.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(
+            f"interference: variant must be one of {', '.join(VARIANTS)}, got {variant!r}"
+        )
+    clean, distorted = np.asarray(clean), np.asarray(distorted)
+    if clean.shape != distorted.shape or clean.ndim != 2:
+        raise ValueError(
+            "interference: counts must be by run and class, clean and distorted alike, "
+            f"got shapes {clean.shape} and {distorted.shape}"
+        )
+    if variant == "count":
+        return 100 * np.maximum(distorted - clean, 0) / max(images, 1)
+    grown = _shares(distorted) - _shares(clean)
+    return clean.shape[1] * np.maximum(grown, 0)
+
+
+def _shares(counts: Int[np.ndarray, "r k"]) -> Float[np.ndarray, "r k"]:
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+
+def index(
+    increase: Float[np.ndarray, "r k"],
+    *,
+    variant: str = "share",
+    interval: str = "t",
+    confidence: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Interference:
+    """DI_r = i_r[c*] / (sum_c i_r[c]) w, of the dominant class c* = argmax mean_r i_r[c].
+
+    increase: what `increase` gives, with the same variant. w is mean_r i_r[c*] for
+    "share", i_r[c*] for "count", and max_r i_r[c*] for the worst case of both. A run in
+    which no class grows has 0; of equal classes the lowest is c*.
+
+    interval: of the mean over runs. "t", Student's, is cut at 0 and takes the runs'
+    values as independent, which for "share" they are but for w; "bootstrap" draws runs,
+    and for each draw c* and w anew, and gives percentiles. ValueError for anything else.
+    """
+    if interval not in INTERVALS:
+        raise ValueError(
+            f"interference: interval must be one of {', '.join(INTERVALS)}, got "
+            f"{interval!r}"
+        )
+    i = np.asarray(increase, np.float64)
+    r = len(i)
+    values, worst, dominant = _index(i, np.ones((1, r)), variant)
+    values = values[0]
+    mean, std = float(values.mean()), math.nan
+    low = high = math.nan
+    if r > 1:
+        std = float(values.std(ddof=1))
+        if interval == "t":
+            t = scipy.special.stdtrit(r - 1, (1 + confidence) / 2)
+            half = float(t) * std / math.sqrt(r)
+            low, high = max(mean - half, 0.0), mean + half
+        else:
+            random = np.random.default_rng(seed)
+            often = random.multinomial(r, np.full(r, 1 / r), size=draws)
+            drawn = (_index(i, often, variant)[0] * often).sum(axis=1) / r
+            tail = (1 - confidence) / 2
+            low, high = map(float, np.quantile(drawn, (tail, 1 - tail)))
+    return Interference(
+        runs=values,
+        mean=mean,
+        std=std,
+        low=low,
+        high=high,
+        worst=float(worst[0].mean()),
+        dominant=int(dominant[0]) if i.any() else None,
+        increase=i,
+    )
+
+
+def _index(
+    i: Float[np.ndarray, "r k"], often: Float[np.ndarray, "b r"], variant: str
+) -> tuple[Float[np.ndarray, "b r"], Float[np.ndarray, "b r"], Int[np.ndarray, "b"]]:
+    """Each run's index and its worst case, and c*, where runs are there so often."""
+    mean = often @ i / often.sum(axis=1, keepdims=True)
+    dominant = mean.argmax(axis=1)
+    grown = i[:, dominant].T  # (b, r)
+    total = i.sum(axis=1)
+    part = np.divide(grown, total, out=np.zeros_like(grown), where=total > 0)
+    weight = grown
+    if variant == "share":
+        weight = mean[np.arange(len(mean)), dominant][:, None]
+    most = np.where(often > 0, grown, 0).max(axis=1, keepdims=True)
+    return part * weight, part * most, dominant
+
+
+def of_runs(
+    clean: Sequence[decisions.Decisions],
+    distorted: Sequence[decisions.Decisions],
+    *,
+    classes: int,
+    variant: str = "share",
+    **options,
+) -> Interference:
+    """The index of runs of one method, from what each decided on the same set.
+
+    classes: how many there are to decide among. options: those of `index`. ValueError
+    where runs or images are not the same.
+    """
+    sizes = {len(one.prediction) for one in (*clean, *distorted)}
+    if not clean or len(clean) != len(distorted) or len(sizes) != 1:
+        raise ValueError(
+            "interference: clean and distorted must be of the same runs and images, got "
+            f"{len(clean)} and {len(distorted)} runs of {sorted(sizes)} images"
+        )
+    counts = [
+        np.stack([wrong(one, classes) for one in runs]) for runs in (clean, distorted)
+    ]
+    images = int((np.asarray(clean[0].columns["label"]) >= 0).sum())
+    grown = increase(*counts, images, variant=variant)
+    return index(grown, variant=variant, **options)
+
+
+def numbers(
+    found: Mapping[str, decisions.Decisions],
+    *,
+    classes: int,
+    variant: str = "share",
+) -> list[decisions.Number]:
+    """Accuracy under each condition, and `di_index`, in percent, of each against "".
+
+    Of one network: DI = i[c*]^2 / sum_c i[c] in both variants. Each rule of several
+    classes that answer for one is counted by itself.
+    """
+    told = []
+    for rule, by in by_rule(found).items():
+        for name, decided in by.items():
+            condition = f"{name} {rule}".strip()
+            for one in evals.MEASURES["accuracy"](decided):
+                told.append(one._replace(condition=condition))
+            if name:
+                one = of_runs([by[""]], [decided], classes=classes, variant=variant)
+                n = len(decided.prediction)
+                told.append(decisions.Number("di_index", one.mean, None, n, condition))
+    return told
+
+
+def by_rule(
+    found: Mapping[str, decisions.Decisions],
+) -> dict[str, dict[str, decisions.Decisions]]:
+    """Decisions by rule, "" for the first, and by condition as the probe names it."""
+    split = {}
+    for name, decided in found.items():
+        condition, _, last = name.rpartition(" ")
+        rule = last if last in labels.AGGREGATES else ""
+        split.setdefault(rule, {})[condition if rule else name] = decided
+    return split

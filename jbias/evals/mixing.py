@@ -1,0 +1,192 @@
+"""What mixed images do to a network: affinity, diversity and MixDiversity.
+
+Each image is shown mixed with another, by the draws that training has (jbias.augment). The
+label of a mixed image is that of the one with the larger share, its majority label.
+
+Source: Gontijo-Lopes, Smullin, Cubuk and Dyer, ICLR 2021, https://arxiv.org/abs/2002.08973
+(affinity, diversity); Marcu and Pruegel-Bennett, https://arxiv.org/abs/2110.13968
+(MixDiversity, and the protocol of mixed images).
+Deviations: each image has a share, mask and partner of its own, keyed by its number in the
+set, where training draws one share for a batch: the same means, of less variance. Losses
+are of the finished network in evaluation mode, not of the last epoch of its training.
+CutMix is the variant "torchbearer", as there.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias import evals
+from jbias.augment import cutmix, flip, fmix, mixup, options, pad_crop
+from jbias.evals import decisions, interference, occluders, probe
+
+METHODS = ("mixup", "cutmix", "fmix")
+SHARED = "by share"  # Ends the name of the condition that MixDiversity is counted of.
+
+
+def make(
+    *,
+    others: probe.Others,
+    methods: Sequence[str] = METHODS,
+    alpha: float = 1.0,
+    spectrum: str = "isotropic",
+    crop: int = 0,
+    mirror: bool = False,
+    seed: int = 0,
+) -> probe.Probe:
+    """Shows images as they are, and mixed with `others` by each of the methods.
+
+    alpha: of the share's distribution, Beta(alpha, alpha). spectrum: of FMix's masks
+    (jbias.augment.fmix). crop, mirror: mixed images are made of images that were shifted
+    by up to so many pixels, and mirrored half of the time, as in training. They are for
+    diversity; affinity is of test images as they are. ValueError for anything else.
+
+    Under the condition "mixup" the image is the one with the larger share. Under "mixup
+    by share" it is either, with its share as the chance, and likewise for the other
+    methods. That suffices for MixDiversity without the partner's label: with roles drawn
+    so, E[CE(z, y)] = E[lam CE(z, y_first) + (1 - lam) CE(z, y_second)], as each image of
+    a random ordered pair is as likely to be first. Partners of another set have no label
+    here: then it is the reformulated loss, lam ~ Beta(alpha + 1, alpha) of the image.
+    """
+    _check(methods, alpha, spectrum, crop)
+    drawing = {
+        "mixup": mixup.drawing(alpha),
+        "cutmix": cutmix.drawing_each(alpha),
+        "fmix": fmix.drawing(alpha, spectrum=spectrum),
+    }
+    moves = [pad_crop.make(pad=crop)] * (crop > 0) + [flip.make()] * bool(mirror)
+
+    def show(rows: probe.Rows, params: Any, method: str) -> Float[Array, "b h w 3"]:
+        if not method:
+            return rows.image
+        mixed = functools.partial(
+            _mixed, draw=drawing[method], moves=moves, params=params
+        )
+        keys = occluders.keys(seed, params["salt"], rows.index)
+        return jax.vmap(mixed)(rows.image, keys)
+
+    return probe.Probe(
+        _Conditions(others, tuple(methods)),
+        show,
+        functools.partial(numbers, methods=tuple(methods)),
+        static=lambda condition: condition.removesuffix(SHARED).strip(),
+    )
+
+
+def _mixed(
+    image: Float[Array, "h w 3"],
+    key: PRNGKeyArray,
+    *,
+    draw: Callable,
+    moves: Sequence[Callable],
+    params: Mapping[str, Array],
+) -> Float[Array, "h w 3"]:
+    k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
+    other = jax.random.randint(k_other, (), 0, len(params["others"]))
+    partner = params["others"][other].astype(jnp.float32) / 255
+    image, partner = (
+        _moved(x, moves, k) for x, k in zip((image, partner), k_moves, strict=True)
+    )
+    mask, lam = draw(k_mix, {"image": image[None]}, False)
+    by_share = jax.random.uniform(k_role) < lam
+    first = jnp.where(params["by_share"], by_share, lam >= 0.5)
+    own = jnp.where(first, mask[0], 1 - mask[0])
+    return own * image + (1 - own) * partner
+
+
+def _moved(image: Float[Array, "h w 3"], moves, key: PRNGKeyArray) -> Array:
+    batch = {"image": image[None]}
+    for place, move in enumerate(moves):
+        batch = move(batch, jax.random.fold_in(key, place))
+    return batch["image"][0]
+
+
+class _Conditions(Mapping):
+    """What `show` takes, by condition; partners are read when one is first asked for."""
+
+    def __init__(self, others: probe.Others, methods: tuple[str, ...]):
+        self._others = others
+        self._names = ["", *methods, *(f"{name} {SHARED}" for name in methods)]
+
+    @functools.cached_property
+    def _images(self) -> Array:
+        return jnp.asarray(self._others.read())
+
+    def __getitem__(self, name: str) -> dict[str, Array]:
+        if name not in self._names:
+            raise KeyError(f"{name!r}; known: {', '.join(self._names)}")
+        method = name.removesuffix(SHARED).strip()
+        return {
+            "salt": np.uint32(zlib.crc32(method.encode())),
+            "by_share": np.bool_(name.endswith(SHARED)),
+            "others": self._images,
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def numbers(
+    found: Mapping[str, decisions.Decisions], *, methods: Sequence[str] = METHODS
+) -> list[decisions.Number]:
+    """Of each method accuracy, affinity, diversity and mix_diversity; accuracy of "".
+
+    affinity: accuracy on mixed images, by the majority label, minus that on the images
+      themselves, in percentage points. Of a network trained without mixing and test images.
+    diversity: the mean cross-entropy of the majority label, in nats, over mixed images. Of
+      a network trained with that mixing and its training images.
+    mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), likewise.
+    A likelihood below the smallest normal float32 counts as that: 87.3 nats.
+    """
+    told = []
+    for rule, by in interference.by_rule(found).items():
+        right = {}
+        for name in ("", *methods):
+            (one,) = evals.MEASURES["accuracy"](by[name])
+            right[name] = one.value
+            told.append(one._replace(condition=f"{name} {rule}".strip()))
+        for name in methods:
+            values = {
+                "affinity": (100 * (right[name] - right[""]), by[name]),
+                "diversity": (_loss(by[name]), by[name]),
+                "mix_diversity": (_loss(by[f"{name} {SHARED}"]), by[name]),
+            }
+            told += [
+                decisions.Number(
+                    metric, value, None, len(one.prediction), f"{name} {rule}".strip()
+                )
+                for metric, (value, one) in values.items()
+            ]
+    return told
+
+
+def _loss(decided: decisions.Decisions) -> float | None:
+    likelihood = np.asarray(decided.columns["likelihood"], np.float64)
+    likelihood = likelihood[decided.columns["label"] >= 0]
+    if not len(likelihood):
+        return None
+    return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())
+
+
+def _check(methods, alpha, spectrum, crop) -> None:
+    if isinstance(methods, str) or not methods or len(set(methods)) != len(methods):
+        raise ValueError(
+            f"mixing: methods must be some of {', '.join(METHODS)}, each once, got "
+            f"{methods!r}"
+        )
+    for name in methods:
+        options.one_of("mixing", "methods", name, METHODS)
+    if not isinstance(alpha, int | float) or not 0 < alpha < float("inf"):
+        raise ValueError(f"mixing: alpha must be above 0, got {alpha!r}")
+    options.one_of("mixing", "spectrum", spectrum, fmix.SPECTRA)
+    if type(crop) is not int or crop < 0:
+        raise ValueError(f"mixing: crop must be 0 pixels or more, got {crop!r}")

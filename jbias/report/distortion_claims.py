@@ -1,0 +1,245 @@
+"""The orderings that the data-distortion paper claims: do they hold in its numbers, and here?
+
+A claim says that one mean is larger than another. The paper's are tested by Welch's t from
+its means, deviations and five runs; ours by exchanging seeds between the two groups. Both p
+are one-sided, for and against the claim, and adjusted after Holm over the claims of a table,
+data set and model, which is where a reader looks for an ordering.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from jbias.report import distortion_printed, distortion_read, distortion_values
+from jbias.stats import adjustment, two_groups
+
+HOLDS, NOT, UNKNOWN = "holds", "does not hold", "cannot be told"
+_ROUNDED = 0.005  # No printed deviation is known to be smaller.
+MARGIN = 1.0  # Percentage points that count as no harm.
+_ALL = ("basic", "MixUp", "FMix", "CutMix")
+_OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
+_FASHION, _SELF = f"{_OTHER}FashionMNIST", f"{_OTHER}itself"
+Cell = distortion_printed.Cell
+
+
+class Claim(NamedTuple):
+    """That the mean of `more` is above that of `less`, or below by no more than a margin."""
+
+    table: str
+    words: str
+    more: Cell
+    less: Cell
+    margin: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the numbers of one side, the paper's or ours, say of a claim."""
+
+    more: float
+    less: float
+    n: tuple[int, int]
+    greater: float = math.nan  # p that the first is not larger.
+    smaller: float = math.nan  # p that the first is not smaller.
+    ranks: float = math.nan  # As `greater`, by ranks.
+    least: float = math.nan  # No p can be smaller.
+    adjusted: tuple[float, float] = (math.nan, math.nan)
+
+    def words(self, alpha: float) -> str:
+        for p, verdict in zip(self.adjusted, (HOLDS, NOT), strict=True):
+            if p <= alpha:
+                return verdict
+        return UNKNOWN
+
+
+def every(others: Sequence[str] = ()) -> Iterator[Claim]:
+    """Gives the claims, table by table; others: data sets that they are made for, too."""
+    data = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
+    known = [name for name in others if name != distortion_read.STACKED]
+    data = tuple(dict.fromkeys((*data, *known)))
+    alone = tuple(dict.fromkeys((distortion_printed.UNNAMED, *known)))
+    for name in data:
+        order = [Cell("di_grid", name, method) for method in _ALL]
+        yield from _falling("Table 1", order)
+        for method in ("FMix", "CutMix"):
+            yield _claim("Table 1", order[0], Cell("di_grid", name, method))
+    for name in data[3:]:
+        for cue in ("shape", "texture"):
+            basic, mixup, fmix, _ = (Cell(f"gst_{cue}", name, m) for m in _ALL)
+            yield _claim("Table 2", mixup, basic)
+            if cue == "texture":
+                yield _claim("Table 2", basic, fmix)
+    for name in data:
+        basic, *others = (Cell("di_black", name, method) for method in _ALL)
+        for other in others:
+            yield _claim("Table 3", basic, other)
+    for name in alone:
+        yield from _table4(name)
+    for name in alone:
+        for quantity in ("affinity", "diversity", "mix_diversity"):
+            pair = [Cell(quantity, name, method) for method in ("MixUp", "FMix")]
+            yield from _falling("Table 5", pair)
+    for name in dict.fromkeys(("CIFAR-10", "CIFAR-100", *known)):
+        pair = [Cell("di_anywhere", name, m, _WITHOUT) for m in ("MixUp", "FMix")]
+        yield from _falling("Table 6", pair)
+    yield from _table7()
+    for cue, methods in (("cifar", ("FMix", "basic")), ("mnist", ("basic", "FMix"))):
+        pair = [Cell(cue, distortion_read.STACKED, method) for method in methods]
+        yield from _falling("MNIST-CIFAR", pair)
+
+
+def _table4(name: str) -> Iterator[Claim]:
+    def cells(quantity: str, *methods: str) -> list[Cell]:
+        return [Cell(quantity, name, method) for method in methods]
+
+    basic, *masks = cells("di_other", "basic", "CutMix", "FMix", "RM")
+    for mask in masks:
+        yield _claim("Table 4", basic, mask)
+    for quantity, rising in (
+        ("cut_occlusion", ("basic", "MixUp", "RM", "CutMix", "FMix")),
+        ("iocclusion", ("basic", "MixUp", "CutMix", "RM", "FMix")),
+    ):
+        yield from _falling("Table 4", cells(quantity, *rising)[::-1])
+
+
+def _table7() -> Iterator[Claim]:
+    for name in ("CIFAR-10", "CIFAR-100"):
+        for method in ("MixUp", "FMix", "CutMix"):
+            alone, fashion = (
+                Cell("accuracy", name, method, training)
+                for training in (_SELF, _FASHION)
+            )
+            if method == "MixUp":
+                yield _claim("Table 7", alone, fashion)
+            else:
+                words = f"{method}: {_FASHION} ≥ {_SELF} less {MARGIN:g} point"
+                yield Claim("Table 7", words, fashion, alone, MARGIN)
+
+
+def _falling(table: str, cells: list[Cell]) -> Iterator[Claim]:
+    for more, less in itertools.pairwise(cells):
+        yield _claim(table, more, less)
+
+
+def _claim(table: str, more: Cell, less: Cell) -> Claim:
+    title = distortion_values.QUANTITIES[more.quantity].word
+    if more.training != less.training:
+        words = f"{more.method}: {more.training} > {less.training}"
+    else:
+        words = f"{title}: {more.method} > {less.method}"
+    return Claim(table, words, more, less)
+
+
+def of_printed(
+    printed: Mapping[Cell, distortion_printed.Printed],
+) -> dict[Claim, Verdict]:
+    """Gives what the printed means and deviations say of each claim they are there for."""
+    found = {}
+    for claim in every():
+        if {claim.more, claim.less} <= set(printed):
+            more, less = printed[claim.more], printed[claim.less]
+            n = distortion_printed.RUNS
+            if math.isnan(more.std):
+                found[claim] = Verdict(more.mean, less.mean, (1, 1))
+                continue
+            p = two_groups.welch(
+                (more.mean + claim.margin, max(more.std, _ROUNDED), n),
+                (less.mean, max(less.std, _ROUNDED), n),
+            )
+            found[claim] = Verdict(more.mean, less.mean, (n, n), *p)
+    return _adjusted(found)
+
+
+def of_measured(study: distortion_values.Study, model: str) -> dict[Claim, Verdict]:
+    """Gives what the networks of one model say of each claim they are there for."""
+    found = {}
+    for claim in every(study.data):
+        more, less = (
+            study.value(cell.quantity, distortion_read.Key(model, *cell[1:]))
+            for cell in (claim.more, claim.less)
+        )
+        if more is not None and less is not None:
+            found[claim] = _tested(more, less, claim.margin)
+    return _adjusted(found)
+
+
+def _tested(more, less, margin: float) -> Verdict:
+    n = len(more.runs), len(less.runs)
+    alike = more.units.shape[1:] == less.units.shape[1:]  # Classes can be left out.
+    if min(n) < 2 or not alike:
+        return Verdict(more.mean, less.mean, n)
+    one = two_groups.exchange(more.units, less.units, more.statistic, margin=margin)
+    ranks = two_groups.rank_sum(more.runs + margin, less.runs)
+    return Verdict(more.mean, less.mean, n, one.greater, one.less, ranks, one.least)
+
+
+def _adjusted(found: Mapping[Claim, Verdict]) -> dict[Claim, Verdict]:
+    """Adjusts p over the claims of a table and data set."""
+    told = dict(found)
+    families: dict[tuple, list[Claim]] = {}
+    for claim, verdict in found.items():
+        if not math.isnan(verdict.greater):
+            families.setdefault((claim.table, claim.more.data), []).append(claim)
+    for claims in families.values():
+        both = [
+            adjustment.adjust([getattr(found[c], side) for c in claims], "holm")
+            for side in ("greater", "smaller")
+        ]
+        for claim, *adjusted in zip(claims, *both, strict=True):
+            told[claim] = dataclasses.replace(
+                found[claim], adjusted=tuple(map(float, adjusted))
+            )
+    return told
+
+
+def frame(
+    study: distortion_values.Study,
+    printed: Mapping[Cell, distortion_printed.Printed],
+    *,
+    alpha: float,
+) -> pd.DataFrame:
+    """Gives a row a claim and model, in the paper's numbers and in ours."""
+    theirs = of_printed(printed)
+    ours = {model: of_measured(study, model) for model in study.models}
+    rows = []
+    for claim in every(study.data):
+        models = [model for model in ours if claim in ours[model]]
+        if not models and claim in theirs:
+            models = [""]
+        for model in models:
+            row = {"model": model, "table": claim.table, "data": claim.more.data}
+            row |= {"claim": claim.words}
+            row |= _told("paper", theirs.get(claim), alpha)
+            rows.append(row | _told("here", ours.get(model, {}).get(claim), alpha))
+    found = pd.DataFrame(rows)
+    if not rows:
+        return found
+    found["holm_all"] = np.nan
+    known = found["here_p"].notna()
+    adjusted = adjustment.adjust(found.loc[known, "here_p"].to_numpy(), "holm")
+    found.loc[known, "holm_all"] = adjusted
+    return found
+
+
+def _told(side: str, verdict: Verdict | None, alpha: float) -> dict:
+    if verdict is None:
+        blank = dict.fromkeys(("more", "less", "p", "holm", "ranks", "least"), math.nan)
+        blank |= {"holm_against": math.nan, "n": "", "verdict": ""}
+        return {f"{side}_{name}": value for name, value in blank.items()}
+    found = {
+        "more": verdict.more,
+        "less": verdict.less,
+        "p": verdict.greater,
+        "holm": verdict.adjusted[0],
+        "holm_against": verdict.adjusted[1],
+        "ranks": verdict.ranks,
+        "least": verdict.least,
+        "n": " and ".join(str(n) for n in dict.fromkeys(verdict.n)),
+        "verdict": verdict.words(alpha),
+    }
+    return {f"{side}_{name}": value for name, value in found.items()}

@@ -1,0 +1,157 @@
+"""What the data-distortion study cost: the measures, and the training of its runs."""
+
+import glob
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jbias.report import (
+    distortion_detail,
+    distortion_read,
+    distortion_values,
+    measured_cells,
+    tables,
+)
+
+_COSTS = {
+    "device_hours": ("device hours", measured_cells.digits(3)),
+    "energy_kwh": ("kWh", measured_cells.digits(3)),
+    "kg_co2e": ("kg CO2e", measured_cells.digits(3)),
+}
+_ENERGY = (
+    "Device hours of a CPU are core hours. Energy is an estimate: hours times the power in "
+    "use times the building's factor (PUE)."
+)
+
+
+class Run(NamedTuple):
+    """A workdir that trained networks, and what it says of its cost."""
+
+    workdir: pathlib.Path
+    config: Mapping[str, Any]
+    costs: Mapping[str, Any]  # costs.json, {} where there is none.
+
+
+def read(patterns: Sequence[str]) -> tuple[Run, ...]:
+    """Reads runs (paths or globs). Raises ValueError where there is none."""
+    found = []
+    for pattern in patterns:
+        for name in sorted(glob.glob(pattern)) or [pattern]:
+            path = pathlib.Path(name)
+            if (path / "config.json").exists():
+                parts = (_json(path / f"{x}.json") for x in ("config", "costs"))
+                found.append(Run(path, *parts))
+    if not found:
+        raise ValueError(
+            f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check it"
+        )
+    return tuple(found)
+
+
+def _json(path: pathlib.Path) -> dict:
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}: must be JSON, got a damaged file ({error})"
+        ) from None
+
+
+def of(study: distortion_values.Study, runs: Sequence[Run]) -> Iterator[tables.Table]:
+    """Gives the tables of training, where runs were named, and of measures."""
+    for table in (_training(study, runs), _measures(study)):
+        if table is not None:
+            yield table
+
+
+def _training(study, runs: Sequence[Run]) -> tables.Table | None:
+    measured: dict[pathlib.Path, list[int]] = {}
+    for one in study.networks:
+        path = one.config.get("run", {}).get("path")
+        if path:
+            seeds = measured.setdefault(pathlib.Path(path).resolve(), [])
+            seeds.append(distortion_read.seed(one))
+    rows = []
+    for run in runs:
+        seeds = run.config.get("seeds", ())
+        there = measured.get(run.workdir.resolve(), ())
+        row = {"run": str(run.workdir), "method": run.config.get("variant") or None}
+        row |= {"data": run.config.get("train", {}).get("data")}
+        starts = run.costs.get("starts", ())
+        row |= {"assumed": "; ".join(dict.fromkeys(map(assumed, starts))) or None}
+        row |= {"seeds": len(seeds), "measured": len(set(there))}
+        total = run.costs.get("total", {})
+        rows.append(row | {name: total.get(name) for name in _COSTS})
+    return measured_cells.table(
+        "training",
+        "Runs that trained networks, how many of their seeds are measured here, and what "
+        f"training cost, by costs.json of each. {_ENERGY}",
+        rows,
+        {
+            "run": ("Run", str),
+            "method": ("method", str),
+            "data": ("data", str),
+            "assumed": ("energy is of", str),
+            "seeds": ("seeds", measured_cells.whole),
+            "measured": ("measured", measured_cells.whole),
+            **_COSTS,
+        },
+    )
+
+
+def assumed(told: Mapping[str, Any]) -> str:
+    """Says what an estimate of energy takes for granted."""
+    watts = told.get("watts")
+    power = f"{watts:g} W each ({told.get('source')})" if watts else "unknown power"
+    share, pue = told.get("share", 1), told.get("pue", 1)
+    return (
+        f"{told.get('devices')} × {told.get('device')}, {power}, {100 * share:g} % of it in "
+        f"use, PUE {pue:g}"
+    )
+
+
+def _measures(study: distortion_values.Study) -> tables.Table | None:
+    rows = []
+    for key, group in study.groups.items():
+        found: dict[tuple[str, str], list[Mapping]] = {}
+        for one in group.networks:
+            for place, told in one.measures.items():
+                if told["seconds"] is not None:
+                    measure = "@".join(place), _device(told)
+                    found.setdefault(measure, []).append(told)
+        for (measure, device), each in found.items():
+            row = distortion_detail.of(key) | {"measure": measure, "device": device}
+            seconds = [told["seconds"] for told in each]
+            row |= {"n": len(each), "each": sum(seconds) / len(each)}
+            costs = [told.get("cost") or {} for told in each]
+            for name in _COSTS:
+                values = [cost.get(name) for cost in costs]
+                row[name] = None if None in values else sum(values)
+            rows.append(row | {"hours": sum(seconds) / 3600})
+    return measured_cells.table(
+        "seconds",
+        "How long each measure took, compiling included: seconds a network, and hours and "
+        "cost of n networks together. What was decided for another measure already is left "
+        f"out. {_ENERGY}",
+        rows,
+        {
+            **distortion_detail.GROUP,
+            "measure": ("measure", str),
+            "device": ("device", str),
+            "n": ("n", measured_cells.whole),
+            "each": ("seconds a network", measured_cells.digits(1)),
+            "hours": ("hours", measured_cells.digits(3)),
+            **_COSTS,
+        },
+    )
+
+
+def _device(told: Mapping) -> str:
+    """Says what a measure ran on, and what its energy is of."""
+    if told.get("cost"):
+        return assumed(told["cost"])
+    device = told.get("environment", {}).get("device", {})
+    return f"{device.get('count', '?')} × {device.get('kind', '?')}"

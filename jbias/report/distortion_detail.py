@@ -1,0 +1,248 @@
+"""Further tables of the data-distortion study: what the paper's tables choose from."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from jbias.evals import interference
+from jbias.report import (
+    distortion_places,
+    distortion_read,
+    distortion_values,
+    measured_cells,
+    tables,
+)
+
+_INTERFERING = ("grid_shuffle", "cut_occlusion", "occlusion")
+GROUP = {
+    "model": ("Model", str),
+    "data": ("data", str),
+    "method": ("method", str),
+    "training": ("training", str),
+}
+
+
+def of(key: distortion_read.Key) -> dict:
+    """Gives what a row is of; nothing stands for training on the set as it is."""
+    return {**key._asdict(), "training": key.training or None}
+
+
+def groups(study: distortion_values.Study) -> tables.Table:
+    """Says which networks there are, and how good."""
+    rows = []
+    for key, group in study.groups.items():
+        found = study.value("accuracy", key)
+        row = of(key) | {"seeds": ", ".join(map(str, group.seeds))}
+        row |= {"n": len(group.seeds)}
+        row |= {"accuracy": found and found.mean, "std": found and found.std}
+        row |= {"workdirs": " ".join(str(one.workdir) for one in group.networks)}
+        rows.append(row)
+    return measured_cells.table(
+        "groups",
+        "Networks by what they were trained with, and accuracy in % on the test images as "
+        "they are, mean and standard deviation over seeds.",
+        rows,
+        {
+            **GROUP,
+            "seeds": ("seeds", str),
+            "n": ("n", measured_cells.whole),
+            "accuracy": ("accuracy", measured_cells.digits(2)),
+            "std": ("±", measured_cells.digits(2)),
+        },
+    )
+
+
+def indices(study: distortion_values.Study) -> tables.Table | None:
+    """Shows both variants of the index, and the worst case, under every distortion."""
+    rows = []
+    for key, group in study.groups.items():
+        for place, condition in _conditions(group):
+            row = of(key) | {"measure": "@".join(place), "condition": condition}
+            for variant in interference.VARIANTS:
+                found = distortion_values.index(
+                    group, place, condition, variant=variant
+                )
+                if found is None:
+                    break
+                row |= {f"{variant}_mean": found.mean, f"{variant}_std": found.std}
+                row |= {f"{variant}_low": found.low, f"{variant}_high": found.high}
+                row |= {f"{variant}_worst": found.worst, "n": len(found.runs)}
+                row |= {f"{variant}_dominant": found.dominant or "none"}
+            else:
+                rows.append(row)
+    shown = measured_cells.digits(2)
+    return measured_cells.table(
+        "indices",
+        "The DI index in % under each distortion. Share: growth of a class's share of the "
+        "wrong predictions, as released and in the tables above; count: growth of its "
+        "number, by the number of images, as the paper words it. Worst: every seed with the "
+        "largest growth of any. From, to: an interval of 95 %,"
+        " by a bootstrap over seeds.",
+        rows,
+        {
+            **GROUP,
+            "measure": ("measure", str),
+            "condition": ("condition", str),
+            "share_dominant": ("class", str),
+            "n": ("n", measured_cells.whole),
+            "share_mean": ("share", shown),
+            "share_std": ("±", shown),
+            "share_low": ("from", shown),
+            "share_high": ("to", shown),
+            "share_worst": ("worst", shown),
+            "count_mean": ("count", shown),
+            "count_std": ("±", shown),
+            "count_worst": ("worst", shown),
+        },
+    )
+
+
+def _conditions(group: distortion_read.Group):
+    """Gives the distortions of which decisions were kept; of curves the part of Table 4."""
+    found: dict = {}
+    for one in group.networks:
+        for probe in _INTERFERING:
+            for place in one.of(probe):
+                if place[1] == "train":
+                    continue
+                names = distortion_places.accuracies(one, place)
+                if probe == "occlusion":
+                    ending = f" {distortion_values.PART}"
+                    names = [name for name in names if name.endswith(ending)]
+                found |= dict.fromkeys((place, name) for name in names if name)
+    return found
+
+
+def gaps(study: distortion_values.Study) -> tables.Table | None:
+    """Shows what each way of hiding leaves of accuracies and of their gap."""
+    rows = []
+    for key, group in study.groups.items():
+        for fill in fills(group):
+            found = distortion_places.curves(group, fill=fill)
+            if found is None:
+                continue
+            seeds, by_way = found
+            for way, curve in by_way.items():
+                for i, fraction in enumerate(curve.fraction):
+                    row = of(key) | {"fill": fill, "way": way}
+                    row |= {"hidden": fraction, "n": len(seeds)}
+                    row |= _point(curve, i)
+                    rows.append(row)
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return None
+    part = float(distortion_values.PART)
+    percent, shown = measured_cells.percent, measured_cells.digits(2)
+    table = measured_cells.table(
+        "gaps",
+        f"Where {100 * part:.0f} % of the pixels are hidden: accuracy in % on the training "
+        "images, without augmentation, and on the test images, and iOcclusion, what is left "
+        "of the gap between the two by the gap without hiding. Means over seeds; ±: standard "
+        "deviation of iOcclusion. –: there is no gap to compare with. The CSV file has every "
+        "fraction.",
+        [row for row in rows if math.isclose(row["hidden"], part)],
+        {
+            **GROUP,
+            "fill": ("hidden by", str),
+            "way": ("where", str),
+            "n": ("n", measured_cells.whole),
+            "train": ("training", percent),
+            "test": ("test", percent),
+            "iocclusion": ("iOcclusion", shown),
+            "iocclusion_std": ("±", shown),
+        },
+    )
+    if table is None:
+        return None
+    return tables.Table(**{**vars(table), "data": frame})
+
+
+def _point(curve, i: int) -> dict:
+    found = {}
+    for name in ("train", "test", "iocclusion"):
+        values = getattr(curve, name)[i]
+        values = values[np.isfinite(values)]
+        found[name] = float(values.mean()) if len(values) else None
+        several = len(values) > 1
+        found[f"{name}_std"] = float(values.std(ddof=1)) if several else None
+    return found
+
+
+def fills(group: distortion_read.Group) -> list[str]:
+    """Gives what hides pixels in the measures of curves."""
+    found: dict[str, None] = {}
+    for one in group.networks:
+        for place in one.of("occlusion"):
+            options = one.measures[place]["measure"].get("options", {})
+            found[options.get("fill", "black")] = None
+    return list(found)
+
+
+def digits(study: distortion_values.Study) -> tables.Table | None:
+    """Shows, by digit, how often it and how often the photograph below it is answered."""
+    rows = []
+    for key, group in study.groups.items():
+        if key.data != distortion_read.STACKED:
+            continue
+        basic = study.groups.get(key._replace(method="basic"))
+        before = followed(basic) if basic and key.method != "basic" else {}
+        for digit, shares in followed(group).items():
+            seeds = range(len(shares))
+            own, photo = (distortion_values.plain(seeds, shares[:, i]) for i in (0, 1))
+            row = {"model": key.model, "digit": digit, "method": key.method}
+            row |= {"n": len(shares), "digit_mean": own.mean, "digit_std": own.std}
+            row |= {"photo_mean": photo.mean, "photo_std": photo.std}
+            if digit in before:
+                was = before[digit].mean(axis=0)
+                row["change"] = photo.mean - float(was[1])
+                flips = was[0] > was[1] and photo.mean > own.mean
+                row["flips"] = "yes" if flips else "no"
+            rows.append(row)
+    shown = measured_cells.digits(1)
+    return measured_cells.table(
+        "digits",
+        "Which digits flip: of stacked images whose halves are of different classes, the share "
+        "in % that is answered by the digit and by the photograph, mean and standard deviation "
+        "over seeds. Change: of answers by the photograph against the basic networks, in "
+        "points. A digit flips where basic networks answer it more often than the photograph, "
+        "and these the other way about. In brackets the photographs' class of that number.",
+        rows,
+        {
+            "model": ("Model", str),
+            "digit": ("digit", str),
+            "method": ("method", str),
+            "flips": ("flips", str),
+            "n": ("n", measured_cells.whole),
+            "digit_mean": ("by digit", shown),
+            "digit_std": ("±", shown),
+            "photo_mean": ("by photograph", shown),
+            "photo_std": ("±", shown),
+            "change": ("change", shown),
+        },
+    )
+
+
+def followed(group: distortion_read.Group) -> dict[str, Float[np.ndarray, "r 2"]]:
+    """Gives, by digit and seed, the shares in % answered by digit and by photograph.
+
+    Of images whose halves conflict, of the seeds whose decisions were kept.
+    """
+    place = distortion_places.where(group, "plain", on="stacked_cifar")
+    found: dict[str, list[list[float]]] = {}
+    for one in group.networks:
+        decided = one.decided(place).get("") if place in one.measures else None
+        if decided is None or "texture" not in decided.columns:
+            continue
+        photo, digit = decided.columns["label"], decided.columns["texture"]
+        answer, names = decided.prediction, one.classes(place)
+        for c in np.unique(digit[digit >= 0]):
+            among = answer[(digit == c) & (photo != c)]
+            photos = photo[(digit == c) & (photo != c)]
+            if not len(among):
+                continue
+            name = f"{c} ({names[c]})" if names else str(c)
+            shares = [100 * float((among == x).mean()) for x in (c, photos)]
+            found.setdefault(name, []).append(shares)
+    return {name: np.array(shares) for name, shares in found.items()}

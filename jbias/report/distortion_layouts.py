@@ -1,0 +1,183 @@
+"""How the tables of the data-distortion paper are laid out: rows, columns, and cells."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from jbias.report import distortion_printed, distortion_read, distortion_values
+
+Cell = distortion_printed.Cell
+_FOUR = ("basic", "MixUp", "FMix", "CutMix")
+_FIVE = ("basic", "MixUp", "CutMix", "FMix", "RM")
+_DATA = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
+_OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
+
+
+class Layout(NamedTuple):
+    """One table of the paper: names of the leading columns, rows, and columns.
+
+    rows: the words that lead a row, and what turns a column's cell into this row's.
+    columns: head and cell; "" of a cell is the row's to say.
+    """
+
+    name: str
+    number: str  # As the paper has it.
+    caption: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], Cell], ...]
+    columns: tuple[tuple[str, Cell], ...]
+
+
+def of(others: Sequence[str] = ()) -> Iterator[Layout]:
+    """Gives the seven tables and that of MNIST-CIFAR.
+
+    others: data sets that are not in the paper, for rows after those that are.
+    """
+    beside = [name for name in others if name not in (*_DATA, distortion_read.STACKED)]
+    known = list(dict.fromkeys([distortion_printed.UNNAMED, *others]))
+    known = [name for name in known if name != distortion_read.STACKED]
+
+    yield from _indices(beside)
+    yield _occluded(known)
+    yield from _trained(known)
+    yield _stacked()
+
+
+def _by_data(names: Iterable[str]) -> tuple:
+    return tuple(((name,), Cell("", name, "")) for name in dict.fromkeys(names))
+
+
+def _methods(quantity: str, names: Sequence[str], training: str = "") -> tuple:
+    return tuple((name, Cell(quantity, "", name, training)) for name in names)
+
+
+def _indices(beside: Sequence[str]) -> Iterator[Layout]:
+    by_data = _by_data((*_DATA, *beside))
+    yield Layout(
+        "table1_grid_shuffle",
+        "Table 1",
+        "DI index in % when tiles are shuffled: 2 × 2 of FashionMNIST, 8 × 8 of ImageNet, "
+        "4 × 4 of the others.",
+        ("Data",),
+        by_data,
+        _methods("di_grid", _FOUR),
+    )
+    cues = ("shape", "texture")
+    yield Layout(
+        "table2_style_transfer",
+        "Table 2",
+        "Accuracy in % on Geirhos' style transfer images by the label of the shape and of the "
+        "texture; all images, those whose labels agree among them.",
+        ("Data",),
+        _by_data(("ImageNet", "Tiny ImageNet", *beside)),
+        tuple(
+            (f"{method}, {cue}", Cell(f"gst_{cue}", "", method))
+            for method in _FOUR
+            for cue in cues
+        ),
+    )
+    yield Layout(
+        "table3_cut_occlusion",
+        "Table 3",
+        "DI index in % under a black rectangle of an area drawn from Beta(2, 1), anywhere "
+        "and cut off at the edges.",
+        ("Data",),
+        by_data,
+        _methods("di_black", _FOUR),
+    )
+
+
+def _occluded(known: Sequence[str]) -> Layout:
+    return Layout(
+        "table4_occlusion",
+        "Table 4",
+        "What images of another data set do as occluders that hide 30 %: the DI index in % "
+        "and accuracy in % where a rectangle hides them (CutOcclusion), and "
+        "iOcclusion where the most salient by Grad-CAM are hidden. The printed table is "
+        f"set beside {distortion_printed.UNNAMED}.",
+        ("Data", "measure"),
+        _measures(known, ("di_other", "cut_occlusion", "iocclusion")),
+        _methods("", _FIVE),
+    )
+
+
+def _trained(known: Sequence[str]) -> Iterator[Layout]:
+    yield Layout(
+        "table5_affinity",
+        "Table 5",
+        "Affinity: accuracy on mixed test images, less that on plain ones, of networks that "
+        "were trained without mixing, in points. Diversity: cross-entropy on mixed training "
+        "images of networks trained with this mixing, by the larger part's label; "
+        "MixDiversity: by both labels.",
+        ("Data", "measure"),
+        _measures(known, ("affinity", "diversity", "mix_diversity")),
+        _methods("", ("MixUp", "FMix", "CutMix")),
+    )
+    yield Layout(
+        "table6_without_class",
+        "Table 6",
+        "DI index in % under rectangles as in Table 3, of images of another data set: of "
+        "networks trained and tested without the class that errors of the basic ones gather "
+        "in.",
+        ("Data",),
+        _by_data(("CIFAR-10", "CIFAR-100", *known)),
+        _methods("di_anywhere", ("MixUp", "FMix"), _WITHOUT),
+    )
+    yield Layout(
+        "table7_inter_dataset",
+        "Table 7",
+        "Accuracy in % on the test images where training images are mixed with those of a "
+        "set whose labels are not used, and keep their own label.",
+        ("Data", "mixed with"),
+        tuple(
+            ((data, other), Cell("accuracy", data, "", _OTHER + other))
+            for data, other in _pairs(known)
+        ),
+        _methods("", ("MixUp", "FMix", "CutMix")),
+    )
+
+
+def _stacked() -> Layout:
+    return Layout(
+        "mnist_cifar",
+        "MNIST-CIFAR",
+        "Accuracy in % on a digit stacked with a photograph, paired at random, by the label "
+        "of either. Basic networks, and those trained with FMix on the half of the digit.",
+        ("Training",),
+        tuple(
+            ((name,), Cell("", distortion_read.STACKED, method))
+            for name, method in (("basic", "basic"), ("FMix on the digit", "FMix"))
+        ),
+        (
+            ("by CIFAR label", Cell("cifar", "", "")),
+            ("by MNIST label", Cell("mnist", "", "")),
+        ),
+    )
+
+
+def _pairs(known: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Gives what is trained on and what is mixed in, the paper's first."""
+    cifar = ("CIFAR-10", "CIFAR-100")
+    for data in dict.fromkeys((*cifar, *known)):
+        yield data, "itself"
+        for other in (*cifar, "FashionMNIST"):
+            if data in cifar and other != data:
+                yield data, other
+
+
+def _measures(data: Sequence[str], names: Sequence[str]) -> tuple:
+    titles = {name: distortion_values.QUANTITIES[name].title for name in names}
+    return tuple(
+        ((one, title), Cell(name, one, ""))
+        for one in data
+        for name, title in titles.items()
+    )
+
+
+def _join(row: Cell, column: Cell) -> Cell:
+    return Cell(*(b or a for a, b in zip(row, column, strict=True)))
+
+
+def cells(layout: Layout) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
+    """Gives what leads each row, and its cells."""
+    for words, row in layout.rows:
+        yield words, [_join(row, column) for _, column in layout.columns]

@@ -1,0 +1,165 @@
+"""The page and the files of the data-distortion study."""
+
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from jbias.report import (
+    distortion_claims,
+    distortion_costs,
+    distortion_detail,
+    distortion_figures,
+    distortion_missing,
+    distortion_printed,
+    distortion_tables,
+    distortion_values,
+    distortion_verdicts,
+    figures,
+    measured_made,
+    page,
+    tables,
+)
+
+_SECTIONS = (
+    ("claims", "Which orderings hold"),
+    ("tables", "The paper's tables"),
+    ("figures", "The paper's figures"),
+    ("wrong", "Where errors gather"),
+    ("curves", "Curves of what is hidden"),
+    ("detail", "Every distortion"),
+    ("caveats", "What to keep in mind"),
+    ("costs", "What it cost"),
+    ("made", "What was measured"),
+    ("missing", "What is missing"),
+)
+_ALWAYS = (
+    (
+        "Numbers need not be equal to the printed ones: batches, masks, precision and the filling "
+        "of occluders differ in the released code. Orderings are what can be compared."
+    ),
+    (
+        "Black hides with pixels of value 0, as the paper says; its released code hides with the "
+        "mean colour."
+    ),
+    (
+        "iOcclusion hides the most salient pixels, as the paper says; its released code draws for "
+        "each image whether the most or the least salient are hidden."
+    ),
+    "FMix masks here are isotropic; those of the released code vary along one axis alone.",
+    (
+        "The DI index is above 0 by chance, and more so of few errors: the class that errors "
+        "gather in is chosen by them."
+    ),
+    (
+        "The DI index counts every wrong prediction; the released code counts a class once a "
+        "batch."
+    ),
+    (
+        "The paper has no number of CutMix on ImageNet, and one network a method there, so no "
+        "deviation."
+    ),
+    (
+        f"The printed Table 4 does not say here which data set it is of; it is set beside "
+        f"{distortion_printed.UNNAMED}."
+    ),
+)
+
+
+def write(
+    study: distortion_values.Study,
+    printed: distortion_tables.Printed,
+    out: pathlib.Path,
+    *,
+    alpha: float,
+    notes: Sequence[str] = (),
+    runs: Sequence[distortion_costs.Run] = (),
+) -> Iterator[str]:
+    """Writes the report; gives lines that sum it up. Nothing is written on an error."""
+    bodies = {name: "" for name, _ in _SECTIONS}
+    files: dict[str, str | bytes] = {}
+    for name, section, fig, told in distortion_figures.of(study):
+        files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
+        files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
+        files[f"figures/{name}.png"] = figures.to_png(fig)
+        bodies[section] += page.figure(name, svg, told)
+    claims = distortion_claims.frame(study, printed, alpha=alpha)
+    made = list(_tables(study, printed, claims, alpha, runs))
+    for section, table in made:
+        files[f"tables/{table.name}.csv"] = tables.to_csv(table)
+        files[f"tables/{table.name}.tex"] = tables.to_latex(table)
+        bodies[section] += tables.to_html(table)
+    caveats = [*distortion_missing.lines(study), *notes]
+    caveats += [*distortion_verdicts.caveats(claims, alpha), *_ALWAYS]
+    bodies["caveats"] = page.points(caveats)
+    answer = distortion_verdicts.headline(claims)
+    files["results.json"] = _summary(study, made, answer, caveats)
+    files["index.html"] = page.document(
+        "jbias data distortion",
+        heading="What distortion does to analysis",
+        under="Interference, occlusion and mixed-sample training, jbias report",
+        answer=answer,
+        facts=_facts(study, claims),
+        sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
+        footer="The study is that of Marcu and Prügel-Bennett, On the Effects of Artificial "
+        "Data Modification, ICML 2022; numbers of tables and figures are those of that paper. "
+        "The tables lie beside this page as CSV and LaTeX (<code>tables/</code>), with every "
+        "seed's value in CSV, the figures as SVG, PDF and PNG (<code>figures/</code>), and all "
+        "of it in <code>results.json</code>.",
+    )
+    for name, data in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return iter([*answer, *caveats[: -len(_ALWAYS)], f"written: {out / 'index.html'}"])
+
+
+def _tables(
+    study, printed, claims: pd.DataFrame, alpha: float, runs
+) -> Iterator[tuple[str, tables.Table]]:
+    found = [
+        *(("claims", table) for table in distortion_verdicts.of(claims, alpha)),
+        *(("tables", table) for table in distortion_tables.of(study, printed)),
+        ("detail", distortion_detail.indices(study)),
+        ("detail", distortion_detail.gaps(study)),
+        ("detail", distortion_detail.digits(study)),
+        *(("costs", table) for table in distortion_costs.of(study, runs)),
+        ("made", distortion_detail.groups(study)),
+        ("made", measured_made.provenance(study.networks)),
+        ("missing", distortion_missing.table(study)),
+    ]
+    return ((section, table) for section, table in found if table is not None)
+
+
+def _facts(study: distortion_values.Study, claims: pd.DataFrame) -> dict[str, object]:
+    keys = list(study.groups)
+    counts = sorted({len(group.seeds) for group in study.groups.values()})
+    tested = int(claims["here_p"].notna().sum()) if len(claims) else 0
+    return {
+        "Networks": len(study.networks),
+        "Methods": len({key.method for key in keys}),
+        "Data sets": len({key.data for key in keys}),
+        "Seeds each": "–".join(map(str, dict.fromkeys((counts[0], counts[-1])))),
+        "Orderings tested": tested,
+    }
+
+
+def _summary(study, made, answer, caveats: list[str]) -> str:
+    """Gives results.json: strict JSON, null for what does not exist."""
+    tree = {
+        "headline": answer[0],
+        "basis": answer[1],
+        "groups": [
+            {**key._asdict(), "seeds": list(group.seeds)}
+            for key, group in study.groups.items()
+        ],
+        "caveats": caveats,
+        "tables": {
+            table.name: json.loads(
+                table.data.to_json(orient="records", double_precision=15)
+            )
+            for _, table in made
+        },
+    }
+    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"

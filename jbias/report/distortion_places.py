@@ -1,0 +1,123 @@
+"""Which measures a group of networks has, and what they decided: by seed, by condition."""
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from jbias.evals import decisions, iocclusion
+from jbias.report import distortion_read, measured_read
+
+# Sets that are never what is meant by "test".
+_NO_TESTS = (
+    *("train", "valid", "other", "edge", "silhouette", "cue-conflict"),
+    *("stacked_cifar", "stacked_mnist"),
+)
+# What a probe does where the suite says nothing.
+_DEFAULTS = {
+    "cut_occlusion": {
+        "area": "beta",
+        "placement": "unrestricted",
+        "fills": ("black", "mean", "other"),
+    },
+    "occlusion": {"fill": "black"},
+}
+
+
+def where(
+    group: distortion_read.Group, probe: str, *, on: str = "test", **wanted
+) -> measured_read.Place | None:
+    """Gives the measure of a probe with such options on a set, and the set.
+
+    on: "test" is any set that is neither of training nor validation, and no cue conflict.
+    """
+    found: dict[measured_read.Place, None] = {}
+    for one in group.networks:
+        found |= dict.fromkeys(
+            place for place in one.of(probe) if _fits(one, place, probe, wanted)
+        )
+    sets = [place for place in found if place[1] == on]
+    if not sets and on == "test":
+        sets = [place for place in found if place[1] not in _NO_TESTS]
+    return sets[0] if sets else None
+
+
+def _fits(one, place, probe: str, wanted: Mapping) -> bool:
+    told = one.measures[place]["measure"].get("options", {})
+    options = _DEFAULTS.get(probe, {}) | told
+    if "fills" in options and "fill" in wanted:
+        options["fill"] = wanted["fill"] if wanted["fill"] in options["fills"] else ""
+    return all(options.get(name) == value for name, value in wanted.items())
+
+
+def curves(
+    group: distortion_read.Group, *, fill: str
+) -> tuple[list[int], dict[str, iocclusion.Curve]] | None:
+    """Gives seeds, and by way of hiding accuracies and iOcclusion over fractions.
+
+    None where either set was not measured. Conditions that a seed lacks are left out.
+    """
+    known = [hidden(group, fill=fill, on=on) for on in ("train", "test")]
+    seeds = [seed for seed in known[0] if seed in known[1]]
+    if not seeds:
+        return None
+    return seeds, iocclusion.curves(*(joined(by, seeds) for by in known))
+
+
+def hidden(
+    group: distortion_read.Group, *, fill: str, on: str
+) -> dict[int, dict[str, float]]:
+    """Gives, by seed, accuracy in [0, 1] by what is hidden; "" is nothing."""
+    place = where(group, "occlusion", on=on, fill=fill)
+    told = {
+        seed: accuracies(one, place) if place else {}
+        for seed, one in zip(group.seeds, group.networks, strict=True)
+    }
+    return {seed: by for seed, by in told.items() if "" in by}
+
+
+def joined(
+    found: Mapping[int, Mapping[str, float]], seeds: Sequence[int]
+) -> dict[str, Float[np.ndarray, "r"]]:
+    """Gives the values of seeds by condition, of conditions that all of them have."""
+    first, *others = (found[seed] for seed in seeds)
+    return {
+        name: np.array([found[seed][name] for seed in seeds])
+        for name in first
+        if all(name in one for one in others)
+    }
+
+
+def accuracies(
+    one: measured_read.Network, place: measured_read.Place
+) -> dict[str, float]:
+    """Gives accuracy in [0, 1] by condition."""
+    return {
+        number.condition: number.value
+        for number in one.numbers.get(place, ())
+        if number.metric == "accuracy" and number.value is not None
+    }
+
+
+def classes(found: Sequence[decisions.Decisions]) -> int:
+    most = [max(one.prediction.max(), one.columns["label"].max()) for one in found]
+    return int(max(most)) + 1
+
+
+def decided(
+    group: distortion_read.Group, place: measured_read.Place | None, condition: str
+) -> list[tuple[int, tuple[decisions.Decisions, decisions.Decisions]]]:
+    """Gives seeds and their decisions on the images as they are and as distorted."""
+    found = []
+    for seed, one in zip(group.seeds, group.networks, strict=True):
+        if place in one.measures:
+            by = _kept(one, place)
+            if "" in by and condition in by:
+                found.append((seed, (by[""], by[condition])))
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _kept(one: measured_read.Network, place: measured_read.Place) -> dict:
+    return one.decided(place)

@@ -1,0 +1,119 @@
+"""Tables 1 to 7 of the data-distortion paper: ours beside theirs, in its layout."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from jbias.report import (
+    distortion_layouts,
+    distortion_printed,
+    distortion_read,
+    distortion_values,
+    tables,
+)
+
+Printed = Mapping[distortion_printed.Cell, distortion_printed.Printed]
+Cell = distortion_printed.Cell
+_SPREAD = (
+    "Mean ± standard deviation over seeds (n - 1 in its denominator) and, of ours, an "
+    "interval of 95 % of the mean; n is the number of seeds."
+)
+_INDEX = (
+    "At the end the class that errors gather in. The weight of the index is a mean over "
+    "seeds, so its deviation leaves out that of the weight; the interval, percentiles of a "
+    "bootstrap over seeds, has it. Other intervals are Student's."
+)
+
+
+def of(study: distortion_values.Study, printed: Printed) -> Iterator[tables.Table]:
+    """Gives the tables of which there is something here; see `missing` for the others."""
+    for layout in distortion_layouts.of(study.data):
+        table = _table(layout, study, printed)
+        if table is not None:
+            yield table
+
+
+def _table(
+    layout: distortion_layouts.Layout, study: distortion_values.Study, printed: Printed
+) -> tables.Table | None:
+    rows, data, seen = [], [], False
+    several = len(study.models) > 1
+    for words, row in distortion_layouts.cells(layout):
+        sources = [(model, _ours(study, model, row)) for model in study.models]
+        sources = [(model, found) for model, found in sources if any(found)]
+        theirs = [printed.get(cell) for cell in row]
+        seen |= bool(sources)
+        for model, found in sources:
+            sizes = {len(one.runs) for one in found if one is not None}
+            source = f"here, {model}" if several else "here"
+            source += f", n={min(sizes)}" if len(sizes) == 1 else ""
+            shown = (_shown(*one, len(sizes) > 1) for one in zip(row, found))
+            rows.append((*words, source, *shown))
+            data += _full(row, found, model)
+        if any(theirs):
+            rows.append((*words, "paper", *map(_as_printed, row, theirs)))
+            data += _full(row, theirs, "paper")
+    if not seen:
+        return None
+    told = f" {_INDEX}" if any("DI" in part for part in (layout.caption,)) else ""
+    return tables.Table(
+        name=layout.name,
+        caption=f"{layout.number}. {layout.caption} {_SPREAD}{told}",
+        head=(*layout.heads, "numbers", *(head for head, _ in layout.columns)),
+        rows=tuple(rows),
+        data=pd.DataFrame(data).astype({"n": "Int64"}),
+        texts=len(layout.heads) + 1,
+    )
+
+
+def _ours(study, model: str, row: Sequence[Cell]) -> list:
+    return [
+        study.value(cell.quantity, distortion_read.Key(model, *cell[1:]))
+        for cell in row
+    ]
+
+
+def _shown(cell: Cell, found: distortion_values.Values | None, sized: bool) -> str:
+    """Shows a value with its interval, the number of seeds if asked, and the class."""
+    if found is None:
+        return "–"
+    digits = distortion_values.QUANTITIES[cell.quantity].digits
+    told = spread(found.mean, found.std, digits)
+    if len(found.runs) > 1:
+        told += f" [{number(found.low, digits)}, {number(found.high, digits)}]"
+    told += f" (n = {len(found.runs)})" if sized else ""
+    return f"{told} {found.dominant}".strip()
+
+
+def _as_printed(cell: Cell, one: distortion_printed.Printed | None) -> str:
+    digits = distortion_values.QUANTITIES[cell.quantity].digits
+    return "–" if one is None else spread(one.mean, one.std, digits)
+
+
+def spread(mean: float, std: float, digits: int = 2) -> str:
+    """Shows a mean and, where it is known, a deviation."""
+    ending = "" if math.isnan(std) else f" ± {number(std, digits)}"
+    return f"{number(mean, digits)}{ending}"
+
+
+def number(value: float, digits: int = 2) -> str:
+    if math.isnan(value):
+        return "–"
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def _full(row: Sequence[Cell], found: Sequence, source: str) -> Iterator[dict]:
+    for cell, one in zip(row, found, strict=True):
+        if one is None:
+            continue
+        told = {"source": source, **cell._asdict(), "mean": one.mean, "std": one.std}
+        if source == "paper":
+            yield told | {"n": None if math.isnan(one.std) else distortion_printed.RUNS}
+            continue
+        told |= {"n": len(one.runs), "low": one.low, "high": one.high}
+        yield told | {
+            "dominant": one.dominant,
+            "seeds": " ".join(map(str, one.seeds)),
+            "values": " ".join(f"{value:.17g}" for value in one.runs),
+        }

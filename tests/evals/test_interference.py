@@ -1,0 +1,250 @@
+"""The DI index: its laws, its limits, and the released loop as an oracle."""
+
+import math
+
+import numpy as np
+import pytest
+
+from jbias import evals
+from jbias.evals import interference
+
+
+def decided(prediction, label) -> evals.Decisions:
+    return evals.Decisions(np.asarray(prediction), {"label": np.asarray(label)})
+
+
+def runs(seed: int, *, r=5, k=10, n=2000, pull=0.0):
+    """Runs that err at random, and a share `pull` of them for class 3 where distorted."""
+    random = np.random.default_rng(seed)
+    label = np.arange(n) % k
+    clean, distorted = [], []
+    for _ in range(r):
+        for found, wrong in ((clean, 0.1), (distorted, 0.6)):
+            prediction = np.where(
+                random.random(n) < wrong, random.integers(0, k, n), label
+            )
+            drawn = random.random(n) < pull * random.random()
+            if found is distorted:
+                prediction = np.where(drawn, 3, prediction)
+            found.append(decided(prediction, label))
+    return clean, distorted
+
+
+def released(clean, distorted, classes):
+    """What DI.py of the authors computes, loop for loop, but that it counts exactly."""
+    dif = np.zeros((len(clean), classes))
+    for sign, all_runs in ((-1, clean), (1, distorted)):
+        for run, one in enumerate(all_runs):
+            cnt = np.zeros(classes)
+            for p, y in zip(one.prediction, one.columns["label"], strict=True):
+                if p != y:
+                    cnt[p] += 1
+            dif[run] += sign * cnt / cnt.sum()
+    grown = np.clip(dif, 0, None) * dif.shape[1] / 100
+    cls = np.argmax(grown.mean(axis=0))
+    di = grown[:, cls] / grown.sum(axis=1) * grown[:, cls].mean()
+    return cls, 100 * di.mean(), 100 * di.std(ddof=1)
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("k", [4, 10, 37])
+def test_as_released(k, pull):
+    clean, distorted = runs(k, k=k, pull=pull)
+    cls, mean, std = released(clean, distorted, k)
+    found = interference.of_runs(clean, distorted, classes=k)
+    assert found.dominant == cls
+    assert found.mean == pytest.approx(mean) and found.std == pytest.approx(std)
+    if pull == 1:
+        assert cls == 3
+
+
+def test_by_hand():
+    """Two runs, three classes: all new errors of the one in class 0, half of the other."""
+    clean = np.array([[2, 2, 4], [2, 2, 0]])
+    distorted = np.array([[8, 4, 4], [4, 0, 4]])
+    grown = interference.increase(clean, distorted, 20)
+    # q: (1/4, 1/4, 1/2) -> (1/2, 1/4, 1/4); (1/2, 1/2, 0) -> (1/2, 0, 1/2).
+    np.testing.assert_allclose(grown, 3 * np.array([[0.25, 0, 0], [0, 0, 0.5]]))
+    found = interference.index(grown)
+    assert found.dominant == 2
+    np.testing.assert_allclose(found.runs, [0, 0.75])  # Share 1, weight mean 1.5 / 2.
+    assert found.worst == pytest.approx((0 + 1.5) / 2)
+    grown = interference.increase(clean, distorted, 20, variant="count")
+    np.testing.assert_allclose(grown, [[30, 10, 0], [10, 0, 20]])
+    found = interference.index(grown, variant="count")
+    assert found.dominant == 0
+    np.testing.assert_allclose(found.runs, [30**2 / 40, 10**2 / 30])
+    assert found.worst == pytest.approx((30 / 40 * 30 + 10 / 30 * 30) / 2)
+
+
+@pytest.mark.parametrize("variant", interference.VARIANTS)
+def test_no_distortion_is_no_interference(variant):
+    clean, _ = runs(0)
+    found = interference.of_runs(clean, clean, classes=10, variant=variant)
+    assert found.mean == found.std == found.worst == 0
+    assert found.dominant is None
+
+
+@pytest.mark.parametrize("variant", interference.VARIANTS)
+@pytest.mark.parametrize("seed", range(5))
+def test_bounds(variant, seed):
+    k = 4 + 7 * seed
+    clean, distorted = runs(seed, k=k, r=1 + seed, pull=seed / 4)
+    found = interference.of_runs(clean, distorted, classes=k, variant=variant)
+    top = k if variant == "share" else 100
+    assert (found.runs >= 0).all() and (found.runs <= top).all()
+    assert found.mean <= found.worst <= top
+
+
+@pytest.mark.parametrize("variant", interference.VARIANTS)
+def test_names_of_classes_do_not_matter(variant):
+    clean, distorted = runs(1, pull=0.5)
+    order = np.random.default_rng(2).permutation(10)
+
+    def renamed(some):
+        return [
+            decided(order[one.prediction], order[one.columns["label"]]) for one in some
+        ]
+
+    one = interference.of_runs(clean, distorted, classes=10, variant=variant)
+    other = interference.of_runs(
+        renamed(clean), renamed(distorted), classes=10, variant=variant
+    )
+    np.testing.assert_allclose(other.runs, one.runs)
+    assert other.dominant == order[one.dominant] and one.dominant == 3
+
+
+def test_all_errors_in_one_class():
+    """Of errors that were uniform: i = (1 - 1/K) K, and all of the increase is there."""
+    k = 10
+    clean = np.full((1, k), 7)
+    distorted = np.zeros((1, k), int)
+    distorted[0, 6] = 500
+    found = interference.index(interference.increase(clean, distorted, 1000))
+    assert found.mean == pytest.approx((1 - 1 / k) * k) and found.dominant == 6
+
+
+def test_nothing_wrong_before_or_after():
+    """Then the shares are zeros: an increase is the share itself, or nothing."""
+    none, some = np.zeros((1, 4), int), np.array([[0, 3, 1, 0]])
+    np.testing.assert_allclose(interference.increase(none, some, 8), [[0, 3, 1, 0]])
+    assert interference.index(interference.increase(some, none, 8)).mean == 0
+    assert interference.index(interference.increase(none, none, 8)).dominant is None
+
+
+def test_equal_classes_give_the_lowest():
+    grown = interference.increase(np.array([[1, 1, 4]]), np.array([[4, 4, 4]]), 20)
+    found = interference.index(grown)
+    assert found.dominant == 0
+    assert found.mean == pytest.approx(grown[0, 0] / 2)
+
+
+def test_a_run_that_is_not_touched_has_zero():
+    clean = np.array([[1, 1, 1], [5, 2, 2]])
+    distorted = np.array([[1, 1, 4], [5, 2, 2]])
+    found = interference.index(interference.increase(clean, distorted, 20))
+    assert found.runs[0] > 0 and found.runs[1] == 0
+
+
+def test_one_run():
+    clean, distorted = runs(3, r=1, pull=0.4)
+    for variant in interference.VARIANTS:
+        found = interference.of_runs(clean, distorted, classes=10, variant=variant)
+        i = found.increase[0]
+        assert found.mean == pytest.approx(i.max() ** 2 / i.sum())
+        assert found.worst == pytest.approx(found.mean)
+        assert math.isnan(found.std) and math.isnan(found.low)
+
+
+def test_intervals():
+    """Student's as scipy has it; the bootstrap's covers the same mean, and repeats."""
+    stats = pytest.importorskip("scipy.stats")
+    clean, distorted = runs(4, pull=0.6)
+    found = interference.of_runs(clean, distorted, classes=10, variant="count")
+    low, high = stats.t.interval(
+        0.95, 4, loc=found.runs.mean(), scale=stats.sem(found.runs)
+    )
+    assert (found.low, found.high) == pytest.approx((max(low, 0), high))
+    for variant in interference.VARIANTS:
+        drawn = [
+            interference.of_runs(
+                clean, distorted, classes=10, variant=variant, interval="bootstrap"
+            )
+            for _ in range(2)
+        ]
+        assert drawn[0].low < drawn[0].mean < drawn[0].high
+        assert (drawn[0].low, drawn[0].high) == (drawn[1].low, drawn[1].high)
+
+
+@pytest.mark.parametrize("variant", interference.VARIANTS)
+def test_a_draw_is_the_index_of_the_drawn_runs(variant):
+    i = np.random.default_rng(5).random((4, 6))
+    often = np.array([[2, 0, 1, 1], [0, 0, 4, 0], [1, 1, 1, 1]])
+    values, worst, dominant = interference._index(i, often, variant)
+    for row, counts in enumerate(often):
+        again = interference.index(np.repeat(i, counts, axis=0), variant=variant)
+        assert dominant[row] == again.dominant
+        np.testing.assert_allclose(np.repeat(values[row], counts), again.runs)
+        assert (worst[row] * counts).sum() / 4 == pytest.approx(again.worst)
+
+
+@pytest.mark.parametrize(("r", "mean"), [(1, 0.09), (5, 0.03)])
+def test_by_chance(r, mean):
+    """Errors on ten classes at random: the index is small, as docs/distortion.md has it."""
+    random = np.random.default_rng(7)
+
+    def drawn(errors):
+        return random.multinomial(errors, np.full(10, 0.1), size=r)
+
+    found = [
+        interference.index(interference.increase(drawn(500), drawn(5000), 10_000)).mean
+        for _ in range(300)
+    ]
+    assert np.mean(found) == pytest.approx(mean, abs=0.01)
+
+
+def test_numbers_by_condition_and_rule():
+    clean, distorted = runs(6, r=2, pull=0.5)
+    found = {
+        "": clean[0],
+        "mean_logit": clean[1],
+        "2x2": distorted[0],
+        "2x2 mean_logit": distorted[1],
+        "grad_cam most 0.3": clean[0],
+    }
+    told = {
+        (n.metric, n.condition): n.value
+        for n in interference.numbers(found, classes=10)
+    }
+    assert len(told) == 5 + 3
+    for i, rule in enumerate(("", " mean_logit")):
+        one = interference.of_runs([clean[i]], [distorted[i]], classes=10)
+        assert told["di_index", f"2x2{rule}"] == one.mean > 0
+        right = distorted[i].prediction == distorted[i].columns["label"]
+        assert told["accuracy", f"2x2{rule}"] == right.mean()
+    assert told["di_index", "grad_cam most 0.3"] == 0
+
+
+def test_images_without_a_right_class_are_left_out():
+    one = decided([0, 1, 1], [0, -1, 0])
+    np.testing.assert_array_equal(interference.wrong(one, 2), [0, 1])
+    grown = interference.of_runs(
+        [decided([0, 0, 0], [0, -1, 0])], [one], classes=2, variant="count"
+    )
+    assert grown.increase.tolist() == [[0, 50]]
+
+
+def test_what_is_refused():
+    one = decided([0, 3], [0, 1])
+    with pytest.raises(ValueError, match=r"0 ... 1, got 0 ... 3"):
+        interference.wrong(one, 2)
+    with pytest.raises(ValueError, match="1 and 0 runs"):
+        interference.of_runs([one], [], classes=4)
+    with pytest.raises(ValueError, match="images"):
+        interference.of_runs([one], [decided([0], [0])], classes=4)
+    with pytest.raises(ValueError, match="variant"):
+        interference.of_runs([one], [one], classes=4, variant="both")
+    with pytest.raises(ValueError, match="interval"):
+        interference.of_runs([one], [one], classes=4, interval="z")
+    with pytest.raises(ValueError, match="shapes"):
+        interference.increase(np.zeros((1, 3)), np.zeros((2, 3)), 5)
