@@ -128,6 +128,8 @@ def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Modul
     Its `norm_group` counts images, that of the network rows.
     """
     make, options = named("config.model", config["model"], models.MODELS)
+    # A config that was kept as JSON has lists, with which a module is no key.
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     if "norm_group" in options:
         options["norm_group"] *= views
     return call(

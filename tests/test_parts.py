@@ -1,5 +1,7 @@
 """What a config names is made, with its options, or refused by name."""
 
+import json
+
 import pytest
 
 from jbias import augment, parts
@@ -44,6 +46,17 @@ def test_refuses_in_one_line(change, message):
     with pytest.raises(ValueError, match=message) as refused:
         parts.with_functions("here", {**DEBIASED, **change})
     assert "\n" not in str(refused.value)
+
+
+def test_a_network_of_a_config_that_was_kept_is_the_same():
+    """JSON has no tuples; programs are found again by their network."""
+    model = dict(name="preact_resnet18", width=8, mean=(0.1, 0.2, 0.3), depths=(1,) * 4)
+    config = dict(model=model, precision="float32")
+    one, other = (
+        parts.network(config, 3),
+        parts.network(json.loads(json.dumps(config)), 3),
+    )
+    assert one == other and hash(one) == hash(other)
 
 
 def test_a_missing_option_is_named():
