@@ -13,7 +13,7 @@ def make(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
 
     def numbers(found: Mapping[str, decisions.Decisions]) -> list[decisions.Number]:
         return [
-            number._replace(condition=condition)
+            number._replace(condition=f"{condition} {number.condition}".strip())
             for condition, decided in found.items()
             for name in measures
             for number in evals.MEASURES[name](decided)
