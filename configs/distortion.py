@@ -24,6 +24,8 @@ Beside the arguments of configs/common.py:
 :drop=truck         trains and tests without a class, or several: truck+ship
 :keep=FILE          trains and validates on these images of the training set alone
                     (docs/data.md)
+:mix_group=0        among how many neighbours of a batch partners are drawn; 0 is all,
+                    as published, which one device must hold
 :small              two cores, minutes: a quarter of the width, a tenth of the training
                     images, 10 epochs, two seeds; tests on all images
 :smoke              every part once: an eighth of the width, a hundredth of the training
@@ -84,6 +86,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         partner_root="",
         drop="",
         keep="",
+        mix_group=0,
         small=False,
     )
     data, given = common.data_of(rest), common.given(rest)
@@ -184,7 +187,8 @@ def _mixed(c: ml_collections.ConfigDict, own: types.SimpleNamespace, data: str) 
     """Adds the method to the inputs, and the second set that it mixes with."""
     if own.method == "basic":
         return
-    mix = dict(METHODS[own.method], alpha=1.0, mix_group=c.train.batch)
+    group = own.mix_group or c.train.batch
+    mix = dict(METHODS[own.method], alpha=1.0, mix_group=group)
     if own.method in ("fmix", "rm"):
         mix["spectrum"] = own.spectrum
     if own.partner or data == "stacked":
@@ -200,7 +204,6 @@ def _mixed(c: ml_collections.ConfigDict, own: types.SimpleNamespace, data: str) 
             inputs += (dict(name="standardise_as", **constants, **named),)
         c.train.other.inputs = inputs
     if data == "stacked":
-        group = mix["mix_group"]
         mix = dict(name="half", which="top", mix=mix, mix_group=group)
     c.inputs = (*c.inputs, mix)
 
