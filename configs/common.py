@@ -14,6 +14,9 @@
 :data=colored_mnist,root=...,form=...
                     MNIST's digits in colours that tell the class; tests on reversed
                     ones; `grey` shows no colours
+:data=stacked,root=...,digits=...
+                    a digit of MNIST (`digits`) above each image of CIFAR-10 (`root`),
+                    of the same class; tests by the class of either
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
@@ -185,6 +188,9 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         log_seconds=10.0,
         profile=False,
         loading=dict(gib=8.0, threads=0, workers=0),  # 0 threads: one a core.
+        # What costs.json assumes: watts of a device (0: as rated), the share in use, the
+        # building's factor, and kg of CO2e a kWh (0: not told).
+        energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
     )
     return c
 
@@ -256,6 +262,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         stimuli="",
         subset=False,
         corrupted="",
+        digits="",
         form="irm",
         grey=False,
         train="train",

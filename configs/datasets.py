@@ -129,6 +129,36 @@ def cifar(c: ml_collections.ConfigDict, arg) -> None:
     c.inputs = (dict(name="pad_crop"), dict(name="flip"))
 
 
+def stacked(c: ml_collections.ConfigDict, arg) -> None:
+    """A digit above each photograph; tested by the class of either half.
+
+    In each epoch photographs meet other digits of their class. Only they are shifted and
+    flipped.
+    """
+    _rooted(arg)
+    if not arg.digits:
+        raise ValueError("config argument: data=stacked needs digits=<MNIST's folder>")
+    c.size, c.epochs = 32, 1.0 if arg.smoke else 30.0
+    c.model.update(width=8 if arg.smoke else 16, stem="small")
+    _part(c, arg, "stacked", "train")
+    c.train.batch = 128
+    c.train.other = dict(
+        data="mnist", split="train[:90%]", root=arg.digits, pad=2, pair="class"
+    )
+    c.train.other.inputs = ()
+    test = dict(data="stacked", split="test", root=arg.root, digits=arg.digits)
+    c.train.digits = c.valid.digits = arg.digits
+    c.tests = {
+        "stacked_cifar": test,
+        "stacked_mnist": dict(test, answer="mnist"),
+    }
+    c.inputs = (
+        dict(name="half", which="bottom", mix=dict(name="pad_crop")),
+        dict(name="half", which="bottom", mix=dict(name="flip")),
+        dict(name="half", which="top", mix=dict(name="replace")),
+    )
+
+
 def corrupted(
     data: str, root: str, *, extra: bool = False, part: str = ""
 ) -> dict[str, dict]:
@@ -195,6 +225,7 @@ USED = {
     **{name: {"root"} for name in ("mnist", "fashion_mnist")},
     **{name: {"root", "corrupted"} for name in ("cifar10", "cifar100")},
     "colored_mnist": {"root", "form", "grey"},
+    "stacked": {"root", "digits"},
     "folder": {"root", "train", "valid", "tests"},
 }
 PRESETS = {
@@ -207,5 +238,6 @@ PRESETS = {
     "colored_mnist": colored_mnist,
     "cifar10": cifar,
     "cifar100": cifar,
+    "stacked": stacked,
     "folder": folder,
 }

@@ -28,6 +28,7 @@ class Stage(NamedTuple):
     first: int
     last: int
     algo: base.Algo
+    shape: tuple[int, int]  # Height and width of the images, in pixels.
     feeds: dict[str, feed.Feed | supply.Plan]  # "train", and "other" if there is one.
     draw: Callable  # (key, net of the stage before or None) -> a seed's state,
     init: Callable  # and the same, compiled.
@@ -172,7 +173,7 @@ def _stage(
         one = trainer(algo, txs, inputs, classes, other=beside, **learning)
         on_one_cpu = devices.size == 1 and jax.default_backend() == "cpu"
         return (
-            initialiser(algo, txs, config["size"], first, average),
+            initialiser(algo, txs, train.sources[0].shape, first, average),
             chunked.kernel_gradients(one) if on_one_cpu else one,
             predict.scorer(algo.decide or _plainly(algo.net)),
         )
@@ -203,6 +204,7 @@ def _stage(
         first=first,
         last=first + total,
         algo=algo,
+        shape=train.sources[0].shape,
         feeds=feeds,
         draw=draw,
         init=_quickly_compiled(draw),
@@ -216,7 +218,7 @@ def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
     """Which keys of config.vary the steps depend on; refuses where more does."""
     key = jax.eval_shape(lambda: seeds.key(0))
     state = jax.eval_shape(stage.draw, key, None)
-    image = jax.ShapeDtypeStruct((1, config["size"], config["size"], 3), np.uint8)
+    image = jax.ShapeDtypeStruct((1, *stage.shape, 3), np.uint8)
     net = train_step.net_of(state)
     reached = functools.partial(vary.reached, config)
     draws = reached(lambda values: lambda key: stage.branch(values)[0](key, None), key)
@@ -294,12 +296,12 @@ def reading(loading: Mapping[str, Any], devices: jax.sharding.Mesh) -> feed.Read
 
 
 def initialiser(
-    algo: base.Algo, txs: tuple, size: int, first: int, average: float
+    algo: base.Algo, txs: tuple, shape: tuple[int, int], first: int, average: float
 ) -> Callable:
     """Draws a seed's state for step `first`; one program for all seeds."""
 
     def init(key, net):
-        image = jnp.zeros((1, size, size, 3))
+        image = jnp.zeros((1, *shape, 3))
         state = train_step.init(algo, txs, key, image, net, average=average)
         return state._replace(step=jnp.asarray(first, jnp.int32))
 

@@ -8,8 +8,9 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import build, results, sets, vary, watch
+from jbias import build, costs, results, sets, vary, watch
 from jbias import config as jc
+from jbias import workdir as workdirs
 
 
 @dataclasses.dataclass
@@ -35,6 +36,8 @@ class Job:
     complete: bool = True  # and whether its evaluation, if one was due, is in there.
     note: str = ""
     profiled: bool = False
+    began: str = dataclasses.field(default_factory=workdirs.now)  # This start of it.
+    meter: costs.Meter = dataclasses.field(default_factory=costs.Meter)
     stop: str = ""  # The signal's name once one has come.
 
     @property

@@ -53,14 +53,14 @@ def _predicted(
 ) -> Iterator[tuple[sets.TestSet, list]]:
     """The decisions of a wave's seeds, set by set; ends early where the job is to stop.
 
-    Sets of one size share batches, so that only their last one is padded.
+    Sets with images of one size share batches, so that only their last one is padded.
     """
     run, layout = job.config["run"], stage.layout
     reading = build.reading(run["loading"], job.devices)
     shards = job.devices.shape["data"]
     size = -(-run["eval_batch"] // shards) * shards
     nets, said, number = layout.on(nets, wave), time.monotonic(), 0
-    for _, group in itertools.groupby(job.tests, lambda test: test.side):
+    for _, group in itertools.groupby(job.tests, lambda test: test.shape):
         tests = list(group)
         rules = [
             predict.Rule(

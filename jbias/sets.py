@@ -20,6 +20,7 @@ _TRAINING = (
     "shares",
     "other",
     "inputs",
+    "pair",
     "window",
     "canvas",
 )
@@ -38,10 +39,10 @@ class TestSet(NamedTuple):
     measures: tuple[str, ...]
 
     @property
-    def side(self) -> int:
-        """Pixels of its images."""
+    def shape(self) -> tuple[int, int]:
+        """Height and width of its images, in pixels."""
         kept = isinstance(self.images, feed.Kept)
-        return self.images.source.size if kept else self.images.shape[1]
+        return self.images.source.shape if kept else self.images.shape[1:3]
 
 
 class TrainSet(NamedTuple):

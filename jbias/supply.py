@@ -68,18 +68,43 @@ def plans(
         places = (f"{at}.train.other", f"{at}.train.other.inputs")
         options = {**options["other"], "batch": options["batch"]}
         inputs, opened = options.get("inputs", ()), {beside: train.other}
-        found["other"] = _plan(places, options, inputs, opened, {}, f"other{suffix}")
+        other = _plan(places, options, inputs, opened, {}, f"other{suffix}")
+        if pair := options.get("pair"):
+            other = _paired(places[0], pair, found["train"], other)
+        found["other"] = other
+    if "pair" in config["train"]:
+        raise ValueError(
+            f"{at}.train.pair: belongs to the second set; move it to {at}.train.other"
+        )
     return found
+
+
+def _paired(where: str, pair: str, train: Plan, other: Plan) -> Plan:
+    """Gives each example of the training set one of its class as its partner."""
+    if pair != "class":
+        raise ValueError(f"{where}.pair: must be 'class', got {pair!r}; or remove it")
+    if train.stream or other.stream or not isinstance(train.order, orders.Whole):
+        raise ValueError(
+            f"{where}.pair: needs both sets in memory and no shares; remove crop and "
+            "shares, or pair"
+        )
+    (source,) = other.opened.values()
+    of = train.order, train.columns["label"], source.columns["label"], other.name
+    try:
+        return other._replace(order=orders.Paired(*of))
+    except ValueError as error:
+        raise ValueError(f"{where}.{error}") from error
 
 
 def _plan(places, options, inputs, opened, columns, name) -> Plan:
     where = places[0]
-    sizes = {source.size for source in opened.values()}
-    if len(sizes) > 1:
+    shapes = {source.shape for source in opened.values()}
+    if len(shapes) > 1:
         raise ValueError(
-            f"{where}.size: all sets must have images of one size, got {sorted(sizes)}"
+            f"{where}.size: all sets must have images of one size, got {sorted(shapes)}"
         )
-    stream, left = streamed(*places, options, inputs, *sizes)
+    size = max(source.size for source in opened.values())
+    stream, left = streamed(*places, options, inputs, size)
     for i, source in enumerate(opened.values() if stream else ()):
         if sources.in_memory(source):
             also = f"{where}.also[{i - 1}]: must be a set of files" if i else ""

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from etils import epath
 
 from jbias import config as jc
-from jbias import console, feed, mesh, results, sets, shown, subjects, suite
+from jbias import console, costs, feed, mesh, results, sets, shown, subjects, suite
 from jbias import workdir as workdirs
 from jbias.data import spec
 from jbias.evals import brief, decisions, probe, show
@@ -140,6 +140,8 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             seconds = time.monotonic() - began
             # None where another measure of the set had asked for the same decisions.
             told = {"images": images, "seconds": None if again else round(seconds, 2)}
+            if not again:
+                told["cost"] = costs.of(seconds, workdirs.paid(devices))
             if not task.measure.inside:
                 told["classes"] = given.classes
             _keep(folder, subject, asked, task, numbers, told)

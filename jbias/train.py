@@ -20,6 +20,7 @@ from jbias import (
     checkpoint,
     checks,
     console,
+    costs,
     observe,
     opening,
     profiling,
@@ -47,8 +48,10 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
     ValueError where the config cannot be carried out, OSError where the disk cannot
     take it, Interrupted after SIGTERM or SIGINT; each loses nothing that was saved.
     """
+    meter = costs.Meter()
     config = jc.plain(config)
     checks.whole(config)
+    _energy(config)
     workdir = epath.Path(workdir).resolve()
     with workdirs.claim(workdir, config):
         say = console.logger(workdir)
@@ -57,12 +60,14 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
             say(f"{workdir} is done: nothing to do; another --workdir trains again")
             return done.read_text().strip() != "diverged"
         job = opening.job(config, workdir, say)
+        job.meter = meter
         with _signals(job):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
         for folder in (*(b.folder for b in job.branches if b.folder), ""):
             workdirs.write_text(workdir / folder / "done", fate + "\n")
-        say(f"{fate}: {job.name} in {workdir}")
+        cost = costs.words(_tell_cost(job))
+        say(f"{fate}: {job.name} in {workdir}, {cost}")
         if config["vary"]:
             say(f"its branches side by side: python -m jbias.report --runs={workdir}")
         if left := [*observe.left(workdir)]:
@@ -181,7 +186,7 @@ def _loop(
         seconds=config["run"]["log_seconds"],
     )
     statics = set()
-    with contextlib.closing(progress):
+    with contextlib.closing(progress), job.meter.during("stepping"):
         while True:
             local = step - stage.first
             ended = step == last or job.watch.all_diverged
@@ -189,7 +194,7 @@ def _loop(
             measured = measured and step not in (job.evaluated, job.left)
             if measured:
                 _settle(job)
-            with progress.idle():
+            with progress.idle(), job.meter.during("evaluating"):
                 if measured and not _elsewhere(job) and not job.stop:
                     with _saved_first(job, stage, states, step):
                         observe.evaluate(job, stage, states, step)
@@ -311,7 +316,8 @@ def _announced(job: Job, progress: console.Progress) -> Iterator[None]:
         + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
         + " ..."
     )
-    yield
+    with job.meter.during("compiling"):
+        yield
     progress.restart()
     job.say(f"compiled, first steps done in {time.monotonic() - began:.1f} s")
 
@@ -376,3 +382,23 @@ def _save(
     if left:
         job.left = step
         job.watch.reset()
+    _tell_cost(job)
+
+
+def _tell_cost(job: Job) -> dict[str, Any]:
+    """Writes what this start has cost until now beside what earlier ones have."""
+    spent, step = job.meter.spent(), max(job.saved, 0)
+    energy = _energy(job.config)
+    start = costs.start(job.began, spent, workdirs.paid(job.devices), energy, step)
+    return workdirs.record_cost(job.workdir, start)
+
+
+def _energy(config: Mapping[str, Any]) -> costs.Energy:
+    given = config["run"].get("energy", {})
+    known = costs.Energy._fields
+    for key in given:
+        if key not in known:
+            raise ValueError(
+                f"config.run.energy: unknown {key!r}; {jc.nearest(key, known)}"
+            )
+    return costs.Energy(**given).checked("config.run.energy")

@@ -18,6 +18,7 @@ from etils import epath
 
 import jbias
 from jbias import config as jc
+from jbias import costs
 
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow"),
@@ -208,17 +209,44 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
     Returns what differs between this start and the first, as `key: one != other`.
     """
     path = workdir / "provenance.json"
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    at = now("seconds")
     facts = {**facts, **environment()}
     if not path.exists():
-        facts = {"started": now, **facts, "resumed": []}
+        facts = {"started": at, **facts, "resumed": []}
         write_text(path, json.dumps(facts, indent=1))
         return []
     differing = _differing(workdir, facts)
     first = json.loads(path.read_text())
-    first["resumed"].append({"at": now, "differing": differing})
+    first["resumed"].append({"at": at, "differing": differing})
     write_text(path, json.dumps(first, indent=1))
     return differing
+
+
+def now(timespec: str = "microseconds") -> str:
+    """The time, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
+
+
+def paid(devices: jax.sharding.Mesh) -> costs.Devices:
+    """What the devices of a mesh are billed as: themselves, or a CPU's cores."""
+    kind, count = devices.devices.flat[0].device_kind, devices.size
+    if devices.devices.flat[0].platform == "cpu":
+        kind, count = "cpu", len(os.sched_getaffinity(0))
+    return costs.Devices(kind, count)
+
+
+def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes costs.json: this start of the run in the place of what it said before.
+
+    Returns the sums over all starts. What a process did after its latest word, before
+    it was killed, nobody knows.
+    """
+    path = workdir / "costs.json"
+    starts = json.loads(path.read_text())["starts"] if path.exists() else []
+    starts = [one for one in starts if one["at"] != start["at"]] + [dict(start)]
+    total = costs.total(starts)
+    write_text(path, json.dumps({"starts": starts, "total": total}, indent=1))
+    return total
 
 
 def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
@@ -228,10 +256,10 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     `record_provenance` does.
     """
     path = workdir / "evaluate.json"
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    at = now("seconds")
     differing = _differing(workdir, {**facts, **environment()})
     before = json.loads(path.read_text()) if path.exists() else []
-    starts = [*before, {"at": now, "differing": differing}]
+    starts = [*before, {"at": at, "differing": differing}]
     write_text(path, json.dumps(starts, indent=1))
     return differing
 

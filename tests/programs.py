@@ -35,7 +35,7 @@ def traced(
     rows = {"image": image, "label": jax.ShapeDtypeStruct((HELD,), jnp.int32)}
     return collectives.traced(
         build.trainer(algo, txs, inputs, CLASSES, accumulate=accumulate, block=block),
-        build.initialiser(algo, txs, SIZE, 0, 0.0),
+        build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0),
         {"train": rows},
         BATCH,
         algo.static(0, 10),
@@ -46,7 +46,7 @@ def traced(
 def expected(name: str) -> dict[str, int]:
     """Bytes of one gradient and of all statistics, and how many losses are followed."""
     algo, txs = _made(name)
-    draw = build.initialiser(algo, txs, SIZE, 0, 0.0)
+    draw = build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0)
     state = jax.eval_shape(draw, seeds.key(0), None)
     norms = [x.size * 4 for x in jax.tree.leaves(state.stats) if len(x.shape) == 1]
     return {

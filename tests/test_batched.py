@@ -293,7 +293,9 @@ def step_of(name: str):
     sgd = optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=1e-3)
     txs = (sgd,) * len(algo.updates)
     one = build.trainer(algo, txs, (), CLASSES)
-    draw = jax.jit(build.initialiser(algo, txs, SIZE, 0, 0.0), compiler_options=QUICKLY)
+    draw = jax.jit(
+        build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0), compiler_options=QUICKLY
+    )
     states = [draw(seeds.key(seed), None) for seed in range(SEEDS)]
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (HELD, SIZE, SIZE, 3), np.uint8)

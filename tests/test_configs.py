@@ -6,6 +6,7 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jbias import build, checks, mesh, models, parts, seeds, sets
@@ -288,3 +289,110 @@ def test_takes_any_network_by_name(name, data):
     assert net.classes == 5
     # Presets say how wide a net is that has a width.
     assert not hasattr(net, "width") or net.width == config.model.width
+
+
+def distortion(arg: str) -> dict:
+    return jc.plain(importlib.import_module("configs.distortion").get_config(arg))
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100", "fashion_mnist"])
+def test_distortions_protocol_is_the_papers(data):
+    c = distortion(f"method=cutmix,data={data},root=x")
+    assert (c["epochs"], c["train"]["batch"], c["seeds"]) == (200, 128, [*range(5)])
+    assert c["optim"]["decay"] == 1e-4 and c["optim"]["momentum"] == 0.9
+    assert c["model"]["name"] == "preact_resnet18" and c["model"]["width"] == 64
+    assert c["model"]["mean"][0] == (0.1307 if data == "fashion_mnist" else 0.4914)
+    tx = parts.optimiser(
+        {**c["optim"], "momentum": 0.0, "decay": 0.0}, base.Update("class"), 200, 1
+    )
+    rates = rates_of(tx, 200)
+    expected = np.repeat([0.1, 0.01, 0.001], [100, 50, 50])
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
+    shift, flip, mix = c["inputs"]
+    assert (shift["name"], shift["pad"], flip["name"]) == ("pad_crop", 4, "flip")
+    assert mix == dict(name="cutmix", variant="torchbearer", alpha=1.0, mix_group=128)
+    tiny = distortion("data=tiny_imagenet,root=x")
+    assert [one["name"] for one in tiny["inputs"]] == ["flip"]
+
+
+@pytest.mark.parametrize(
+    ("arg", "variant"),
+    [
+        ("data=cifar10,root=x", "basic"),
+        ("method=rm,data=cifar10,root=x", "rm"),
+        ("method=mixup,data=cifar10,root=x,partner=same", "mixup-with-same"),
+        (
+            "method=mixup,data=cifar10,root=x,partner=fashion_mnist,partner_root=y",
+            "mixup-with-fashion_mnist",
+        ),
+        ("method=fmix,data=cifar10,root=x,drop=truck", "fmix-without-truck"),
+        ("data=cifar100,root=x,keep=y/tail.npy", "basic-kept-tail"),
+        ("method=fmix,spectrum=released,data=cifar10,root=x", "fmix-released"),
+    ],
+)
+def test_a_distortions_variant_tells_what_was_trained(arg, variant):
+    assert distortion(arg)["variant"] == variant
+
+
+def test_a_partner_comes_normalised_by_its_own_constants():
+    """What the network makes of an image of the second set, by its first layer."""
+    c = distortion("method=fmix,data=cifar10,root=x,partner=mnist,partner_root=y")
+    assert c["inputs"][-1]["partner"] == "other" and c["inputs"][-1]["reformulated"]
+    assert c["train"]["other"]["pad"] == 2
+    *_, last = parts.transforms("inputs", c["train"]["other"]["inputs"])
+    image = jax.random.uniform(jax.random.key(0), (2, 4, 4, 3))
+    moved = last.apply({"image": image}, jax.random.key(1))["image"]
+    seen = (moved - jnp.array(c["model"]["mean"])[None, None, None]) / jnp.array(
+        c["model"]["std"]
+    )[None, None, None]
+    np.testing.assert_allclose(seen, (image - 0.1307) / 0.3081, atol=1e-5)
+    near = distortion("method=fmix,data=cifar10,root=x,partner=cifar100,partner_root=y")
+    names = [one["name"] for one in near["train"]["other"]["inputs"]]
+    assert names == ["pad_crop", "flip"] and "pad" not in near["train"]["other"]
+
+
+@pytest.mark.parametrize("method", ["basic", "fmix", "rm"])
+def test_on_stacked_images_a_method_mixes_digits_alone(method):
+    c = distortion(f"method={method},data=stacked,root=x,digits=y,smoke")
+    *halves, last = c["inputs"]
+    assert [one["which"] for one in halves[:2]] == ["bottom", "bottom"]
+    assert last["which"] == "top" and {*c["tests"]} == {
+        "stacked_cifar",
+        "stacked_mnist",
+    }
+    image = jax.random.uniform(jax.random.key(0), (128, 16, 8, 3))
+    target = jax.nn.one_hot(jnp.arange(128) % 10, 10)
+    batch = {"image": image, "target": target, "once": jax.random.key(2)}
+    batch["other"] = {"image": jnp.zeros((128, 8, 8, 3))}
+    if method == "basic":
+        for one in parts.transforms("inputs", c["inputs"]):
+            batch = one.apply(batch, jax.random.key(1))
+        assert not batch["image"][:, :8].any() and batch["image"][:, 8:].any()
+        return
+    (mix,) = parts.transforms("inputs", [last])
+    found = mix.apply(batch, jax.random.key(1))
+    np.testing.assert_array_equal(found["target"], target)
+    np.testing.assert_array_equal(found["image"][:, 8:], image[:, 8:])
+    assert (found["image"][:, :8] != image[:, :8]).any()
+
+
+@pytest.mark.parametrize(
+    ("arg", "message"),
+    [
+        ("method=mix", "unknown method 'mix'"),
+        ("partner=same", "partner needs a method that mixes"),
+        ("method=fmix,partner=cifar10,data=cifar10,root=x", "is the training set"),
+        ("method=fmix,partner=mnist,data=cifar10,root=x", "belong together"),
+        (
+            "method=fmix,partner=mnist,partner_root=y,data=tiny_imagenet,root=x",
+            "needs data=cifar10 or cifar100",
+        ),
+        ("small", "small needs data=one of"),
+        ("small,smoke,data=cifar10,root=x", "and no smoke"),
+        ("drop=truck,data=stacked,root=x,digits=y", "drop has no say"),
+        ("data=stacked,root=x", "needs digits="),
+    ],
+)
+def test_distortions_that_mean_nothing_are_refused(arg, message):
+    with pytest.raises(ValueError, match=f"^config argument: .*{message}"):
+        distortion(arg)

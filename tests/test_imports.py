@@ -67,13 +67,14 @@ CORE = {
     "watch",
     "console",
     "workdir",
+    "costs",
     "step",
     "order",
     "xla",
     "feed",
     "streams",
 }
-WITHOUT_JAX = {"data", "lines", "results", "selection", "stats", "report"}
+WITHOUT_JAX = {"costs", "data", "lines", "results", "selection", "stats", "report"}
 LAZY = {"grain", "tensorflow_datasets"}
 
 

@@ -13,7 +13,11 @@ from tests.methods import METHODS
 pytestmark = pytest.mark.slow
 
 # What transforms need; the others take their defaults.
-INPUTS = {"stylize": {"transfer": {"name": "render"}}}
+INPUTS = {
+    "stylize": {"transfer": {"name": "render"}},
+    "half": {"which": "top", "mix": {"name": "flip"}},
+    "standardise_as": dict(mean=(0.5,), std=(0.5,), as_mean=(0.4,), as_std=(0.2,)),
+}
 # They make views of their own, which what wants views itself refuses.
 VIEWS = {"augmix", "rand_conv", "views"}
 # After them no drawing is of the image alone, which a style of the drawing's refuses.

@@ -562,6 +562,7 @@ def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
         for name in ("accuracy", "few")
     ]
     assert told[0]["seconds"] is not None and told[1]["seconds"] is None
+    assert told[0]["cost"]["device_hours"] > 0 and "cost" not in told[1]
     one, other = (
         decisions.read_conditions(folder / f"decisions/edge/{name}.parquet")[""]
         for name in ("accuracy", "few")

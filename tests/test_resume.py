@@ -1,5 +1,6 @@
 """The resume law: killed anywhere and started again, a run ends with the same bits."""
 
+import json
 import os
 import random
 import signal
@@ -10,7 +11,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from jbias import checkpoint
+from jbias import checkpoint, costs
 from tests import runs
 
 
@@ -67,6 +68,13 @@ def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
     said = finish(sagnet(), workdir)
     assert "resuming" in said
     assert_same_end(unbroken, workdir)
+    one, several = (
+        json.loads((w / "costs.json").read_text()) for w in (unbroken, workdir)
+    )
+    assert one["total"]["starts"] == 1 < several["total"]["starts"]
+    steps = [start["step"] for start in several["starts"]]
+    assert steps == sorted(set(steps)) and steps[-1] == one["starts"][0]["step"] == 12
+    assert several["total"] == costs.total(several["starts"])
 
 
 def test_sigterm_saves_and_leaves_with_a_message(unbroken, tmp_path):

@@ -71,7 +71,7 @@ def make(
 
         image, target = batch["image"], batch["target"]
         mask, lam = draw(k_draw, batch, own)
-        beside = _second(where, batch) if partner == "other" else theirs(image)
+        beside = second(where, batch) if partner == "other" else theirs(image)
         image = mask * image + (1 - mask) * beside
         return image, target if own else lam * target + (1 - lam) * theirs(target)
 
@@ -94,7 +94,8 @@ def make(
     return apply
 
 
-def _second(where: str, batch) -> Float[Array, "b h w c"]:
+def second(where: str, batch) -> Float[Array, "b h w c"]:
+    """The images of the second source; ValueError where there are none like these."""
     if "other" not in batch:
         raise ValueError(
             f"{where}: partner='other' must have a second source, got none; give "

@@ -23,14 +23,16 @@ def make(
     decay: float = 3.0,
     max_soft: float = 0.0,
     spectrum: str = "isotropic",
+    reformulated: bool = False,
     p: float = 1.0,
+    partner: str = "batch",
     mix_group: int = 32,
 ) -> Callable:
     """FMix whose (lam, mask) is one of `count`, each batch's chosen uniformly.
 
     They are functions of the seed (batch["once"]), the same at every step, and other
     ones for other seeds. lam is uniform at alpha = 1, so a seed can have three very
-    unequal masks. p is the chance of a batch to be mixed.
+    unequal masks. reformulated, partner and p are those of FMix.
     """
     if count < 1:
         raise ValueError(
@@ -48,4 +50,12 @@ def make(
         choice = jax.random.randint(key, (), 0, count)
         return sample(jax.random.fold_in(batch["once"], choice), batch, own)
 
-    return mixing.make("random_masks", draw, alpha=alpha, p=p, mix_group=mix_group)
+    return mixing.make(
+        "random_masks",
+        draw,
+        alpha=alpha,
+        p=p,
+        mix_group=mix_group,
+        partner=partner,
+        reformulated=reformulated,
+    )

@@ -26,6 +26,8 @@ from jbias.data import (
     real,
     shapes,
     spec,
+    stacked,
+    subset,
     tfds,
     tiny_imagenet,
 )
@@ -41,6 +43,7 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
         **mnist.SPECS,
         "colored_mnist": colored_mnist.SPEC,
         **cifar.SPECS,
+        "stacked": stacked.SPEC,
         **cifar_relatives.SPECS,
         "pacs": pacs.SPEC,
         "office_home": office_home.SPEC,
@@ -64,7 +67,8 @@ def load(name: str, split: str, **options) -> spec.Source:
     option, and for an option that is missing; spec.Missing, with what is expected, its
     size and where one gets it, where a set is not there.
 
-    Every set has the option `skip`, a list of damaged images to leave out.
+    Every set has the options `skip`, a list of damaged images to leave out; `keep`, a
+    file that says which images stay; and `drop`, classes to leave out, "truck+ship".
     """
     if name not in DATASETS:
         raise ValueError(
@@ -79,7 +83,8 @@ def load(name: str, split: str, **options) -> spec.Source:
             f" {spec.did_you_mean(base, entry.splits)}"
         )
     known = dict(inspect.signature(entry.make).parameters)
-    known["skip"] = known.pop("split").replace(default="")
+    text = known.pop("split").replace(default="")
+    known |= dict.fromkeys(("skip", "keep", "drop"), text)
     for option in options:
         if option not in known:
             raise ValueError(
@@ -92,14 +97,17 @@ def load(name: str, split: str, **options) -> spec.Source:
                 f"data.load: {name!r} must have the option {option!r}, got"
                 f" {sorted(options)}; expected: {entry.needs}"
             )
-    skip = options.pop("skip", "")
+    skip, keep, drop = (options.pop(name, "") for name in ("skip", "keep", "drop"))
     source = _made(entry, split, options)
-    if not skip:
-        return source
-    wide = {key: value for key, value in options.items() if key not in entry.narrows}
-    same = (split, options) == (base, wide)
-    whole = source if same else _made(entry, base, wide)
-    return damaged.leave_out(source, base, skip, whole)
+    if skip or keep:
+        wide = {k: value for k, value in options.items() if k not in entry.narrows}
+        same = (split, options) == (base, wide)
+        whole = source if same else _made(entry, base, wide)
+    if keep:
+        source = subset.keep(source, split, keep, whole)
+    if skip:
+        source = damaged.leave_out(source, base, skip, whole)
+    return subset.drop(source, drop.split("+")) if drop else source
 
 
 def _made(entry: spec.Spec, split: str, options: Mapping) -> spec.Source:

@@ -6,7 +6,6 @@ others, numbers are others in a part of a set. It is of use for exactly these fi
 has another fingerprint, and is refused.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -58,15 +57,7 @@ def leave_out(
         f"{len(keys) - len(kept):,} damaged images of {len(keys):,} left out, by the"
         f" list {os.path.basename(path)} ({digest[:12]})"
     )
-    total = hashlib.sha256(f"{source.fingerprint} without {digest}".encode())
-    return dataclasses.replace(
-        source,
-        store=source.store.take(kept),
-        columns={name: column[kept] for name, column in source.columns.items()},
-        arrays={name: array[kept] for name, array in source.arrays.items()},
-        note="; ".join(filter(None, (source.note, note))),
-        fingerprint=total.hexdigest(),
-    )
+    return sources.take(source, kept, digest=f"without {digest}", note=note)
 
 
 def _keys(source: spec.Source) -> list[str]:

@@ -1,5 +1,6 @@
 """MNIST and Fashion-MNIST, from their published IDX files, packed (.gz) or not."""
 
+import dataclasses
 import gzip
 import os
 import struct
@@ -31,17 +32,21 @@ _UBYTE = 8  # The code of bytes in an IDX header.
 
 
 def make(
-    split: str, *, root: str, size: int = 28, resize: int | None = None
+    split: str, *, root: str, size: int = 28, resize: int | None = None, pad: int = 0
 ) -> sources.ArraySource:
-    """Reads the digits, "train", "test" or a part such as "train[:90%]"."""
-    return _make("mnist", split, root, size, resize, DIGITS, CITE)
+    """Reads the digits, "train", "test" or a part such as "train[:90%]".
+
+    `pad` black pixels are put on each side first: 2 make 32, without resizing.
+    """
+    return _make("mnist", split, root, size, resize, pad, DIGITS, CITE)
 
 
 def fashion(
-    split: str, *, root: str, size: int = 28, resize: int | None = None
+    split: str, *, root: str, size: int = 28, resize: int | None = None, pad: int = 0
 ) -> sources.ArraySource:
     """Reads the garments, in files of the same names."""
-    return _make("fashion_mnist", split, root, size, resize, GARMENTS, FASHION_CITE)
+    given = split, root, size, resize, pad
+    return _make("fashion_mnist", *given, GARMENTS, FASHION_CITE)
 
 
 def _make(
@@ -50,6 +55,7 @@ def _make(
     root: str,
     size: int,
     resize: int | None,
+    pad: int,
     classes: Sequence[str],
     cite: str,
 ) -> sources.ArraySource:
@@ -60,10 +66,12 @@ def _make(
         read(_path(where, root, f"{_STEMS[part.base]}-{kind}"))
         for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
-    return arrays.build(
+    if type(pad) is not int or pad < 0:
+        raise ValueError(f"{where}: pad must be 0 pixels or more, got {pad!r}")
+    made = arrays.build(
         where,
         part,
-        images,
+        np.pad(images, ((0, 0), (pad, pad), (pad, pad))) if pad else images,
         labels.astype(np.int32),
         classes=classes,
         transform=transforms.preprocess(size, resize, native=True),
@@ -73,6 +81,8 @@ def _make(
         measures=("accuracy",),
         cite=cite,
     )
+    words = f"padded by {pad} pixels; {made.preprocessing}"
+    return dataclasses.replace(made, preprocessing=words) if pad else made
 
 
 def _path(where: str, root: str, stem: str) -> str:

@@ -1,6 +1,7 @@
 """Whole sources into memory, by threads (decoders release Python's lock)."""
 
 import functools
+import math
 from collections.abc import Callable
 from concurrent import futures
 
@@ -15,7 +16,7 @@ _CHUNK = 64  # Images a task: progress is told this often.
 def nbytes(source: spec.Source) -> int:
     """Bytes that the decoded images of a source take, and what comes with them."""
     arrays = sum(array.nbytes for array in source.arrays.values())
-    return len(source) * source.size**2 * 3 + arrays
+    return len(source) * math.prod(source.shape) * 3 + arrays
 
 
 def resident(
@@ -23,7 +24,7 @@ def resident(
     *,
     workers: int,
     progress: Callable[[int, int], None] | None = None,
-) -> UInt8[np.ndarray, "n size size 3"]:
+) -> UInt8[np.ndarray, "n h w 3"]:
     """Decodes all images, in order, with `workers` threads.
 
     progress(done, total) is called in the caller's thread. Raises one ValueError that

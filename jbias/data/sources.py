@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from jbias.data import crops, spec, stores, transforms
 class ArraySource:
     """Images that are in memory."""
 
-    images: UInt8[np.ndarray, "n size size 3"]
+    images: UInt8[np.ndarray, "n h w 3"]
     name: str
     classes: tuple[str, ...]
     space: str
@@ -31,17 +32,20 @@ class ArraySource:
 
     def __post_init__(self):
         shape = self.images.shape
-        square = len(shape) == 4 and shape[1] == shape[2] and shape[3] == 3
-        if self.images.dtype != np.uint8 or not square:
+        if self.images.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3:
             raise ValueError(
-                f"{self.name}: images must be uint8 (n, size, size, 3), got"
+                f"{self.name}: images must be uint8 (n, h, w, 3), got"
                 f" {self.images.dtype} {shape}"
             )
         _check(self)
 
     @property
     def size(self) -> int:
-        return self.images.shape[1]
+        return self.images.shape[2]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.images.shape[1:3]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -74,6 +78,10 @@ class EncodedSource:
     @property
     def size(self) -> int:
         return self.transform.size
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.size, self.size
 
     @property
     def preprocessing(self) -> str:
@@ -111,6 +119,30 @@ class EncodedSource:
         """Squeezes one whole original image; see crops.canvas."""
         opened = functools.partial(self.store.open, index)
         return crops.canvas(opened, self.store.where(index), size)
+
+
+def take(
+    source: spec.Source, index: Int[np.ndarray, "m"], *, digest: str, note: str = ""
+) -> spec.Source:
+    """Selects images, in the order of `index`.
+
+    The fingerprint is that of the old one with `digest`, words or a digest of what was
+    selected; `note` is added.
+    """
+    held = (
+        {"images": source.images[index]}
+        if in_memory(source)
+        else {"store": source.store.take(index)}
+    )
+    total = hashlib.sha256(f"{source.fingerprint} {digest}".encode())
+    return dataclasses.replace(
+        source,
+        columns={name: column[index] for name, column in source.columns.items()},
+        arrays={name: array[index] for name, array in source.arrays.items()},
+        note="; ".join(filter(None, (source.note, note))),
+        fingerprint=total.hexdigest(),
+        **held,
+    )
 
 
 def in_memory(source: spec.Source) -> bool:

@@ -16,7 +16,7 @@ SPACES = ("names", "wnid", "entry16")
 class Source(Protocol):
     """Random access to the labelled images of one split.
 
-    Element i is {"image": uint8 (size, size, 3), "label": int, and one int for each
+    Element i is {"image": uint8 (h, w, 3), "label": int, and one int for each
     further column}. Raises ValueError naming the file where an image is unreadable.
     """
 
@@ -35,7 +35,11 @@ class Source(Protocol):
 
     @property
     def size(self) -> int:
-        """Height and width of every image, in pixels."""
+        """Width of every image, in pixels."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of every image, in pixels; alike, but in `stacked`."""
 
     def __len__(self) -> int: ...
 

@@ -8,6 +8,7 @@ from jbias.evals.consistency import error_consistency
 from jbias.evals.critical_band import critical_band_fit
 from jbias.evals.cue_conflict import measure, shape_bias
 from jbias.evals.decisions import Decisions, Number
+from jbias.evals.halves import halves
 
 __all__ = [
     "MEASURES",
@@ -19,5 +20,10 @@ __all__ = [
 ]
 
 MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxyType(
-    {"accuracy": accuracy, "real_accuracy": real_accuracy, "shape_bias": measure}
+    {
+        "accuracy": accuracy,
+        "real_accuracy": real_accuracy,
+        "shape_bias": measure,
+        "halves": halves,
+    }
 )

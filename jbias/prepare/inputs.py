@@ -16,8 +16,9 @@ from jbias import augment, console, data, models, parts
 from jbias.data import spec
 from jbias.prepare import sheet
 
-# They change no pixel.
+# They change no pixel, or serve others: a half, a second set.
 UNSEEN = ("smooth_labels", "binary_targets", "views")
+UNSEEN += ("half", "replace", "standardise_as")
 # Beside the defaults: what a method needs, or what shows it.
 SHOWN: Mapping[str, Mapping] = {
     "random_erasing": {"p": 1.0},

@@ -32,7 +32,7 @@ _TABLES = {
     "shape_bias": ("shape_bias",),
     "selection": ("validation", "selection_tests", "selections", "variability"),
     "runs": ("runs",),
-    "provenance": ("settings", "provenance", "data"),
+    "provenance": ("settings", "costs", "provenance", "data"),
 }
 
 _FOOTER = (

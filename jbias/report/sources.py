@@ -26,6 +26,65 @@ def settings_table(study: study_lib.Study) -> tables.Table | None:
     )
 
 
+def costs_table(study: study_lib.Study) -> tables.Table | None:
+    """Shows what each run cost, and what the estimates of energy assume."""
+    rows, seen = [], set()
+    for name, run in zip(_names(study.runs), study.runs, strict=True):
+        starts, told = run.costs.get("starts", ()), run.costs.get("total", {})
+        if not starts or str(starts) in seen:  # Branches of one run share its file.
+            continue
+        seen.add(str(starts))
+        row = {"run": name, "assumed": _all(starts, _assumed), "starts": len(starts)}
+        row |= told.get("hours", {})
+        row |= {k: told.get(k) for k in ("device_hours", "energy_kwh", "kg_co2e")}
+        rows.append(row)
+    if not rows:
+        return None
+    data = pd.DataFrame(rows)
+    words = ("run", "assumed", "starts")
+    return tables.Table(
+        name="costs",
+        caption=(
+            "What each run cost, all its starts together: device hours (of a CPU, core "
+            "hours) in all and of each work, and an estimate of the energy: hours times "
+            "power in use times the building's factor (PUE). –: not known. Steps that a "
+            "kill undid are in it, and what came after a killed start's last save is not."
+        ),
+        head=tuple(_COSTS.get(key, key) for key in data),
+        rows=tuple(
+            tuple(str(row[key]) if key in words else _digits(row[key]) for key in data)
+            for row in rows
+        ),
+        data=data,
+        texts=2,
+    )
+
+
+_COSTS = {
+    "run": "Run",
+    "device_hours": "device hours",
+    "energy_kwh": "kWh",
+    "kg_co2e": "kg CO2e",
+}
+
+
+def _assumed(start) -> str:
+    watts = start["watts"]
+    power = f"{watts:g} W each ({start['source']})" if watts else "power not known"
+    factor = f"{100 * start['share']:g} % of it in use, PUE {start['pue']:g}"
+    emitted = start["intensity"]
+    said = f"{start['devices']} x {start['device']}, {power}, {factor}"
+    return said + (f", {emitted:g} kg CO2e a kWh" if emitted else "")
+
+
+def _all(starts, words) -> str:
+    return "; ".join(dict.fromkeys(map(words, starts)))
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
 def provenance_tables(study: study_lib.Study) -> Iterator[tables.Table]:
     """Shows versions, devices and data, one column a run where they differ."""
     flat = {}

@@ -27,6 +27,7 @@ class Run:
     provenance: Mapping[str, Any]
     finished: bool
     settings: Mapping[str, Any]
+    costs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # costs.json.
     label: str = ""
 
     @property
@@ -77,6 +78,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
                 settings=config or {},
                 provenance=_json(path / "provenance.json") or {},
                 finished=(path / "done").exists(),
+                costs=_json(_root(path) / "costs.json") or {},
             )
         )
     return _labelled(runs)
@@ -163,6 +165,11 @@ def _refuse_repeated_seeds(runs: Sequence[Run]) -> None:
                     f"got seed {seed} of {run.label} again (first in {other.workdir}); "
                     "leave one of the two workdirs out"
                 )
+
+
+def _root(workdir: pathlib.Path) -> pathlib.Path:
+    """The workdir of the whole run, of which this may be a branch."""
+    return workdir.parents[1] if workdir.parent.name == "vary" else workdir
 
 
 def _json(path: pathlib.Path) -> dict[str, Any] | None:

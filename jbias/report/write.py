@@ -98,6 +98,7 @@ def _tables(study, analysis, evidence, varying, options) -> Iterator[tables.Tabl
         content.shape_bias_table(study),
         content_selection.variability_table(study, varying),
         sources.settings_table(study),
+        sources.costs_table(study),
     )
     yield from (table for table in optional if table is not None)
     yield content_selection.selection_test_table(study, analysis)

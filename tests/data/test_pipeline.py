@@ -91,8 +91,8 @@ def test_array_source_elements():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"images": np.zeros((2, 4, 4, 3))}, "uint8 .n, size, size, 3., got float64"),
-        ({"images": np.zeros((2, 4, 5, 3), np.uint8)}, "got uint8"),
+        ({"images": np.zeros((2, 4, 4, 3))}, "uint8 .n, h, w, 3., got float64"),
+        ({"images": np.zeros((2, 4, 4, 1), np.uint8)}, "got uint8"),
         ({"space": "words"}, "space must be one of"),
         ({"classes": ("a", "a")}, "class names must differ"),
         ({"columns": {}}, "must have 'label'"),

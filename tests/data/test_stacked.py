@@ -1,0 +1,207 @@
+"""Stacked MNIST-CIFAR: what stands where, which classes meet, and who is answered."""
+
+import pathlib
+import pickle
+import struct
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import data, evals, step, train
+from jbias.augment import half, replace
+from tests import runs
+
+N = {"train": 600, "test": 300}
+BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+NAMES = ["airplane", "automobile", "bird", "cat", "deer"]
+NAMES += ["dog", "frog", "horse", "ship", "truck"]
+
+
+def write_cifar(folder: pathlib.Path, counts: dict[str, int], classes=10) -> None:
+    """CIFAR-10's python archive with few images; each has its class as grey value."""
+    folder.mkdir()
+    for split, files in BATCHES.items():
+        n = counts[split] // len(files)
+        for i, file in enumerate(files):
+            labels = np.random.default_rng(i).permutation(n) % classes
+            pixels = np.repeat(100 + labels[:, None], 3072, 1).astype(np.uint8)
+            pixels[:, 0] = i
+            pixels[:, 1], pixels[:, 2] = np.divmod(np.arange(n), 250)
+            held = {b"data": pixels, b"labels": labels.tolist()}
+            (folder / file).write_bytes(pickle.dumps(held))
+    names = {b"label_names": [name.encode() for name in NAMES[:classes]]}
+    (folder / "batches.meta").write_bytes(pickle.dumps(names))
+
+
+def write_mnist(folder: pathlib.Path, counts: dict[str, int]) -> None:
+    """MNIST's files with few images; each has its class as grey value, and a number."""
+    folder.mkdir()
+    for split, stem in (("train", "train"), ("test", "t10k")):
+        n = counts[split]
+        labels = (np.random.default_rng(9).permutation(n) % 10).astype(np.uint8)
+        images = np.repeat(200 + labels, 28 * 28).reshape(n, 28, 28).astype(np.uint8)
+        images[:, 0, 0], images[:, 0, 1] = np.divmod(np.arange(n), 250)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+            (folder / f"{stem}-{kind}-ubyte").write_bytes(header + array.tobytes())
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stacked")
+    write_cifar(folder / "cifar-10-batches-py", N)
+    write_mnist(folder / "mnist", {"train": 700, "test": 200})
+    return dict(root=str(folder), digits=str(folder / "mnist"))
+
+
+def load(roots, split, **options):
+    return data.load("stacked", split, **roots, **options)
+
+
+def test_a_digit_stands_above_a_photograph(roots):
+    source = load(roots, "train")
+    assert source.images.shape == (600, 64, 32, 3) and source.shape == (64, 32)
+    top, bottom = source.images[:, :32], source.images[:, 32:]
+    label = source.columns["label"]
+    assert (bottom[:, 9, 9] == 100 + label[:, None]).all()
+    assert (top[:, 16, 16] == 200 + source.columns["texture"][:, None]).all()
+    frame = np.ones((32, 32), bool)
+    frame[2:-2, 2:-2] = False
+    assert not top[:, frame].any()
+    np.testing.assert_array_equal(top[..., 0], top[..., 2])
+
+
+def test_classes_agree_in_training_and_are_independent_in_the_test(roots):
+    train, test = load(roots, "train"), load(roots, "test")
+    np.testing.assert_array_equal(train.columns["label"], train.columns["texture"])
+    agree = (test.columns["label"] == test.columns["texture"]).mean()
+    assert 0.03 < agree < 0.2
+    numbers = train.images[:, 2, 2, 0].astype(int) * 250 + train.images[:, 2, 3, 0]
+    assert len(set(numbers.tolist())) == 600, "each digit once, where they suffice"
+    other = load(roots, "train", seed=1)
+    assert (other.images != train.images).any()
+    assert other.fingerprint != train.fingerprint
+
+
+def test_either_half_may_be_asked_for(roots):
+    objects, numbers = load(roots, "test"), load(roots, "test", answer="mnist")
+    np.testing.assert_array_equal(objects.images, numbers.images)
+    np.testing.assert_array_equal(objects.columns["label"], numbers.columns["texture"])
+    np.testing.assert_array_equal(objects.columns["texture"], numbers.columns["label"])
+    assert objects.classes == numbers.classes == tuple(NAMES)
+    with pytest.raises(ValueError, match="answer must be one of"):
+        load(roots, "test", answer="digit")
+
+
+def test_answers_are_counted_by_the_half_that_they_follow():
+    label = np.array([0, 1, 2, 0, 1, 2])
+    other = np.array([0, 2, 0, 1, 2, 1])
+    answer = np.array([0, 2, 0, 0, 1, 0])
+    found = evals.MEASURES["halves"](
+        evals.Decisions(answer, {"label": label, "texture": other})
+    )
+    counts = {(one.metric, one.condition): (one.count, one.n) for one in found}
+    assert counts == {
+        ("follows_label", ""): (2, 5),
+        ("follows_other", ""): (2, 5),
+        ("follows_other", "other 0"): (1, 1),
+        ("follows_other", "other 1"): (0, 2),
+        ("follows_other", "other 2"): (1, 2),
+    }
+    agreed = evals.Decisions(answer, {"label": label, "texture": label})
+    assert evals.MEASURES["halves"](agreed) == []
+
+
+def test_a_half_is_transformed_alone():
+    image = jax.random.uniform(jax.random.key(0), (4, 6, 3, 3))
+    batch = {"image": image, "other": {"image": jnp.ones((4, 3, 3, 3))}}
+    for which, rows in (("top", slice(3)), ("bottom", slice(3, 6))):
+        apply = half.make(mix=replace.make(), which=which)
+        found = apply(batch, jax.random.key(1))["image"]
+        assert (found[:, rows] == 1).all()
+        np.testing.assert_array_equal(
+            np.delete(found, np.r_[rows], 1), np.delete(image, np.r_[rows], 1)
+        )
+    with pytest.raises(ValueError, match="even height"):
+        apply({"image": image[:, :5]}, jax.random.key(1))
+    with pytest.raises(ValueError, match="which must be one of top, bottom"):
+        half.make(mix=replace.make(), which="left")
+
+
+def config(roots, **model):
+    c = runs.small().to_dict()
+    c["model"].update(model)
+    c["train"] = dict(data="stacked", split="train", batch=64, **roots)
+    c["train"]["other"] = dict(
+        data="mnist", split="train", root=roots["digits"], pad=2, pair="class"
+    )
+    c["inputs"] = (dict(name="half", which="top", mix=dict(name="replace")),)
+    return c
+
+
+def test_each_step_has_another_digit_of_the_class(roots):
+    stage = runs.stage(config(roots))
+    held = stage.held(0)
+    firsts = {}
+    for number in range(2 * stage.order.steps_per_epoch):
+        taken = stage.take(0, number)
+        labels = held["train"]["label"][taken["train"]]
+        digits = held["other"]["image"][taken["other"]]
+        np.testing.assert_array_equal(digits[:, 16, 16, 0], 200 + labels)
+        for i, j in zip(taken["train"].tolist(), taken["other"].tolist()):
+            firsts.setdefault(i, set()).add(j)
+    assert np.mean([len(met) for met in firsts.values()]) > 1.7
+
+
+@pytest.mark.parametrize("name", ["resnet18", "cnn"])
+def test_images_of_two_squares_are_trained_on(roots, name):
+    c = config(roots)
+    if name == "cnn":
+        c["model"] = dict(name="cnn", width=4, norm_group=0)
+    stage = runs.stage(c)
+    assert stage.shape == (64, 32)
+    state = jax.eval_shape(stage.draw, jax.random.key(0), None)
+    arg = jax.random.key(0), stage.take(0, 0)
+    state, metrics = jax.eval_shape(
+        lambda s: stage.one(s, arg, stage.held(0), None), state
+    )
+    image = jax.ShapeDtypeStruct((7, 64, 32, 3), np.uint8)
+    net = step.net_of(state)
+    answers = jax.eval_shape(lambda n, x: stage.score_one(n, None, x, None), net, image)
+    assert answers.shape == (7, 10) and metrics
+
+
+@pytest.mark.slow
+def test_a_run_is_tested_by_either_half_and_on_images_of_other_shapes(roots, tmp_path):
+    c = config(roots)
+    test = dict(data="stacked", split="test", **roots)
+    square = dict(data="cifar10", split="test", root=roots["root"])
+    c["tests"] = dict(cifar=test, plain=square, mnist=dict(test, answer="mnist"))
+    c["valid"] = dict(data="stacked", split="test", seed=1, **roots)
+    c["epochs"], c["seeds"] = 1.0, (0,)
+    assert train.run(c, tmp_path / "run")
+    found = {
+        (r["dataset"], r["metric"], r["condition"]): (r["count"], r["n"])
+        for r in runs.records(tmp_path / "run")
+    }
+    for one, other in (("cifar", "mnist"), ("mnist", "cifar")):
+        follows = found[one, "follows_label", ""]
+        assert follows == found[other, "follows_other", ""]
+        parts = [v for k, v in found.items() if k[0] == one and k[2]]
+        assert len(parts) == 10
+        assert tuple(map(sum, zip(*parts))) == found[one, "follows_other", ""]
+        assert found[one, "accuracy", ""][1] == 300 > follows[1]
+    assert found["plain", "accuracy", ""][1] == 300
+
+
+def test_pairs_that_cannot_be_are_refused(roots):
+    c = config(roots)
+    c["train"]["other"]["pair"] = "label"
+    with pytest.raises(ValueError, match="config.train.other.pair: must be 'class'"):
+        runs.stage(c)
+    c = config(roots)
+    c["train"]["pair"] = "class"
+    with pytest.raises(ValueError, match="belongs to the second set"):
+        runs.stage(c)
