@@ -97,15 +97,15 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--model",
         metavar="NAME",
-        help="of jbias.models.MODELS, e.g. resnet50, for files; found by names and "
-        "shapes if not given",
+        help="of jbias.models.MODELS, e.g. resnet50, for files that --zoo does not know; "
+        "found by names and shapes if not given",
     )
     add(
         "--zoo",
         default="configs/zoo.py" if os.path.isfile("configs/zoo.py") else "",
         metavar="FILE",
         help="a table of published files, by whose names model, mean, deviation and "
-        "category are known (default: configs/zoo.py, where it is)",
+        "category are known; --zoo= is none (default: configs/zoo.py, where it is)",
     )
     add(
         "--classes",

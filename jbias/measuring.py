@@ -177,11 +177,17 @@ def _named(
 def _from_file(
     path: str, name: str, args: argparse.Namespace, zoo: Any
 ) -> subjects.Subject:
-    """Opens a file; one that the zoo knows is what it says, unless --model says more."""
-    entry = zoo.find(path) if zoo and not args.model else None
+    """Opens a file; of one that the zoo knows, --model may say nothing else."""
+    entry = zoo.find(path) if zoo else None
     if entry is None:
         return subjects.from_file(
             path, name=name, model=args.model, classes=args.classes
+        )
+    if args.model not in (None, entry.model):
+        raise ValueError(
+            f"--model: {path} has the name of {entry.id}, which is {entry.model}, got "
+            f"{args.model!r}; leave --model out, rename the file, or look in no table "
+            "by --zoo="
         )
     about = {
         "id": entry.id,
@@ -191,7 +197,9 @@ def _from_file(
         "epsilon": entry.eps,
     }
     options = entry.options(os.path.dirname(path) or ".")
-    return subjects.from_file(path, model=entry.model, about=about, **options)
+    return subjects.from_file(
+        path, model=entry.model, classes=args.classes, about=about, **options
+    )
 
 
 def _module(name: str, path: str) -> Any:

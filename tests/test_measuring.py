@@ -53,6 +53,20 @@ def get_config(text=""):
 """
 
 
+# A table in which one small file is published, and divides by nothing.
+ZOO = """
+from configs import zoo
+
+ENTRY = zoo.Entry("small.one", "Small", "baseline", (), "cnn", zoo.NONE)
+
+def find(path):
+    return ENTRY if str(path).endswith("published.safetensors") else None
+
+def is_head(path):
+    return False
+"""
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "erm"
@@ -67,6 +81,24 @@ def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("suites") / "mine.py"
     path.write_text(SUITE)
     return path
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A file of sixteen classes, their names, and the zoo that knows it, as arguments."""
+    folder = tmp_path_factory.mktemp("published")
+    net = models.MODELS["cnn"](16, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path = folder / "published.safetensors"
+    models.save_safetensors(path, net, variables, names="own")
+    names = data.load("shapes", "edge", n=48).classes
+    (folder / "names.txt").write_text("\n".join(names))
+    (folder / "zoo.py").write_text(ZOO)
+    return (
+        f"--checkpoint={path}",
+        f"--classes={folder / 'names.txt'}",
+        f"--zoo={folder / 'zoo.py'}",
+    )
 
 
 def measure(*args, out):
@@ -276,6 +308,26 @@ def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
     told = f"not measured: {one.name}: {tmp_path / one.name}: must be a folder"
     assert told in err and "Errno" not in err
     assert err.splitlines()[-1].endswith(f"; 1 not ({one.name})")
+
+
+@pytest.mark.parametrize("model", [(), ("--model=cnn",)])
+def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
+    file, published, tmp_path, model
+):
+    args = *published, f"--suite={file}", "--only=few", *model
+    assert measure(*args, out=tmp_path) == 0
+    told = json.loads((tmp_path / "small.one" / "config.json").read_text())
+    assert told["category"] == "baseline" and told["algorithm"] == "Small"
+    assert told["run"]["mean"] == [0, 0, 0] and told["run"]["std"] == [1, 1, 1]
+
+
+def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsys):
+    args = *published, f"--suite={file}", "--only=few", "--model=resnet18"
+    assert measure(*args, out=tmp_path) == 2
+    err = capsys.readouterr().err
+    assert "the name of small.one, which is cnn, got 'resnet18'; leave --model" in err
+    assert measure(*args, "--zoo=", out=tmp_path) == 2
+    assert "holds the model 'cnn', not 'resnet18'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
