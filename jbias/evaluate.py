@@ -23,6 +23,7 @@ many were measured. JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 """
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -114,6 +115,14 @@ def parser() -> argparse.ArgumentParser:
         help="what the outputs of a file's network are: imagenet, or a file with a class "
         "name or WordNet id a line (default: %(default)s)",
     )
+    for key, what in (("mean", "taken off"), ("std", "what is then divided by")):
+        add(
+            f"--{key}",
+            type=functools.partial(_constants, least=-1e9 if key == "mean" else 1e-9),
+            metavar="R,G,B",
+            help=f"of a file's network: {what} of images in [0, 1], three numbers or one; "
+            "found as the line about each file says if not given",
+        )
     add(
         "--step",
         default="",
@@ -159,6 +168,19 @@ def parser() -> argparse.ArgumentParser:
         "all, or what the suite says (default: %(default)s)",
     )
     return made
+
+
+def _constants(text: str, least: float) -> tuple[float, ...]:
+    try:
+        values = tuple(map(float, text.split(",")))
+    except ValueError:
+        values = ()
+    if len(values) not in (1, 3) or not all(least <= x <= 1e9 for x in values):
+        more = "positive " if least > 0 else ""
+        raise argparse.ArgumentTypeError(
+            f"must be three {more}numbers such as 0.485,0.456,0.406, or one, got {text!r}"
+        )
+    return values * (3 // len(values))
 
 
 def _seconds(text: str) -> float:

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     paths = _checked(args, out)
     asked = suite.open(config, say, only=only)
     step = args.step or asked.run["step"]
-    opened = _followed(args, say) if args.follow else _named(paths, args, step)
+    opened = _followed(args, say) if args.follow else _named(paths, args, step, say)
     done, partly, failed = [], [], []
     for name, subject, refused in opened:
         into = failed
@@ -151,7 +151,10 @@ def _value(text: str) -> Any:
 
 
 def _named(
-    paths: Sequence[str], args: argparse.Namespace, step: str
+    paths: Sequence[str],
+    args: argparse.Namespace,
+    step: str,
+    say: Callable[[str], None],
 ) -> Iterator[_Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
     zoo = _module("zoo", args.zoo) if args.zoo else None
@@ -167,7 +170,9 @@ def _named(
                 for subject in subjects.from_run(path, step=step):
                     yield _Opened.of(subject)
             else:
-                yield _Opened.of(_from_file(path, stem, args, zoo))
+                subject = _from_file(path, stem, args, zoo)
+                say(_constants(subject))
+                yield _Opened.of(subject)
         except (ValueError, OSError) as error:
             line = str(error)
             line = line if path in line else f"{path}: {line}"
@@ -178,10 +183,18 @@ def _from_file(
     path: str, name: str, args: argparse.Namespace, zoo: Any
 ) -> subjects.Subject:
     """Opens a file; of one that the zoo knows, --model may say nothing else."""
+    given = {"mean": args.mean, "std": args.std}
+    given = {key: value for key, value in given.items() if value is not None}
+    origins = {key: f"--{key}" for key in given}
     entry = zoo.find(path) if zoo else None
     if entry is None:
         return subjects.from_file(
-            path, name=name, model=args.model, classes=args.classes
+            path,
+            name=name,
+            model=args.model,
+            classes=args.classes,
+            about={"constants": origins},
+            **given,
         )
     if args.model not in (None, entry.model):
         raise ValueError(
@@ -189,17 +202,37 @@ def _from_file(
             f"{args.model!r}; leave --model out, rename the file, or look in no table "
             "by --zoo="
         )
+    options = entry.options(os.path.dirname(path) or ".")
+    known = {key: f"those of {entry.id}" for key in ("mean", "std") if key in options}
     about = {
         "id": entry.id,
         "name": entry.name,
         "category": entry.category,
         "norm": entry.norm,
         "epsilon": entry.eps,
+        "constants": {**known, **origins},
     }
-    options = entry.options(os.path.dirname(path) or ".")
     return subjects.from_file(
-        path, model=entry.model, classes=args.classes, about=about, **options
+        path,
+        model=entry.model,
+        classes=args.classes,
+        about=about,
+        **{**options, **given},
     )
+
+
+def _constants(subject: subjects.Subject) -> str:
+    """What is taken off a file's images, and who says so."""
+    numbers, origins = [], subject.about["constants"]
+    for key in ("mean", "std"):
+        values = getattr(subject.net, key)
+        values = values[:1] if len(set(values)) == 1 else values
+        numbers.append(f"{key} {' '.join(f'{x:g}' for x in values)}")
+    words = list(dict.fromkeys(origins[key] for key in ("mean", "std")))
+    if len(words) > 1:
+        numbers = [f"{n} ({word})" for n, word in zip(numbers, words, strict=True)]
+    told = f": {words[0]}" if len(words) == 1 else ""
+    return f"{subject.name}: {', '.join(numbers)}{told}; --mean and --std change it"
 
 
 def _module(name: str, path: str) -> Any:

@@ -18,7 +18,7 @@ from jbias import config as jc
 from jbias import models, observe, parts, vary, warmstart
 from jbias.data import wordnet
 from jbias.evals import show
-from jbias.models import runs, states, taps
+from jbias.models import importing, runs, states, taps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -178,15 +178,21 @@ def from_file(
     """Opens a file of weights, or a folder of models.save_run's.
 
     name: of the network, for its folder of records; by itself the file's. `options` are
-    models.load's. ValueError if it cannot be.
+    models.load's. `about["constants"]` says where mean and std are from; of those among
+    `options` it is the caller's. ValueError if it cannot be.
     """
-    net, variables = models.load(path, model, **options)
+    if os.path.isdir(path):
+        net, variables = runs.load(path, model, **options)
+        origins = {key: "the folder's" for key in ("mean", "std") if key not in options}
+    else:
+        net, variables, origins = importing.read(path, model, **options)
     if not net.classes:
         raise ValueError(
             f"{path}: the network gives features and no classes; give its linear layer"
         )
     found, space = names(classes, net.classes)
     about = dict(about or {})
+    about["constants"] = {**origins, **about.get("constants", {})}
     name = about.get("id", name or stem(path))
     fields = dict(
         run=name,

@@ -321,6 +321,34 @@ def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
     assert told["run"]["mean"] == [0, 0, 0] and told["run"]["std"] == [1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("given", "told", "mean"),
+    [
+        ((), "mean 0, std 1: those of small.one; --mean and --std change it", 0),
+        (("--zoo=",), "mean 0.5, std 0.5: the file's metadata; --mean", 0.5),
+        (("--mean=.4,.5,.6", "--std=1"), "mean 0.4 0.5 0.6 (--mean), std 1 (--s", 0.4),
+        (("--mean=.3",), "mean 0.3 (--mean), std 1 (those of small.one)", 0.3),
+    ],
+)
+def test_constants_are_told_and_can_be_given(
+    file, published, tmp_path, capsys, given, told, mean
+):
+    args = *published, f"--suite={file}", "--only=few", *given
+    assert measure(*args, out=tmp_path) == 0
+    assert capsys.readouterr().err.count(f": {told}") == 1
+    (config,) = tmp_path.glob("*/config.json")
+    assert json.loads(config.read_text())["run"]["mean"][0] == mean
+
+
+@pytest.mark.parametrize(
+    "given", ["--mean=1,2", "--mean=x", "--std=0", "--std=1,nan,1"]
+)
+def test_constants_that_are_none_are_refused(given, capsys):
+    with pytest.raises(SystemExit):
+        evaluate.main([given, "--checkpoint=x", "--suite=y"])
+    assert "numbers such as 0.485,0.456,0.406, or one, got" in capsys.readouterr().err
+
+
 def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsys):
     args = *published, f"--suite={file}", "--only=few", "--model=resnet18"
     assert measure(*args, out=tmp_path) == 2
