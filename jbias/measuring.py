@@ -170,7 +170,7 @@ def _named(
                 for subject in subjects.from_run(path, step=step):
                     yield _Opened.of(subject)
             else:
-                subject = _from_file(path, stem, args, zoo)
+                subject = _from_file(path, stem, args, zoo, say)
                 say(_constants(subject))
                 yield _Opened.of(subject)
         except (ValueError, OSError) as error:
@@ -180,22 +180,42 @@ def _named(
 
 
 def _from_file(
-    path: str, name: str, args: argparse.Namespace, zoo: Any
+    path: str,
+    name: str,
+    args: argparse.Namespace,
+    zoo: Any,
+    say: Callable[[str], None],
 ) -> subjects.Subject:
     """Opens a file; of one that the zoo knows, --model may say nothing else."""
     given = {"mean": args.mean, "std": args.std}
     given = {key: value for key, value in given.items() if value is not None}
     origins = {key: f"--{key}" for key in given}
     entry = zoo.find(path) if zoo else None
-    if entry is None:
-        return subjects.from_file(
-            path,
-            name=name,
-            model=args.model,
-            classes=args.classes,
-            about={"constants": origins},
-            **given,
+    if entry:
+        subject = _published(path, entry, args, given, origins)
+        other = [
+            f"{key} {value}, got {getattr(subject.net, key)}"
+            for key, value in entry.needs.items()
+            if getattr(subject.net, key) != value
+        ]
+        if not other:
+            return subject
+        say(
+            f"{path}: has the name of {entry.id} and is another, which needs "
+            f"{'; '.join(other)}; taken for a file that no table knows"
         )
+    return subjects.from_file(
+        path,
+        name=name,
+        model=args.model,
+        classes=args.classes,
+        about={"constants": origins},
+        **given,
+    )
+
+
+def _published(path, entry, args, given, origins) -> subjects.Subject:
+    """A file as an entry of the zoo has it; `given` goes before its constants."""
     if args.model not in (None, entry.model):
         raise ValueError(
             f"--model: {path} has the name of {entry.id}, which is {entry.model}, got "
@@ -212,12 +232,9 @@ def _from_file(
         "epsilon": entry.eps,
         "constants": {**known, **origins},
     }
+    options |= given
     return subjects.from_file(
-        path,
-        model=entry.model,
-        classes=args.classes,
-        about=about,
-        **{**options, **given},
+        path, model=entry.model, classes=args.classes, about=about, **options
     )
 
 

@@ -349,6 +349,26 @@ def test_constants_that_are_none_are_refused(given, capsys):
     assert "numbers such as 0.485,0.456,0.406, or one, got" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("width", [4, 8])
+def test_another_file_of_a_published_name_is_none_of_the_zoo(
+    file, published, tmp_path, capsys, width
+):
+    """An entry says what else must hold: here a width, of a network whose width is 4."""
+    needing = ZOO.replace("NONE)", f"NONE, needs={{'width': {width}}})")
+    (tmp_path / "zoo.py").write_text(needing)
+    args = *published, f"--zoo={tmp_path / 'zoo.py'}", f"--suite={file}", "--only=few"
+    assert measure(*args, out=tmp_path / "out") == 0
+    (folder,) = (tmp_path / "out").iterdir()
+    told = json.loads((folder / "config.json").read_text())
+    name, category, mean = ("small.one", "baseline", 0)
+    if width == 8:
+        name, category, mean = ("published", "published", 0.5)
+    assert (folder.name, told["category"]) == (name, category)
+    assert told["run"]["mean"] == [mean] * 3
+    line = "has the name of small.one and is another, which needs width 8, got 4; "
+    assert (line in capsys.readouterr().err) == (width == 8)
+
+
 def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsys):
     args = *published, f"--suite={file}", "--only=few", "--model=resnet18"
     assert measure(*args, out=tmp_path) == 2
