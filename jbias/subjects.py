@@ -147,7 +147,7 @@ def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
 
 
 def listed(space_or_file: str) -> tuple[str, ...]:
-    """What --classes names; ValueError where it is no file."""
+    """What --classes names; ValueError where it is no file, or names one twice."""
     if space_or_file == "imagenet":
         return wordnet.wnids()
     try:
@@ -157,7 +157,20 @@ def listed(space_or_file: str) -> tuple[str, ...]:
             f"--classes: must be imagenet or a file with a name a line, got "
             f"{space_or_file!r} ({error.strerror or error})"
         ) from None
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
+    rows = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
+    lines: dict[str, list[int]] = {}
+    for number, name in rows:
+        if name:
+            lines.setdefault(name, []).append(number)
+    again = [(name, at) for name, at in lines.items() if len(at) > 1]
+    if again:
+        name, at = again[0]
+        more = f" ({len(again) - 1} more are)" if len(again) > 1 else ""
+        raise ValueError(
+            f"--classes: must name each class once, got {name!r} in lines "
+            f"{', '.join(map(str, at[:8]))} of {space_or_file}{more}; tell them apart"
+        )
+    return tuple(lines)
 
 
 def stem(path: str) -> str:

@@ -245,6 +245,21 @@ def test_the_same_file_of_other_classes_is_another_network(file, tmp_path, capsy
     assert "holds measures of another network" in capsys.readouterr().err
 
 
+def test_a_class_that_is_named_twice_is_refused(tmp_path):
+    """Images of it would be answered by one of its outputs alone."""
+    path = tmp_path / "names.txt"
+    path.write_text("crane\ncat\n\ncrane \ndog\n")
+    with pytest.raises(ValueError, match=r"once, got 'crane' in lines 1, 4 of .*names"):
+        subjects.listed(str(path))
+    path.write_text("a\nb\na\nb")
+    with pytest.raises(
+        ValueError, match=r"'a' in lines 1, 3 of .* \(1 more are\); tell"
+    ):
+        subjects.listed(str(path))
+    path.write_text("crane\ncat\n\nCrane\n")
+    assert subjects.listed(str(path)) == ("crane", "cat", "Crane")
+
+
 def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
     """Its own would answer for all of them, under their names."""
     text = file.read_text().replace(
