@@ -3,7 +3,6 @@
 import argparse
 import ast
 import importlib.util
-import json
 import os
 import sys
 import time
@@ -23,7 +22,10 @@ _DONE = "done"
 _HEADS = "--checkpoint names linear layers alone"
 _NAMED = 8  # Networks that the last line names.
 # Of one network: its files, its shapes, its memory. Others may be measured.
-_OWN_FAULT = (ValueError, OSError, errors.FlaxError, jax.errors.JaxRuntimeError)
+_OWN_FAULT = (
+    *(ValueError, OSError, MemoryError),
+    *(errors.FlaxError, jax.errors.JaxRuntimeError),
+)
 
 
 class _Opened(NamedTuple):
@@ -57,8 +59,10 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
             try:
                 lacking = survey.run(subject, asked, out, say, whole=not only)
             except _OWN_FAULT as error:
-                refused = f"{name}: {_line(error)}"
-            else:
+                refused = f"{name}: {survey.line(error)}"
+                # The folder is another's, or holds what was measured otherwise.
+                lacking = None if isinstance(error, ValueError) else [refused]
+            if lacking is not None:
                 records = (out / name / "evals").glob("*.jsonl")
                 into = done if not lacking else partly if any(records) else failed
         if refused:
@@ -173,8 +177,8 @@ def _named(
                 subject = _from_file(path, stem, args, zoo, say)
                 say(_constants(subject))
                 yield _Opened.of(subject)
-        except (ValueError, OSError) as error:
-            line = str(error)
+        except _OWN_FAULT as error:
+            line = survey.line(error)
             line = line if path in line else f"{path}: {line}"
             yield _Opened(path, None, line)
 
@@ -278,13 +282,9 @@ def _followed(
             try:
                 for subject in subjects.from_run(str(workdir), step=str(step)):
                     yield _Opened.of(subject)
-            except (ValueError, OSError, json.JSONDecodeError) as error:
+            except _OWN_FAULT as error:
                 if step in checkpoint.steps(workdir / "checkpoints"):
-                    yield _Opened(f"step {step}", None, _line(error))
+                    yield _Opened(f"step {step}", None, survey.line(error))
         if over:
             return
         time.sleep(args.interval)
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from etils import epath
+from flax import errors
 
 from jbias import config as jc
 from jbias import console, feed, mesh, results, sets, shown, subjects, suite
@@ -27,6 +29,9 @@ from jbias.evals import brief, decisions, probe, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 PLAIN = "accuracy"
+# Of one measure: its options, shapes, memory. Others may be made.
+_OWN_FAULT = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
+_LETTERS = 500  # Of a fault: allocators print tables.
 
 
 class Task(NamedTuple):
@@ -59,24 +64,31 @@ def run(
     order = list(asked.sources)
     tasks.sort(key=lambda task: order.index(task.dataset))
     if "train" in {task.dataset for task in tasks} and (
-        line := _otherwise(subject, asked)
+        differing := _otherwise(subject, asked)
     ):
-        say(line)
+        say(differing)
     with _claimed(folder, subject, asked):
         left = [task for task in tasks if not _is_done(folder, task, asked)]
         if len(left) < len(tasks):
             say(f"{subject.name}: {len(tasks) - len(left)} measures are there already")
         refused = []
 
-        def refuse(line: str) -> None:
-            refused.append(line)
-            say(f"not measured: {subject.name}: {line}")
+        def refuse(why: str) -> None:
+            refused.append(why)
+            say(f"not measured: {subject.name}: {why}")
 
         if left:
             _measure(subject, asked, folder, left, say, refuse)
         if whole and not refused and not asked.missing:
             (folder / "done").touch()
     return refused
+
+
+def line(error: BaseException) -> str:
+    """What went wrong in one line, and what needs less where memory lacks."""
+    told = " ".join(str(error).split())[:_LETTERS] or type(error).__name__
+    short = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told
+    return f"{told}; --suite.run.batch=N with less at once" if short else told
 
 
 def _otherwise(subject: subjects.Subject, asked: suite.Suite) -> str:
@@ -100,8 +112,8 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             prepared[dataset] = shown.prepare(subject, asked, dataset, say)
         except spec.Mismatch:
             foreign.append(dataset)
-        except ValueError as error:
-            refuse(f"{dataset}: {' '.join(str(error).split())}")
+        except _OWN_FAULT as error:
+            refuse(f"{dataset}: {line(error)}")
     if foreign:
         refuse(shown.foreign(subject, asked, foreign))
     if not prepared:
@@ -128,8 +140,8 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
                     found = found or _decided(*of[1:], devices, tell)
                     numbers = asked.made(*task, given.classes).numbers(found)
                     numbers += _agreement(*of, devices)
-            except ValueError as error:
-                refuse(f"{task.name}: {' '.join(str(error).split())}")
+            except _OWN_FAULT as error:
+                refuse(f"{task.name}: {line(error)}")
                 continue
             if same:
                 known[same] = found

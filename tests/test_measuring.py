@@ -525,6 +525,52 @@ def test_a_network_that_fails_is_named_and_the_others_measured(
     assert len(list((tmp_path / "out").glob("*/evals/few@edge.jsonl"))) == 1
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of\n memory"),
+        errors.ScopeParamShapeError("kernel", "/fc", (4, 16), (9, 16)),
+        MemoryError(),
+    ],
+)
+def test_a_measure_that_fails_leaves_the_others(
+    file, published, tmp_path, capsys, monkeypatch, fault
+):
+    decided = survey._decided
+
+    def refuses(network, asked, task, *args):
+        if task.measure.name == "few":
+            raise fault
+        return decided(network, asked, task, *args)
+
+    monkeypatch.setattr(survey, "_decided", refuses)
+    args = *published, f"--suite={file}", "--only=few,classes"
+    assert measure(*args, out=tmp_path) == 1
+    err = capsys.readouterr().err
+    (line,) = (line for line in err.splitlines() if "not measured: small.one: " in line)
+    assert "few@edge: " in line
+    lacks_memory = not isinstance(fault, errors.FlaxError)
+    assert line.endswith("; --suite.run.batch=N with less at once") == lacks_memory
+    assert "1 of them in part (small.one)" in err
+    assert set(results.read(f"{tmp_path}/*")["metric"]) == {"class_accuracy"}
+
+
+def test_a_network_that_stops_in_the_middle_is_measured_in_part(
+    file, published, tmp_path, capsys, monkeypatch
+):
+    def stops(folder, subject, asked, task, *args, keep=survey._keep):
+        if task.measure.name == "few":
+            raise OSError("no space left")
+        keep(folder, subject, asked, task, *args)
+
+    monkeypatch.setattr(survey, "_keep", stops)
+    args = *published, f"--suite={file}", "--only=few,classes"
+    assert measure(*args, out=tmp_path) == 1
+    err = capsys.readouterr().err
+    assert "not measured: small.one: no space left" in err
+    assert "1 of them in part (small.one)" in err
+
+
 def test_following_measures_each_step_once(run, file, tmp_path):
     out = tmp_path / "out"
     assert measure(f"--follow={run}", "--once", f"--suite={file}", out=out) == 0
