@@ -284,7 +284,8 @@ def _followed(
                     yield _Opened.of(subject)
             except _OWN_FAULT as error:
                 if step in checkpoint.steps(workdir / "checkpoints"):
-                    yield _Opened(f"step {step}", None, survey.line(error))
+                    line = f"step {step}: {survey.line(error)}"
+                    yield _Opened(f"step {step}", None, line)
         if over:
             return
         time.sleep(args.interval)

@@ -20,6 +20,12 @@ from jbias.data import wordnet
 from jbias.evals import show
 from jbias.models import importing, runs, states, taps
 
+# What a run's config must have for its networks to be made and named.
+_OF_A_RUN = (
+    *("seeds", "vary", "precision", "variant"),
+    *("model.name", "algo.name", "train.data"),
+)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subject:
@@ -241,7 +247,7 @@ def from_run(
     "best" is the step with the first highest validation accuracy among those saved.
     """
     workdir = epath.Path(path)
-    config = json.loads((workdir / "config.json").read_text())
+    config = runs.stored(workdir / "config.json", _OF_A_RUN)
     entries = vary.entries(tuple(config["seeds"]), vary.branches(config))
     held: dict[int, tuple] = {}
     for number, entry in enumerate(entries):
@@ -259,7 +265,8 @@ def from_run(
 def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Subject:
     config = entry.branch.config
     part = jc.stages(config)[info["stage"]]
-    told = json.loads((workdir / "provenance.json").read_text())["data"]["train/0"]
+    needed = ("data.train/0.space",)
+    told = runs.stored(workdir / "provenance.json", needed)["data"]["train/0"]
     if "names" not in told:
         raise ValueError(
             f"{workdir}: was begun before class names were stored; resume or retrain it"

@@ -85,8 +85,13 @@ def run(
 
 
 def line(error: BaseException) -> str:
-    """What went wrong in one line, and what needs less where memory lacks."""
-    told = " ".join(str(error).split())[:_LETTERS] or type(error).__name__
+    """What went wrong, in one line."""
+    return " ".join(str(error).split())[:_LETTERS] or type(error).__name__
+
+
+def _line(error: BaseException) -> str:
+    """What went wrong with a measure, and what needs less where memory lacks."""
+    told = line(error)
     short = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told
     return f"{told}; --suite.run.batch=N with less at once" if short else told
 
@@ -141,7 +146,7 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
                     numbers = asked.made(*task, given.classes).numbers(found)
                     numbers += _agreement(*of, devices)
             except _OWN_FAULT as error:
-                refuse(f"{task.name}: {line(error)}")
+                refuse(f"{task.name}: {_line(error)}")
                 continue
             if same:
                 known[same] = found

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import jax
@@ -504,6 +505,79 @@ def test_a_file_that_is_no_network_is_named_and_the_run_measured(
     assert err[-1] == f"measured 2 networks in {out}; 1 not ({broken})"
     assert len(list(out.glob("*/evals"))) == 2
     assert not list(out.glob("*/done"))  # The suite has a set that is not here.
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "lacking"),
+    [
+        ("config.json", {}, "with seeds, got none"),
+        ("config.json", [], "with seeds, got none"),
+        *(
+            ("config.json", {key: None}, f"with {key}")
+            for key in ("seeds", "vary", "precision", "variant", "train.data")
+        ),
+        ("config.json", {"model": None}, "with model.name"),
+        ("config.json", {"algo": {}}, "with algo.name"),
+        ("provenance.json", {}, "with data.train/0.space, got none"),
+        ("provenance.json", {"data": None}, "with data.train/0.space"),
+    ],
+)
+def test_a_run_that_lacks_what_it_was_is_refused(run, tmp_path, name, left, lacking):
+    """Whatever is missing of it, in one line that says where."""
+    broken = tmp_path / "broken"
+    shutil.copytree(run, broken)
+    held = json.loads((broken / name).read_text())
+    for key, value in left.items() if left else ():
+        outer, _, inner = key.partition(".")
+        if inner:
+            del held[outer][inner]
+        elif value is None:
+            del held[outer]
+        else:
+            held[outer] = value
+    (broken / name).write_text(json.dumps(held if left else left))
+    with pytest.raises(
+        ValueError, match=f"^{broken / name}: must be a run's, {lacking}"
+    ):
+        list(subjects.from_run(str(broken), step="latest"))
+
+
+def test_runs_of_nothing_are_named_and_the_others_measured(
+    file, published, tmp_path, capsys
+):
+    """With what was trained, and as models.save_run has it."""
+    for name in ("trained", "saved"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "trained/provenance.json").write_text("{}")
+    more = [f"--checkpoint={tmp_path / name}" for name in ("trained", "saved")]
+    args = *more, *published, f"--suite={file}", "--only=few"
+    assert measure(*args, out=tmp_path / "out") == 1
+    err = capsys.readouterr().err
+    for name, key in (("trained", "seeds"), ("saved", "model.name")):
+        where = f"not measured: {tmp_path / name}/config.json: must be a run's, with"
+        assert f"{where} {key}, got none" in err
+    assert "measured 1 network in" in err
+
+
+@pytest.mark.parametrize("fault", [MemoryError(), errors.FlaxError("shapes")])
+def test_a_file_that_cannot_be_opened_is_named_whatever_it_is_of(
+    run, file, tmp_path, capsys, monkeypatch, fault
+):
+    def cannot(*args, **options):
+        raise fault
+
+    monkeypatch.setattr(subjects, "from_file", cannot)
+    (tmp_path / "huge.pth").touch()
+    args = f"--checkpoint={tmp_path}/huge.pth", f"--suite={file}"
+    assert measure(*args, "--only=few", out=tmp_path / "out") == 2
+    err = capsys.readouterr().err
+    assert f"not measured: {tmp_path}/huge.pth: {str(fault) or 'MemoryError'}" in err
+    monkeypatch.setattr(subjects, "from_run", cannot)
+    args = f"--follow={run}", "--once", f"--suite={file}"
+    assert measure(*args, "--only=few", out=tmp_path / "out") == 2
+    told = re.escape(str(fault) or "MemoryError")
+    assert re.search(rf"not measured: step \d+: {told}", capsys.readouterr().err)
 
 
 def test_a_network_that_fails_is_named_and_the_others_measured(
