@@ -320,11 +320,27 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with workdirs.follow(folder):
         workdirs.write_text(held, json.dumps(jc.plain(identity), indent=1) + "\n")
-        facts = {
-            "data": {name: sets.describe(one) for name, one in asked.sources.items()},
-            "missing": dict(asked.missing),
-            "suite": asked.config,
-            **workdirs.environment(),
-        }
+        facts = {**_known(asked, workdirs.provenance(folder)), **workdirs.environment()}
         workdirs.write_text(folder / "provenance.json", json.dumps(facts, indent=1))
         yield
+
+
+def _known(asked: suite.Suite, before: dict[str, Any]) -> dict[str, Any]:
+    """The sets of all calls for a network, what lacked and what was asked for.
+
+    Of the same name the latest counts.
+    """
+    old, missing = before.get("suite", {}), before.get("missing", {})
+    now = {name: sets.describe(one) for name, one in asked.sources.items()}
+    entries = {
+        key: {**old.get(key, {}), **asked.config[key]} for key in ("sets", "measures")
+    }
+    return {
+        "data": {**before.get("data", {}), **now},
+        "missing": {
+            name: why
+            for name, why in {**missing, **asked.missing}.items()
+            if name not in now
+        },
+        "suite": {**asked.config, **entries},
+    }

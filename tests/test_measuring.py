@@ -29,6 +29,7 @@ from jbias import (
 from jbias.data import sources
 from jbias.evals import decisions, plain, probes
 from jbias.models import states
+from jbias.report import measured_read
 from tests import runs
 
 SUITE = """
@@ -751,6 +752,42 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
     np.testing.assert_array_equal(
         back.columns["condition"], source.columns["condition"]
     )
+
+
+def test_what_is_known_of_sets_survives_calls_for_others(
+    file, published, tmp_path, capsys
+):
+    """A report asks for each set's name; and the latest call opens its own sets alone."""
+    args = *published, f"--suite={file}"
+    assert measure(*args, "--only=accuracy", out=tmp_path) == 0
+    path = tmp_path / "small.one/provenance.json"
+    first = json.loads(path.read_text())
+    assert [*first["missing"]] == ["photos"]
+    other = tmp_path / "other.py"
+    text = file.read_text().replace("classes=dict(", "more=dict(probe='classes', ")
+    text = text.replace("edge=dict(", "fresh=dict(").replace('"edge"', '"fresh"')
+    other.write_text(text.replace('split="fresh"', 'split="edge"'))
+    assert measure(*published, f"--suite={other}", "--only=few", out=tmp_path) == 0
+    second = json.loads(path.read_text())
+    assert {*second["data"]} == {"edge", "cue_conflict", "fresh"}
+    assert second["data"]["edge"] == first["data"]["edge"]
+    assert second["missing"] == first["missing"]
+    assert {*second["suite"]["sets"]} == {*first["suite"]["sets"], "fresh"}
+    assert {*second["suite"]["measures"]} == {*first["suite"]["measures"], "more"}
+    read = measured_read.read([str(tmp_path / "small.one")])
+    assert [one.split("cue_conflict") for one in read] == ["cue_conflict"]
+    # What lacked and came is not missing any more.
+    come = tmp_path / "come.py"
+    found = 'photos=dict(data="shapes", split="edge", n=48)'
+    come.write_text(
+        file.read_text().replace(
+            'photos=dict(data="geirhos", split="edge", root="nowhere")', found
+        )
+    )
+    assert measure(*published, f"--suite={come}", "--only=accuracy", out=tmp_path) == 0
+    third = json.loads(path.read_text())
+    assert third["missing"] == {} and "photos" in third["data"]
+    assert "fresh" in third["data"]
 
 
 def test_other_answers_of_people_are_refused(tmp_path, capsys):
