@@ -19,6 +19,7 @@ from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
 _DONE = "done"
+_ZOO = "configs/zoo.py"
 _HEADS = "--checkpoint names linear layers alone"
 _NAMED = 8  # Networks that the last line names.
 # Of one network: its files, its shapes, its memory. Others may be measured.
@@ -98,7 +99,15 @@ def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
         hint = jc.nearest(args.model, models.MODELS)
         raise ValueError(f"--model: unknown {args.model!r}; {hint}")
     paths = subjects.find(args.checkpoint)
-    subjects.listed(args.classes)
+    subjects.listed(args.classes or subjects.IMAGENET)
+    trained = {subjects.is_trained(path) for path in paths}
+    for key in ("model", "classes", "mean", "std"):
+        if trained == {True} and getattr(args, key) is not None:
+            raise ValueError(
+                f"--{key}: says nothing of runs that were trained here; leave it out"
+            )
+    if trained == {False} and args.step:
+        raise ValueError("--step: says nothing of files; leave it out")
     if any(path.exists() and not path.is_dir() for path in (out, *out.parents)):
         raise ValueError(
             f"--out: must be a folder, got {out}, which is or is in a file; name another"
@@ -161,7 +170,10 @@ def _named(
     say: Callable[[str], None],
 ) -> Iterator[_Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
-    zoo = _module("zoo", args.zoo) if args.zoo else None
+    named = args.zoo
+    if named is None:
+        named = _ZOO if os.path.isfile(_ZOO) else ""
+    zoo = _module("zoo", named) if named else None
     stems = [subjects.stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):
@@ -212,7 +224,7 @@ def _from_file(
         path,
         name=name,
         model=args.model,
-        classes=args.classes,
+        classes=args.classes or subjects.IMAGENET,
         about={"constants": origins},
         **given,
     )
@@ -238,7 +250,11 @@ def _published(path, entry, args, given, origins) -> subjects.Subject:
     }
     options |= given
     return subjects.from_file(
-        path, model=entry.model, classes=args.classes, about=about, **options
+        path,
+        model=entry.model,
+        classes=args.classes or subjects.IMAGENET,
+        about=about,
+        **options,
     )
 
 

@@ -20,6 +20,7 @@ from jbias.data import wordnet
 from jbias.evals import show
 from jbias.models import importing, runs, states, taps
 
+IMAGENET = "imagenet"  # In the place of a file of classes.
 # What a run's config must have for its networks to be made and named.
 _OF_A_RUN = (
     *("seeds", "vary", "precision", "variant"),
@@ -154,7 +155,7 @@ def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
 
 def listed(space_or_file: str) -> tuple[str, ...]:
     """What --classes names; ValueError where it is no file, or names one twice."""
-    if space_or_file == "imagenet":
+    if space_or_file == IMAGENET:
         return wordnet.wnids()
     try:
         text = epath.Path(space_or_file).read_text()
@@ -190,7 +191,7 @@ def from_file(
     *,
     name: str = "",
     model: str | None = None,
-    classes: str = "imagenet",
+    classes: str = IMAGENET,
     about: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Subject:

@@ -316,6 +316,27 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
         assert line.endswith("; name another")
 
 
+@pytest.mark.parametrize(
+    "argument", ["--model=cnn", "--classes=imagenet", "--mean=0.5", "--std=1"]
+)
+def test_what_is_said_of_files_is_refused_where_there_are_runs_alone(
+    run, file, tmp_path, capsys, argument
+):
+    args = f"--checkpoint={run}", f"--suite={file}", argument
+    assert measure(*args, out=tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"jbias: {argument.split('=')[0]}: says nothing of runs")
+
+
+def test_a_step_is_refused_where_there_are_files_alone(
+    file, published, tmp_path, capsys
+):
+    args = *published, f"--suite={file}", "--step=best"
+    assert measure(*args, out=tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "jbias: --step: says nothing of files; leave it out"
+
+
 def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
     args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=few"
     (one,) = (s for s in subjects.from_run(str(run), step="latest", seeds=(1,)))
@@ -403,6 +424,29 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
         (("--checkpoint=x",), "--suite is missing"),
         (("--follow=y", "--suite.size=3"), "--suite is missing"),
         (("--checkpoint=x", "--seeds=3"), "unknown argument '--seeds=3'"),
+        *(
+            ((*given, argument), f"{argument.split('=')[0]} says nothing with {where};")
+            for where, given, arguments in (
+                (
+                    "--checkpoint",
+                    ("--checkpoint=x", "--suite=y"),
+                    ("--once", "--interval=10"),
+                ),
+                (
+                    "--follow and --suite",
+                    ("--follow=x", "--suite=y"),
+                    ("--step=best", "--model=cnn", "--classes=imagenet", "--mean=0")
+                    + ("--std=1", "--zoo="),
+                ),
+                (
+                    "--follow alone",
+                    ("--follow=x",),
+                    ("--step=best", "--only=", "--out=measured", "--model=cnn")
+                    + ("--classes=imagenet", "--mean=0", "--std=1", "--zoo="),
+                ),
+            )
+            for argument in arguments
+        ),
     ],
 )
 def test_arguments_that_would_be_ignored_are_refused(arguments, said, capsys):
