@@ -59,12 +59,21 @@ class Subject:
         """Whether it is of a run that was trained here, and knows its classes."""
         return "config" in self.about
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it answers as its net does, and no algorithm in a way of its own."""
+        return self.apply is plainly(self.net)
+
+    def dtype(self, asked: Any) -> Any:
+        """What it computes in where a precision is asked for; see `network`."""
+        return asked if self.is_plain else self.net.dtype
+
     def network(self, dtype: Any) -> show.Network:
         """The network in a precision, the same program for equal nets.
 
         An algorithm that answers in its own way keeps the precision of its run.
         """
-        if self.apply is not plainly(self.net):
+        if not self.is_plain:
             return show.Network(self.apply, self.variables)
         net = self.net.clone(dtype=dtype)
         return show.Network(plainly(net), self.variables, _looking(net))

@@ -31,6 +31,9 @@ from jbias.evals import brief, decisions, probe, show
 PLAIN = "accuracy"
 # Of one measure: its options, shapes, memory. Others may be made.
 _OWN_FAULT = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
+_ALONE = {
+    "agreement": "not made: the algorithm answers in its own way, in its run's precision"
+}
 _LETTERS = 500  # Of a fault: allocators print tables.
 
 
@@ -68,7 +71,7 @@ def run(
     ):
         say(differing)
     with _claimed(folder, subject, asked):
-        left = [task for task in tasks if not _is_done(folder, task, asked)]
+        left = [task for task in tasks if not _is_done(folder, subject, task, asked)]
         if len(left) < len(tasks):
             say(f"{subject.name}: {len(tasks) - len(left)} measures are there already")
         refused = []
@@ -127,6 +130,9 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
     network = subject.network(mesh.dtype(asked.run["precision"]))
     network = network._replace(variables=mesh.replicate(network.variables, devices))
     tasks = [task for task in tasks if task.dataset in prepared]
+    if _is_alone(subject, asked):
+        kind = jnp.dtype(subject.net.dtype)
+        say(f"{subject.name}: answers in its own way in {kind}; agreement is not made")
     total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
     known: dict[tuple, dict[str, decisions.Decisions]] = {}
     with console.counted(say, subject.name, total) as tell:
@@ -238,7 +244,12 @@ def _decided(
 
 def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
     """Writes what a measure found: first how, then the records, which say it is done."""
-    told = {**_told(task, asked), **told, "environment": workdirs.environment()}
+    told = {
+        **_told(task, asked, _precision(subject, task, asked)),
+        **told,
+        **(_ALONE if _is_alone(subject, asked) and not task.measure.inside else {}),
+        "environment": workdirs.environment(),
+    }
     path = folder / "measures" / f"{task.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     workdirs.write_text(path, json.dumps(told, indent=1))
@@ -256,14 +267,26 @@ def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
     results.write(folder / "evals" / f"{task.name}.jsonl", records)
 
 
-def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
+def _precision(subject, task: Task, asked: suite.Suite) -> str:
+    """What a measure computes in."""
+    dtype = mesh.dtype(asked.run["precision"])
+    return str(jnp.dtype(dtype if task.measure.inside else subject.dtype(dtype)))
+
+
+def _is_alone(subject, asked: suite.Suite) -> bool:
+    """Whether float32 cannot answer beside it, though it computes in less."""
+    exact = jnp.dtype(subject.net.dtype) == jnp.float32
+    return bool(asked.run["agree"]) and not subject.is_plain and not exact
+
+
+def _told(task: Task, asked: suite.Suite, precision: str) -> dict[str, Any]:
     source, others = asked.sources[task.dataset], task.measure.others
     beside = {"others": asked.sources[others].fingerprint} if others else {}
     read = "" if task.measure.inside else asked.made(*task).digest
     return {
         "measure": task.measure.told,
         **({"read": read} if read else {}),
-        "precision": str(jnp.dtype(mesh.dtype(asked.run["precision"]))),
+        "precision": precision,
         "dataset": {
             **beside,
             "fingerprint": source.fingerprint,
@@ -274,12 +297,12 @@ def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
     }
 
 
-def _is_done(folder: epath.Path, task: Task, asked: suite.Suite) -> bool:
+def _is_done(folder: epath.Path, subject, task: Task, asked: suite.Suite) -> bool:
     """Whether a measure is there; ValueError where it was made in another way."""
     if not (folder / "evals" / f"{task.name}.jsonl").exists():
         return False
     held = json.loads((folder / "measures" / f"{task.name}.json").read_text())
-    now = _told(task, asked)
+    now = _told(task, asked, _precision(subject, task, asked))
     differing = jc.differing({key: held.get(key) for key in now}, now)
     if differing:
         raise ValueError(

@@ -1,5 +1,6 @@
 """Measuring networks by a suite: the numbers, what stands after a stop, what is refused."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -722,6 +723,36 @@ def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agre
     assert set(compared["condition"]) == (ends if agree else set())
 
 
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("own", ["bfloat16", "float32"])
+def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
+    """An algorithm with answers of its own keeps its run's, and is not compared."""
+    net = models.MODELS["cnn"](16, width=4, dtype=own)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path, lines = tmp_path / "net.safetensors", []
+    models.save_safetensors(path, net, variables, names="own")
+    (tmp_path / "names").write_text(
+        "\n".join(data.load("shapes", "edge", n=48).classes)
+    )
+    subject = subjects.from_file(str(path), classes=str(tmp_path / "names"))
+    if not plain:
+        subject = dataclasses.replace(
+            subject, net=net, apply=lambda *at: net.apply(*at)
+        )
+    config = measuring.load(str(file), ["--suite.run.precision=bfloat16"])
+    asked = suite.open(config, lines.append, only=("few",))
+    assert not survey.run(subject, asked, tmp_path, lines.append, whole=False)
+    told = json.loads((tmp_path / "net/measures/few@edge.json").read_text())
+    assert told["precision"] == ("bfloat16" if plain else own)
+    metrics = set(results.read(f"{tmp_path}/net")["metric"])
+    assert ("agreement" in metrics) == plain
+    alone = not plain and own == "bfloat16"
+    assert told.get("agreement", "").startswith("not made: ") == alone
+    assert ("net: answers in its own way in bfloat16" in "\n".join(lines)) == alone
+    assert not survey.run(subject, asked, tmp_path, lines.append, whole=False)
+    assert "net: 1 measures are there already" in lines
+
+
 def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
     """As hubs lay them out: a folder a model, and links into a store."""
     for name in ("a.pth", "notes.txt", "b/model.safetensors", "b/c/D.PT", ".d/e.pth"):
@@ -958,7 +989,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
     assert [one.name for one in given] == ["cue_conflict", "edge"]
     images = asked.images["cue_conflict"]
     assert np.array_equal(given[0].read(), images) and len(images) == 240
-    told = [survey._told(survey.Task(*one), asked) for one in asked.tasks()]
+    told = [survey._told(survey.Task(*one), asked, "") for one in asked.tasks()]
     assert "others" not in told[1]["dataset"]
     assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint
     monkeypatch.setattr(suite, "OTHERS", (1, 2**28))
