@@ -13,7 +13,7 @@ as a run's workdir does, so that report reads both.
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -135,6 +135,11 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
         say(f"{subject.name}: answers in its own way in {kind}; agreement is not made")
     total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
     known: dict[tuple, dict[str, decisions.Decisions]] = {}
+    shared: dict[tuple, dict[str, str]] = {}  # Rules by which any of them decides.
+    for task in tasks:
+        if same := _same(asked, task):
+            rules = _rules(task, prepared[task.dataset]).values()
+            shared.setdefault(same, {}).update(zip(rules, rules, strict=True))
     with console.counted(say, subject.name, total) as tell:
         for task in tasks:
             began = time.monotonic()
@@ -144,18 +149,22 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             same = _same(asked, task)
             again = same in known
             try:
-                found = known.get(same)
+                found = None
                 if task.measure.inside:
                     numbers = _looked(*of)
                 else:
-                    found = found or _decided(*of[1:], devices, tell)
+                    rules = _rules(task, given)
+                    if same and not again:
+                        known[same] = _decided(*of[1:], shared[same], devices, tell)
+                    if same:
+                        found = {key: known[same][name] for key, name in rules.items()}
+                    else:
+                        found = _decided(*of[1:], rules, devices, tell)
                     numbers = asked.made(*task, given.classes).numbers(found)
                     numbers += _agreement(*of, devices)
             except _OWN_FAULT as error:
                 refuse(f"{task.name}: {_line(error)}")
                 continue
-            if same:
-                known[same] = found
             if task.measure.inside or again:
                 tell(images)
             if found and asked.run["decisions"]:
@@ -173,13 +182,23 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
 
 
 def _same(asked: suite.Suite, task: Task) -> tuple | None:
-    """What measures have in common that need the same decisions; None: nobody else's."""
+    """What measures have in common that need the same answers; None: nobody else's."""
     if task.measure.inside:
         return None
     made = asked.made(*task)
-    if made.show is not probe.as_it_is or set(made.conditions) != {""}:
+    if made.show is not probe.as_it_is or made.move or set(made.conditions) != {""}:
         return None
-    return task.dataset, task.measure.images, task.measure.aggregates
+    return task.dataset, task.measure.images
+
+
+def _rules(task: Task, given: shown.Shown) -> dict[str, str]:
+    """By which rules answers are decisions, by what tells conditions apart.
+
+    "" is the first. Others are the same as it where no class has several members.
+    """
+    first, *others = task.measure.aggregates
+    own = {name: name for name in others if given.rules[name].matrix is not None}
+    return {"": first, **own}
 
 
 def _keep_decisions(folder, task: Task, found) -> None:
@@ -217,9 +236,15 @@ def _looked(subject, network, asked, task: Task, given: shown.Shown) -> list:
 
 
 def _decided(
-    network, asked, task: Task, given: shown.Shown, devices, tell
+    network,
+    asked,
+    task: Task,
+    given: shown.Shown,
+    rules: Mapping[str, str],
+    devices,
+    tell,
 ) -> dict[str, decisions.Decisions]:
-    """The decisions by condition."""
+    """The decisions by condition, under each of these rules."""
     made = asked.made(*task, given.classes)
     if made.move and any(rule.matrix is not None for rule in given.rules.values()):
         raise ValueError(
@@ -227,14 +252,10 @@ def _decided(
             f" it decides among {len(given.classes):,} others or some of them; attack"
             " another set"
         )
+    chosen = {key: given.rules[name] for key, name in rules.items()}
     chosen = {
-        "" if i == 0 else name: given.rules[name]
-        for i, name in enumerate(task.measure.aggregates)
-    }
-    chosen = {
-        name: rule._replace(matrix=mesh.replicate(rule.matrix, devices))
-        for name, rule in chosen.items()
-        if not name or rule.matrix is not None
+        key: rule._replace(matrix=mesh.replicate(rule.matrix, devices))
+        for key, rule in chosen.items()
     }
     batches = shown.batches(asked, given, devices)
     found = show.decide(network, made, batches, chosen, tell=tell)

@@ -28,7 +28,7 @@ from jbias import (
     train,
 )
 from jbias.data import sources
-from jbias.evals import decisions, plain, probes
+from jbias.evals import decisions, plain, probes, show
 from jbias.models import states
 from jbias.report import measured_read
 from tests import runs
@@ -914,6 +914,50 @@ def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
         for name in ("accuracy", "few")
     )
     assert (one.prediction == other.prediction).all()
+
+
+def test_measures_by_other_rules_share_the_answers(
+    file, published, tmp_path, monkeypatch
+):
+    """A network is asked once; each measure gets what it gets alone, to the bit."""
+    first, second, *_ = names = data.load("shapes", "edge", n=48).classes
+    lines = [f"{name},{first if name == second else name}" for name in names]
+    mapping = tmp_path / "mapping.csv"
+    mapping.write_text("\n".join(["train_class,test_class", *lines]))
+    text = file.read_text().replace(
+        'split="cue_conflict"', f'split="cue_conflict", mapping="{mapping}"'
+    )
+    rules = "aggregates=('sum_prob', 'mean_logit'), sets=('cue_conflict',)"
+    text = text.replace("few=dict(", f"shape_bias=dict({rules}), few=dict(")
+    (tmp_path / "suite.py").write_text(text)
+    asked, decide = [], show.decide
+
+    def counted(network, made, batches, rules, **options):
+        asked.append([*rules])
+        return decide(network, made, batches, rules, **options)
+
+    monkeypatch.setattr(show, "decide", counted)
+    args = *published, f"--suite={tmp_path / 'suite.py'}"
+    both = (
+        "--only=accuracy,shape_bias",
+        "--suite.measures.accuracy.sets=('cue_conflict',)",
+    )
+    assert measure(*args, *both, out=tmp_path / "together") == 0
+    assert len(asked) == 1 and {*asked[0]} == {"mean_prob", "sum_prob", "mean_logit"}
+    for name, conditions in (("accuracy", [""]), ("shape_bias", ["", "mean_logit"])):
+        alone = both[1], f"--only={name}"
+        assert measure(*args, *alone, out=tmp_path / "alone") == 0
+        one, other = (tmp_path / how / "small.one" for how in ("together", "alone"))
+        records = f"evals/{name}@cue_conflict.jsonl"
+        assert (one / records).read_text() == (other / records).read_text()
+        kept = f"decisions/cue_conflict/{name}.parquet"
+        found, same = (decisions.read_conditions(at / kept) for at in (one, other))
+        assert [*found] == [*same] == conditions
+        for key in conditions:
+            np.testing.assert_array_equal(found[key].prediction, same[key].prediction)
+            for column, values in same[key].columns.items():
+                np.testing.assert_array_equal(found[key].columns[column], values)
+    assert len(asked) == 3
 
 
 def test_what_looks_inside_reads_files_as_it_goes(run, file, tmp_path, monkeypatch):
