@@ -166,8 +166,16 @@ def row(
     """
     found: dict[str, float] = {}
     places: dict[str, str] = {}
+    means = {}
+    if _place(cells, ["imagenet"], _OWN):
+        means = generalisation.corruption_means(cells)
     for name in _BENCHMARKS:
         place = _place(cells, [name], _OWN)
+        if not place and name in means:
+            found[name] = 100 * means[name].value
+            if means[name].made != generalisation.FILES:
+                places[name] = _filled(means[name])
+            continue
         made = place or _place(cells, _sets(cells), _MADE.get(name, ()))
         if not made and name == "pgd":
             made = _attack(cells)
@@ -175,10 +183,6 @@ def row(
             found[name] = 100 * cells[made]
         if made and not place:
             places[name] = _words(*made)
-    if "imagenet" in found:
-        # Corruptions as published are sets of their own, such as fog-3.
-        means = generalisation.corruption_means(cells)
-        found = {name: 100 * mean for name, mean in means.items()} | found
     for name, wanted in _BIASES.items():
         place = _place(cells, _sets(cells), wanted)
         if place:
@@ -219,6 +223,12 @@ def _words(dataset: str, condition: str, metric: str) -> str:
     less = metric.partition("_without_")[2]
     attack = condition.removeprefix("pgd/") if metric == "pgd_accuracy" else ""
     return ", ".join(filter(None, (dataset, f"without {less}" if less else "", attack)))
+
+
+def _filled(mean: generalisation.Mean) -> str:
+    """Says of what a mean over corruptions is that are no published files, or not all."""
+    dataset = mean.made[1]
+    return f"{dataset}, beside {mean.files} published files" if mean.files else dataset
 
 
 def _sets(cells: Cells) -> list[str]:

@@ -102,19 +102,27 @@ class Network:
         return None
 
     @functools.cached_property
-    def corrupted(self) -> tuple[str, dict[tuple[str, int], float]]:
-        """Of which set, and accuracy by corruption and severity."""
-        made = [place[1] for place in self.of("corruptions")]
-        on = made[0] if made else ""
-        sets = {on.replace("-", "_")}
+    def corrupted(self) -> dict[Place, dict[tuple[str, int], float]]:
+        """Accuracy by corruption and severity, of each measure and set.
+
+        `generalisation.FILES` are sets of their own, as ImageNet-C is published.
+        """
         own = {key: value for key, value in self.cells.items() if not math.isnan(value)}
-        found = generalisation.corrupted(own, sets)
-        return on, {(name, int(step)): value for (name, step), value in found.items()}
+        found = generalisation.corrupted(own)
+        named = {
+            (m, dataset.replace("-", "_")): (m, dataset)
+            for m, dataset in self.of("corruptions")
+        }
+        places = {generalisation.FILES: generalisation.FILES, **named}
+        return {
+            places[place]: cells for place, cells in found.items() if place in places
+        }
 
     def is_corruption(self, dataset: str) -> bool:
         """Whether a set is one corruption at one severity, as ImageNet-C is published."""
         name, _, severity = dataset.rpartition("-")
-        return severity.isdigit() and (name, int(severity)) in self.corrupted[1]
+        files = self.corrupted.get(generalisation.FILES, {})
+        return severity.isdigit() and (name, int(severity)) in files
 
     def split(self, dataset: str) -> str:
         """Gives a set's name in its family, such as contrast of model-vs-human."""

@@ -42,9 +42,10 @@ def of(networks: measured_cells.Networks) -> Sections:
         ("made", measured_made.speed),
         ("made", measured_made.provenance),
     ):
-        table = make(networks)
-        if table is not None:
-            yield section, table
+        made = make(networks)
+        for table in made if isinstance(made, list) else [made]:
+            if table is not None:
+                yield section, table
 
 
 def numbers(networks: measured_cells.Networks) -> pd.DataFrame:

@@ -439,15 +439,25 @@ def test_other_attacks_and_corruptions_are_told():
     assert "pgd" not in found
 
 
-def test_published_corruptions_are_sets_of_their_own():
+def test_published_corruptions_go_before_those_made_here():
+    """They are sets of their own; what is made fills what they lack."""
     cells = {("imagenet", "", "accuracy"): 0.75}
+    for metric in ("corruption_accuracy", "corruption_accuracy_without_frost"):
+        cells["imagenet", "imagenet_c", metric] = 0.5
+    assert bias_measured.row(cells)[0]["imagenet_c"] == 50
     for i, name in enumerate(bias_published.CORRUPTIONS):
         for severity in range(1, 6):
             cells[f"{name}_{severity}", "", "accuracy"] = (i + severity) / 100
-    found, _ = bias_measured.row(cells)
+            made = f"imagenet_c/{name}-{severity}"
+            cells["imagenet", made, "accuracy"] = 0.5
+    found, places = bias_measured.row(cells)
     assert found == {"imagenet": 75, "imagenet_c": pytest.approx(9 + 3)}
-    cells["imagenet", "imagenet_c", "corruption_accuracy"] = 0.5
-    assert bias_measured.row(cells)[0]["imagenet_c"] == 50
+    assert "imagenet_c" not in places
+    del cells["fog_5", "", "accuracy"]
+    found, places = bias_measured.row(cells)
+    fog = list(bias_published.CORRUPTIONS).index("fog") + 5
+    assert found["imagenet_c"] == pytest.approx(12 + (50 - fog) / 95)
+    assert places["imagenet_c"] == "imagenet, beside 94 published files"
 
 
 def test_like_bands_tie():
