@@ -27,10 +27,12 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PGD_COUNTED, PGD_IMAGES = 50_048, 50_000
 
 Key = tuple[str, str, str]  # Data set, condition and metric of a record.
-_CORRUPTED = {
-    "imagenet_c": tuple(corruptions.CORRUPTIONS),
-    "imagenet_cbar": tuple(corruptions.BAR),
-}
+CORRUPTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "imagenet_c": tuple(corruptions.CORRUPTIONS),
+        "imagenet_cbar": tuple(corruptions.BAR),
+    }
+)
 _CELL = re.compile(r"(?:(.*)[/ ])?([a-z_]+)[-/ _]([1-5])")
 FILES = "", ""  # Whose corruptions are sets of their own, as published.
 
@@ -56,10 +58,10 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
     made = {
         place: cells
         for place, cells in by_place.items()
-        if place[1] in ("imagenet", *_CORRUPTED)
+        if place[1] in ("imagenet", *CORRUPTED)
     }
     found = {}
-    for name, members in _CORRUPTED.items():
+    for name, members in CORRUPTED.items():
         wanted = [(one, s) for one in members for s in corruptions.SEVERITIES]
         own = {cell: files[cell] for cell in wanted if cell in files}
         for place, cells in ({FILES: {}} | made).items():
@@ -79,7 +81,7 @@ def corrupted(
     ValueError where one has two values.
     """
     found = {}
-    known = {name for names in _CORRUPTED.values() for name in names}
+    known = {name for names in CORRUPTED.values() for name in names}
     for (dataset, condition, metric), value in records.items():
         alone = None if condition else _CELL.fullmatch(dataset)
         match = alone or _CELL.fullmatch(condition)
