@@ -269,7 +269,30 @@ def test_ids_of_imagenet_are_given_words():
     assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
     matrix, names = measured_tables.confusion(Network, place)
     assert names == told and matrix[1, 0] == 50
+    rows = measured_tables._confused([Network]).rows
+    # Half of two images, with Wilson's interval.
+    assert rows == (
+        ("x", "imagenet", told[0], told[1], "1", "2", *("50.0", "9.5", "90.5")),
+    )
     assert Network.numbers[place][0].condition == "class=n01440764"
+
+
+def test_confusions_of_many_images_go_before_those_of_one():
+    """Of eleven classes with one image each, all wrong, and one with 6 of 9 wrong."""
+    label = np.array([*range(11), *[11] * 9])
+    response = np.array([*np.roll(range(11), 1), *[11] * 3, *[0] * 6])
+    by = {"": decisions.Decisions(response, {"label": label})}
+
+    class Network:
+        name = "x"
+        of = staticmethod(lambda probe: [("classes", "test")])
+        decided = staticmethod(lambda place: by)
+        classes = staticmethod(lambda place: tuple(map(str, range(12))))
+
+    table = measured_tables._confused([Network])
+    assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7")
+    assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0")}
+    assert table.data["low"].is_monotonic_decreasing
 
 
 def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
