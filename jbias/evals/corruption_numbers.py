@@ -25,8 +25,10 @@ def numbers(
 
     "accuracy" is that of a condition; "corruption_accuracy" the mean over severities of
     a corruption, and over corruptions and severities; "corruption_accuracy_15" that over
-    the common fifteen. Means over all but frost are called "..._without_frost", over
-    neither all nor these, or over some of the severities, "..._part". What follows a space in a condition's name, such as a rule of decision, is kept apart.
+    the common fifteen. Means over all but frost are called "..._without_frost". Those over
+    neither all nor these, as over the common fifteen alone, or over some of the severities,
+    are called "..._part". What follows a space in a condition's name, such as a rule of
+    decision, is kept apart.
 
     errors: of a reference, by corruption, each its mean error over the severities that
       are measured here. With it, "mean_corruption_error" is the mean over its corruptions
@@ -91,7 +93,8 @@ def _of(
     means.append(mean("corruption_accuracy" + (part or _lacking(names)), names))
     common = tuple(name for name in COMMON if name in names)
     if set(COMMON) - {"frost"} <= set(common) and not some:
-        means.append(mean("corruption_accuracy_15" + _lacking(common), common))
+        frost = "" if "frost" in common else "_without_frost"
+        means.append(mean(f"corruption_accuracy_15{frost}", common))
     if errors is not None:
         wrong = {one.condition: 1 - one.value for one in means if one.condition}
         means.append(_compared(wrong, errors, sum(one.n for one in each.values())))
@@ -101,10 +104,13 @@ def _of(
 def _lacking(names: tuple[str, ...]) -> str:
     """What a mean over corruptions that are not all of a family is called besides."""
     named = set(names)
-    if named in (set(corruptions.CORRUPTIONS), set(corruptions.BAR), set(COMMON)):
+    if named in (set(corruptions.CORRUPTIONS), set(corruptions.BAR)):
         return ""
-    whole = set(corruptions.CORRUPTIONS), set(COMMON)
-    return "_without_frost" if named | {"frost"} in whole else "_part"
+    return (
+        "_without_frost"
+        if named | {"frost"} == set(corruptions.CORRUPTIONS)
+        else "_part"
+    )
 
 
 def _compared(

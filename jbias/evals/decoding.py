@@ -134,20 +134,28 @@ def whole(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
 
 def _decoded(factor: _Factor, x, strengths, site) -> list[decisions.Number]:
     name, (chance, _, n) = factor.name, _commonest(factor.y)
-    told = []
+    told, unfinished = [], []
     # Nothing can be learnt of shuffled labels, by whatever penalty.
     middle = sorted(strengths)[len(strengths) // 2 :][:1]
     for ending, labels, chosen in (
         ("", factor.y, strengths),
         ("_shuffled", factor.shuffled, middle),
     ):
-        decided = logistic.held_out(x, labels, factor.fold, strengths=chosen)
-        right = int((decided == labels).sum())
+        held = logistic.held_out(x, labels, factor.fold, strengths=chosen)
+        right = int((held.decided == labels).sum())
         told.append(
             decisions.Number(f"{name}_decoding{ending}", right / n, right, n, site)
         )
+        if held.unfinished:
+            metric, share = (
+                f"{name}_decoding_unfinished{ending}",
+                held.unfinished / held.fits,
+            )
+            counts = held.unfinished, held.fits
+            unfinished.append(decisions.Number(metric, share, *counts, site))
     above = (told[0].value - chance) / (1 - chance) if chance < 1 else None
-    return [*told, decisions.Number(f"{name}_decodability", above, None, n, site)]
+    told.append(decisions.Number(f"{name}_decodability", above, None, n, site))
+    return told + unfinished
 
 
 def _dimensions(rows, shape, texture, site) -> list[decisions.Number]:

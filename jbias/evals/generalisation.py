@@ -7,8 +7,9 @@ https://github.com/paulgavrikov/biases_vs_generalization at 9168ac8, raw-data/be
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,52 +27,75 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PGD_COUNTED, PGD_IMAGES = 50_048, 50_000
 
 Key = tuple[str, str, str]  # Data set, condition and metric of a record.
-_CORRUPTED = {
-    "imagenet_c": tuple(corruptions.CORRUPTIONS),
-    "imagenet_cbar": tuple(corruptions.BAR),
-}
-_CELL = re.compile(r"(?:.*[/ ])?([a-z_]+)[-/ _]([1-5])")
+CORRUPTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "imagenet_c": tuple(corruptions.CORRUPTIONS),
+        "imagenet_cbar": tuple(corruptions.BAR),
+    }
+)
+_CELL = re.compile(r"(?:(.*)[/ ])?([a-z_]+)[-/ _]([1-5])")
+FILES = "", ""  # Whose corruptions are sets of their own, as published.
 
 
-def corruption_means(records: Mapping[Key, float]) -> dict[str, float]:
-    """Mean accuracy of ImageNet-C and C-bar, where all 95 or 50 conditions are there.
+class Mean(NamedTuple):
+    """Mean accuracy over all corruptions and severities of a benchmark, in [0, 1]."""
 
-    records: shares in [0, 1] by data set, condition and metric; NaN is none. Conditions
-    are those of "imagenet" or of the benchmark itself, or sets of their own, such as fog-3.
+    value: float
+    files: int  # Conditions that are published files.
+    made: tuple[str, str]  # Measure and set of the others; FILES where there are none.
+
+
+def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
+    """Means of ImageNet-C and C-bar, where all 95 or 50 conditions are there.
+
+    records: shares in [0, 1] by data set, condition and metric; NaN is none. Files go
+    first. The first measure of "imagenet", or of the benchmark itself, that has all which
+    they lack fills it; of two measures there is no mean.
     """
     known = {key: value for key, value in records.items() if not math.isnan(value)}
-    cells = corrupted(known, {"imagenet", *_CORRUPTED})
+    by_place = corrupted(known)
+    files = by_place.pop(FILES, {})
+    made = {
+        place: cells
+        for place, cells in by_place.items()
+        if place[1] in ("imagenet", *CORRUPTED)
+    }
     found = {}
-    for name, members in _CORRUPTED.items():
-        wanted = [(one, str(s)) for one in members for s in corruptions.SEVERITIES]
-        if all(cell in cells for cell in wanted):
-            found[name] = float(np.mean([cells[cell] for cell in wanted]))
+    for name, members in CORRUPTED.items():
+        wanted = [(one, s) for one in members for s in corruptions.SEVERITIES]
+        own = {cell: files[cell] for cell in wanted if cell in files}
+        for place, cells in ({FILES: {}} | made).items():
+            both = cells | own
+            if name not in found and all(cell in both for cell in wanted):
+                value = float(np.mean([both[cell] for cell in wanted]))
+                found[name] = Mean(value, len(own), place)
     return found
 
 
 def corrupted(
-    records: Mapping[Key, float], sets: Collection[str]
-) -> dict[tuple[str, str], float]:
-    """Accuracy by corruption and severity; files of their own before those made.
+    records: Mapping[Key, float],
+) -> dict[tuple[str, str], dict[tuple[str, int], float]]:
+    """Accuracy by corruption and severity of each measure and set, and of FILES.
 
-    sets: those whose images were corrupted. ValueError where one cell has two values.
+    A condition is "fog-3" after the name of its measure, such as "imagenet_c/fog-3".
+    ValueError where one has two values.
     """
-    found, own = {}, {}
-    known = {name for names in _CORRUPTED.values() for name in names}
+    found = {}
+    known = {name for names in CORRUPTED.values() for name in names}
     for (dataset, condition, metric), value in records.items():
-        alone = _CELL.fullmatch(dataset) if not condition else None
+        alone = None if condition else _CELL.fullmatch(dataset)
         match = alone or _CELL.fullmatch(condition)
-        if metric != "accuracy" or not match or match[1] not in known:
+        if metric != "accuracy" or not match or match[2] not in known:
             continue
-        into = own if alone else found
-        if not alone and dataset not in sets:
-            continue
-        if into.setdefault(match.groups(), value) != value:
+        place = FILES if alone else (match[1] or "", dataset)
+        cell = match[2], int(match[3])
+        cells = found.setdefault(place, {})
+        if cells.setdefault(cell, value) != value:
             raise ValueError(
-                f"generalisation: {match[1]} {match[2]} must have one accuracy, got"
-                f" {into[match.groups()]:.6g} and {value:.6g}; leave one measure"
+                f"generalisation: {match[2]} {match[3]} must have one accuracy, got"
+                f" {cells[cell]:.6g} and {value:.6g}; leave one set of its name"
             )
-    return found | own
+    return found
 
 
 def corrected_pgd(

@@ -20,6 +20,15 @@ class Weights(NamedTuple):
 
     matrix: Float[np.ndarray, "d k"]
     bias: Float[np.ndarray, "k"]
+    ended: bool = True  # Where the gradient is small, not on the way.
+
+
+class Held(NamedTuple):
+    """Decisions by weights that were fitted without the example."""
+
+    decided: Int[np.ndarray, "n"]
+    fits: int
+    unfinished: int  # Fits that were stopped on the way.
 
 
 def fit(
@@ -54,7 +63,7 @@ def fit(
         slope[-1] = off.mean(0)
         return float(value), slope.reshape(-1).astype(float)
 
-    first = np.zeros((d + 1, classes)) if start is None else np.vstack(start)
+    first = np.zeros((d + 1, classes)) if start is None else np.vstack(start[:2])
     found = optimize.minimize(
         loss,
         first.reshape(-1),
@@ -63,7 +72,7 @@ def fit(
         options=dict(gtol=tolerance, ftol=0, maxiter=steps, maxfun=2 * steps),
     )
     w = found.x.reshape(d + 1, classes).astype(x.dtype)
-    return Weights(w[:-1], w[-1])
+    return Weights(w[:-1], w[-1], bool(found.success))
 
 
 def predict(weights: Weights, x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "n"]:
@@ -77,8 +86,8 @@ def held_out(
     fold: Int[np.ndarray, "n"],
     *,
     strengths: Sequence[float] = STRENGTHS,
-    steps: int = 50,
-) -> Int[np.ndarray, "n"]:
+    steps: int = 500,
+) -> Held:
     """Decides about each example by weights that were fitted without its fold.
 
     For every fold, weights of each strength are fitted without it and the next one; the
@@ -87,7 +96,7 @@ def held_out(
     three, counted from 0. steps: at most, of each fit.
     """
     classes, count = int(y.max()) + 1, int(fold.max()) + 1
-    decided = np.full(len(y), -1)
+    decided, ended = np.full(len(y), -1), []
     for test in range(count):
         outer, valid = fold != test, fold == (test + 1) % count
         inner, weights, best = outer & ~valid, None, (-1, strengths[0], None)
@@ -98,6 +107,7 @@ def held_out(
                 start=weights,
                 steps=steps,
             )
+            ended.append(weights.ended)
             right = int((predict(weights, x[valid]) == y[valid]).sum())
             if right > best[0]:
                 best = right, strength, weights
@@ -105,8 +115,9 @@ def held_out(
         final = fit(
             x[outer], y[outer], classes, strength=strength, start=start, steps=steps
         )
+        ended.append(final.ended)
         decided[~outer] = predict(final, x[~outer])
-    return decided
+    return Held(decided, len(ended), ended.count(False))
 
 
 def folds(

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from jbias.evals import generalisation
-from jbias.report import bias_models, bias_published, measured_records
+from jbias.report import bias_made, bias_models, bias_published, measured_records
 
 Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
 _NO_SIZES: Cells = types.MappingProxyType({})
+_NO_MEASURES: bias_made.Measures = types.MappingProxyType({})
 # Sets that probes change, before all others.
 _SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
-# The conditions and metrics that hold a number; the first that is there counts.
+# The probes and metrics that hold a number; the first that is there counts.
 _BIASES = {
     "shape": (("shape_bias", "shape_bias"), ("", "shape_bias")),
     "low_freq": (("spectral", "low_freq_bias"),),
@@ -32,15 +33,14 @@ _BIASES = {
     "cb_cf_raw": (("critical_band", "critical_band_center_frequency_absolute"),),
     "cb_pns_raw": (("critical_band", "critical_band_peak_noise_sensitivity_absolute"),),
 }
-_ATTACK = "pgd/linf 0.5/255"  # As published; any other counts if it is the only one.
-# Benchmarks that probes make of another set.
+_ATTACK = "linf 0.5/255"  # As published; any other counts if it is the only one.
+# Benchmarks that probes make of another set; corruptions by their family.
 _MADE = {
     "imagenet_c": (
         ("imagenet_c", "corruption_accuracy"),
         ("imagenet_c", "corruption_accuracy_without_frost"),
     ),
     "imagenet_cbar": (("imagenet_c_bar", "corruption_accuracy"),),
-    "pgd": ((_ATTACK, "pgd_accuracy"),),
 }
 _BENCHMARKS = tuple(
     dict.fromkeys(
@@ -49,10 +49,11 @@ _BENCHMARKS = tuple(
         for name in sum(members.values(), ())
     )
 )
-_OWN = (("", "accuracy"), ("", "real_accuracy"), ("accuracy", "real_accuracy"))
+_OWN = (("", "accuracy"), ("", "real_accuracy"), ("plain", "accuracy"))
+_OWN += (("plain", "real_accuracy"),)
 _CURVES = {
-    "accuracy_ratio": re.compile(r"spectral/(low|high) ([\d.]+)"),
-    "critical_band_threshold": re.compile(r"critical_band/(noise) at ([\d.]+)"),
+    "accuracy_ratio": re.compile(r"(low|high) ([\d.]+)"),
+    "critical_band_threshold": re.compile(r"(noise) at ([\d.]+)"),
 }
 _KINDS = {"low": "low", "high": "high", "noise": "threshold"}
 
@@ -69,7 +70,8 @@ def read(
     models: as rows of their own, which `each_seed` makes them, they make p too small.
     kinds: name, training and epsilon by run; without one they are those of the published
     study, or of the run's own config. Of several steps of a run and seed the last counts.
-    Raises ValueError as `measured_records.read` does.
+    Raises ValueError as `measured_records.read` does, and where a benchmark or a bias was
+    measured in several ways.
     """
     records, counted = measured_records.read(workdirs)
     unit = ["run", "seed"]
@@ -78,17 +80,21 @@ def read(
     of_run = _same_settings(records)
     models = [of_run[run] for run, _ in grouped.groups]
     rows: dict[str, list[dict]] = {}
-    places: dict[str, dict[str, None]] = {}
+    made: dict[str, dict[str, bias_made.Made]] = {}
     for (run, seed), part in records.groupby(unit, observed=True):
         name, about = of_run[run], _about(str(run), part.iloc[0], kinds)
-        if each_seed and models.count(name) > 1:
-            name = f"{run} seed {seed}"
+        several = models.count(name) > 1
+        one = f"{run} seed {seed}" if several else name
+        if each_seed and several:
+            name = one
             about["name"] += f" seed {seed}"
-        found, of = row(cells_of(part), cells_of(part, "n"))
+        measures = {}
+        for workdir in part["workdir"].unique():
+            measures |= measured_records.measures(workdir)
+        found, made[one] = row(cells_of(part), cells_of(part, "n"), measures)
         rows.setdefault(name, []).append(about | found)
-        for key, dataset in of.items():
-            places.setdefault(dataset, {})[bias_models.TITLES.get(key, key)] = None
-    told = [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
+    told, how = bias_made.compare(made, bias_models.TITLES)
+    told = [*_measured_on(made), *told]
     counted += _seeds(models, each_seed)
     if kinds is not None:
         unused = [name for name in kinds.index if name not in of_run]
@@ -100,7 +106,18 @@ def read(
         {name: _mean(seeds) for name, seeds in rows.items()}, orient="index"
     )
     source = " ".join(map(str, workdirs))
-    return bias_models.build(frame, source=source, counted=counted, told=told)
+    return bias_models.build(frame, source=source, counted=counted, told=told, made=how)
+
+
+def _measured_on(made: Mapping[str, Mapping[str, bias_made.Made]]) -> list[str]:
+    """Says on which sets was measured what is no set of its own."""
+    places: dict[str, dict[str, None]] = {}
+    for each in made.values():
+        for key, one in each.items():
+            if one.dataset != key:
+                title = bias_models.TITLES.get(key, key)
+                places.setdefault(one.words, {})[title] = None
+    return [f"Measured on {on}: {', '.join(names)}." for on, names in places.items()]
 
 
 def _seeds(models: Sequence[str], each_seed: bool) -> list[str]:
@@ -157,40 +174,83 @@ def cells_of(records: pd.DataFrame, column: str = "value") -> Cells:
 
 
 def row(
-    cells: Cells, sizes: Cells = _NO_SIZES
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Gives one checkpoint's numbers as columns of the frame, and the sets behind some.
+    cells: Cells, sizes: Cells = _NO_SIZES, measures: bias_made.Measures = _NO_MEASURES
+) -> tuple[dict[str, float], dict[str, bias_made.Made]]:
+    """Gives one checkpoint's numbers as columns of the frame, and how they were measured.
 
-    sizes: of what a number is a share. Benchmarks are in %. What was not measured is absent; NaN is a number that does not
+    sizes: of what a number is a share. measures: how each was made, by which a measure is
+    known by its probe, whatever its name; without, the name is taken for the probe.
+    Benchmarks are in %. What was not measured is absent; NaN is a number that does not
     exist, such as the width of no band.
     """
+    told = {(m, on.replace("-", "_")): one for (m, on), one in measures.items()}
+    probes = _probes(cells, told)
     found: dict[str, float] = {}
-    places: dict[str, str] = {}
-    for name in _BENCHMARKS:
-        place = _place(cells, [name], _OWN)
-        made = place or _place(cells, _sets(cells), _MADE.get(name, ()))
-        if not made and name == "pgd":
-            made = _attack(cells)
-        if made:
-            found[name] = 100 * cells[made]
-        if made and not place:
-            places[name] = _words(*made)
-    if "imagenet" in found:
-        # Corruptions as published are sets of their own, such as fog-3.
+    made: dict[str, bias_made.Made] = {}
+    means = {}
+    if _place(cells, probes, _OWN, ["imagenet"]):
         means = generalisation.corruption_means(cells)
-        found = {name: 100 * mean for name, mean in means.items()} | found
+    for name in _BENCHMARKS:
+        place = _place(cells, probes, _OWN, [name])
+        if not place and name in means:
+            found[name] = 100 * means[name].value
+            made[name] = _filled(means[name], told)
+            continue
+        place = place or _place(cells, probes, _MADE.get(name, ()))
+        if not place and name == "pgd":
+            place = _attack(cells, probes)
+        if place:
+            found[name] = 100 * cells[place]
+            made[name] = _made(name, place, sizes, told)
     for name, wanted in _BIASES.items():
-        place = _place(cells, _sets(cells), wanted)
+        place = _place(cells, probes, wanted)
         if place:
             found[name] = cells[place]
             if name.startswith("cb_"):
                 # Like bands must tie, which the last digits of a fit would undo.
                 found[name] = round(found[name], 6)
             if not name.endswith("_raw"):
-                places[name] = place[0]
+                made[name] = _made(name, place, sizes, told)
             if name == "shape":
                 found |= _rests(cells, sizes, place)
-    return found | _curves(cells, places), places
+    return found | _curves(cells, made), made
+
+
+def _probes(cells: Cells, told: bias_made.Measures) -> dict[str, list[bias_made.Place]]:
+    """Gives the measures of each probe and their sets, those that count first."""
+    found: dict[str, list[bias_made.Place]] = {"": []}
+    sets = _sets(cells)
+    for dataset, condition, _ in cells:
+        measure = condition.partition("/")[0]
+        probe = measure
+        if (measure, dataset) in told:
+            probe = told[measure, dataset]["measure"]["probe"]
+            if probe == "corruptions":
+                options = told[measure, dataset]["measure"].get("options", {})
+                probe = _family(options.get("names", "imagenet_c"))
+        of = found.setdefault(probe, [])
+        if (measure, dataset) not in of:
+            of.append((measure, dataset))
+
+    def rank(place: bias_made.Place, probe: str) -> tuple:
+        unlike = bias_made.unlike(told.get(place, {}))
+        return sets.index(place[1]), bool(unlike), place[0] != probe, place[0]
+
+    return {
+        probe: sorted(of, key=lambda place, probe=probe: rank(place, probe))
+        for probe, of in found.items()
+    }
+
+
+def _family(names: str | Sequence[str]) -> str:
+    """Gives the family that corruptions are of."""
+    if isinstance(names, str):
+        return names
+    return (
+        "imagenet_c_bar"
+        if set(names) <= set(generalisation.CORRUPTED["imagenet_cbar"])
+        else "imagenet_c"
+    )
 
 
 def _rests(cells: Cells, sizes: Cells, place) -> dict[str, float]:
@@ -202,39 +262,81 @@ def _rests(cells: Cells, sizes: Cells, place) -> dict[str, float]:
     return known if math.isnan(n) else known | {"shape_n": n}
 
 
-def _place(cells: Cells, sets: Iterable[str], wanted):
-    """Gives the first key of cells with one of the sets, and a condition and metric."""
-    keys = ((name, *one) for one in wanted for name in sets)
+def _place(
+    cells: Cells,
+    probes: Mapping[str, Sequence[bias_made.Place]],
+    wanted: Iterable[tuple[str, str]],
+    sets: Sequence[str] | None = None,
+):
+    """Gives the first key of cells with a probe and metric, on one of the sets or any."""
+    keys = (
+        (dataset, measure, metric)
+        for probe, metric in wanted
+        for measure, dataset in probes.get(probe, ())
+        if sets is None or dataset in sets
+    )
     return next((key for key in keys if key in cells), None)
 
 
-def _attack(cells: Cells):
-    """Gives the key of the only attack, if there is but one."""
-    tried = [k for k in cells if k[2] == "pgd_accuracy" and k[1].startswith("pgd/")]
+def _attack(cells: Cells, probes: Mapping[str, Sequence[bias_made.Place]]):
+    """Gives the key of the published attack, or of the only one; of l2 if no other."""
+    places = probes.get("pgd", ())
+    tried = [
+        key
+        for place in places
+        for key in cells
+        if key[2] == "pgd_accuracy" and (key[1].partition("/")[0], key[0]) == place
+    ]
+    attacks = [key[1].partition("/")[2] for key in tried]
+    if _ATTACK in attacks:
+        return tried[attacks.index(_ATTACK)]
+    usual = [key for key, how in zip(tried, attacks, strict=True) if "linf" in how]
+    tried = usual or tried
     return tried[0] if len(tried) == 1 else None
 
 
-def _words(dataset: str, condition: str, metric: str) -> str:
-    """Says on what a benchmark was made, and how it differs from the published one."""
-    less = metric.partition("_without_")[2]
-    attack = condition.removeprefix("pgd/") if metric == "pgd_accuracy" else ""
-    return ", ".join(filter(None, (dataset, f"without {less}" if less else "", attack)))
+def _made(name: str, place, sizes: Cells, told: bias_made.Measures) -> bias_made.Made:
+    """Says how a number was measured."""
+    dataset, condition, metric = place
+    measure, _, rest = condition.partition("/")
+    how = rest
+    if name != "pgd":
+        less = metric.partition("_without_")[2]
+        unlike = bias_made.unlike(told.get((measure, dataset), {}))
+        how = ", ".join(filter(None, (f"without {less}" if less else "", unlike)))
+    # Of others n is of conditions together, or of the decisions for either cue.
+    alone = metric in ("accuracy", "real_accuracy", "pgd_accuracy")
+    n = sizes.get(place, math.nan) if alone else math.nan
+    known = None if math.isnan(n) else int(n)
+    return bias_made.of((measure, dataset), told, how=how, n=known)
 
 
 def _sets(cells: Cells) -> list[str]:
     return [*_SETS, *sorted({dataset for dataset, _, _ in cells} - set(_SETS))]
 
 
-def _curves(cells: Cells, places: Mapping[str, str]) -> dict[str, float]:
-    """Gives ratios by cut-off and thresholds by frequency, of the sets of the biases."""
+def _filled(mean: generalisation.Mean, told: bias_made.Measures) -> bias_made.Made:
+    """Says of what a mean over corruptions is: published files, or not all of them."""
+    how = bias_made.unlike(told.get(mean.made, {}))
+    if not mean.files:
+        return bias_made.of(mean.made, told, how=how)
+    if mean.made == generalisation.FILES:
+        return bias_made.Made("published files")
+    return bias_made.Made(f"{mean.files} published files and {mean.made[1]}", how=how)
+
+
+def _curves(cells: Cells, made: Mapping[str, bias_made.Made]) -> dict[str, float]:
+    """Gives ratios by cut-off and thresholds by frequency, of the measures of the biases."""
     measured = {
-        "accuracy_ratio": places.get("low_freq"),
-        "critical_band_threshold": places.get("cb_bw"),
+        "accuracy_ratio": made.get("low_freq") or made.get("high_freq"),
+        "critical_band_threshold": made.get("cb_bw"),
     }
     found = {}
     for (dataset, condition, metric), value in cells.items():
-        if metric in _CURVES and dataset == measured[metric]:
-            match = _CURVES[metric].fullmatch(condition)
+        of = measured.get(metric)
+        measure, _, rest = condition.partition("/")
+        if of and (measure, dataset) == (of.measure, of.dataset):
+            match = _CURVES[metric].fullmatch(rest)
             if match:
                 found[f"{_KINDS[match[1]]}_{float(match[2]):g}"] = value
     return found

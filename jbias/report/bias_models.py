@@ -80,6 +80,7 @@ class Models:
     biases: tuple[str, ...]
     told: tuple[str, ...] = ()  # What a reader must know of these numbers.
     counted: tuple[str, ...] = ()  # Of that, what counts as a model.
+    made: pd.DataFrame | None = None  # How each column was measured, where it is known.
     # What is known to be wrong with them, by section of the page.
     anomalies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -104,6 +105,7 @@ def build(
     counted: Sequence[str] = (),
     told: Sequence[str] = (),
     anomalies: Mapping[str, tuple[str, ...]] | None = None,
+    made: pd.DataFrame | None = None,
 ) -> Models:
     """Adds the averages to a frame of models; says what is absent.
 
@@ -133,7 +135,14 @@ def build(
     told = [*counted, *told, *_absent(absent), *_lacking(frame, members, biases)]
     told += few(frame["shape_n"].dropna().to_dict() if "shape_n" in frame else {})
     return Models(
-        source, frame, members, biases, tuple(told), tuple(counted), anomalies or {}
+        source=source,
+        frame=frame,
+        members=members,
+        biases=biases,
+        told=tuple(told),
+        counted=tuple(counted),
+        made=made,
+        anomalies=anomalies or {},
     )
 
 

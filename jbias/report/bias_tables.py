@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from jbias.report import bias_models, bias_printed, relation_figures, tables
+from jbias.report import bias_made, bias_models, bias_printed, relation_figures, tables
 
 _TITLES = bias_models.TITLES
 _DIGITS = {"shape": 3, "low_freq": 3, "high_freq": 4}
@@ -27,6 +27,8 @@ def of(models: bias_models.Models) -> Iterator[tuple[str, tables.Table]]:
         behind = names.index("shape") + 1
         names[behind:behind] = [name for name in _RESTS if name in models.frame]
     yield "biases", _models(models, names, "biases")
+    if models.made is not None:
+        yield "benchmarks", _made(models.made)
 
 
 def _models(models: bias_models.Models, names: list[str], name: str) -> tables.Table:
@@ -64,6 +66,26 @@ def _models(models: bias_models.Models, names: list[str], name: str) -> tables.T
     )
 
 
+def _made(made: pd.DataFrame) -> tables.Table:
+    """Shows how benchmarks and biases were measured, and of how many images."""
+    rows = []
+    for one in made.itertuples():
+        ends = [f"{n:,.0f}" for n in (one.images, one.images_most) if not pd.isna(n)]
+        images = " to ".join(dict.fromkeys(ends)) or "–"
+        texts = (_TITLES.get(one.column, one.column), one.sets, one.how, one.rules)
+        rows.append((*texts, images, str(one.models)))
+    return tables.Table(
+        name="measured",
+        caption="How each benchmark and bias was measured: on which set, what is not as "
+        "published (an attack in any case), by which rule answers of several classes count, "
+        "and of how many images, each of them in every condition.",
+        head=("Measure", "set", "how", "rule", "images", "models"),
+        rows=tuple(rows),
+        data=made,
+        texts=4,
+    )
+
+
 def _cell(value: float, column: str) -> str:
     if column == "shape_n" and not pd.isna(value):
         return bias_models.decisions(value)
@@ -82,8 +104,15 @@ def _rests(models: bias_models.Models) -> str:
 
 
 def _members(models: bias_models.Models) -> str:
+    how = {}
+    if models.made is not None:
+        made = models.made.set_index("column")["how"]
+        how = {
+            key: f" ({told})" for key, told in made.items() if told != bias_made.USUAL
+        }
     return "; ".join(
-        f"{name} is the mean of {tables.join([_TITLES.get(one, one) for one in ones])}"
+        f"{name} is the mean of "
+        f"{tables.join([_TITLES.get(one, one) + how.get(one, '') for one in ones])}"
         for name, ones in models.members.items()
     )
 

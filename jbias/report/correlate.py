@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--permutations",
-        type=int,
+        type=arguments.at_least_one,
         default=9_999,
         metavar="N",
         help="random orders behind a p-value (default: %(default)s)",

@@ -24,7 +24,8 @@ _PRINTED = "examples/published"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = _parser().parse_args(argv)
+    argv = arguments.spread(argv, "--measured")
+    args = _parser().parse_args(arguments.spread(argv, "--runs"))
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import (
         distortion_costs,
@@ -81,7 +82,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WORKDIR",
         help="workdirs of the runs that trained them, or globs: for what training cost",
     )
-    add("--out", required=True, metavar="DIR", help="folder of the report")
+    add(
+        "--out",
+        type=arguments.folder,
+        required=True,
+        metavar="DIR",
+        help="folder of the report",
+    )
     add(
         "--printed",
         default=_PRINTED if os.path.isdir(_PRINTED) else "",

@@ -234,13 +234,9 @@ def wrong_shares(
     known = distortion_places.decided(group, place, condition)
     if not known:
         return None
-    names = group.networks[0].classes(place)
-    k = len(names) or distortion_places.classes(
-        [one for _, pair in known for one in pair]
-    )
+    names = distortion_places.classes(group, place)
     counts = np.array(
-        [[interference.wrong(one, k) for one in pair] for _, pair in known]
+        [[interference.wrong(one, len(names)) for one in pair] for _, pair in known]
     )
     shares = 100 * counts / np.maximum(counts.sum(axis=2, keepdims=True), 1)
-    names = list(names) or list(map(str, range(k)))
-    return names, shares[:, 0], shares[:, 1]
+    return list(names), shares[:, 0], shares[:, 1]

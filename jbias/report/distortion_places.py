@@ -100,9 +100,24 @@ def accuracies(
     }
 
 
-def classes(found: Sequence[decisions.Decisions]) -> int:
-    most = [max(one.prediction.max(), one.columns["label"].max()) for one in found]
-    return int(max(most)) + 1
+def classes(
+    group: distortion_read.Group, place: measured_read.Place
+) -> tuple[str, ...]:
+    """Gives the names of what the networks of a group decided among at a place.
+
+    A class that none decided for counts, too. ValueError where they were not kept, or are
+    not those of all.
+    """
+    those = [one for one in group.networks if place in one.measures]
+    named = dict.fromkeys(one.classes(place) for one in those)
+    file = those[0].workdir / "measures" / f"{'@'.join(place)}.json"
+    if len(named) != 1 or not all(named):
+        raise ValueError(
+            f"{file}: must have the classes, the same for all seeds of {group.key.words}"
+            f" ({group.key.model}), got {len(named)} lists of"
+            f" {', '.join(str(len(one)) for one in named)}; measure them again"
+        )
+    return next(iter(named))
 
 
 def decided(

@@ -78,8 +78,9 @@ def read(patterns: Sequence[str]) -> tuple[list[Group], list[str]]:
     Raises ValueError as `measured_read.read` does, and where a seed of a group was
     measured twice.
     """
+    notes: list[str] = []
     found: dict[Key, list[measured_read.Network]] = {}
-    for one in measured_read.read(patterns):
+    for one in measured_read.read(patterns, notes):
         found.setdefault(key_of(one), []).append(one)
     groups = []
     for key in sorted(found, key=_place):
@@ -91,7 +92,7 @@ def read(patterns: Sequence[str]) -> tuple[list[Group], list[str]]:
                     f"{seed(a)} of {key.words} ({key.model}); name the workdirs of one"
                 )
         groups.append(Group(key, tuple(networks)))
-    return groups, [line for group in groups for line in _mixed(group)]
+    return groups, notes + [line for group in groups for line in _mixed(group)]
 
 
 def seed(one: measured_read.Network) -> int:

@@ -230,11 +230,10 @@ def index(
     known = distortion_places.decided(group, place, condition)
     if not known:
         return None
-    names = group.networks[0].classes(place)
+    names = distortion_places.classes(group, place)
     clean, distorted = ([pair[i] for _, pair in known] for i in range(2))
-    k = len(names) or distortion_places.classes([*clean, *distorted])
     found = interference.of_runs(
-        clean, distorted, classes=k, variant=variant, interval="bootstrap"
+        clean, distorted, classes=len(names), variant=variant, interval="bootstrap"
     )
     c = found.dominant
     return Values(
@@ -245,7 +244,7 @@ def index(
         units=found.increase,
         statistic=functools.partial(_index, variant=variant),
         worst=found.worst,
-        dominant="" if c is None else names[c] if names else str(c),
+        dominant="" if c is None else names[c],
     )
 
 

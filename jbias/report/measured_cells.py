@@ -1,5 +1,6 @@
 """Cells and tables of measured networks: shares with intervals, numbers by column."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -130,3 +131,28 @@ def places(
             found.setdefault(place, []).append(one)
     for place, those in found.items():
         yield ("_".join(("", *place)) if len(found) > 1 else ""), place, those
+
+
+def corrupted(
+    networks: Networks,
+) -> Iterator[tuple[str, str, dict[str, Mapping[tuple[str, int], float]]]]:
+    """Gives an ending, of which images, and accuracy by network, corruption and severity.
+
+    Measures of one set are together, such as ImageNet-C and C-bar, unless they share a
+    condition.
+    """
+    shared = set()
+    for one in networks:
+        for a, b in itertools.combinations(one.corrupted, 2):
+            if a[1] == b[1] and one.corrupted[a].keys() & one.corrupted[b].keys():
+                shared.add(a[1])
+    found: dict[tuple[str, ...], dict[str, dict]] = {}
+    for one in networks:
+        for place, cells in one.corrupted.items():
+            key = place if place[1] in shared else place[1:]
+            found.setdefault(key, {}).setdefault(one.name, {}).update(cells)
+    for key, by_network in found.items():
+        ending = "_".join(("", *key)) if len(found) > 1 and any(key) else ""
+        told = f"images of {key[-1]}" if key[-1] else "images as published"
+        told += f" (measure {key[0]})" if len(key) > 1 else ""
+        yield ending, told, by_network

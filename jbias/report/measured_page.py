@@ -189,7 +189,7 @@ def _missing(networks: measured_cells.Networks) -> Iterator[str]:
 
 
 def _has(one: measured_read.Network, section: str) -> bool:
-    published = section == "corruptions" and one.corrupted[1]
+    published = section == "corruptions" and one.corrupted
     return bool(published) or any(one.of(probe) for probe in _PROBES[section])
 
 

@@ -122,29 +122,25 @@ def band(
 
 
 def _corruptions(networks: measured_cells.Networks) -> Drawn:
-    panels = {}
-    for one in networks:
-        cells = one.corrupted[1]
-        if cells:
-            series = pd.Series(cells)
-            frame = series.unstack(sort=False)
-            panels[one.name] = frame[sorted(frame)]
-    if not panels:
-        return
-    rows = dict.fromkeys(row for frame in panels.values() for row in frame.index)
-    columns = sorted({c for frame in panels.values() for c in frame})
-    panels = {
-        name: frame.reindex(index=list(rows), columns=columns).rename(
-            index=lambda row: row.replace("_", " ")
+    for ending, told, by_network in measured_cells.corrupted(networks):
+        panels = {}
+        for name, cells in by_network.items():
+            frame = pd.Series(cells).unstack(sort=False)
+            panels[name] = frame[sorted(frame)]
+        rows = dict.fromkeys(row for frame in panels.values() for row in frame.index)
+        columns = sorted({c for frame in panels.values() for c in frame})
+        panels = {
+            name: frame.reindex(index=list(rows), columns=columns).rename(
+                index=lambda row: row.replace("_", " ")
+            )
+            for name, frame in panels.items()
+        }
+        yield (
+            f"corruptions{ending}",
+            "corruptions",
+            measured_figures.heat(panels, across="severity", down="", cell=(0.34, 0.2)),
+            f"Accuracy in % on corrupted {told}, by corruption and severity.",
         )
-        for name, frame in panels.items()
-    }
-    yield (
-        "corruptions",
-        "corruptions",
-        measured_figures.heat(panels, across="severity", down="", cell=(0.34, 0.2)),
-        "Accuracy in % by corruption and severity.",
-    )
 
 
 def _attacks(networks: measured_cells.Networks) -> Drawn:

@@ -1,5 +1,7 @@
 """Tables of what probes measured."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -112,30 +114,34 @@ def band_prefix(one: measured_read.Network, place: measured_read.Place) -> str:
     return "critical_band" if variant == "bvg" else f"critical_band_{variant}"
 
 
-def corruptions(networks: measured_cells.Networks) -> tables.Table | None:
-    cells = {one.name: one.corrupted[1] for one in networks}
+def corruptions(networks: measured_cells.Networks) -> list[tables.Table]:
+    """Gives a table for each set that was corrupted, and one of published files."""
+    return [_corruptions(networks, *one) for one in measured_cells.corrupted(networks)]
+
+
+def _corruptions(
+    networks: measured_cells.Networks, ending: str, told: str, cells: Mapping
+) -> tables.Table:
     names = dict.fromkeys(name for each in cells.values() for name, _ in each)
-    if not names:
-        return None
+    those = [one for one in networks if one.name in cells]
     data, rows = [], []
     for name in names:
         row = [name.replace("_", " ")]
-        for one in networks:
+        for one in those:
             mine = {s: v for (other, s), v in cells[one.name].items() if other == name}
             row.append(
                 measured_cells.percent(np.mean([*mine.values()])) if mine else "–"
             )
-            on = one.corrupted[0] or None
             for severity, value in mine.items():
-                place = {"network": one.name, "set": on, "corruption": name}
+                place = {"network": one.name, "images": told, "corruption": name}
                 data.append({**place, "severity": severity, "accuracy": value})
         rows.append(tuple(row))
     severities = sorted({row["severity"] for row in data})
     return tables.Table(
-        name="corruptions",
-        caption="Accuracy in % on corrupted images, mean over severity "
+        name=f"corruptions{ending}",
+        caption=f"Accuracy in % on corrupted {told}, mean over severity "
         f"{tables.join([str(one) for one in severities])}; the CSV file has each.",
-        head=("Corruption", *(one.name for one in networks)),
+        head=("Corruption", *(one.name for one in those)),
         rows=tuple(rows),
         data=pd.DataFrame(data),
     )

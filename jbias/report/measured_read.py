@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from jbias.evals import decisions, generalisation
-from jbias.report import bias_measured, measured_records
+from jbias.report import bias_made, bias_measured, measured_records
 
 Number = decisions.Number
 Place = tuple[str, str]  # A measure's name and its set.
@@ -33,8 +33,9 @@ class Network:
         return bias_measured.cells_of(self.records)
 
     @functools.cached_property
-    def _row(self) -> tuple[Mapping[str, float], Mapping[str, str]]:
-        return bias_measured.row(self.cells, bias_measured.cells_of(self.records, "n"))
+    def _row(self) -> tuple[Mapping[str, float], Mapping[str, bias_made.Made]]:
+        sizes = bias_measured.cells_of(self.records, "n")
+        return bias_measured.row(self.cells, sizes, self.measures)
 
     @property
     def row(self) -> Mapping[str, float]:
@@ -43,8 +44,9 @@ class Network:
 
     @property
     def places(self) -> Mapping[str, str]:
-        """On which sets the biases and some benchmarks were measured."""
-        return self._row[1]
+        """On which sets the biases and some benchmarks were measured, and how."""
+        made = self._row[1]
+        return {key: one.words for key, one in made.items() if one.dataset != key}
 
     @functools.cached_property
     def numbers(self) -> Mapping[Place, list[Number]]:
@@ -102,19 +104,27 @@ class Network:
         return None
 
     @functools.cached_property
-    def corrupted(self) -> tuple[str, dict[tuple[str, int], float]]:
-        """Of which set, and accuracy by corruption and severity."""
-        made = [place[1] for place in self.of("corruptions")]
-        on = made[0] if made else ""
-        sets = {on.replace("-", "_")}
+    def corrupted(self) -> dict[Place, dict[tuple[str, int], float]]:
+        """Accuracy by corruption and severity, of each measure and set.
+
+        `generalisation.FILES` are sets of their own, as ImageNet-C is published.
+        """
         own = {key: value for key, value in self.cells.items() if not math.isnan(value)}
-        found = generalisation.corrupted(own, sets)
-        return on, {(name, int(step)): value for (name, step), value in found.items()}
+        found = generalisation.corrupted(own)
+        named = {
+            (m, dataset.replace("-", "_")): (m, dataset)
+            for m, dataset in self.of("corruptions")
+        }
+        places = {generalisation.FILES: generalisation.FILES, **named}
+        return {
+            places[place]: cells for place, cells in found.items() if place in places
+        }
 
     def is_corruption(self, dataset: str) -> bool:
         """Whether a set is one corruption at one severity, as ImageNet-C is published."""
         name, _, severity = dataset.rpartition("-")
-        return severity.isdigit() and (name, int(severity)) in self.corrupted[1]
+        files = self.corrupted.get(generalisation.FILES, {})
+        return severity.isdigit() and (name, int(severity)) in files
 
     def split(self, dataset: str) -> str:
         """Gives a set's name in its family, such as contrast of model-vs-human."""
@@ -166,22 +176,12 @@ def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Networ
 
 def _network(name: str, workdir: str, records: pd.DataFrame) -> Network:
     path = pathlib.Path(workdir)
-    files = sorted((path / "measures").glob("*.json"))
-    if not files:
+    measures = measured_records.measures(workdir)
+    if not measures:
         raise ValueError(
             f"{workdir}: must be a workdir of `python -m jbias.evaluate --suite=...`, got"
             " one without measures/; of runs `python -m jbias.report` tells"
         )
-    measures = {}
-    for file in files:
-        measure, _, dataset = file.stem.partition("@")
-        measures[measure, dataset] = told = measured_records.read_json(file)
-        lost = [key for key in ("measure", "images", "seconds") if key not in told]
-        if lost:
-            raise ValueError(
-                f"{file}: must have {', '.join(lost)}; it is of another version, so measure"
-                " the network again into another --out"
-            )
     words = ["dataset", "condition", "metric"]
     return Network(
         name=name,

@@ -39,6 +39,24 @@ def config(workdir: str) -> dict:
     return read_json(path) if path.exists() else {}
 
 
+def measures(workdir: str) -> dict[tuple[str, str], dict]:
+    """Reads how each measure was made, by its name and its set; of a run there are none.
+
+    ValueError names a file that is damaged or of another version.
+    """
+    found = {}
+    for file in sorted((pathlib.Path(workdir) / "measures").glob("*.json")):
+        measure, _, dataset = file.stem.partition("@")
+        found[measure, dataset] = told = read_json(file)
+        lost = [key for key in ("measure", "images", "seconds") if key not in told]
+        if lost:
+            raise ValueError(
+                f"{file}: must have {', '.join(lost)}; it is of another version, so measure"
+                " the network again into another --out"
+            )
+    return found
+
+
 def read_json(path: pathlib.Path) -> dict:
     """Reads a JSON file; ValueError names one that is damaged."""
     try:

@@ -1,11 +1,12 @@
 """Tables of measured networks; each only of what was measured."""
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
-from jbias.evals import classes
+from jbias.evals import classes, shares
 from jbias.report import (
     bias_models,
     measured_cells,
@@ -42,9 +43,10 @@ def of(networks: measured_cells.Networks) -> Sections:
         ("made", measured_made.speed),
         ("made", measured_made.provenance),
     ):
-        table = make(networks)
-        if table is not None:
-            yield section, table
+        made = make(networks)
+        for table in made if isinstance(made, list) else [made]:
+            if table is not None:
+                yield section, table
 
 
 def numbers(networks: measured_cells.Networks) -> pd.DataFrame:
@@ -242,23 +244,36 @@ def _confused(networks: measured_cells.Networks) -> tables.Table | None:
                 continue
             matrix, names = found
             told = [*names, "no response"]
-            wrong = np.nan_to_num(matrix.copy())
+            label = one.decided(place)[""].columns["label"]
+            shown = np.bincount(label[label >= 0], minlength=len(names))
+            wrong = np.rint(np.nan_to_num(matrix) / 100 * shown).astype(int)
             np.fill_diagonal(wrong, 0)
-            for flat in np.argsort(-wrong, axis=None, kind="stable")[:_COMMONEST]:
-                i, j = np.unravel_index(flat, wrong.shape)
-                if wrong[i, j] > 0:
-                    row = {"network": one.name, "set": place[1], "class": names[j]}
-                    rows.append(row | {"as": told[i], "share": wrong[i, j] / 100})
+            # The sure ones first: of one image a wrong answer is no confusion yet.
+            wilson = functools.cache(shares.wilson)
+            cells = [
+                (i, j, *wilson(wrong[i, j], shown[j])) for i, j in np.argwhere(wrong)
+            ]
+            cells.sort(key=lambda cell: -cell[2])
+            for i, j, low, high in cells[:_COMMONEST]:
+                row = {"network": one.name, "set": place[1], "class": names[j]}
+                row |= {"as": told[i], "count": wrong[i, j], "n": shown[j]}
+                row |= {"share": wrong[i, j] / shown[j], "low": low, "high": high}
+                rows.append(row)
     return measured_cells.table(
         "confusions",
         f"What is taken for what most often: the {_COMMONEST} largest shares of a class "
-        "that got one wrong answer, in % of the class.",
+        "that got one wrong answer, in % of the class, by the lower end of Wilson's interval "
+        "of 95 %; of how many images of the class.",
         rows,
         {
             "network": ("Network", str),
             "set": ("set", str),
             "class": ("class", str),
             "as": ("taken for", str),
+            "count": ("images", measured_cells.whole),
+            "n": ("of", measured_cells.whole),
             "share": ("% of the class", measured_cells.percent),
+            "low": ("from", measured_cells.percent),
+            "high": ("to", measured_cells.percent),
         },
     )

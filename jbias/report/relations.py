@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import math
+from collections.abc import Iterable
 
 import pandas as pd
 
-from jbias.stats import correlation, pairwise, partials, sensitivity
+from jbias.stats import adjustment, correlation, pairwise, partials, sensitivity
 
 RESAMPLES = 1_999
 SIGN = {"spearman": "ρ", "kendall": "τ"}
@@ -54,6 +56,21 @@ class Study:
     def significant(self, name: str) -> pd.DataFrame:
         """Which cells (x, y) of a choice of models pass the level."""
         return self.tested(self.families[name])
+
+    def attainable(self, name: str) -> float:
+        """The smallest p that a choice of models could have had, adjusted as asked."""
+        pairs = self.pairs[self.pairs["models"] == name]
+        return self._least(pairs.loc[pairs["pvalue"].notna(), "n"])
+
+    def attainable_among(self, family: correlation.MatrixResult) -> float:
+        """The same of measures among themselves, or less where some models lack one."""
+        return self._least([family.n] * family.family)
+
+    def _least(self, sizes: Iterable[int]) -> float:
+        asked = self.options
+        least = [correlation.least_p(n, asked.permutations) for n in sizes]
+        # Adjusted p rise with p, so that of the least is the least.
+        return min(adjustment.adjust(least, asked.adjust), default=math.nan)
 
     def tested(self, family: correlation.MatrixResult) -> pd.DataFrame:
         table = getattr(family, TESTED[self.options.adjust])
@@ -154,6 +171,8 @@ def headline(study: Study) -> tuple[str, str]:
         f"{count} of {family.family} correlations are significant at "
         f"α = {options.alpha:g} {WORDS[options.adjust]}."
     )
+    if study.attainable("all") > options.alpha:
+        answer += f" None could have been: {_hopeless(study, family)}."
     if not family.family:
         still = constant(study.frame, options)
         answer = f"No correlation can be tested: {still}."
@@ -181,6 +200,18 @@ def headline(study: Study) -> tuple[str, str]:
             "partial correlations have an unadjusted p of at most that."
         )
     return answer, basis
+
+
+def _hopeless(study: Study, family: correlation.MatrixResult) -> str:
+    """Says why no p of all models can be as small as the level, and what would help."""
+    asked = study.options
+    told = f"p {WORDS[asked.adjust]} is at least {study.attainable('all'):.2g}"
+    tests = family.family if asked.adjust == "holm" else 1
+    orders = math.ceil(round(tests / asked.alpha, 6)) - 1
+    more = dataclasses.replace(asked, permutations=max(orders, asked.permutations))
+    if dataclasses.replace(study, options=more).attainable("all") > asked.alpha:
+        return f"{told} with so few models; measure more"
+    return f"{told} of so few orders; ask for --permutations={orders} or more"
 
 
 def constant(frame: pd.DataFrame, options: Options) -> str:
@@ -216,6 +247,24 @@ def caveats(study: Study) -> list[str]:
         told.append(
             f"Not known, where a measure is constant or fewer than {pairwise.LEAST} models "
             f"have both: {'; '.join(unknown)}."
+        )
+    hopeless = [
+        *(
+            name
+            for name in study.families
+            if study.attainable(name) > study.options.alpha
+        ),
+        *(
+            f"{one.statistic.index[0]} to {one.statistic.index[-1]}"
+            for one in study.among
+            if study.attainable_among(one) > study.options.alpha
+        ),
+    ]
+    if hopeless:
+        told.append(
+            "With so few models, or orders, no p could be as small as "
+            f"{study.options.alpha:g} {WORDS[study.options.adjust]} in: "
+            f"{', '.join(hopeless)}."
         )
     if len(study.influential):
         told.append(
@@ -256,6 +305,11 @@ def summary(study: Study) -> str:
         "basis": basis,
         "source": study.source,
         "options": dataclasses.asdict(options),
+        "attainable": {
+            name: study.attainable(name)
+            for name, family in study.families.items()
+            if family.family
+        },
         "correlations": _records(study.pairs),
         "influential": _records(study.influential),
         "among": [

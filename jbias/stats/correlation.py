@@ -203,6 +203,16 @@ def p_of(hits, draws: int, exact: bool):
     return hits / draws if exact else (1 + hits) / (1 + draws)
 
 
+def least_p(n: int, permutations: int) -> float:
+    """Gives the smallest p that two measures of n models can have, ties or none.
+
+    Of all n! orders the one that was observed and its reverse reach the largest
+    correlation, and with ties others, too; of random orders none but that itself need do.
+    """
+    total = math.factorial(n)
+    return 2 / total if total <= permutations else p_of(0, permutations, exact=False)
+
+
 def _check_names(frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> None:
     named = [*x, *y]
     unknown = [name for name in named if name not in frame.columns]

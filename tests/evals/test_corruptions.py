@@ -139,6 +139,17 @@ def test_means_without_frost_say_so():
     assert [key for key in bar if key[1] == ""] == [("corruption_accuracy", "")]
 
 
+@pytest.mark.parametrize("frost", ["", "_without_frost"])
+def test_the_common_fifteen_are_a_part_of_nineteen(frost):
+    """Their mean is that of the paper's tables, and not the one over all."""
+    names = [name for name in corruption_numbers.COMMON if not frost or name != "frost"]
+    got = told(corruption_numbers.numbers(decided(shares(names))))
+    means = {key[0] for key in got if key[1] == ""}
+    assert means == {"corruption_accuracy_part", f"corruption_accuracy_15{frost}"}
+    for name in means:
+        assert got[name, ""].value == pytest.approx(np.mean([*shares(names).values()]))
+
+
 def test_error_relative_to_a_reference():
     of = {"fog-1": 0.5, "fog-2": 0.3, "snow-1": 0.9, "snow-2": 0.7}
     errors = {"fog": 0.8, "snow": 0.4}

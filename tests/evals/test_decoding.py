@@ -17,6 +17,7 @@ class Planted(nn.Module):
     Shape and texture stand in the first pixel's red and green, as whole tenths.
     """
 
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     tap: taps.Tap | None = None
 
     @nn.compact
@@ -93,6 +94,7 @@ def test_numbers_are_the_same_again_and_do_not_depend_on_the_batch(planted, told
 class Exemplars(nn.Module):
     """Tells which exemplar an image shows, and nothing of its class."""
 
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     tap: taps.Tap | None = None
 
     @nn.compact
@@ -131,6 +133,7 @@ def _of(metric, told):
 class Plain(nn.Module):
     """Its sites are the image as a map, as tokens and as a row."""
 
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     tap: taps.Tap | None = None
 
     @nn.compact

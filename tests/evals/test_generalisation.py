@@ -26,34 +26,53 @@ def test_attacked_accuracies_count_48_images_too_many():
     assert 0 < (published - right).min() and (published - right).max() < 0.000845
 
 
-def made(names, value, dataset="imagenet"):
+def made(names, value, dataset="imagenet", measure="made"):
     return {
-        (dataset, f"made/{name}-{s}", "accuracy"): value + s / 10
+        (dataset, f"{measure}/{name}-{s}", "accuracy"): value + s / 10
         for name in names
         for s in corruptions.SEVERITIES
     }
 
 
+def means(records):
+    found = generalisation.corruption_means(records)
+    return {name: pytest.approx(mean.value) for name, mean in found.items()}
+
+
 def test_means_are_of_all_conditions():
     found = made(corruptions.BAR, 0) | made(corruptions.BAR, 0.5, "cifar")
     found["fog-3", "", "accuracy"] = 0.5
-    assert generalisation.corruption_means(found) == pytest.approx(
-        {"imagenet_cbar": 0.3}
-    )
+    assert means(found) == {"imagenet_cbar": 0.3}
     found.popitem()  # fog-3
     found["imagenet", f"made/{next(iter(corruptions.BAR))}-1", "accuracy"] = np.nan
-    assert generalisation.corruption_means(found) == {}
+    assert means(found) == {}
 
 
 def test_files_go_before_corruptions_made_here():
+    """One by one: what they lack is filled by one measure."""
     found = made(corruptions.CORRUPTIONS, 0.1)
-    means = generalisation.corruption_means
-    assert means(found) == pytest.approx({"imagenet_c": 0.4})
+    (mean,) = generalisation.corruption_means(found).values()
+    assert mean == (pytest.approx(0.4), 0, ("made", "imagenet"))
     found |= {(key[1].removeprefix("made/"), "", "accuracy"): 0.2 for key in found}
-    assert means(found) == pytest.approx({"imagenet_c": 0.2})
+    (mean,) = generalisation.corruption_means(found).values()
+    assert mean == (pytest.approx(0.2), 95, generalisation.FILES)
+    del found["fog-3", "", "accuracy"]  # 0.4 of those made.
+    (mean,) = generalisation.corruption_means(found).values()
+    assert mean == (pytest.approx(0.2 + 0.2 / 95), 94, ("made", "imagenet"))
 
 
-def test_two_values_of_one_condition_are_refused():
-    found = {("imagenet", f"{a}/fog-3", "accuracy"): len(a) / 9 for a in ("x", "yy")}
+def test_two_measures_of_a_set_are_kept_apart():
+    """They may share conditions; neither fills what the other lacks."""
+    names = list(corruptions.BAR)
+    found = made(names[:6], 0, measure="x") | made(names[4:], 0.1, measure="y")
+    cells = generalisation.corrupted(found)
+    assert cells["x", "imagenet"][names[4], 3] == 0.3
+    assert cells["y", "imagenet"][names[4], 3] == 0.4
+    assert means(found) == {}
+    assert means(found | made(names, 0.2, measure="z")) == {"imagenet_cbar": 0.5}
+
+
+def test_two_files_of_one_condition_are_refused():
+    found = {(f"{a}/fog-3", "", "accuracy"): len(a) / 9 for a in ("x", "yy")}
     with pytest.raises(ValueError, match="fog 3 must have one accuracy"):
-        generalisation.corrupted(found, {"imagenet"})
+        generalisation.corrupted(found)

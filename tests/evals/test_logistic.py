@@ -39,19 +39,36 @@ def test_held_out_decisions_know_nothing_of_their_fold():
     y = np.arange(60) % 3
     x = np.eye(3)[y] + 0.7 * rng.standard_normal((60, 3))
     fold = np.arange(60) // 3 % 4
-    decided = logistic.held_out(x, y, fold)
+    decided = logistic.held_out(x, y, fold).decided
     assert (decided == y).mean() > 0.6
     wrong = np.where(fold == 2, (y + 1) % 3, y)
-    again = logistic.held_out(x, wrong, fold)
+    again = logistic.held_out(x, wrong, fold).decided
     # Fold 2 is what chooses the strength for fold 1, so only itself is compared.
     np.testing.assert_array_equal(again[fold == 2], decided[fold == 2])
+
+
+def test_fits_that_are_stopped_on_the_way_are_counted():
+    """None of usual ones; decisions are those of fits that go on for far longer."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 5
+    x = (np.eye(5)[y] + rng.standard_normal((300, 5))) @ rng.standard_normal((5, 40))
+    x += 0.01 * rng.standard_normal(x.shape)
+    fold = np.arange(300) // 5 % 3
+    held = logistic.held_out(x, y, fold)
+    assert (held.fits, held.unfinished) == (3 * (len(logistic.STRENGTHS) + 1), 0)
+    longer = logistic.held_out(x, y, fold, steps=20_000)
+    np.testing.assert_array_equal(held.decided, longer.decided)
+    few = logistic.held_out(x, y, fold, steps=2)
+    assert 0 < few.unfinished <= few.fits
+    assert (few.decided != held.decided).any()
 
 
 def test_noise_is_decided_at_chance():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4
     fold = np.arange(400) // 4 % 5
-    right = (logistic.held_out(rng.standard_normal((400, 10)), y, fold) == y).mean()
+    held = logistic.held_out(rng.standard_normal((400, 10)), y, fold)
+    right = (held.decided == y).mean()
     assert abs(right - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 400)
 
 

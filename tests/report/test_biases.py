@@ -430,24 +430,150 @@ def test_other_attacks_and_corruptions_are_told():
     base = {("test", "", "accuracy"): 0.5}
     weak = ("test", "pgd/linf 0.25/255", "pgd_accuracy")
     asked = ("test", "pgd/linf 0.5/255", "pgd_accuracy")
-    found, places = bias_measured.row(base | {weak: 0.25})
-    assert (found["pgd"], places["pgd"]) == (25, "test, linf 0.25/255")
-    found, places = bias_measured.row(base | {weak: 0.25, asked: 0.125})
-    assert (found["pgd"], places["pgd"]) == (12.5, "test, linf 0.5/255")
+    found, made = bias_measured.row(base | {weak: 0.25})
+    assert (found["pgd"], made["pgd"].words) == (25, "test, linf 0.25/255")
+    found, made = bias_measured.row(base | {weak: 0.25, asked: 0.125})
+    assert (found["pgd"], made["pgd"].words) == (12.5, "test, linf 0.5/255")
     strong = ("test", "pgd/linf 1/255", "pgd_accuracy")
     found, _ = bias_measured.row(base | {weak: 0.25, strong: 0.0})
     assert "pgd" not in found
 
 
-def test_published_corruptions_are_sets_of_their_own():
+OPTIONS = {"pgd": ("pgd", {}), "spectral": ("spectral", {})}
+OPTIONS["shape_bias"] = ("shape_bias", {})
+OPTIONS["imagenet_c"] = ("corruptions", {"names": "imagenet_c"})
+
+
+def told_by_files(workdir, made, options=OPTIONS, n=480, images=96):
+    """Writes records, and how their measures were made, as `evaluate` does."""
+    made = list(made)
+    results.write(workdir / "evals" / "all.jsonl", made)
+    (workdir / "measures").mkdir()
+    for measure, dataset in {(r.condition.partition("/")[0], r.dataset) for r in made}:
+        probe, asked = options.get(measure, ("plain", {}))
+        asked = {"probe": probe, "options": asked, "aggregates": ["mean_prob"]}
+        asked["images"] = None if probe == "plain" else images
+        told = {"measure": asked, "images": n, "seconds": 1.0}
+        told["dataset"] = {"fingerprint": f"{dataset}{n}", "n": n}
+        name = f"{measure or 'accuracy'}@{dataset}.json"
+        (workdir / "measures" / name).write_text(json.dumps(told))
+
+
+def test_measures_are_known_by_their_probes(tmp_path):
+    """Whatever a suite calls them."""
+    names = {"spectral": "filters", "pgd": "attack", "imagenet_c": "weather"}
+    names |= {"shape_bias": "cues"}
+
+    def renamed(one):
+        head, slash, rest = one.condition.partition("/")
+        return one._replace(condition=names.get(head, head) + slash + rest)
+
+    usual = list(records("a"))
+    options = {names[name]: OPTIONS[name] for name in names}
+    told_by_files(tmp_path / "a", map(renamed, usual), options)
+    told_by_files(tmp_path / "b", (one._replace(run="b") for one in usual))
+    frame = bias_measured.read([f"{tmp_path}/*"]).frame
+    left = frame.drop(columns=["name", "training"])
+    pd.testing.assert_series_equal(left.loc["a"], left.loc["b"], check_names=False)
+    assert left.loc["a", ["shape", "low_0.5", "pgd", "imagenet_c"]].notna().all()
+    other = {**OPTIONS, "spectral": ("calibration", {})}
+    told_by_files(tmp_path / "c", (one._replace(run="c") for one in usual), other)
+    frame = bias_measured.read([f"{tmp_path}/*"]).frame
+    assert math.isnan(frame.loc["c", "low_freq"]), "a name is no probe"
+
+
+def test_a_measure_as_published_goes_before_others():
+    cells = {("test", "a", "low_freq_bias"): 0.1, ("test", "b", "low_freq_bias"): 0.2}
+    asked = {"a": {"symmetric": True}, "b": {}}
+    told = {
+        (name, "test"): {"measure": {"probe": "spectral", "options": options}}
+        for name, options in asked.items()
+    }
+    found, made = bias_measured.row(cells, measures=told)
+    assert (found["low_freq"], made["low_freq"].how) == (0.2, "")
+    del cells["test", "b", "low_freq_bias"]
+    found, made = bias_measured.row(cells, measures=told)
+    assert (found["low_freq"], made["low_freq"].how) == (0.1, "symmetric True")
+
+
+def changed(made, run, old="", new=""):
+    for one in made:
+        condition = one.condition.replace(old, new) if old else one.condition
+        yield one._replace(run=run, condition=condition)
+
+
+def test_what_was_measured_in_several_ways_is_refused(tmp_path):
+    usual = list(records("a"))
+    told_by_files(tmp_path / "a", changed(usual, "a"))
+    for what, made, options, told in (
+        (
+            "steps",
+            changed(usual, "b", "0.5/255", "0.5/255 2 steps"),
+            OPTIONS,
+            r"PGD: .*got linf 0.5/255 \(a\); linf 0.5/255 2 steps \(b\); measure",
+        ),
+        (
+            "symmetric",
+            changed(usual, "b"),
+            {**OPTIONS, "spectral": ("spectral", {"symmetric": True})},
+            r"low-frequency bias: .*as published \(a\); symmetric True \(b\)",
+        ),
+        (
+            "frost",
+            (
+                one._replace(metric=one.metric.removesuffix("_without_frost"))
+                for one in changed(usual, "b")
+            ),
+            OPTIONS,
+            r"ImageNet-C: .*got without frost \(a\); as published \(b\)",
+        ),
+    ):
+        told_by_files(tmp_path / what, made, options)
+        with pytest.raises(ValueError, match=told):
+            bias_measured.read([str(tmp_path / "a"), str(tmp_path / what)])
+
+
+def test_models_measured_on_other_images_are_named(tmp_path):
+    usual = list(records("a"))
+    told_by_files(tmp_path / "a", changed(usual, "a"))
+    told_by_files(tmp_path / "b", changed(usual, "b"))
+    assert "not of the same" not in " ".join(bias_measured.read([f"{tmp_path}/*"]).told)
+    told_by_files(tmp_path / "c", changed(usual, "c"), images=16)
+    told_by_files(tmp_path / "d", changed(usual, "d"), n=1000)
+    models = bias_measured.read([f"{tmp_path}/*"])
+    start = "PGD is not of the same images and rule for all: "
+    (line,) = [line for line in models.told if line.startswith(start)]
+    assert line.removeprefix(start) == (
+        "96 images, files test480 (a, b); 16 images, files test480 (c);"
+        " 96 images, files test1000 (d)."
+    )
+    (table,) = [t for _, t in bias_tables.of(models) if t.name == "measured"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["PGD"] == ("test", "linf 0.5/255", "mean_prob", "16 to 96", "4")
+    (table,) = [t for _, t in bias_tables.of(models) if t.name == "accuracy"]
+    assert "Adversarial is the mean of PGD (linf 0.5/255)" in table.caption
+    assert rows["test"] == ("test", "as published", "mean_prob", "480 to 1,000", "4")
+
+
+def test_published_corruptions_go_before_those_made_here():
+    """They are sets of their own; what is made fills what they lack."""
     cells = {("imagenet", "", "accuracy"): 0.75}
+    for metric in ("corruption_accuracy", "corruption_accuracy_without_frost"):
+        cells["imagenet", "imagenet_c", metric] = 0.5
+    assert bias_measured.row(cells)[0]["imagenet_c"] == 50
     for i, name in enumerate(bias_published.CORRUPTIONS):
         for severity in range(1, 6):
             cells[f"{name}_{severity}", "", "accuracy"] = (i + severity) / 100
-    found, _ = bias_measured.row(cells)
+            made = f"imagenet_c/{name}-{severity}"
+            cells["imagenet", made, "accuracy"] = 0.5
+    found, made = bias_measured.row(cells)
     assert found == {"imagenet": 75, "imagenet_c": pytest.approx(9 + 3)}
-    cells["imagenet", "imagenet_c", "corruption_accuracy"] = 0.5
-    assert bias_measured.row(cells)[0]["imagenet_c"] == 50
+    assert made["imagenet_c"].words == "published files"
+    del cells["fog_5", "", "accuracy"]
+    found, made = bias_measured.row(cells)
+    fog = list(bias_published.CORRUPTIONS).index("fog") + 5
+    assert found["imagenet_c"] == pytest.approx(12 + (50 - fog) / 95)
+    assert made["imagenet_c"].words == "94 published files and imagenet"
 
 
 def test_like_bands_tie():

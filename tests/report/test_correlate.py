@@ -204,7 +204,6 @@ def test_refuses_in_one_line(name, tmp_path, capsys):
 def test_refuses_options_that_do_not_fit(tmp_path, capsys):
     for option, told in [
         ("--split=none", "--split: must be one of training"),
-        ("--permutations=0", "at least 1"),
         ("--y=shape", "'shape' twice"),
         ("--seed=-1", "--seed: must be 0 or larger, got -1"),
         ("--category=shape", "--category: must be no measure, got 'shape', which --x"),
@@ -215,3 +214,48 @@ def test_refuses_options_that_do_not_fit(tmp_path, capsys):
         assert told in capsys.readouterr().err
     assert correlate.main([f"--table={tmp_path / 'no.csv'}", "--out=o", *ASKED]) == 2
     assert "no.csv" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run(tmp_path / "out", "--permutations=0")
+    told = "--permutations: must be an integer of at least 1, got '0'"
+    assert told in capsys.readouterr().err
+
+
+def strongest(n, tests):
+    """Measures of n models that all go together as well as any can."""
+    frame = pd.DataFrame({f"y{i}": np.arange(n) ** (i + 1.0) for i in range(tests)})
+    return frame.assign(x=range(n), training=list("ab" * n)[:n])
+
+
+@pytest.mark.parametrize(
+    ("n", "tests", "permutations", "adjust", "least", "told"),
+    [
+        (12, 24, 99, "holm", 0.24, "of so few orders; ask for --permutations=479 or"),
+        (12, 24, 479, "holm", 0.05, None),
+        (12, 24, 99, "bh", 0.01, None),
+        (12, 3, 9, "bh", 0.1, "of so few orders; ask for --permutations=19 or"),
+        (4, 3, 9_999, "none", 2 / 24, "with so few models; measure more"),
+        (5, 24, 99, "holm", 0.24, "with so few models; measure more"),
+        (5, 24, 9_999, "holm", 0.4, "with so few models; measure more"),
+        (7, 24, 9_999, "holm", 48 / 5040, None),
+    ],
+)
+def test_it_is_said_where_nothing_could_be_significant(
+    n, tests, permutations, adjust, least, told
+):
+    """The least p is that of measures which all go together, and they have it."""
+    y = tuple(f"y{i}" for i in range(tests))
+    asked = dict(category="training", permutations=permutations, adjust=adjust)
+    options = relations.Options(x=("x",), y=y, **asked)
+    study = relations.analyse(strongest(n, tests), options, source="s")
+    assert study.attainable("all") == pytest.approx(least)
+    found = getattr(study.families["all"], relations.TESTED[adjust]).to_numpy()
+    # Of so few random orders of 5 models some may be the best again.
+    assert found.min() >= least * (1 - 1e-12)
+    if n != 5 or permutations > 120:
+        assert found.min() == pytest.approx(least)
+    answer, caveats = relations.headline(study)[0], " ".join(relations.caveats(study))
+    assert (f"p {relations.WORDS[adjust]} is at least" in answer) == (told is not None)
+    assert (told or "") in answer
+    assert ("no p could be as small as 0.05" in caveats) == (told is not None)
+    tree = json.loads(relations.summary(study))
+    assert tree["attainable"] == {"all": study.attainable("all")}

@@ -435,6 +435,53 @@ def test_wrong_arguments_are_one_line(measured, tmp_path, capsys, args, words):
     assert not (tmp_path / "out").exists()
 
 
+def test_classes_that_nobody_decides_for_count(tmp_path):
+    """The index is K times a share, for the K classes of the network."""
+    found, values = distorted.shuffled(np.random.default_rng(0), "basic", ("4x4",)), {}
+    for k in (10, 20):
+        names = [*map(str, range(k))]
+        asked = dict(method="basic", data="cifar10", classes=names)
+        for seed in range(2):
+            folder = tmp_path / f"{k}-{seed}"
+            one = {("grid_shuffle", "grid_shuffle", "test"): (*found, {})}
+            distorted.write(folder, one, seed=seed, **asked)
+        (group,), _ = distortion_read.read([f"{tmp_path}/{k}-*"])
+        place = ("grid_shuffle", "test")
+        values[k] = distortion_values.index(group, place, "4x4").runs
+    np.testing.assert_allclose(values[20], 2 * values[10])
+    path = tmp_path / "20-1/measures/grid_shuffle@test.json"
+    told = json.loads(path.read_text())
+    for lost in ([], names[:10]):
+        path.write_text(json.dumps(told | {"classes": lost}))
+        (group,), _ = distortion_read.read([f"{tmp_path}/20-*"])
+        with pytest.raises(ValueError, match="@test.json: must have the classes, the"):
+            distortion_values.index(group, place, "4x4")
+
+
+def test_what_is_left_out_is_told(measured, tmp_path):
+    for name in ("one", "two"):
+        shutil.copytree(measured / "basic-tiny-0", tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        config["run"] = {"digest": "1", "path": name}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    for path in (tmp_path / "two/evals").iterdir():
+        path.write_text(path.read_text().replace("basic-tiny_imagenet", "again"))
+    (group,), notes = distortion_read.read([f"{tmp_path}/*"])
+    assert len(group.networks) == 1
+    assert notes[0].startswith("The same weights, counted once, as the first: ")
+
+
+def test_a_file_is_no_folder_of_a_report(tmp_path, capsys):
+    """Before anything is read; and a glob that a shell spread is several workdirs."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit):
+        distortion.main(["--measured=nowhere", f"--out={tmp_path / 'file'}"])
+    assert "--out: must be a folder" in capsys.readouterr().err
+    args = ["--measured=nowhere/a", "nowhere/b", "--runs=c", "d", f"--out={tmp_path}"]
+    assert distortion.main([*args, "--printed="]) == 2
+    assert "nowhere/a" in capsys.readouterr().err
+
+
 def test_a_seed_measured_twice_is_refused(measured, tmp_path):
     for name in ("one", "two"):
         shutil.copytree(measured / "fashion", tmp_path / name)

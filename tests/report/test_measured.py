@@ -240,7 +240,8 @@ def test_every_measure_has_its_part(made):
     drawn = {path.name for path in (made / "figures").glob("*.svg")}
     assert drawn == {
         *("accuracy.svg", "shape_bias.svg", "filters.svg", "critical_band.svg"),
-        *("corruptions.svg", "attacks.svg", "reliability.svg", "classes.svg"),
+        *("corruptions.svg", "corruptions_imagenet.svg", "attacks.svg"),
+        *("reliability.svg", "classes.svg"),
         *("confusion_1.svg", "confusion_2.svg", "decoding_1.svg", "decoding_2.svg"),
     }
     for kind in ("png", "pdf"):
@@ -268,7 +269,61 @@ def test_ids_of_imagenet_are_given_words():
     assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
     matrix, names = measured_tables.confusion(Network, place)
     assert names == told and matrix[1, 0] == 50
+    rows = measured_tables._confused([Network]).rows
+    # Half of two images, with Wilson's interval.
+    assert rows == (
+        ("x", "imagenet", told[0], told[1], "1", "2", *("50.0", "9.5", "90.5")),
+    )
     assert Network.numbers[place][0].condition == "class=n01440764"
+
+
+def test_confusions_of_many_images_go_before_those_of_one():
+    """Of eleven classes with one image each, all wrong, and one with 6 of 9 wrong."""
+    label = np.array([*range(11), *[11] * 9])
+    response = np.array([*np.roll(range(11), 1), *[11] * 3, *[0] * 6])
+    by = {"": decisions.Decisions(response, {"label": label})}
+
+    class Network:
+        name = "x"
+        of = staticmethod(lambda probe: [("classes", "test")])
+        decided = staticmethod(lambda place: by)
+        classes = staticmethod(lambda place: tuple(map(str, range(12))))
+
+    table = measured_tables._confused([Network])
+    assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7")
+    assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0")}
+    assert table.data["low"].is_monotonic_decreasing
+
+
+def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
+    """Of two measures that share a condition each has its own; so has every set."""
+    found = everything(0, trials.people(str(raw), "cue-conflict"))
+    once = {
+        f"{name}-3": decisions.Decisions(np.arange(4) // 2, {"label": np.arange(4)})
+        for name in ("fog", "snow")
+    }
+    numbers = corruption_numbers.numbers(once), None
+    first = next(iter(corruptions.CORRUPTIONS))
+    other = {f"{first}-1": once["fog-3"]}
+    found["again", "corruptions", "imagenet"] = corruption_numbers.numbers(other), None
+    found["there", "corruptions", "cue-conflict"] = numbers
+    write(tmp_path / "a", "a", found)
+    (one,) = measured_read.read([str(tmp_path / "a")])
+    by_set = {table.name: table for table in measured_probes.corruptions([one])}
+    assert set(by_set) == {
+        "corruptions",
+        "corruptions_imagenet_c_imagenet",
+        "corruptions_again_imagenet",
+        "corruptions_cue-conflict",
+    }
+    there = by_set["corruptions_cue-conflict"]
+    assert "images of cue-conflict" in there.caption
+    right = once["fog-3"].prediction == once["fog-3"].columns["label"]
+    assert there.data["accuracy"].tolist() == [right.mean()] * 2
+    again = by_set["corruptions_again_imagenet"]
+    assert "images of imagenet (measure again)" in again.caption
+    assert len(again.data) == 1
+    assert len(list(measured_probe_figures._corruptions([one]))) == 4
 
 
 def test_tables_have_the_numbers_of_the_records(made, workdirs):

@@ -317,3 +317,16 @@ def test_refuses(name):
     call, told = REFUSED[name]
     with pytest.raises(ValueError, match=told):
         call()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_p_is_below_the_least(name):
+    """Over all orders of few models, tied or not; without ties it is reached."""
+    ours, _ = METHODS[name]
+    for permutations in (9, 99):
+        least = correlation.least_p(4, permutations)
+        for x in ([1, 2, 3, 4], [1, 1, 2, 3], [1, 1, 2, 2], [1, 1, 1, 2]):
+            for y in itertools.product((1, 2, 3), repeat=4):
+                if len(set(y)) > 1:
+                    assert ours(x, y, permutations=permutations).pvalue >= least
+    assert ours([1, 2, 3, 4], [1, 2, 3, 4], permutations=99).pvalue == least
