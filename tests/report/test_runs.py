@@ -358,8 +358,12 @@ def test_refuses_damage_in_one_line(runs, tmp_path, capsys):
 
 def test_refuses_a_folder_that_cannot_be_made(runs, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    line = refused(capsys, runs, tmp_path / "file")
-    assert str(tmp_path / "file") in line
+    with pytest.raises(SystemExit) as ended:
+        report.main([f"--runs={runs}/*", f"--out={tmp_path / 'file'}"])
+    assert ended.value.code == 2
+    assert f"--out: must be a folder, got '{tmp_path / 'file'}'" in (
+        capsys.readouterr().err
+    )
 
 
 def test_refuses_more_epochs_than_there_are(runs, tmp_path, capsys):
