@@ -1,7 +1,9 @@
 """Measuring networks by a suite: the numbers, what stands after a stop, what is refused."""
 
+import itertools
 import json
 import pathlib
+import re
 import shutil
 
 import jax
@@ -459,6 +461,46 @@ def test_the_suite_of_biases_is_there_without_any_data():
     """All its sets on the embedded data, and options that its probes take."""
     opened = suite.open(biases.get_config("smoke"), lambda line: None)
     assert not opened.missing
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "stimuli=a",
+            "'stimuli' has no say with data=shapes; it has with data=tiny_ima",
+        ),
+        ("root=a,subset", "'root' has no say with data=shapes; .* or data=imagenet$"),
+        ("data=tiny_imagenet,root=a,more=b", "it has with data=imagenet$"),
+        ("data=imagenet,root=a,correlation=1", "it has with data=shapes$"),
+        ("data=imagenet,root=a,humans=b", "give stimuli=DIR, others=DIR or both"),
+        ("stimulus=a", "unknown 'stimulus'; did you mean 'stimuli'"),
+    ],
+)
+def test_arguments_without_a_say_are_refused(text, said):
+    """Who forgets data=imagenet does not get the embedded set unnoticed."""
+    with pytest.raises(ValueError, match=f"^suite argument: .*{said}") as refused:
+        biases.get_config(text)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("data_set", ["shapes", "tiny_imagenet", "imagenet"])
+def test_every_argument_of_the_suite_of_biases_has_a_say_somewhere(data_set):
+    """An argument that USED leaves out would be refused everywhere."""
+    listed = set(re.findall(r"^:(\w+)", biases.__doc__, re.MULTILINE))
+    assert listed == {*biases.EVERYWHERE, *itertools.chain(*biases.USED.values())}
+    used = {name: "a" for name in biases.USED[data_set] if name not in ("root",)}
+    used |= {"subset": "1", "correlation": "0.5"}
+    used = {name: used[name] for name in biases.USED[data_set] if name in used}
+    whole = {"data": data_set, "root": "a", **used}
+    if data_set == "shapes":
+        del whole["root"]
+    text = ",".join(f"{name}={value}" for name, value in whole.items())
+    found = biases.get_config(text).to_json()
+    for name in used:
+        # What a config without it does not have; humans are compared on either.
+        less = ",".join(one for one in text.split(",") if one.split("=")[0] != name)
+        assert biases.get_config(less).to_json() != found, name
 
 
 @pytest.mark.parametrize("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
