@@ -488,7 +488,10 @@ def test_arguments_without_a_say_are_refused(text, said):
 def test_every_argument_of_the_suite_of_biases_has_a_say_somewhere(data_set):
     """An argument that USED leaves out would be refused everywhere."""
     listed = set(re.findall(r"^:(\w+)", biases.__doc__, re.MULTILINE))
-    assert listed == {*biases.EVERYWHERE, *itertools.chain(*biases.USED.values())}
+    assert listed | {"root"} == {
+        *biases.EVERYWHERE,
+        *itertools.chain(*biases.USED.values()),
+    }
     used = {name: "a" for name in biases.USED[data_set] if name not in ("root",)}
     used |= {"subset": "1", "correlation": "0.5"}
     used = {name: used[name] for name in biases.USED[data_set] if name in used}
@@ -528,6 +531,53 @@ def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(rows))
     return path, rows
+
+
+def test_a_folder_that_is_not_there_is_told_once_and_as_it_was_typed(tmp_path):
+    """Three sets in one folder are one line, which has the user's own argument."""
+    config = biases.get_config(f"data=imagenet,root=no,stimuli={tmp_path}/typo")
+    said = []
+    with pytest.raises(ValueError, match="none of its sets is there"):
+        suite.open(config, said.append, only=("accuracy",))
+    (line,) = (one for one in said if "typo" in one)
+    assert line.startswith(
+        "not here, so not measured: suite.sets.cue-conflict, edge, silhouette: stimuli= "
+        f"must be an existing folder, got '{tmp_path}/typo'"
+    )
+    assert line.count("; expected: ") == 1
+
+
+def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tmp_path):
+    contrast(tmp_path)
+    text = f"data=imagenet,root=no,others={tmp_path},humans={tmp_path}/nope"
+    said = []
+    opened = suite.open(biases.get_config(text), said.append)
+    (line,) = (one for one in said if "nope" in one)
+    assert f"suite.measures.human: humans={tmp_path}/nope: must be a folder" in line
+    assert "does not exist" in line
+    left = {one.name for one, _ in opened.tasks()}
+    assert "accuracy" in left and "human" not in left
+    assert "human@contrast" in opened.missing
+    with pytest.raises(ValueError, match="nothing is left to measure"):
+        suite.open(biases.get_config(text), said.append, only=("human",))
+    (people,) = (tmp_path / "people").rglob("*.csv")
+    people.write_text("subj,trial\n")  # A wrong file inside stays an error.
+    with pytest.raises(ValueError, match=":1: the header must have"):
+        suite.open(biases.get_config(text.replace("nope", "people")), said.append)
+
+
+@pytest.mark.parametrize(
+    ("text", "only", "said"),
+    [
+        ("data=imagenet,root=no", "shape_bias", "'shape_bias' needs stimuli=DIR in"),
+        ("data=imagenet,root=no", "human", "needs humans=DIR, and stimuli=DIR or oth"),
+        ("", "human", "with data=imagenet or data=tiny_imagenet, in the argument"),
+        ("", "acuracy", "unknown 'acuracy'; did you mean 'accuracy'"),
+    ],
+)
+def test_measures_that_need_an_argument_say_which(text, only, said):
+    with pytest.raises(ValueError, match=f"^--only: .*{said}"):
+        suite.open(biases.get_config(text), print, only=(only,))
 
 
 def test_people_are_compared_by_degree_of_distortion(tmp_path):

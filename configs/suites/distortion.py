@@ -74,6 +74,15 @@ USED = types.MappingProxyType(
 )
 
 
+# By measure or set: the arguments without which the suite has it not.
+NEEDS = types.MappingProxyType(
+    {
+        **dict.fromkeys(("shape_bias", *STIMULI), "stimuli=DIR"),
+        **dict.fromkeys(("cut_occlusion_other", "occlusion_other"), "other=NAME"),
+    }
+)
+
+
 def get_config(text: str = "") -> ml_collections.ConfigDict:
     """The suite; see the top of this file for `text`."""
     arg = jc.parse_arg(
@@ -115,6 +124,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     c.measures = dict(accuracy=dict(probe="plain", sets=names, images=arg.images))
     if arg.data != "stacked":
         c.measures.update(_measures(arg, tuple(c.sets)))
+    c.needs = dict(NEEDS)
     return c
 
 
