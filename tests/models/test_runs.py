@@ -154,6 +154,16 @@ def test_the_command_writes_both(out, run, tmp_path, capsys):
     assert "seed must be one of [3, 5]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["x.pth", "x.PT", "x.npz", "x.Safetensors"])
+def test_files_that_are_not_written_are_refused_before_anything_is_read(
+    name, tmp_path, capsys
+):
+    asked = ["export", f"--checkpoint={tmp_path / 'none'}", f"--out={tmp_path / name}"]
+    assert prepare.main(asked) == 2
+    assert "--out must end with .safetensors, or be a folder" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
 def test_the_command_replaces_nothing_unless_told(run, tmp_path, capsys):
     found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
     file, workdir = tmp_path / "x.safetensors", tmp_path / "workdir"
