@@ -11,7 +11,7 @@ files of weights, such as x.pth, are read and not written.
 import pathlib
 
 from jbias import console, models
-from jbias.models import states
+from jbias.models import class_names, states
 
 
 def add(parser) -> None:
@@ -66,10 +66,13 @@ def export(
     if step is not None:
         options["step"] = int(step) if step.isdigit() else step
     module, variables = models.load(checkpoint, model, **options)
+    classes = class_names.read(checkpoint)
+    if classes and len(classes.names) != module.classes:
+        classes = None  # A linear layer of another file.
     if out.endswith(".safetensors"):
-        models.save_safetensors(out, module, variables, names)
+        models.save_safetensors(out, module, variables, names, classes)
     else:
-        models.save_run(out, module, variables)
+        models.save_run(out, module, variables, classes)
     return (
         f"{out}: {type(module).__name__} of {module.classes} classes from {checkpoint}"
     )
