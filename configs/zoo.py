@@ -41,6 +41,8 @@ class Entry(NamedTuple):
     norm: str = ""  # Of adversarial training: "l2" or "linf",
     eps: float | None = None  # and its budget; in 1/255 for "linf".
     where: str = ""  # Where it is published.
+    # Of the network in such a file, where other files have the same name.
+    needs: Mapping[str, Any] = types.MappingProxyType({})
 
     def options(self, folder: str | os.PathLike) -> dict[str, Any]:
         """What `jbias.models.load` takes beside path and model; the head from a folder.
@@ -255,7 +257,12 @@ TRANSFORMERS: tuple[Entry, ...] = (
     _vit(
         *("torchvision_deit", "DeiT", "vit_b_16-c867db91.pth", IMAGENET), where=_VISION
     ),
-    _vit("sam_in1k", "SAM", "ViT-B_16.npz", where=_VIT),
+    # Also the name of networks of other classes, and of images of 384 pixels.
+    _vit(
+        *("sam_in1k", "SAM", "ViT-B_16.npz"),
+        where=_VIT,
+        needs={"grid": 14, "classes": 1000},
+    ),
 )
 
 ZOO: Mapping[str, Entry] = types.MappingProxyType(

@@ -23,11 +23,22 @@ many were measured. JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 """
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Sequence
 
 from jbias import xla
+
+# Of what need not be known to be given, once it is known not to be ignored.
+_DEFAULTS = {"once": False, "interval": 10.0, "only": "", "out": "measured"}
+_OF_FILES = ("model", "classes", "mean", "std", "zoo")
+# What is not looked at, and with what.
+_IGNORED = (
+    (("once", "interval"), "--checkpoint"),
+    (("step", *_OF_FILES), "--follow and --suite"),
+    (("only", "out", "step", *_OF_FILES), "--follow alone"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,6 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().error("give one of --checkpoint and --follow")
     if (args.checkpoint or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=configs/suites/biases.py")
+    for names, where in _IGNORED:
+        given = [name for name in names if getattr(args, name) is not None]
+        if where == _kind(args) and given:
+            parser().error(f"--{given[0]} says nothing with {where}; leave it out")
+    for name, value in _DEFAULTS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     xla.set_flags()
     try:
         # Only now: --help and wrong arguments need none of it, and flags are set.
@@ -65,6 +83,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("jbias: stopped; the same command goes on", file=sys.stderr)
         return 130
     return 0
+
+
+def _kind(args: argparse.Namespace) -> str:
+    if args.checkpoint:
+        return "--checkpoint"
+    return "--follow and --suite" if args.suite else "--follow alone"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,41 +121,44 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--model",
         metavar="NAME",
-        help="of jbias.models.MODELS, e.g. resnet50, for files; found by names and "
-        "shapes if not given",
+        help="of jbias.models.MODELS, e.g. resnet50, for files that --zoo does not know; "
+        "found by names and shapes if not given",
     )
     add(
         "--zoo",
-        default="configs/zoo.py" if os.path.isfile("configs/zoo.py") else "",
         metavar="FILE",
         help="a table of published files, by whose names model, mean, deviation and "
-        "category are known (default: configs/zoo.py, where it is)",
+        "category are known; --zoo= is none (default: configs/zoo.py, where it is)",
     )
     add(
         "--classes",
-        default="imagenet",
         metavar="FILE",
         help="what the outputs of a file's network are: imagenet, or a file with a class "
-        "name or WordNet id a line (default: %(default)s)",
+        "name or WordNet id a line (default: imagenet)",
     )
+    for key, what in (("mean", "taken off"), ("std", "what is then divided by")):
+        add(
+            f"--{key}",
+            type=functools.partial(_constants, least=-1e9 if key == "mean" else 1e-9),
+            metavar="R,G,B",
+            help=f"of a file's network: {what} of images in [0, 1], three numbers or one; "
+            "found as the line about each file says if not given",
+        )
     add(
         "--step",
-        default="",
         metavar="STEP",
         help="of a run: best (by validation), latest, or a number (default: the suite's "
         "run.step, which is best if it does not say)",
     )
     add(
         "--only",
-        default="",
         metavar="A,B",
         help="measures of the suite, by their names there; all if not given",
     )
     add(
         "--out",
-        default="measured",
         metavar="DIR",
-        help="with --suite: where the networks' folders are (default: %(default)s)",
+        help="with --suite: where the networks' folders are (default: measured)",
     )
     add(
         "--follow",
@@ -141,14 +168,14 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--once",
         action="store_true",
+        default=None,
         help="with --follow: takes what is there, and does not wait for more",
     )
     add(
         "--interval",
         type=_seconds,
-        default=10.0,
         metavar="SECONDS",
-        help="with --follow: between looks at the checkpoints (default: %(default)s)",
+        help="with --follow: between looks at the checkpoints (default: 10)",
     )
     add(
         "--devices",
@@ -159,6 +186,19 @@ def parser() -> argparse.ArgumentParser:
         "all, or what the suite says (default: %(default)s)",
     )
     return made
+
+
+def _constants(text: str, least: float) -> tuple[float, ...]:
+    try:
+        values = tuple(map(float, text.split(",")))
+    except ValueError:
+        values = ()
+    if len(values) not in (1, 3) or not all(least <= x <= 1e9 for x in values):
+        more = "positive " if least > 0 else ""
+        raise argparse.ArgumentTypeError(
+            f"must be three {more}numbers such as 0.485,0.456,0.406, or one, got {text!r}"
+        )
+    return values * (3 // len(values))
 
 
 def _seconds(text: str) -> float:

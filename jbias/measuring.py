@@ -3,7 +3,6 @@
 import argparse
 import ast
 import importlib.util
-import json
 import os
 import sys
 import time
@@ -20,10 +19,14 @@ from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
 _DONE = "done"
+_ZOO = "configs/zoo.py"
 _HEADS = "--checkpoint names linear layers alone"
 _NAMED = 8  # Networks that the last line names.
 # Of one network: its files, its shapes, its memory. Others may be measured.
-_OWN_FAULT = (ValueError, OSError, errors.FlaxError, jax.errors.JaxRuntimeError)
+_OWN_FAULT = (
+    *(ValueError, OSError, MemoryError),
+    *(errors.FlaxError, jax.errors.JaxRuntimeError),
+)
 
 
 class _Opened(NamedTuple):
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     paths = _checked(args, out)
     asked = suite.open(config, say, only=only)
     step = args.step or asked.run["step"]
-    opened = _followed(args, say) if args.follow else _named(paths, args, step)
+    opened = _followed(args, say) if args.follow else _named(paths, args, step, say)
     done, partly, failed = [], [], []
     for name, subject, refused in opened:
         into = failed
@@ -57,8 +60,10 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
             try:
                 lacking = survey.run(subject, asked, out, say, whole=not only)
             except _OWN_FAULT as error:
-                refused = f"{name}: {_line(error)}"
-            else:
+                refused = f"{name}: {survey.line(error)}"
+                # The folder is another's, or holds what was measured otherwise.
+                lacking = None if isinstance(error, ValueError) else [refused]
+            if lacking is not None:
                 records = (out / name / "evals").glob("*.jsonl")
                 into = done if not lacking else partly if any(records) else failed
         if refused:
@@ -94,7 +99,15 @@ def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
         hint = jc.nearest(args.model, models.MODELS)
         raise ValueError(f"--model: unknown {args.model!r}; {hint}")
     paths = subjects.find(args.checkpoint)
-    subjects.listed(args.classes)
+    subjects.listed(args.classes or subjects.IMAGENET)
+    trained = {subjects.is_trained(path) for path in paths}
+    for key in ("model", "classes", "mean", "std"):
+        if trained == {True} and getattr(args, key) is not None:
+            raise ValueError(
+                f"--{key}: says nothing of runs that were trained here; leave it out"
+            )
+    if trained == {False} and args.step:
+        raise ValueError("--step: says nothing of files; leave it out")
     if any(path.exists() and not path.is_dir() for path in (out, *out.parents)):
         raise ValueError(
             f"--out: must be a folder, got {out}, which is or is in a file; name another"
@@ -151,10 +164,16 @@ def _value(text: str) -> Any:
 
 
 def _named(
-    paths: Sequence[str], args: argparse.Namespace, step: str
+    paths: Sequence[str],
+    args: argparse.Namespace,
+    step: str,
+    say: Callable[[str], None],
 ) -> Iterator[_Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
-    zoo = _module("zoo", args.zoo) if args.zoo else None
+    named = args.zoo
+    if named is None:
+        named = _ZOO if os.path.isfile(_ZOO) else ""
+    zoo = _module("zoo", named) if named else None
     stems = [subjects.stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):
@@ -167,31 +186,90 @@ def _named(
                 for subject in subjects.from_run(path, step=step):
                     yield _Opened.of(subject)
             else:
-                yield _Opened.of(_from_file(path, stem, args, zoo))
-        except (ValueError, OSError) as error:
-            line = str(error)
+                subject = _from_file(path, stem, args, zoo, say)
+                say(_constants(subject))
+                yield _Opened.of(subject)
+        except _OWN_FAULT as error:
+            line = survey.line(error)
             line = line if path in line else f"{path}: {line}"
             yield _Opened(path, None, line)
 
 
 def _from_file(
-    path: str, name: str, args: argparse.Namespace, zoo: Any
+    path: str,
+    name: str,
+    args: argparse.Namespace,
+    zoo: Any,
+    say: Callable[[str], None],
 ) -> subjects.Subject:
-    """Opens a file; one that the zoo knows is what it says, unless --model says more."""
-    entry = zoo.find(path) if zoo and not args.model else None
-    if entry is None:
-        return subjects.from_file(
-            path, name=name, model=args.model, classes=args.classes
+    """Opens a file; of one that the zoo knows, --model may say nothing else."""
+    given = {"mean": args.mean, "std": args.std}
+    given = {key: value for key, value in given.items() if value is not None}
+    origins = {key: f"--{key}" for key in given}
+    entry = zoo.find(path) if zoo else None
+    if entry:
+        subject = _published(path, entry, args, given, origins)
+        other = [
+            f"{key} {value}, got {getattr(subject.net, key)}"
+            for key, value in entry.needs.items()
+            if getattr(subject.net, key) != value
+        ]
+        if not other:
+            return subject
+        say(
+            f"{path}: has the name of {entry.id} and is another, which needs "
+            f"{'; '.join(other)}; taken for a file that no table knows"
         )
+    return subjects.from_file(
+        path,
+        name=name,
+        model=args.model,
+        classes=args.classes or subjects.IMAGENET,
+        about={"constants": origins},
+        **given,
+    )
+
+
+def _published(path, entry, args, given, origins) -> subjects.Subject:
+    """A file as an entry of the zoo has it; `given` goes before its constants."""
+    if args.model not in (None, entry.model):
+        raise ValueError(
+            f"--model: {path} has the name of {entry.id}, which is {entry.model}, got "
+            f"{args.model!r}; leave --model out, rename the file, or look in no table "
+            "by --zoo="
+        )
+    options = entry.options(os.path.dirname(path) or ".")
+    known = {key: f"those of {entry.id}" for key in ("mean", "std") if key in options}
     about = {
         "id": entry.id,
         "name": entry.name,
         "category": entry.category,
         "norm": entry.norm,
         "epsilon": entry.eps,
+        "constants": {**known, **origins},
     }
-    options = entry.options(os.path.dirname(path) or ".")
-    return subjects.from_file(path, model=entry.model, about=about, **options)
+    options |= given
+    return subjects.from_file(
+        path,
+        model=entry.model,
+        classes=args.classes or subjects.IMAGENET,
+        about=about,
+        **options,
+    )
+
+
+def _constants(subject: subjects.Subject) -> str:
+    """What is taken off a file's images, and who says so."""
+    numbers, origins = [], subject.about["constants"]
+    for key in ("mean", "std"):
+        values = getattr(subject.net, key)
+        values = values[:1] if len(set(values)) == 1 else values
+        numbers.append(f"{key} {' '.join(f'{x:g}' for x in values)}")
+    words = list(dict.fromkeys(origins[key] for key in ("mean", "std")))
+    if len(words) > 1:
+        numbers = [f"{n} ({word})" for n, word in zip(numbers, words, strict=True)]
+    told = f": {words[0]}" if len(words) == 1 else ""
+    return f"{subject.name}: {', '.join(numbers)}{told}; --mean and --std change it"
 
 
 def _module(name: str, path: str) -> Any:
@@ -220,13 +298,10 @@ def _followed(
             try:
                 for subject in subjects.from_run(str(workdir), step=str(step)):
                     yield _Opened.of(subject)
-            except (ValueError, OSError, json.JSONDecodeError) as error:
+            except _OWN_FAULT as error:
                 if step in checkpoint.steps(workdir / "checkpoints"):
-                    yield _Opened(f"step {step}", None, _line(error))
+                    line = f"step {step}: {survey.line(error)}"
+                    yield _Opened(f"step {step}", None, line)
         if over:
             return
         time.sleep(args.interval)
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -18,7 +18,14 @@ from jbias import config as jc
 from jbias import models, observe, parts, vary, warmstart
 from jbias.data import wordnet
 from jbias.evals import show
-from jbias.models import runs, states, taps
+from jbias.models import importing, runs, states, taps
+
+IMAGENET = "imagenet"  # In the place of a file of classes.
+# What a run's config must have for its networks to be made and named.
+_OF_A_RUN = (
+    *("seeds", "vary", "precision", "variant"),
+    *("model.name", "algo.name", "train.data"),
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,12 +59,21 @@ class Subject:
         """Whether it is of a run that was trained here, and knows its classes."""
         return "config" in self.about
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it answers as its net does, and no algorithm in a way of its own."""
+        return self.apply is plainly(self.net)
+
+    def dtype(self, asked: Any) -> Any:
+        """What it computes in where a precision is asked for; see `network`."""
+        return asked if self.is_plain else self.net.dtype
+
     def network(self, dtype: Any) -> show.Network:
         """The network in a precision, the same program for equal nets.
 
         An algorithm that answers in its own way keeps the precision of its run.
         """
-        if self.apply is not plainly(self.net):
+        if not self.is_plain:
             return show.Network(self.apply, self.variables)
         net = self.net.clone(dtype=dtype)
         return show.Network(plainly(net), self.variables, _looking(net))
@@ -147,8 +163,8 @@ def names(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
 
 
 def listed(space_or_file: str) -> tuple[str, ...]:
-    """What --classes names; ValueError where it is no file."""
-    if space_or_file == "imagenet":
+    """What --classes names; ValueError where it is no file, or names one twice."""
+    if space_or_file == IMAGENET:
         return wordnet.wnids()
     try:
         text = epath.Path(space_or_file).read_text()
@@ -157,7 +173,20 @@ def listed(space_or_file: str) -> tuple[str, ...]:
             f"--classes: must be imagenet or a file with a name a line, got "
             f"{space_or_file!r} ({error.strerror or error})"
         ) from None
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
+    rows = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
+    lines: dict[str, list[int]] = {}
+    for number, name in rows:
+        if name:
+            lines.setdefault(name, []).append(number)
+    again = [(name, at) for name, at in lines.items() if len(at) > 1]
+    if again:
+        name, at = again[0]
+        more = f" ({len(again) - 1} more are)" if len(again) > 1 else ""
+        raise ValueError(
+            f"--classes: must name each class once, got {name!r} in lines "
+            f"{', '.join(map(str, at[:8]))} of {space_or_file}{more}; tell them apart"
+        )
+    return tuple(lines)
 
 
 def stem(path: str) -> str:
@@ -171,22 +200,28 @@ def from_file(
     *,
     name: str = "",
     model: str | None = None,
-    classes: str = "imagenet",
+    classes: str = IMAGENET,
     about: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Subject:
     """Opens a file of weights, or a folder of models.save_run's.
 
     name: of the network, for its folder of records; by itself the file's. `options` are
-    models.load's. ValueError if it cannot be.
+    models.load's. `about["constants"]` says where mean and std are from; of those among
+    `options` it is the caller's. ValueError if it cannot be.
     """
-    net, variables = models.load(path, model, **options)
+    if os.path.isdir(path):
+        net, variables = runs.load(path, model, **options)
+        origins = {key: "the folder's" for key in ("mean", "std") if key not in options}
+    else:
+        net, variables, origins = importing.read(path, model, **options)
     if not net.classes:
         raise ValueError(
             f"{path}: the network gives features and no classes; give its linear layer"
         )
     found, space = names(classes, net.classes)
     about = dict(about or {})
+    about["constants"] = {**origins, **about.get("constants", {})}
     name = about.get("id", name or stem(path))
     fields = dict(
         run=name,
@@ -222,7 +257,7 @@ def from_run(
     "best" is the step with the first highest validation accuracy among those saved.
     """
     workdir = epath.Path(path)
-    config = json.loads((workdir / "config.json").read_text())
+    config = runs.stored(workdir / "config.json", _OF_A_RUN)
     entries = vary.entries(tuple(config["seeds"]), vary.branches(config))
     held: dict[int, tuple] = {}
     for number, entry in enumerate(entries):
@@ -240,7 +275,8 @@ def from_run(
 def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Subject:
     config = entry.branch.config
     part = jc.stages(config)[info["stage"]]
-    told = json.loads((workdir / "provenance.json").read_text())["data"]["train/0"]
+    needed = ("data.train/0.space",)
+    told = runs.stored(workdir / "provenance.json", needed)["data"]["train/0"]
     if "names" not in told:
         raise ValueError(
             f"{workdir}: was begun before class names were stored; resume or retrain it"

@@ -13,11 +13,13 @@ as a run's workdir does, so that report reads both.
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from etils import epath
+from flax import errors
 
 from jbias import config as jc
 from jbias import console, costs, feed, mesh, results, sets, shown, subjects, suite
@@ -27,6 +29,12 @@ from jbias.evals import brief, decisions, probe, show
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 PLAIN = "accuracy"
+# Of one measure: its options, shapes, memory. Others may be made.
+_OWN_FAULT = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
+_ALONE = {
+    "agreement": "not made: the algorithm answers in its own way, in its run's precision"
+}
+_LETTERS = 500  # Of a fault: allocators print tables.
 
 
 class Task(NamedTuple):
@@ -59,24 +67,36 @@ def run(
     order = list(asked.sources)
     tasks.sort(key=lambda task: order.index(task.dataset))
     if "train" in {task.dataset for task in tasks} and (
-        line := _otherwise(subject, asked)
+        differing := _otherwise(subject, asked)
     ):
-        say(line)
+        say(differing)
     with _claimed(folder, subject, asked):
-        left = [task for task in tasks if not _is_done(folder, task, asked)]
+        left = [task for task in tasks if not _is_done(folder, subject, task, asked)]
         if len(left) < len(tasks):
             say(f"{subject.name}: {len(tasks) - len(left)} measures are there already")
         refused = []
 
-        def refuse(line: str) -> None:
-            refused.append(line)
-            say(f"not measured: {subject.name}: {line}")
+        def refuse(why: str) -> None:
+            refused.append(why)
+            say(f"not measured: {subject.name}: {why}")
 
         if left:
             _measure(subject, asked, folder, left, say, refuse)
         if whole and not refused and not asked.missing:
             (folder / "done").touch()
     return refused
+
+
+def line(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    return " ".join(str(error).split())[:_LETTERS] or type(error).__name__
+
+
+def _line(error: BaseException) -> str:
+    """What went wrong with a measure, and what needs less where memory lacks."""
+    told = line(error)
+    short = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told
+    return f"{told}; --suite.run.batch=N with less at once" if short else told
 
 
 def _otherwise(subject: subjects.Subject, asked: suite.Suite) -> str:
@@ -100,8 +120,8 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             prepared[dataset] = shown.prepare(subject, asked, dataset, say)
         except spec.Mismatch:
             foreign.append(dataset)
-        except ValueError as error:
-            refuse(f"{dataset}: {' '.join(str(error).split())}")
+        except _OWN_FAULT as error:
+            refuse(f"{dataset}: {line(error)}")
     if foreign:
         refuse(shown.foreign(subject, asked, foreign))
     if not prepared:
@@ -110,8 +130,16 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
     network = subject.network(mesh.dtype(asked.run["precision"]))
     network = network._replace(variables=mesh.replicate(network.variables, devices))
     tasks = [task for task in tasks if task.dataset in prepared]
+    if _is_alone(subject, asked):
+        kind = jnp.dtype(subject.net.dtype)
+        say(f"{subject.name}: answers in its own way in {kind}; agreement is not made")
     total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
     known: dict[tuple, dict[str, decisions.Decisions]] = {}
+    shared: dict[tuple, dict[str, str]] = {}  # Rules by which any of them decides.
+    for task in tasks:
+        if same := _same(asked, task):
+            rules = _rules(task, prepared[task.dataset]).values()
+            shared.setdefault(same, {}).update(zip(rules, rules, strict=True))
     with console.counted(say, subject.name, total) as tell:
         for task in tasks:
             began = time.monotonic()
@@ -121,18 +149,22 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             same = _same(asked, task)
             again = same in known
             try:
-                found = known.get(same)
+                found = None
                 if task.measure.inside:
                     numbers = _looked(*of)
                 else:
-                    found = found or _decided(*of[1:], devices, tell)
+                    rules = _rules(task, given)
+                    if same and not again:
+                        known[same] = _decided(*of[1:], shared[same], devices, tell)
+                    if same:
+                        found = {key: known[same][name] for key, name in rules.items()}
+                    else:
+                        found = _decided(*of[1:], rules, devices, tell)
                     numbers = asked.made(*task, given.classes).numbers(found)
                     numbers += _agreement(*of, devices)
-            except ValueError as error:
-                refuse(f"{task.name}: {' '.join(str(error).split())}")
+            except _OWN_FAULT as error:
+                refuse(f"{task.name}: {_line(error)}")
                 continue
-            if same:
-                known[same] = found
             if task.measure.inside or again:
                 tell(images)
             if found and asked.run["decisions"]:
@@ -152,13 +184,23 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
 
 
 def _same(asked: suite.Suite, task: Task) -> tuple | None:
-    """What measures have in common that need the same decisions; None: nobody else's."""
+    """What measures have in common that need the same answers; None: nobody else's."""
     if task.measure.inside:
         return None
     made = asked.made(*task)
-    if made.show is not probe.as_it_is or set(made.conditions) != {""}:
+    if made.show is not probe.as_it_is or made.move or set(made.conditions) != {""}:
         return None
-    return task.dataset, task.measure.images, task.measure.aggregates
+    return task.dataset, task.measure.images
+
+
+def _rules(task: Task, given: shown.Shown) -> dict[str, str]:
+    """By which rules answers are decisions, by what tells conditions apart.
+
+    "" is the first. Others are the same as it where no class has several members.
+    """
+    first, *others = task.measure.aggregates
+    own = {name: name for name in others if given.rules[name].matrix is not None}
+    return {"": first, **own}
 
 
 def _keep_decisions(folder, task: Task, found) -> None:
@@ -196,9 +238,15 @@ def _looked(subject, network, asked, task: Task, given: shown.Shown) -> list:
 
 
 def _decided(
-    network, asked, task: Task, given: shown.Shown, devices, tell
+    network,
+    asked,
+    task: Task,
+    given: shown.Shown,
+    rules: Mapping[str, str],
+    devices,
+    tell,
 ) -> dict[str, decisions.Decisions]:
-    """The decisions by condition."""
+    """The decisions by condition, under each of these rules."""
     made = asked.made(*task, given.classes)
     if made.move and any(rule.matrix is not None for rule in given.rules.values()):
         raise ValueError(
@@ -206,14 +254,10 @@ def _decided(
             f" it decides among {len(given.classes):,} others or some of them; attack"
             " another set"
         )
+    chosen = {key: given.rules[name] for key, name in rules.items()}
     chosen = {
-        "" if i == 0 else name: given.rules[name]
-        for i, name in enumerate(task.measure.aggregates)
-    }
-    chosen = {
-        name: rule._replace(matrix=mesh.replicate(rule.matrix, devices))
-        for name, rule in chosen.items()
-        if not name or rule.matrix is not None
+        key: rule._replace(matrix=mesh.replicate(rule.matrix, devices))
+        for key, rule in chosen.items()
     }
     batches = shown.batches(asked, given, devices)
     found = show.decide(network, made, batches, chosen, tell=tell)
@@ -223,7 +267,12 @@ def _decided(
 
 def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
     """Writes what a measure found: first how, then the records, which say it is done."""
-    told = {**_told(task, asked), **told, "environment": workdirs.environment()}
+    told = {
+        **_told(task, asked, _precision(subject, task, asked)),
+        **told,
+        **(_ALONE if _is_alone(subject, asked) and not task.measure.inside else {}),
+        "environment": workdirs.environment(),
+    }
     path = folder / "measures" / f"{task.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     workdirs.write_text(path, json.dumps(told, indent=1))
@@ -241,14 +290,26 @@ def _keep(folder, subject, asked, task: Task, numbers, told) -> None:
     results.write(folder / "evals" / f"{task.name}.jsonl", records)
 
 
-def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
+def _precision(subject, task: Task, asked: suite.Suite) -> str:
+    """What a measure computes in."""
+    dtype = mesh.dtype(asked.run["precision"])
+    return str(jnp.dtype(dtype if task.measure.inside else subject.dtype(dtype)))
+
+
+def _is_alone(subject, asked: suite.Suite) -> bool:
+    """Whether float32 cannot answer beside it, though it computes in less."""
+    exact = jnp.dtype(subject.net.dtype) == jnp.float32
+    return bool(asked.run["agree"]) and not subject.is_plain and not exact
+
+
+def _told(task: Task, asked: suite.Suite, precision: str) -> dict[str, Any]:
     source, others = asked.sources[task.dataset], task.measure.others
     beside = {"others": asked.sources[others].fingerprint} if others else {}
     read = "" if task.measure.inside else asked.made(*task).digest
     return {
         "measure": task.measure.told,
         **({"read": read} if read else {}),
-        "precision": str(jnp.dtype(mesh.dtype(asked.run["precision"]))),
+        "precision": precision,
         "dataset": {
             **beside,
             "fingerprint": source.fingerprint,
@@ -259,12 +320,12 @@ def _told(task: Task, asked: suite.Suite) -> dict[str, Any]:
     }
 
 
-def _is_done(folder: epath.Path, task: Task, asked: suite.Suite) -> bool:
+def _is_done(folder: epath.Path, subject, task: Task, asked: suite.Suite) -> bool:
     """Whether a measure is there; ValueError where it was made in another way."""
     if not (folder / "evals" / f"{task.name}.jsonl").exists():
         return False
     held = json.loads((folder / "measures" / f"{task.name}.json").read_text())
-    now = _told(task, asked)
+    now = _told(task, asked, _precision(subject, task, asked))
     differing = jc.differing({key: held.get(key) for key in now}, now)
     if differing:
         raise ValueError(
@@ -305,11 +366,27 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with workdirs.follow(folder):
         workdirs.write_text(held, json.dumps(jc.plain(identity), indent=1) + "\n")
-        facts = {
-            "data": {name: sets.describe(one) for name, one in asked.sources.items()},
-            "missing": dict(asked.missing),
-            "suite": asked.config,
-            **workdirs.environment(),
-        }
+        facts = {**_known(asked, workdirs.provenance(folder)), **workdirs.environment()}
         workdirs.write_text(folder / "provenance.json", json.dumps(facts, indent=1))
         yield
+
+
+def _known(asked: suite.Suite, before: dict[str, Any]) -> dict[str, Any]:
+    """The sets of all calls for a network, what lacked and what was asked for.
+
+    Of the same name the latest counts.
+    """
+    old, missing = before.get("suite", {}), before.get("missing", {})
+    now = {name: sets.describe(one) for name, one in asked.sources.items()}
+    entries = {
+        key: {**old.get(key, {}), **asked.config[key]} for key in ("sets", "measures")
+    }
+    return {
+        "data": {**before.get("data", {}), **now},
+        "missing": {
+            name: why
+            for name, why in {**missing, **asked.missing}.items()
+            if name not in now
+        },
+        "suite": {**asked.config, **entries},
+    }

@@ -103,19 +103,17 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
     parse = evaluate.parser().parse_args
     args = parse(["--runs=a", "--checkpoint=b"])
     assert args.checkpoint == ["a", "b"] and not args.step
-    asked = []
+    asked, given = [], ("--runs=a", "--only=accuracy", "--out=measured")
     monkeypatch.setattr(subjects, "is_trained", lambda path: True)
     monkeypatch.setattr(
         subjects, "from_run", lambda path, *, step: asked.append(step) or []
     )
     monkeypatch.setattr(subjects, "find", lambda paths: paths)
     for step, said in (("", "latest"), ("best", "best"), ("12", "12")):
-        measuring.run(
-            parse(["--runs=a", f"--step={step}", "--only=accuracy", SUITE]), []
-        )
+        measuring.run(parse([*given, f"--step={step}", SUITE]), [])
         assert asked.pop() == said
     measuring.run(
-        parse(["--runs=a", "--only=accuracy", SUITE.replace("distortion", "biases")]),
+        parse([*given, SUITE.replace("distortion", "biases")]),
         [],
     )
     assert asked == ["best"]

@@ -1,5 +1,6 @@
 """Measuring networks by a suite: the numbers, what stands after a stop, what is refused."""
 
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -28,8 +29,9 @@ from jbias import (
     train,
 )
 from jbias.data import sources
-from jbias.evals import decisions, plain, probes
+from jbias.evals import decisions, plain, probes, show
 from jbias.models import states
+from jbias.report import measured_read
 from tests import runs
 
 SUITE = """
@@ -55,6 +57,20 @@ def get_config(text=""):
 """
 
 
+# A table in which one small file is published, and divides by nothing.
+ZOO = """
+from configs import zoo
+
+ENTRY = zoo.Entry("small.one", "Small", "baseline", (), "cnn", zoo.NONE)
+
+def find(path):
+    return ENTRY if str(path).endswith("published.safetensors") else None
+
+def is_head(path):
+    return False
+"""
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "erm"
@@ -69,6 +85,24 @@ def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("suites") / "mine.py"
     path.write_text(SUITE)
     return path
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A file of sixteen classes, their names, and the zoo that knows it, as arguments."""
+    folder = tmp_path_factory.mktemp("published")
+    net = models.MODELS["cnn"](16, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path = folder / "published.safetensors"
+    models.save_safetensors(path, net, variables, names="own")
+    names = data.load("shapes", "edge", n=48).classes
+    (folder / "names.txt").write_text("\n".join(names))
+    (folder / "zoo.py").write_text(ZOO)
+    return (
+        f"--checkpoint={path}",
+        f"--classes={folder / 'names.txt'}",
+        f"--zoo={folder / 'zoo.py'}",
+    )
 
 
 def measure(*args, out):
@@ -215,6 +249,21 @@ def test_the_same_file_of_other_classes_is_another_network(file, tmp_path, capsy
     assert "holds measures of another network" in capsys.readouterr().err
 
 
+def test_a_class_that_is_named_twice_is_refused(tmp_path):
+    """Images of it would be answered by one of its outputs alone."""
+    path = tmp_path / "names.txt"
+    path.write_text("crane\ncat\n\ncrane \ndog\n")
+    with pytest.raises(ValueError, match=r"once, got 'crane' in lines 1, 4 of .*names"):
+        subjects.listed(str(path))
+    path.write_text("a\nb\na\nb")
+    with pytest.raises(
+        ValueError, match=r"'a' in lines 1, 3 of .* \(1 more are\); tell"
+    ):
+        subjects.listed(str(path))
+    path.write_text("crane\ncat\n\nCrane\n")
+    assert subjects.listed(str(path)) == ("crane", "cat", "Crane")
+
+
 def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
     """Its own would answer for all of them, under their names."""
     text = file.read_text().replace(
@@ -269,6 +318,27 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
         assert line.endswith("; name another")
 
 
+@pytest.mark.parametrize(
+    "argument", ["--model=cnn", "--classes=imagenet", "--mean=0.5", "--std=1"]
+)
+def test_what_is_said_of_files_is_refused_where_there_are_runs_alone(
+    run, file, tmp_path, capsys, argument
+):
+    args = f"--checkpoint={run}", f"--suite={file}", argument
+    assert measure(*args, out=tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"jbias: {argument.split('=')[0]}: says nothing of runs")
+
+
+def test_a_step_is_refused_where_there_are_files_alone(
+    file, published, tmp_path, capsys
+):
+    args = *published, f"--suite={file}", "--step=best"
+    assert measure(*args, out=tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "jbias: --step: says nothing of files; leave it out"
+
+
 def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
     args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=few"
     (one,) = (s for s in subjects.from_run(str(run), step="latest", seeds=(1,)))
@@ -280,6 +350,74 @@ def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
     assert err.splitlines()[-1].endswith(f"; 1 not ({one.name})")
 
 
+@pytest.mark.parametrize("model", [(), ("--model=cnn",)])
+def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
+    file, published, tmp_path, model
+):
+    args = *published, f"--suite={file}", "--only=few", *model
+    assert measure(*args, out=tmp_path) == 0
+    told = json.loads((tmp_path / "small.one" / "config.json").read_text())
+    assert told["category"] == "baseline" and told["algorithm"] == "Small"
+    assert told["run"]["mean"] == [0, 0, 0] and told["run"]["std"] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "mean"),
+    [
+        ((), "mean 0, std 1: those of small.one; --mean and --std change it", 0),
+        (("--zoo=",), "mean 0.5, std 0.5: the file's metadata; --mean", 0.5),
+        (("--mean=.4,.5,.6", "--std=1"), "mean 0.4 0.5 0.6 (--mean), std 1 (--s", 0.4),
+        (("--mean=.3",), "mean 0.3 (--mean), std 1 (those of small.one)", 0.3),
+    ],
+)
+def test_constants_are_told_and_can_be_given(
+    file, published, tmp_path, capsys, given, told, mean
+):
+    args = *published, f"--suite={file}", "--only=few", *given
+    assert measure(*args, out=tmp_path) == 0
+    assert capsys.readouterr().err.count(f": {told}") == 1
+    (config,) = tmp_path.glob("*/config.json")
+    assert json.loads(config.read_text())["run"]["mean"][0] == mean
+
+
+@pytest.mark.parametrize(
+    "given", ["--mean=1,2", "--mean=x", "--std=0", "--std=1,nan,1"]
+)
+def test_constants_that_are_none_are_refused(given, capsys):
+    with pytest.raises(SystemExit):
+        evaluate.main([given, "--checkpoint=x", "--suite=y"])
+    assert "numbers such as 0.485,0.456,0.406, or one, got" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_another_file_of_a_published_name_is_none_of_the_zoo(
+    file, published, tmp_path, capsys, width
+):
+    """An entry says what else must hold: here a width, of a network whose width is 4."""
+    needing = ZOO.replace("NONE)", f"NONE, needs={{'width': {width}}})")
+    (tmp_path / "zoo.py").write_text(needing)
+    args = *published, f"--zoo={tmp_path / 'zoo.py'}", f"--suite={file}", "--only=few"
+    assert measure(*args, out=tmp_path / "out") == 0
+    (folder,) = (tmp_path / "out").iterdir()
+    told = json.loads((folder / "config.json").read_text())
+    name, category, mean = ("small.one", "baseline", 0)
+    if width == 8:
+        name, category, mean = ("published", "published", 0.5)
+    assert (folder.name, told["category"]) == (name, category)
+    assert told["run"]["mean"] == [mean] * 3
+    line = "has the name of small.one and is another, which needs width 8, got 4; "
+    assert (line in capsys.readouterr().err) == (width == 8)
+
+
+def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsys):
+    args = *published, f"--suite={file}", "--only=few", "--model=resnet18"
+    assert measure(*args, out=tmp_path) == 2
+    err = capsys.readouterr().err
+    assert "the name of small.one, which is cnn, got 'resnet18'; leave --model" in err
+    assert measure(*args, "--zoo=", out=tmp_path) == 2
+    assert "holds the model 'cnn', not 'resnet18'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -288,6 +426,29 @@ def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
         (("--checkpoint=x",), "--suite is missing"),
         (("--follow=y", "--suite.size=3"), "--suite is missing"),
         (("--checkpoint=x", "--seeds=3"), "unknown argument '--seeds=3'"),
+        *(
+            ((*given, argument), f"{argument.split('=')[0]} says nothing with {where};")
+            for where, given, arguments in (
+                (
+                    "--checkpoint",
+                    ("--checkpoint=x", "--suite=y"),
+                    ("--once", "--interval=10"),
+                ),
+                (
+                    "--follow and --suite",
+                    ("--follow=x", "--suite=y"),
+                    ("--step=best", "--model=cnn", "--classes=imagenet", "--mean=0")
+                    + ("--std=1", "--zoo="),
+                ),
+                (
+                    "--follow alone",
+                    ("--follow=x",),
+                    ("--step=best", "--only=", "--out=measured", "--model=cnn")
+                    + ("--classes=imagenet", "--mean=0", "--std=1", "--zoo="),
+                ),
+            )
+            for argument in arguments
+        ),
     ],
 )
 def test_arguments_that_would_be_ignored_are_refused(arguments, said, capsys):
@@ -393,6 +554,79 @@ def test_a_file_that_is_no_network_is_named_and_the_run_measured(
     assert not list(out.glob("*/done"))  # The suite has a set that is not here.
 
 
+@pytest.mark.parametrize(
+    ("name", "left", "lacking"),
+    [
+        ("config.json", {}, "with seeds, got none"),
+        ("config.json", [], "with seeds, got none"),
+        *(
+            ("config.json", {key: None}, f"with {key}")
+            for key in ("seeds", "vary", "precision", "variant", "train.data")
+        ),
+        ("config.json", {"model": None}, "with model.name"),
+        ("config.json", {"algo": {}}, "with algo.name"),
+        ("provenance.json", {}, "with data.train/0.space, got none"),
+        ("provenance.json", {"data": None}, "with data.train/0.space"),
+    ],
+)
+def test_a_run_that_lacks_what_it_was_is_refused(run, tmp_path, name, left, lacking):
+    """Whatever is missing of it, in one line that says where."""
+    broken = tmp_path / "broken"
+    shutil.copytree(run, broken)
+    held = json.loads((broken / name).read_text())
+    for key, value in left.items() if left else ():
+        outer, _, inner = key.partition(".")
+        if inner:
+            del held[outer][inner]
+        elif value is None:
+            del held[outer]
+        else:
+            held[outer] = value
+    (broken / name).write_text(json.dumps(held if left else left))
+    with pytest.raises(
+        ValueError, match=f"^{broken / name}: must be a run's, {lacking}"
+    ):
+        list(subjects.from_run(str(broken), step="latest"))
+
+
+def test_runs_of_nothing_are_named_and_the_others_measured(
+    file, published, tmp_path, capsys
+):
+    """With what was trained, and as models.save_run has it."""
+    for name in ("trained", "saved"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "trained/provenance.json").write_text("{}")
+    more = [f"--checkpoint={tmp_path / name}" for name in ("trained", "saved")]
+    args = *more, *published, f"--suite={file}", "--only=few"
+    assert measure(*args, out=tmp_path / "out") == 1
+    err = capsys.readouterr().err
+    for name, key in (("trained", "seeds"), ("saved", "model.name")):
+        where = f"not measured: {tmp_path / name}/config.json: must be a run's, with"
+        assert f"{where} {key}, got none" in err
+    assert "measured 1 network in" in err
+
+
+@pytest.mark.parametrize("fault", [MemoryError(), errors.FlaxError("shapes")])
+def test_a_file_that_cannot_be_opened_is_named_whatever_it_is_of(
+    run, file, tmp_path, capsys, monkeypatch, fault
+):
+    def cannot(*args, **options):
+        raise fault
+
+    monkeypatch.setattr(subjects, "from_file", cannot)
+    (tmp_path / "huge.pth").touch()
+    args = f"--checkpoint={tmp_path}/huge.pth", f"--suite={file}"
+    assert measure(*args, "--only=few", out=tmp_path / "out") == 2
+    err = capsys.readouterr().err
+    assert f"not measured: {tmp_path}/huge.pth: {str(fault) or 'MemoryError'}" in err
+    monkeypatch.setattr(subjects, "from_run", cannot)
+    args = f"--follow={run}", "--once", f"--suite={file}"
+    assert measure(*args, "--only=few", out=tmp_path / "out") == 2
+    told = re.escape(str(fault) or "MemoryError")
+    assert re.search(rf"not measured: step \d+: {told}", capsys.readouterr().err)
+
+
 def test_a_network_that_fails_is_named_and_the_others_measured(
     run, file, tmp_path, capsys, monkeypatch
 ):
@@ -410,6 +644,52 @@ def test_a_network_that_fails_is_named_and_the_others_measured(
     assert measure(*args, out=tmp_path / "out") == 1
     assert f"not measured: {failed[0]}" in capsys.readouterr().err
     assert len(list((tmp_path / "out").glob("*/evals/few@edge.jsonl"))) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of\n memory"),
+        errors.ScopeParamShapeError("kernel", "/fc", (4, 16), (9, 16)),
+        MemoryError(),
+    ],
+)
+def test_a_measure_that_fails_leaves_the_others(
+    file, published, tmp_path, capsys, monkeypatch, fault
+):
+    decided = survey._decided
+
+    def refuses(network, asked, task, *args):
+        if task.measure.name == "few":
+            raise fault
+        return decided(network, asked, task, *args)
+
+    monkeypatch.setattr(survey, "_decided", refuses)
+    args = *published, f"--suite={file}", "--only=few,classes"
+    assert measure(*args, out=tmp_path) == 1
+    err = capsys.readouterr().err
+    (line,) = (line for line in err.splitlines() if "not measured: small.one: " in line)
+    assert "few@edge: " in line
+    lacks_memory = not isinstance(fault, errors.FlaxError)
+    assert line.endswith("; --suite.run.batch=N with less at once") == lacks_memory
+    assert "1 of them in part (small.one)" in err
+    assert set(results.read(f"{tmp_path}/*")["metric"]) == {"class_accuracy"}
+
+
+def test_a_network_that_stops_in_the_middle_is_measured_in_part(
+    file, published, tmp_path, capsys, monkeypatch
+):
+    def stops(folder, subject, asked, task, *args, keep=survey._keep):
+        if task.measure.name == "few":
+            raise OSError("no space left")
+        keep(folder, subject, asked, task, *args)
+
+    monkeypatch.setattr(survey, "_keep", stops)
+    args = *published, f"--suite={file}", "--only=few,classes"
+    assert measure(*args, out=tmp_path) == 1
+    err = capsys.readouterr().err
+    assert "not measured: small.one: no space left" in err
+    assert "1 of them in part (small.one)" in err
 
 
 def test_following_measures_each_step_once(run, file, tmp_path):
@@ -442,6 +722,36 @@ def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agre
     assert set(compared["n"]) == ({16} if agree else set())
     ends = {"", "spectral/unfiltered", "spectral/high 0.5"}
     assert set(compared["condition"]) == (ends if agree else set())
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("own", ["bfloat16", "float32"])
+def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
+    """An algorithm with answers of its own keeps its run's, and is not compared."""
+    net = models.MODELS["cnn"](16, width=4, dtype=own)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path, lines = tmp_path / "net.safetensors", []
+    models.save_safetensors(path, net, variables, names="own")
+    (tmp_path / "names").write_text(
+        "\n".join(data.load("shapes", "edge", n=48).classes)
+    )
+    subject = subjects.from_file(str(path), classes=str(tmp_path / "names"))
+    if not plain:
+        subject = dataclasses.replace(
+            subject, net=net, apply=lambda *at: net.apply(*at)
+        )
+    config = measuring.load(str(file), ["--suite.run.precision=bfloat16"])
+    asked = suite.open(config, lines.append, only=("few",))
+    assert not survey.run(subject, asked, tmp_path, lines.append, whole=False)
+    told = json.loads((tmp_path / "net/measures/few@edge.json").read_text())
+    assert told["precision"] == ("bfloat16" if plain else own)
+    metrics = set(results.read(f"{tmp_path}/net")["metric"])
+    assert ("agreement" in metrics) == plain
+    alone = not plain and own == "bfloat16"
+    assert told.get("agreement", "").startswith("not made: ") == alone
+    assert ("net: answers in its own way in bfloat16" in "\n".join(lines)) == alone
+    assert not survey.run(subject, asked, tmp_path, lines.append, whole=False)
+    assert "net: 1 measures are there already" in lines
 
 
 def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
@@ -610,6 +920,42 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
     )
 
 
+def test_what_is_known_of_sets_survives_calls_for_others(
+    file, published, tmp_path, capsys
+):
+    """A report asks for each set's name; and the latest call opens its own sets alone."""
+    args = *published, f"--suite={file}"
+    assert measure(*args, "--only=accuracy", out=tmp_path) == 0
+    path = tmp_path / "small.one/provenance.json"
+    first = json.loads(path.read_text())
+    assert [*first["missing"]] == ["photos"]
+    other = tmp_path / "other.py"
+    text = file.read_text().replace("classes=dict(", "more=dict(probe='classes', ")
+    text = text.replace("edge=dict(", "fresh=dict(").replace('"edge"', '"fresh"')
+    other.write_text(text.replace('split="fresh"', 'split="edge"'))
+    assert measure(*published, f"--suite={other}", "--only=few", out=tmp_path) == 0
+    second = json.loads(path.read_text())
+    assert {*second["data"]} == {"edge", "cue_conflict", "fresh"}
+    assert second["data"]["edge"] == first["data"]["edge"]
+    assert second["missing"] == first["missing"]
+    assert {*second["suite"]["sets"]} == {*first["suite"]["sets"], "fresh"}
+    assert {*second["suite"]["measures"]} == {*first["suite"]["measures"], "more"}
+    read = measured_read.read([str(tmp_path / "small.one")])
+    assert [one.split("cue_conflict") for one in read] == ["cue_conflict"]
+    # What lacked and came is not missing any more.
+    come = tmp_path / "come.py"
+    found = 'photos=dict(data="shapes", split="edge", n=48)'
+    come.write_text(
+        file.read_text().replace(
+            'photos=dict(data="geirhos", split="edge", root="nowhere")', found
+        )
+    )
+    assert measure(*published, f"--suite={come}", "--only=accuracy", out=tmp_path) == 0
+    third = json.loads(path.read_text())
+    assert third["missing"] == {} and "photos" in third["data"]
+    assert "fresh" in third["data"]
+
+
 def test_other_answers_of_people_are_refused(tmp_path, capsys):
     """As are other images; the same answers in another order are the same."""
     path, (header, *rows) = contrast(tmp_path)
@@ -660,6 +1006,50 @@ def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
         for name in ("accuracy", "few")
     )
     assert (one.prediction == other.prediction).all()
+
+
+def test_measures_by_other_rules_share_the_answers(
+    file, published, tmp_path, monkeypatch
+):
+    """A network is asked once; each measure gets what it gets alone, to the bit."""
+    first, second, *_ = names = data.load("shapes", "edge", n=48).classes
+    lines = [f"{name},{first if name == second else name}" for name in names]
+    mapping = tmp_path / "mapping.csv"
+    mapping.write_text("\n".join(["train_class,test_class", *lines]))
+    text = file.read_text().replace(
+        'split="cue_conflict"', f'split="cue_conflict", mapping="{mapping}"'
+    )
+    rules = "aggregates=('sum_prob', 'mean_logit'), sets=('cue_conflict',)"
+    text = text.replace("few=dict(", f"shape_bias=dict({rules}), few=dict(")
+    (tmp_path / "suite.py").write_text(text)
+    asked, decide = [], show.decide
+
+    def counted(network, made, batches, rules, **options):
+        asked.append([*rules])
+        return decide(network, made, batches, rules, **options)
+
+    monkeypatch.setattr(show, "decide", counted)
+    args = *published, f"--suite={tmp_path / 'suite.py'}"
+    both = (
+        "--only=accuracy,shape_bias",
+        "--suite.measures.accuracy.sets=('cue_conflict',)",
+    )
+    assert measure(*args, *both, out=tmp_path / "together") == 0
+    assert len(asked) == 1 and {*asked[0]} == {"mean_prob", "sum_prob", "mean_logit"}
+    for name, conditions in (("accuracy", [""]), ("shape_bias", ["", "mean_logit"])):
+        alone = both[1], f"--only={name}"
+        assert measure(*args, *alone, out=tmp_path / "alone") == 0
+        one, other = (tmp_path / how / "small.one" for how in ("together", "alone"))
+        records = f"evals/{name}@cue_conflict.jsonl"
+        assert (one / records).read_text() == (other / records).read_text()
+        kept = f"decisions/cue_conflict/{name}.parquet"
+        found, same = (decisions.read_conditions(at / kept) for at in (one, other))
+        assert [*found] == [*same] == conditions
+        for key in conditions:
+            np.testing.assert_array_equal(found[key].prediction, same[key].prediction)
+            for column, values in same[key].columns.items():
+                np.testing.assert_array_equal(found[key].columns[column], values)
+    assert len(asked) == 3
 
 
 def test_what_looks_inside_reads_files_as_it_goes(run, file, tmp_path, monkeypatch):
@@ -735,7 +1125,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
     assert [one.name for one in given] == ["cue_conflict", "edge"]
     images = asked.images["cue_conflict"]
     assert np.array_equal(given[0].read(), images) and len(images) == 240
-    told = [survey._told(survey.Task(*one), asked) for one in asked.tasks()]
+    told = [survey._told(survey.Task(*one), asked, "") for one in asked.tasks()]
     assert "others" not in told[1]["dataset"]
     assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint
     monkeypatch.setattr(suite, "OTHERS", (1, 2**28))

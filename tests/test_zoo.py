@@ -58,6 +58,14 @@ def test_an_identifier_is_found_with_whatever_can_be_read(end):
     assert zoo.find("models/resnet50_swav.onnx") is None
 
 
+def test_sams_file_is_of_its_positions_and_classes():
+    """Files of 384 pixels, and of other classes, are published under its name."""
+    needing = [entry for entry in zoo.ZOO.values() if entry.needs]
+    assert [entry.files for entry in needing] == [("ViT-B_16.npz",)]
+    net = models.MODELS[needing[0].model](1000, grid=224 // 16)
+    assert {key: getattr(net, key) for key in needing[0].needs} == needing[0].needs
+
+
 def test_heads_are_looked_for(tmp_path):
     entry = zoo.ZOO["resnet50_swav"]
     with pytest.raises(ValueError, match=r"needs its linear layer in swav_800ep_eval"):

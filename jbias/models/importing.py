@@ -43,6 +43,15 @@ class Fit(NamedTuple):
     arrays: dict[str, np.ndarray]  # By published name, without prefixes.
     expected: dict[str, mapping.Entry]
     difference: mapping.Difference
+    publisher: str = ""  # Whose names the file has, where these tell the constants.
+
+
+class Read(NamedTuple):
+    """A network, and where its constants are from."""
+
+    net: nn.Module
+    variables: dict[str, Any]
+    origins: dict[str, str]  # Of "mean" and "std", in words, if the caller gave none.
 
 
 def from_file(
@@ -54,6 +63,18 @@ def from_file(
     **options: Any,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Reads a file; `models.load` says the rest."""
+    return read(path, model, entry=entry, head=head, **options)[:2]
+
+
+def read(
+    path: str | os.PathLike,
+    model: str | None,
+    *,
+    entry: str | None = None,
+    head: str | os.PathLike | None = None,
+    **options: Any,
+) -> Read:
+    """As `from_file`, and says where mean and std are from."""
     where = os.fspath(path)
     if not pathlib.Path(path).is_file():
         raise FileNotFoundError(f"{where}: no such checkpoint")
@@ -72,7 +93,10 @@ def from_file(
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
     variables = mapping.filled(fit.expected, fit.arrays)
     net = models.MODELS[fit.model](**fit.options)
-    return net, jax.tree.map(jnp.asarray, variables)
+    origins = {
+        key: file.origin(fit, key) for key in ("mean", "std") if key not in options
+    }
+    return Read(net, jax.tree.map(jnp.asarray, variables), origins)
 
 
 class _Said(NamedTuple):
@@ -97,6 +121,16 @@ class _File(NamedTuple):
         """All that is said of a network's options."""
         said = self.said.options if self.said and self.said.model == model else {}
         return {**self.constants, **said, **self.options}
+
+    def origin(self, fit: Fit, key: str) -> str:
+        """Where "mean" or "std" is from, which the caller did not give."""
+        if self.said and self.said.model == fit.model and key in self.said.options:
+            return "the file's metadata"
+        if key in self.constants:
+            return "the file's own first layer"
+        if fit.publisher:
+            return f"{fit.publisher}'s, whose names the file has"
+        return f"the default of {fit.model}"
 
 
 def _tried(file: _File, model: str | None) -> list[Fit]:
@@ -199,12 +233,18 @@ def _fit(
     if not set(options) <= set(_fields(model)):
         return None
     found = []
-    for names in dialects(model):
+    of = dialects(model)
+    publishers = _file_of(model).get("PUBLISHERS", (None,) * len(of))
+    for names, publisher in zip(of, publishers, strict=True):
+        told = {"mean": publisher.mean, "std": publisher.std} if publisher else {}
         for short in states.stripped(arrays):
             if not named and not mapping.plausible(short, names):
                 continue
             try:
-                found.append(_reading(model, names, short, linear, dict(options)))
+                fit = _reading(model, names, short, linear, {**told, **options})
+                found.append(
+                    fit._replace(publisher=publisher.name if publisher else "")
+                )
             except ValueError:  # What the shapes tell makes no such network.
                 if named:
                     raise

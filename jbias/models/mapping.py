@@ -7,7 +7,8 @@ kind (a dense kernel is the transpose of `weight`). A pattern may match the arra
 as well, module and name, and its template is then the published name of the array; a
 tuple of templates means that several published arrays, one after the other along their
 first axis, are ours. Networks published under several systems of names have a tuple of
-such tables, DIALECTS.
+such tables, DIALECTS; PUBLISHERS says of each what all who use it take off images,
+None where they differ.
 """
 
 import re
@@ -33,6 +34,14 @@ _LEAVES: Mapping[str, str] = types.MappingProxyType(
 # The axes of ours, in the order in which the published array has them, by rank.
 _KERNELS = {4: (3, 2, 0, 1), 2: (1, 0)}
 _ROWS = 10  # Of a table in a refusal.
+
+
+class Publisher(NamedTuple):
+    """Whose networks have one system of names, and take the same constants."""
+
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 class Entry(NamedTuple):

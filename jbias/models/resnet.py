@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import backbone, layers, taps
+from jbias.models import backbone, layers, mapping, taps
 
 # A module's path here, and the name of the published module that has its weights.
 # A rule matches a whole path; each path has one rule.
@@ -190,6 +190,7 @@ _SIMCLR = (
     (r"fc", r"fc"),
 )
 DIALECTS = (NAMES, _SIMCLR)
+PUBLISHERS = (None, mapping.Publisher("SimCLRv2", (0.0,) * 3, (1.0,) * 3))
 
 
 def fitted(at: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:

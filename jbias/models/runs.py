@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -45,7 +45,7 @@ def load(
         raise ValueError(
             f"{where}: must be the workdir of a run, with config.json and checkpoints"
         )
-    config = json.loads(config.read_text())
+    config = stored(config, ("model.name", "seeds", "size"))
     name, own = config["model"]["name"], dict(config["model"])
     if model not in (None, name):
         raise ValueError(f"{where}: holds the model {name!r}, not {model!r}")
@@ -62,6 +62,25 @@ def load(
     options = {**{k: v for k, v in own.items() if k != "name"}, **options}
     net = _network(where, name, found, options, config["size"])
     return net, jax.tree.map(jnp.asarray, found)
+
+
+def stored(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
+    """What a file of a workdir holds as JSON; ValueError where an entry lacks.
+
+    needed: entries such as "model.name", which is `name` in `model`.
+    """
+    where = os.fspath(path)
+    try:
+        found = json.loads(pathlib.Path(path).read_text())
+    except ValueError as error:
+        raise ValueError(f"{where}: must be JSON: {error}") from error
+    for key in needed:
+        inner = found
+        for word in key.split("."):
+            if not isinstance(inner, Mapping) or word not in inner:
+                raise ValueError(f"{where}: must be a run's, with {key}, got none")
+            inner = inner[word]
+    return found
 
 
 def _seed(where: str, seed: int | None, seeds: list[int]) -> int:

@@ -191,7 +191,12 @@ def test_simclr_has_names_of_its_own(state, saved):
     given = {name: state[ours[e.path + (e.collection,)]] for name, e in theirs.items()}
     assert "net.2.blocks.0.projection.shortcut.weight" in given
     assert "net.1.blocks.1.net.3.0.running_var" in given
-    assert is_that(models.load(saved(given), "resnet18")[1], state)
+    net, variables, origins = importing.read(saved(given), "resnet18")
+    assert is_that(variables, state)
+    assert (net.mean, net.std) == ((0, 0, 0), (1, 1, 1))  # It takes nothing off.
+    assert origins["mean"] == "SimCLRv2's, whose names the file has"
+    net, _, origins = importing.read(saved(given), "resnet18", mean=(0.5,) * 3)
+    assert net.mean == (0.5,) * 3 and [*origins] == ["std"]
 
 
 @pytest.mark.parametrize("names", ["published", "own"])

@@ -49,6 +49,13 @@ def test_equals_other_libraries(case, tmp_path):
         state[name] = DRAWN["draw"](name, entry.shape)
     safetensors.write(tmp_path / "x.safetensors", state, {})
     given = {k: v for k, v in options.items() if k == "classes"}  # `pool` is seen.
+    found, _, origins = importing.read(
+        tmp_path / "x.safetensors", "vit_small16", **SMALL, **given
+    )
+    known = library.startswith("torchvision")  # Whose files are all of ImageNet.
+    assert found.mean == ((0.485, 0.456, 0.406) if known else (0.5,) * 3)
+    assert ("torchvision" in origins["std"]) == known
+    given |= {"mean": net.mean, "std": net.std}  # The oracle's.
     found, variables = models.load(
         tmp_path / "x.safetensors", "vit_small16", **SMALL, **given
     )
