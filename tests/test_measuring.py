@@ -30,7 +30,7 @@ from jbias import (
 )
 from jbias.data import sources
 from jbias.evals import decisions, plain, probes, show
-from jbias.models import states
+from jbias.models import class_names, states
 from jbias.report import measured_read
 from tests import runs
 
@@ -841,6 +841,22 @@ def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(rows))
     return path, rows
+
+
+@pytest.mark.parametrize("out", ["x.safetensors", "folder"])
+def test_an_export_is_opened_with_the_classes_that_it_names(out, tmp_path):
+    net = models.MODELS["cnn"](3, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path, said = tmp_path / out, class_names.Classes(("a", "b", "c"), "names")
+    if out == "folder":
+        models.save_run(path, net, variables, said)
+    else:
+        models.save_safetensors(path, net, variables, "own", said)
+    opened = subjects.from_file(str(path))
+    assert (opened.classes, opened.space) == said
+    listed = tmp_path / "names.txt"
+    listed.write_text("d\ne\nf\n")  # Who gives names is asked first.
+    assert subjects.from_file(str(path), classes=str(listed)).classes == tuple("def")
 
 
 def test_a_folder_that_is_not_there_is_told_once_and_as_it_was_typed(tmp_path):
