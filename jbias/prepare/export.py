@@ -32,7 +32,7 @@ def add(parser) -> None:
     parser.add_argument(
         "--entry", help="the state dict to take, where there are several"
     )
-    parser.add_argument("--seed", type=int, help="of a run; needed if it has several")
+    parser.add_argument("--seed", type=int, help="of a run (default: its only one)")
     parser.add_argument("--step", help="of a run: best (default), latest or a number")
     parser.add_argument(
         "--names",
