@@ -14,8 +14,8 @@ A suite is a config (configs/suites/) with
                 images float32 answers too where that is lower, under a measure's first
                 condition and its last), decisions (whether they are kept), devices,
                 gib, threads
-    needs       of sets, and of measures that it has or would have, the argument that gives
-                them, such as "stimuli=DIR"; may be left out
+    needs       of `sets`, and of `measures` that it has or would have, the argument that
+                gives each, such as "stimuli=DIR"; may be left out
 
 A set that is not there is told about, and what is there is measured.
 """
@@ -143,9 +143,9 @@ def open(
     """
     _made.cache_clear()  # What a probe reads, such as people's answers, may be new.
     config = jc.plain(config)
-    needs = config.pop("needs", {})
+    needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     for key in config:
-        known = ("size", "sets", "measures", "run")
+        known = ("size", "sets", "measures", "run", "needs")
         if key not in known:
             raise ValueError(f"suite: unknown key {key!r}; {jc.nearest(key, known)}")
     run = {**_RUN, **config.get("run", {})}
@@ -155,9 +155,9 @@ def open(
     for name in only:
         if name not in config["measures"]:
             known = config["measures"]
-            if name in needs:
+            if needed := needs["measures"].get(name):
                 raise ValueError(
-                    f"--only: {name!r} needs {needs[name]} in the argument of the "
+                    f"--only: {name!r} needs {needed} in the argument of the "
                     "suite, FILE:ARGS; add it"
                 )
             raise ValueError(f"--only: unknown {name!r}; {jc.nearest(name, known)}")
@@ -178,7 +178,9 @@ def open(
                 raise
             missing[name] = " ".join(str(error).split())
             # Sets that lie in one folder are told of once.
-            told.setdefault(_reason(error, needs.get(name, "")), []).append(name)
+            told.setdefault(_reason(error, needs["sets"].get(name, "")), []).append(
+                name
+            )
     for one in measures:
         for name in (
             one.datasets if "aggregates" in config["measures"][one.name] else ()
@@ -201,7 +203,7 @@ def open(
     )
     images = {name: images.get(name) for name in found}
     suite = Suite(config["size"], found, images, missing, measures, run, config)
-    return _checked(suite, needs, say)
+    return _checked(suite, needs["measures"], say)
 
 
 def _checked(

@@ -898,6 +898,7 @@ def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tm
         ("data=imagenet,root=no", "shape_bias", "'shape_bias' needs stimuli=DIR in"),
         ("data=imagenet,root=no", "human", "needs humans=DIR, and stimuli=DIR or oth"),
         ("", "human", "with data=imagenet or data=tiny_imagenet, in the argument"),
+        ("data=imagenet,root=no", "edge", "unknown 'edge'"),  # A set is no measure.
         ("", "acuracy", "unknown 'acuracy'; did you mean 'accuracy'"),
     ],
 )

@@ -82,13 +82,17 @@ USED = types.MappingProxyType(
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
 
 
-# By measure or set: the arguments without which the suite has it not.
+# The arguments without which the suite has not these.
 NEEDS = types.MappingProxyType(
     {
         "human": "humans=DIR, and stimuli=DIR or others=DIR,",
         "shape_bias": "stimuli=DIR",
         "decoding": "stimuli=DIR",
         "critical_band_original": "data=imagenet",
+    }
+)
+SETS_NEED = types.MappingProxyType(
+    {
         **dict.fromkeys(STIMULI, "stimuli=DIR"),
         **dict.fromkeys(OTHERS, "others=DIR"),
         **dict.fromkeys(BACKGROUNDS, "backgrounds=DIR"),
@@ -145,9 +149,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     )
     c.size, c.sets, clean, conflict = PRESETS[arg.data](arg)
     c.measures = _measures(arg, c.size, tuple(c.sets), clean, conflict)
-    c.needs = dict(NEEDS)
+    c.needs = dict(measures=dict(NEEDS), sets=dict(SETS_NEED))
     if arg.data == "shapes":
-        c.needs.human += " with data=imagenet or data=tiny_imagenet,"
+        c.needs.measures.human += " with data=imagenet or data=tiny_imagenet,"
     return c
 
 

@@ -74,10 +74,10 @@ USED = types.MappingProxyType(
 )
 
 
-# By measure or set: the arguments without which the suite has it not.
+# The arguments without which the suite has not these measures.
 NEEDS = types.MappingProxyType(
     {
-        **dict.fromkeys(("shape_bias", *STIMULI), "stimuli=DIR"),
+        "shape_bias": "stimuli=DIR",
         **dict.fromkeys(("cut_occlusion_other", "occlusion_other"), "other=NAME"),
     }
 )
@@ -124,7 +124,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     c.measures = dict(accuracy=dict(probe="plain", sets=names, images=arg.images))
     if arg.data != "stacked":
         c.measures.update(_measures(arg, tuple(c.sets)))
-    c.needs = dict(NEEDS)
+    c.needs = dict(measures=dict(NEEDS), sets=dict.fromkeys(STIMULI, "stimuli=DIR"))
     return c
 
 
