@@ -200,11 +200,6 @@ def labelled(c: ml_collections.ConfigDict, *names: str) -> None:
     c.variant = "+".join(filter(None, (c.variant, *names)))
 
 
-def given(text: str) -> set[str]:
-    """The names of the arguments in the text."""
-    return {item.partition("=")[0] for item in filter(None, (text or "").split(","))}
-
-
 def own(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
     """Takes a config's own arguments out of the text: their values, and the rest."""
     items = [item for item in (text or "").split(",") if item]
@@ -301,7 +296,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         )
     if arg.demo and arg.smoke:
         raise ValueError("config argument: take demo or smoke, not both")
-    useless = given(text) - EVERYWHERE - datasets.USED[arg.data]
+    useless = jc.given(text) - EVERYWHERE - datasets.USED[arg.data]
     if useless:
         raise ValueError(
             f"config argument: {min(useless)!r} has no say with data={arg.data}; "

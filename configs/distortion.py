@@ -89,7 +89,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         mix_group=0,
         small=False,
     )
-    data, given = common.data_of(rest), common.given(rest)
+    data, given = common.data_of(rest), jc.given(rest)
     _check(own, data, given)
     model = "resnet101" if data == "imagenet" else "preact_resnet18"
     usual = {"model": model, "seeds": 1 if data == "imagenet" else 5}

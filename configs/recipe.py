@@ -40,6 +40,7 @@ import math
 import ml_collections
 
 from configs import common
+from jbias import config as jc
 
 RECIPES = {
     "a1": dict(epochs=600.0, rate=5e-3, decay=0.01, mixup=0.2, level=21, smooth=0.1),
@@ -56,7 +57,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     chosen, rest = common.own(arg, recipe="a2", batch=0, optimiser="lars")
     if chosen.recipe == "pod":
         return _pod(rest, chosen.batch, chosen.optimiser)
-    if useless := common.given(arg) & {"batch", "optimiser"}:
+    if useless := jc.given(arg) & {"batch", "optimiser"}:
         raise ValueError(
             f"config argument: {min(useless)!r} has no say with recipe={chosen.recipe}; "
             "it has with recipe=pod"
@@ -83,7 +84,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         imagenet=dict(epochs=r["epochs"], train=dict(batch=2048)),
     )
     c.variant = chosen.recipe
-    smoke = "smoke" in common.given(rest)
+    smoke = "smoke" in jc.given(rest)
     c.optim = dict(
         name="lamb",
         rate=r["rate"],
@@ -172,7 +173,7 @@ def _pod(arg: str, batch: int, optimiser: str) -> ml_collections.ConfigDict:
     c.optim = dict(
         name=optimiser,
         rate=pod["rate"](c.train.batch),
-        warmup="5 epochs" if large and "smoke" not in common.given(arg) else "",
+        warmup="5 epochs" if large and "smoke" not in jc.given(arg) else "",
         average=0.0,
         **pod["optim"],
     )

@@ -14,6 +14,7 @@ The arguments after the colon stand in configs/common.py.
 import ml_collections
 
 from configs import common
+from jbias import config as jc
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
@@ -60,7 +61,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
             momentum=0.9,
             decay=1e-4,
             schedule=dict(name="cosine"),
-            warmup="" if "smoke" in common.given(arg) else "10 epochs",
+            warmup="" if "smoke" in jc.given(arg) else "10 epochs",
             average=0.0,
         )
     c.inputs = views

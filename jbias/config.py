@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
@@ -22,24 +22,54 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(known)}"
 
 
-def parse_arg(arg: str, **defaults: Any) -> types.SimpleNamespace:
+def parse_arg(
+    arg: str, where: str = "config argument", /, **defaults: Any
+) -> types.SimpleNamespace:
     """Reads `a=1,b=x,flag` into the names and types of `defaults`.
 
-    A name alone sets a boolean. ValueError names an unknown argument and the
-    nearest known one, or the value that does not fit its type.
+    A name alone sets a boolean. ValueError, which begins with `where`, names an unknown
+    argument and the nearest known one, or the value that does not fit its type.
     """
     values = dict(defaults)
     for item in filter(None, (arg or "").split(",")):
         name, equals, text = item.partition("=")
         if name not in defaults:
             raise ValueError(
-                "config argument: several values are joined by +, arguments by commas, "
+                f"{where}: several values are joined by +, arguments by commas, "
                 f"got {name!r} as an argument"
                 if _is_number(name)
-                else f"config argument: unknown {name!r}; {nearest(name, defaults)}"
+                else f"{where}: unknown {name!r}; {nearest(name, defaults)}"
             )
-        values[name] = _convert(name, text if equals else None, defaults[name])
+        values[name] = _convert(
+            f"{where}: {name}", text if equals else None, defaults[name]
+        )
     return types.SimpleNamespace(**values)
+
+
+def given(arg: str) -> set[str]:
+    """The names of the arguments in the text."""
+    return {item.partition("=")[0] for item in filter(None, (arg or "").split(","))}
+
+
+def check_say(
+    arg: str,
+    data: str,
+    everywhere: Collection[str],
+    used: Mapping[str, Collection[str]],
+    where: str = "config argument",
+) -> None:
+    """Refuses arguments that have no say with the chosen data.
+
+    everywhere: names of arguments that always have. used: by data, those that have there.
+    """
+    useless = given(arg) - {*everywhere} - {*used[data]}
+    if useless:
+        name = min(useless)
+        others = [f"data={other}" for other, names in used.items() if name in names]
+        raise ValueError(
+            f"{where}: {name!r} has no say with data={data}; it has with "
+            f"{' or '.join(others)}"
+        )
 
 
 def _is_number(text: str) -> bool:
@@ -49,7 +79,7 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _convert(name: str, text: str | None, default: Any) -> Any:
+def _convert(where: str, text: str | None, default: Any) -> Any:
     if isinstance(default, bool):
         words = {None: True, "true": True, "1": True, "false": False, "0": False}
         lowered = text.lower() if text else text
@@ -60,8 +90,12 @@ def _convert(name: str, text: str | None, default: Any) -> Any:
             return type(default)(text)
         except ValueError:
             pass
-    kind = type(default).__name__
-    raise ValueError(f"config argument: {name} must be a {kind}, got {text!r}")
+    kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+    kind = kinds.get(type(default), "a text")
+    got = "nothing" if text is None else repr(text)
+    name = where.rpartition(" ")[2]
+    remedy = f"; write {name} or {name}=false" if isinstance(default, bool) else ""
+    raise ValueError(f"{where} must be {kind}, got {got}{remedy}")
 
 
 def steps(

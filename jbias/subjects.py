@@ -18,7 +18,7 @@ from jbias import config as jc
 from jbias import models, observe, parts, vary, warmstart
 from jbias.data import wordnet
 from jbias.evals import show
-from jbias.models import importing, runs, states, taps
+from jbias.models import class_names, importing, runs, states, taps
 
 IMAGENET = "imagenet"  # In the place of a file of classes.
 # What a run's config must have for its networks to be made and named.
@@ -208,7 +208,8 @@ def from_file(
 
     name: of the network, for its folder of records; by itself the file's. `options` are
     models.load's. `about["constants"]` says where mean and std are from; of those among
-    `options` it is the caller's. ValueError if it cannot be.
+    `options` it is the caller's. Classes that the file itself names come before ImageNet's.
+    ValueError if it cannot be.
     """
     if os.path.isdir(path):
         net, variables = runs.load(path, model, **options)
@@ -219,7 +220,11 @@ def from_file(
         raise ValueError(
             f"{path}: the network gives features and no classes; give its linear layer"
         )
-    found, space = names(classes, net.classes)
+    said = class_names.read(path) if classes == IMAGENET else None
+    if said and len(said.names) == net.classes:
+        found, space = said
+    else:
+        found, space = names(classes, net.classes)
     about = dict(about or {})
     about["constants"] = {**origins, **about.get("constants", {})}
     name = about.get("id", name or stem(path))

@@ -14,6 +14,8 @@ A suite is a config (configs/suites/) with
                 images float32 answers too where that is lower, under a measure's first
                 condition and its last), decisions (whether they are kept), devices,
                 gib, threads
+    needs       of `sets`, and of `measures` that it has or would have, the argument that
+                gives each, such as "stimuli=DIR"; may be left out
 
 A set that is not there is told about, and what is there is measured.
 """
@@ -81,7 +83,7 @@ class Suite(NamedTuple):
     size: int
     sources: Mapping[str, spec.Source]
     images: Mapping[str, UInt8[np.ndarray, "n h w c"] | None]  # None: read each time.
-    missing: Mapping[str, str]  # Sets that are not there, and what they need.
+    missing: Mapping[str, str]  # What is not there, mostly sets, and what it needs.
     measures: tuple[Measure, ...]
     run: Mapping[str, Any]
     config: Mapping[str, Any]
@@ -141,8 +143,9 @@ def open(
     """
     _made.cache_clear()  # What a probe reads, such as people's answers, may be new.
     config = jc.plain(config)
+    needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     for key in config:
-        known = ("size", "sets", "measures", "run")
+        known = ("size", "sets", "measures", "run", "needs")
         if key not in known:
             raise ValueError(f"suite: unknown key {key!r}; {jc.nearest(key, known)}")
     run = {**_RUN, **config.get("run", {})}
@@ -152,6 +155,11 @@ def open(
     for name in only:
         if name not in config["measures"]:
             known = config["measures"]
+            if needed := needs["measures"].get(name):
+                raise ValueError(
+                    f"--only: {name!r} needs {needed} in the argument of the "
+                    "suite, FILE:ARGS; add it"
+                )
             raise ValueError(f"--only: unknown {name!r}; {jc.nearest(name, known)}")
     measures = tuple(
         measure(name, options, config["sets"])
@@ -159,7 +167,7 @@ def open(
         if not only or name in only
     )
     used = {name for one in measures for name in (*one.datasets, one.others) if name}
-    found, missing = {}, {}
+    found, missing, told = {}, {}, {}
     for name, options in config["sets"].items():
         if name not in used:
             continue
@@ -169,6 +177,10 @@ def open(
             if not _is_absent(error):
                 raise
             missing[name] = " ".join(str(error).split())
+            # Sets that lie in one folder are told of once.
+            told.setdefault(_reason(error, needs["sets"].get(name, "")), []).append(
+                name
+            )
     for one in measures:
         for name in (
             one.datasets if "aggregates" in config["measures"][one.name] else ()
@@ -178,8 +190,12 @@ def open(
                     f"suite.measures.{one.name}.aggregates: suite.sets.{name} has an "
                     "aggregate of its own, which goes before; leave one of the two"
                 )
-    for name, why in missing.items():
-        say(f"not here, so not measured: {why}")
+    for (why, _), names in told.items():
+        lacking = ", ".join(names)
+        expected = missing[names[0]].partition("; expected: ")[1:]
+        say(
+            f"not here, so not measured: suite.sets.{lacking}: {why}{''.join(expected)}"
+        )
     if not found:
         raise ValueError("suite: none of its sets is there; see what each needs above")
     images = sets.load_images(
@@ -187,9 +203,53 @@ def open(
     )
     images = {name: images.get(name) for name in found}
     suite = Suite(config["size"], found, images, missing, measures, run, config)
-    for one, dataset in suite.tasks():  # Wrong options are refused here.
-        inside(one) if one.inside else suite.made(one, dataset)
+    return _checked(suite, needs["measures"], say)
+
+
+def _checked(
+    suite: Suite, needs: Mapping[str, str], say: Callable[[str], None]
+) -> Suite:
+    """The suite, its options in order, without what lacks more than a set.
+
+    Such are people's answers, which a probe reads.
+    """
+    lacking: dict[tuple[str, str], str] = {}
+    for one, dataset in suite.tasks():
+        try:
+            inside(one) if one.inside else suite.made(one, dataset)
+        except spec.Missing as error:
+            lacking[one.name, dataset] = f"{_argument(needs, one.name)}{error}"
+    for why in dict.fromkeys(lacking.values()):
+        names = dict.fromkeys(
+            name for (name, _), said in lacking.items() if said == why
+        )
+        say(f"not here, so not measured: suite.measures.{', '.join(names)}: {why}")
+    left = tuple(
+        one._replace(
+            datasets=tuple(d for d in one.datasets if (one.name, d) not in lacking)
+        )
+        for one in suite.measures
+    )
+    absent = {f"{name}@{dataset}": why for (name, dataset), why in lacking.items()}
+    suite = suite._replace(measures=left, missing={**suite.missing, **absent})
+    if absent and not any(suite.tasks()):
+        raise ValueError("suite: nothing is left to measure; see above what is lacking")
     return suite
+
+
+def _argument(needs: Mapping[str, str], name: str) -> str:
+    """The first argument that gives a measure: "humans=", or nothing."""
+    return needs[name].partition("=")[0] + "=" if name in needs else ""
+
+
+def _reason(error: ValueError, needed: str) -> tuple[str, str]:
+    """Why sets are not there, without what each of them is, and what is expected."""
+    cause = error if isinstance(error, spec.Missing) else error.__cause__
+    why = " ".join(str(cause).split()).partition("; expected: ")[0]
+    why = why.partition(": ")[2] or why
+    if needed and why.startswith("root "):
+        why = f"{needed.partition('=')[0]}={why.removeprefix('root')}"
+    return why, needed
 
 
 def cores() -> int:

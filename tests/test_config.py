@@ -20,10 +20,21 @@ def test_unknown_argument_is_refused_with_the_nearest():
         jc.parse_arg("seed=3", seeds=3, model="resnet18")
 
 
-@pytest.mark.parametrize("text", ["seeds=three", "seeds", "smoke=maybe"])
-def test_value_of_another_type_is_refused(text):
-    with pytest.raises(ValueError, match="must be a"):
-        jc.parse_arg(text, seeds=3, smoke=False)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("seeds=three", "seeds must be a whole number, got 'three'"),
+        ("seeds", "seeds must be a whole number, got nothing"),
+        ("rate=fast", "rate must be a number, got 'fast'"),
+        (
+            "smoke=yes",
+            "smoke must be true or false, got 'yes'; write smoke or smoke=false",
+        ),
+    ],
+)
+def test_value_of_another_type_is_refused(text, said):
+    with pytest.raises(ValueError, match=f"^suite argument: {said}$"):
+        jc.parse_arg(text, "suite argument", seeds=3, smoke=False, rate=0.1)
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,22 @@ def test_the_published_protocol():
         ("data=cifar", "unknown data 'cifar'.*cifar10"),
         ("data=cifar10", "data=cifar10 needs root="),
         ("data=stacked,root=a", "needs digits="),
-        ("data=stacked,root=a,digits=b,other=cifar10", "has no other"),
-        ("data=cifar10,root=a,stimuli=b", "has no stimuli, which is for tiny_imagenet"),
-        ("small", "data=shapes has no small, which is for cifar10 and cifar100"),
-        ("data=mnist,root=a,subset", "has no subset"),
-        ("data=mnist,root=a,correlation=0.5", "has no correlation"),
+        (
+            "data=stacked,root=a,digits=b,other=cifar10",
+            "'other' has no say with data=stacked",
+        ),
+        (
+            "data=cifar10,root=a,stimuli=b",
+            "it has with data=tiny_imagenet or data=imag",
+        ),
+        ("small", "'small' has no say with data=shapes; it has with data=cifar10 or"),
+        ("root=a", "'root' has no say with data=shapes"),
+        (
+            "data=mnist,root=a,subset",
+            "'subset' has no say.* it has with data=imagenet$",
+        ),
+        ("data=mnist,root=a,correlation=0.5", "'correlation' has no say"),
+        ("data=mnist,root=a,other_root=b", "no say without other"),
     ],
 )
 def test_what_is_refused(text, said):

@@ -26,7 +26,7 @@ def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=configs/erm.py:data=shape"], "did you mean 'shapes'?"),
         (["--config=configs/erm.py:data=pacs"], "data=pacs needs root=<directory>"),
         (["--config=configs/erm.py:root=/x"], "'root' has no say with data=shapes"),
-        (["--config=configs/erm.py:seeds=many"], "seeds must be a int"),
+        (["--config=configs/erm.py:seeds=many"], "seeds must be a whole number"),
         (
             ["--config=configs/emr.py"],
             "no file 'configs/emr.py'; did you mean 'erm.py'",

@@ -1,6 +1,7 @@
 """Measuring networks by a suite: the numbers, what stands after a stop, what is refused."""
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import re
@@ -29,7 +30,7 @@ from jbias import (
 )
 from jbias.data import sources
 from jbias.evals import decisions, plain, probes, show
-from jbias.models import states
+from jbias.models import class_names, states
 from jbias.report import measured_read
 from tests import runs
 
@@ -772,6 +773,49 @@ def test_the_suite_of_biases_is_there_without_any_data():
     assert not opened.missing
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "stimuli=a",
+            "'stimuli' has no say with data=shapes; it has with data=tiny_ima",
+        ),
+        ("root=a,subset", "'root' has no say with data=shapes; .* or data=imagenet$"),
+        ("data=tiny_imagenet,root=a,more=b", "it has with data=imagenet$"),
+        ("data=imagenet,root=a,correlation=1", "it has with data=shapes$"),
+        ("data=imagenet,root=a,humans=b", "give stimuli=DIR, others=DIR or both"),
+        ("stimulus=a", "unknown 'stimulus'; did you mean 'stimuli'"),
+    ],
+)
+def test_arguments_without_a_say_are_refused(text, said):
+    """Who forgets data=imagenet does not get the embedded set unnoticed."""
+    with pytest.raises(ValueError, match=f"^suite argument: .*{said}") as refused:
+        biases.get_config(text)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("data_set", ["shapes", "tiny_imagenet", "imagenet"])
+def test_every_argument_of_the_suite_of_biases_has_a_say_somewhere(data_set):
+    """An argument that USED leaves out would be refused everywhere."""
+    listed = set(re.findall(r"^:(\w+)", biases.__doc__, re.MULTILINE))
+    assert listed | {"root"} == {
+        *biases.EVERYWHERE,
+        *itertools.chain(*biases.USED.values()),
+    }
+    used = {name: "a" for name in biases.USED[data_set] if name not in ("root",)}
+    used |= {"subset": "1", "correlation": "0.5"}
+    used = {name: used[name] for name in biases.USED[data_set] if name in used}
+    whole = {"data": data_set, "root": "a", **used}
+    if data_set == "shapes":
+        del whole["root"]
+    text = ",".join(f"{name}={value}" for name, value in whole.items())
+    found = biases.get_config(text).to_json()
+    for name in used:
+        # What a config without it does not have; humans are compared on either.
+        less = ",".join(one for one in text.split(",") if one.split("=")[0] != name)
+        assert biases.get_config(less).to_json() != found, name
+
+
 @pytest.mark.parametrize("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
 def test_images_bounds_what_changes_them_and_a_trial_bounds_all(sets):
     """What shows images as they are shows whole sets, but in a trial of every part."""
@@ -797,6 +841,70 @@ def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(rows))
     return path, rows
+
+
+@pytest.mark.parametrize("out", ["x.safetensors", "folder"])
+def test_an_export_is_opened_with_the_classes_that_it_names(out, tmp_path):
+    net = models.MODELS["cnn"](3, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path, said = tmp_path / out, class_names.Classes(("a", "b", "c"), "names")
+    if out == "folder":
+        models.save_run(path, net, variables, said)
+    else:
+        models.save_safetensors(path, net, variables, "own", said)
+    opened = subjects.from_file(str(path))
+    assert (opened.classes, opened.space) == said
+    listed = tmp_path / "names.txt"
+    listed.write_text("d\ne\nf\n")  # Who gives names is asked first.
+    assert subjects.from_file(str(path), classes=str(listed)).classes == tuple("def")
+
+
+def test_a_folder_that_is_not_there_is_told_once_and_as_it_was_typed(tmp_path):
+    """Three sets in one folder are one line, which has the user's own argument."""
+    config = biases.get_config(f"data=imagenet,root=no,stimuli={tmp_path}/typo")
+    said = []
+    with pytest.raises(ValueError, match="none of its sets is there"):
+        suite.open(config, said.append, only=("accuracy",))
+    (line,) = (one for one in said if "typo" in one)
+    assert line.startswith(
+        "not here, so not measured: suite.sets.cue-conflict, edge, silhouette: stimuli= "
+        f"must be an existing folder, got '{tmp_path}/typo'"
+    )
+    assert line.count("; expected: ") == 1
+
+
+def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tmp_path):
+    contrast(tmp_path)
+    text = f"data=imagenet,root=no,others={tmp_path},humans={tmp_path}/nope"
+    said = []
+    opened = suite.open(biases.get_config(text), said.append)
+    (line,) = (one for one in said if "nope" in one)
+    assert f"suite.measures.human: humans={tmp_path}/nope: must be a folder" in line
+    assert "does not exist" in line
+    left = {one.name for one, _ in opened.tasks()}
+    assert "accuracy" in left and "human" not in left
+    assert "human@contrast" in opened.missing
+    with pytest.raises(ValueError, match="nothing is left to measure"):
+        suite.open(biases.get_config(text), said.append, only=("human",))
+    (people,) = (tmp_path / "people").rglob("*.csv")
+    people.write_text("subj,trial\n")  # A wrong file inside stays an error.
+    with pytest.raises(ValueError, match=":1: the header must have"):
+        suite.open(biases.get_config(text.replace("nope", "people")), said.append)
+
+
+@pytest.mark.parametrize(
+    ("text", "only", "said"),
+    [
+        ("data=imagenet,root=no", "shape_bias", "'shape_bias' needs stimuli=DIR in"),
+        ("data=imagenet,root=no", "human", "needs humans=DIR, and stimuli=DIR or oth"),
+        ("", "human", "with data=imagenet or data=tiny_imagenet, in the argument"),
+        ("data=imagenet,root=no", "edge", "unknown 'edge'"),  # A set is no measure.
+        ("", "acuracy", "unknown 'acuracy'; did you mean 'accuracy'"),
+    ],
+)
+def test_measures_that_need_an_argument_say_which(text, only, said):
+    with pytest.raises(ValueError, match=f"^--only: .*{said}"):
+        suite.open(biases.get_config(text), print, only=(only,))
 
 
 def test_people_are_compared_by_degree_of_distortion(tmp_path):

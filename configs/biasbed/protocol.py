@@ -16,6 +16,7 @@ of CAE's appends clean ImageNet.
 import ml_collections
 
 from configs import common
+from jbias import config as jc
 
 STEPS = dict(name="multistep", milestones=(0.3, 0.6, 0.9), gamma=0.1)
 CROPS = (
@@ -36,7 +37,7 @@ def follow(
 
     Epochs and sizes that `arg` names stay, and those of its demo and smoke.
     """
-    named = common.given(arg)
+    named = jc.given(arg)
     plain = dict(rate=rate, momentum=0.9, decay=1e-4, nesterov=False, warmup="")
     common.changed(c, dict(optim=dict(plain, schedule=STEPS)))
     if not named & {"smoke", "demo", "epochs"}:

@@ -21,6 +21,7 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
 :corrupted=DIR      ImageNet-C as published; without it the corruptions are made here
 :data=tiny_imagenet,root=...
                     for networks of Tiny ImageNet's classes, at 64 pixels
+:correlation=0.99   of the embedded set, as in training
 :subset             of root's classes some are absent
 :size=0             pixels; 0 is 32 for shapes, 64 for Tiny ImageNet, 224 for ImageNet
 :images=0           how many images of the validation set are shown by the probes that change
@@ -66,13 +67,45 @@ OTHERS = types.MappingProxyType(
 )
 BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
 SMOKE = 240  # Images of each set; a multiple of what shapes draws together.
+EVERYWHERE = ("data", "size", "images", "attacked", "smoke")
+_TINY = ("root", "stimuli", "humans", "others")
+USED = types.MappingProxyType(
+    {
+        "shapes": ("correlation",),
+        "tiny_imagenet": _TINY,
+        "imagenet": (
+            *(*_TINY, "more", "real", "textures", "backgrounds", "corrupted"),
+            "subset",
+        ),
+    }
+)
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
+
+
+# The arguments without which the suite has not these.
+NEEDS = types.MappingProxyType(
+    {
+        "human": "humans=DIR, and stimuli=DIR or others=DIR,",
+        "shape_bias": "stimuli=DIR",
+        "decoding": "stimuli=DIR",
+        "critical_band_original": "data=imagenet",
+    }
+)
+SETS_NEED = types.MappingProxyType(
+    {
+        **dict.fromkeys(STIMULI, "stimuli=DIR"),
+        **dict.fromkeys(OTHERS, "others=DIR"),
+        **dict.fromkeys(BACKGROUNDS, "backgrounds=DIR"),
+        "texture": "textures=DIR",
+    }
+)
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
     """The suite; see the top of this file for `text`."""
     arg = jc.parse_arg(
         text,
+        "suite argument",
         data="shapes",
         root="",
         more="",
@@ -94,8 +127,14 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         raise ValueError(
             f"suite argument: unknown data {arg.data!r}; {jc.nearest(arg.data, PRESETS)}"
         )
+    jc.check_say(text, arg.data, EVERYWHERE, USED, "suite argument")
     if arg.data != "shapes" and not arg.root:
         raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
+    if arg.humans and not (arg.stimuli or arg.others):
+        raise ValueError(
+            "suite argument: humans are compared on stimuli and others; give "
+            "stimuli=DIR, others=DIR or both"
+        )
     if arg.smoke:
         arg.images = arg.images or 16
     c = ml_collections.ConfigDict()
@@ -110,6 +149,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     )
     c.size, c.sets, clean, conflict = PRESETS[arg.data](arg)
     c.measures = _measures(arg, c.size, tuple(c.sets), clean, conflict)
+    c.needs = dict(measures=dict(NEEDS), sets=dict(SETS_NEED))
+    if arg.data == "shapes":
+        c.needs.measures.human += " with data=imagenet or data=tiny_imagenet,"
     return c
 
 

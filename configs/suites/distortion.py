@@ -60,22 +60,34 @@ SETS = types.MappingProxyType(
         "stacked": ("test", "train", 32, CIFAR),
     }
 )
+EVERYWHERE = ("data", "size", "images", "smoke")
+_PARTS = ("train", "drop", "keep", "other", "other_root", "other_split")
+_FILES = ("root", "small", *_PARTS)
 USED = types.MappingProxyType(
     {
-        "digits": ("stacked",),
-        "small": ("cifar10", "cifar100", "mnist", "fashion_mnist", "tiny_imagenet"),
-        "stimuli": ("tiny_imagenet", "imagenet"),
-        "subset": ("imagenet",),
-        "correlation": ("shapes",),
+        "shapes": ("correlation", *_PARTS),
+        **dict.fromkeys(("cifar10", "cifar100", "mnist", "fashion_mnist"), _FILES),
+        "tiny_imagenet": ("stimuli", *_FILES),
+        "imagenet": ("root", "stimuli", "subset", *_PARTS),
+        "stacked": ("root", "digits"),
+    }
+)
+
+
+# The arguments without which the suite has not these measures.
+NEEDS = types.MappingProxyType(
+    {
+        "shape_bias": "stimuli=DIR",
+        **dict.fromkeys(("cut_occlusion_other", "occlusion_other"), "other=NAME"),
     }
 )
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
     """The suite; see the top of this file for `text`."""
-    usual = dict(digits="", small=False, stimuli="", subset=False, correlation=0.99)
     arg = jc.parse_arg(
         text,
+        "suite argument",
         data="shapes",
         root="",
         train="",
@@ -87,9 +99,13 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         size=0,
         images=0,
         smoke=False,
-        **usual,
+        digits="",
+        small=False,
+        stimuli="",
+        subset=False,
+        correlation=0.99,
     )
-    _check(arg, usual)
+    _check(text, arg)
     arg.images = arg.images or 16 * arg.smoke
     c = ml_collections.ConfigDict()
     c.run = dict(
@@ -108,26 +124,27 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     c.measures = dict(accuracy=dict(probe="plain", sets=names, images=arg.images))
     if arg.data != "stacked":
         c.measures.update(_measures(arg, tuple(c.sets)))
+    c.needs = dict(measures=dict(NEEDS), sets=dict.fromkeys(STIMULI, "stimuli=DIR"))
     return c
 
 
-def _check(arg, usual: dict) -> None:
+def _check(text: str, arg) -> None:
     if arg.data not in SETS:
         raise ValueError(
             f"suite argument: unknown data {arg.data!r}; {jc.nearest(arg.data, SETS)}"
         )
+    jc.check_say(text, arg.data, EVERYWHERE, USED, "suite argument")
     if arg.data != "shapes" and not arg.root:
         raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
     if arg.data == "stacked" and not arg.digits:
         raise ValueError("suite argument: data=stacked needs digits=<directory>")
-    for name, used in USED.items():
-        if vars(arg)[name] != usual[name] and arg.data not in used:
-            raise ValueError(
-                f"suite argument: data={arg.data} has no {name}, which is for "
-                f"{' and '.join(used)}"
-            )
-    if arg.data == "stacked" and arg.other:
-        raise ValueError("suite argument: data=stacked has no other; leave it out")
+    if (arg.other_root or arg.other_split != "train") and not (
+        arg.other or arg.data == "shapes"
+    ):
+        raise ValueError(
+            "suite argument: other_root and other_split have no say without other; add "
+            "other=<data set>"
+        )
 
 
 def _sets(arg) -> dict:

@@ -76,7 +76,9 @@ def existing(where: str, path: str, what: str) -> str:
     if os.path.dirname(parent) == parent:
         known = []  # What lies at the top of a machine is no hint.
     inner = [one for one in known if os.path.isdir(os.path.join(parent, one, name))]
-    if inner:
+    if os.path.basename(parent) == name and has_folders(parent):
+        hint = f"{parent!r} seems to be it: give the folder above"
+    elif inner:
         hint = f"did you mean {os.path.join(parent, inner[0], name)!r}?"
     else:
         hint = spec.did_you_mean(name, known) if known else "nor any like it"

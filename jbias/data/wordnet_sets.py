@@ -113,8 +113,10 @@ def _incomplete(where: str, present, numbered: bool, subset: bool) -> None:
     lost = sorted({*range(len(known))} - {*present.tolist()})
     if subset and not numbered:
         return
-    remedy = "if only some are meant, set subset=True (an argument of configs, an --options of"
-    " `prepare check`)"
+    remedy = (
+        "if only some are meant, set subset=True (an argument of configs, an --options of"
+        " `prepare check`)"
+    )
     if subset:
         remedy = (
             "numbers tell classes only where all are there, so that some must be named:"

@@ -136,18 +136,17 @@ def folds(
     rng = np.random.default_rng(seed)
     members = {c: np.unique(group[y == c]) for c in np.unique(y)}
     if sum(map(len, members.values())) != len(np.unique(group)):
-        raise ValueError(f"decoding: each {what} exemplar must be of one {what}")
+        raise ValueError(f"each {what} exemplar must be of one {what}")
     rarest = min(members, key=lambda c: len(members[c]))
     count = min(most, len(members[rarest]))
     if count < 3:
         raise ValueError(
-            f"decoding: each {what} must have at least three images, of exemplars of"
-            f" their own where they are known, got {len(members[rarest])} of class"
-            f" {rarest}"
+            f"a {what} needs three pictures of its own; class {rarest} (from 0) has"
+            f" {len(members[rarest])}"
         )
     where = {}
-    for names in members.values():
+    for pictures in members.values():
         first = rng.integers(count)
-        for i, name in enumerate(rng.permutation(names)):
+        for i, name in enumerate(rng.permutation(pictures)):
             where[name] = (first + i) % count
     return np.array([where[name] for name in group])

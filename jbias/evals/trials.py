@@ -124,6 +124,11 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
     the same under different conditions.
     """
     folder = os.path.expanduser(folder)
+    if not os.path.isdir(folder):
+        raise spec.Missing(
+            f"{folder}: must be a folder of people's answers, which does not exist; they"
+            " are in raw-data of https://github.com/bethgelab/model-vs-human"
+        )
     name = f"{dataset}_subject-*.csv"
     places = (os.path.join(folder, dataset), folder)
     found = [sorted(glob.glob(os.path.join(glob.escape(one), name))) for one in places]

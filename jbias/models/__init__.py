@@ -11,6 +11,7 @@ from jbias.models import (
     adain,
     alexnet,
     bagnet,
+    class_names,
     cnn,
     densenet,
     mobilenetv3,
@@ -97,19 +98,24 @@ def save_safetensors(
     module: nn.Module,
     variables: Mapping[str, Any],
     names: str = "published",
+    classes: class_names.Classes | None = None,
 ) -> None:
     """Writes a network as float32, with model, options, mean and std in its metadata.
 
     names: "published" (as torchvision or timm have it, in PyTorch's layout) or "own".
+    classes: what class_names.read gives back of the file.
     ValueError where the module is none of MODELS, or has no published names.
     """
     from jbias.models import exporting
 
-    exporting.save_safetensors(path, module, variables, names)
+    exporting.save_safetensors(path, module, variables, names, classes)
 
 
 def save_run(
-    workdir: str | os.PathLike, module: nn.Module, variables: Mapping[str, Any]
+    workdir: str | os.PathLike,
+    module: nn.Module,
+    variables: Mapping[str, Any],
+    classes: class_names.Classes | None = None,
 ) -> None:
     """Writes a network as a run of one seed, for `config.init` and `load`.
 
@@ -117,4 +123,4 @@ def save_run(
     """
     from jbias.models import exporting
 
-    exporting.save_run(workdir, module, variables)
+    exporting.save_run(workdir, module, variables, classes)

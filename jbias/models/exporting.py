@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 from flax import linen as nn
 
 from jbias import models
-from jbias.models import importing, mapping, safetensors
+from jbias.models import class_names, importing, mapping, safetensors
 
 # Of training alone; an export of a network has none.
 _PASSING = frozenset(
@@ -26,8 +26,10 @@ def save_safetensors(
     module: nn.Module,
     variables: Mapping[str, Any],
     names: str = "published",
+    classes: class_names.Classes | None = None,
 ) -> None:
     """Writes a file that `models.load` reads without being told the model."""
+    _check_classes("models.save_safetensors", module, classes)
     if names not in ("published", "own"):
         raise ValueError(
             f"models.save_safetensors: names must be 'published' or 'own', got {names!r}"
@@ -48,7 +50,18 @@ def save_safetensors(
             )
         arrays = mapping.emptied(tree, known[0])
     said = {"model": model, "names": names, "options": options}
+    said |= classes.stored() if classes else {}
     safetensors.write(path, arrays, {"format": "pt", "jbias": json.dumps(said)})
+
+
+def _check_classes(
+    where: str, module: nn.Module, classes: class_names.Classes | None
+) -> None:
+    if classes and len(classes.names) != module.classes:
+        raise ValueError(
+            f"{where}: classes must name the network's {module.classes}, got "
+            f"{len(classes.names)}"
+        )
 
 
 def described(module: nn.Module) -> tuple[str, dict[str, Any]]:
@@ -83,12 +96,16 @@ def _fields(module: nn.Module) -> dict[str, Any]:
 
 
 def save_run(
-    workdir: str | os.PathLike, module: nn.Module, variables: Mapping[str, Any]
+    workdir: str | os.PathLike,
+    module: nn.Module,
+    variables: Mapping[str, Any],
+    classes: class_names.Classes | None = None,
 ) -> None:
     """Writes a workdir of one seed, which `config.init` can name and `models.load` reads.
 
     ValueError where something is there already.
     """
+    _check_classes("models.save_run", module, classes)
     workdir = pathlib.Path(workdir).resolve()
     if workdir.exists() and any(workdir.iterdir()):
         raise ValueError(f"{os.fspath(workdir)}: must be a new folder; name another")
@@ -100,6 +117,7 @@ def save_run(
         "seeds": [0],
         "vary": [],
         "size": 224,
+        **(classes.stored() if classes else {}),
     }
     net = {key: jax.tree.map(np.asarray, dict(variables[key])) for key in variables}
     state = {

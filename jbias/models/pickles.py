@@ -17,7 +17,8 @@ import numpy as np
 
 _STEPS = 2_000_000  # A ResNet-50 with its optimiser has about 40 000.
 _REMEDY = (
-    "where PyTorch is installed and the file is trusted, save its state dict alone: "
+    "if you trust the file, save its weights alone, in an environment that has PyTorch "
+    "and what the file asks for: "
     'torch.save(torch.load(FILE, weights_only=False)["state_dict"], NEW)'
 )
 
@@ -40,6 +41,21 @@ _DTYPES = frozenset(
     (
         *("float64", "double", "float32", "float", "float16", "half", "bfloat16"),
         *("int64", "long", "int32", "int", "int16", "short", "int8", "uint8", "bool"),
+    )
+)
+
+
+# Modules that run commands or code; of builtins, functions that do.
+_HOSTILE = frozenset(
+    (
+        *("os", "posix", "nt", "subprocess", "_posixsubprocess", "commands", "pty"),
+        *("shutil", "sys", "socket", "importlib", "runpy", "ctypes", "marshal"),
+    )
+)
+_EVALUATING = frozenset(
+    (
+        *("eval", "exec", "execfile", "compile", "open", "file", "__import__"),
+        *("apply", "breakpoint", "input"),
     )
 )
 
@@ -96,6 +112,13 @@ def itemsize(storage: Storage) -> int:
     """Bytes of a number in a storage."""
     code = STORAGES[storage.kind]
     return 2 if code == "bf16" else np.dtype(code).itemsize
+
+
+def _is_hostile(module: str, name: str) -> bool:
+    """Whether what a pickle names runs commands or code, which no network needs."""
+    if module in ("builtins", "__builtin__"):
+        return name in _EVALUATING
+    return module.partition(".")[0] in _HOSTILE
 
 
 class _Machine:
@@ -167,6 +190,11 @@ class _Machine:
         known = (module, name) in _CALLS or (
             module == "torch" and (name in STORAGES or name in _DTYPES)
         )
+        if not known and _is_hostile(module, name):
+            raise ValueError(
+                f"it asks for {module[:80]}.{name[:80]}: it wants to run a command: "
+                "do not load it, here or with PyTorch"
+            )
         if not known:
             raise ValueError(
                 f"it asks for {module[:80]}.{name[:80]}, which is no tensor; {_REMEDY}"

@@ -4,12 +4,14 @@
     python -m jbias.prepare export --checkpoint=resnet50.pth --out=imported
 
 A name that ends with .safetensors makes such a file, under the names that the network is
-published with; any other name makes a workdir, which `--config.init` can name.
+published with; any other name makes a workdir, which `--config.init` can name. Other
+files of weights, such as x.pth, are read and not written.
 """
 
 import pathlib
 
 from jbias import console, models
+from jbias.models import class_names, states
 
 
 def add(parser) -> None:
@@ -20,13 +22,17 @@ def add(parser) -> None:
         required=True,
         help="a file that models.load reads, or the workdir of a run",
     )
-    parser.add_argument("--out", required=True, help="x.safetensors, or a new workdir")
+    parser.add_argument(
+        "--out",
+        required=True,
+        help="x.safetensors, or a new workdir, under any name that is no file's",
+    )
     parser.add_argument("--model", help=f"one of {', '.join(models.MODELS)}")
     parser.add_argument("--head", help="a second file, with the linear layer")
     parser.add_argument(
         "--entry", help="the state dict to take, where there are several"
     )
-    parser.add_argument("--seed", type=int, help="of a run")
+    parser.add_argument("--seed", type=int, help="of a run (default: its only one)")
     parser.add_argument("--step", help="of a run: best (default), latest or a number")
     parser.add_argument(
         "--names",
@@ -51,8 +57,8 @@ def export(
 ) -> str:
     """Writes the network; returns what it did. Raises what models.load raises.
 
-    ValueError, before anything is read, where `out` is there already; `overwrite`
-    replaces a file, never a workdir.
+    ValueError, before anything is read, where `out` is there already, or is named as a
+    file of another kind; `overwrite` replaces a file, never a workdir.
     """
     _check_new(pathlib.Path(out), overwrite)
     console.hush()
@@ -60,16 +66,25 @@ def export(
     if step is not None:
         options["step"] = int(step) if step.isdigit() else step
     module, variables = models.load(checkpoint, model, **options)
+    classes = class_names.read(checkpoint)
+    if classes and len(classes.names) != module.classes:
+        classes = None  # A linear layer of another file.
     if out.endswith(".safetensors"):
-        models.save_safetensors(out, module, variables, names)
+        models.save_safetensors(out, module, variables, names, classes)
     else:
-        models.save_run(out, module, variables)
+        models.save_run(out, module, variables, classes)
     return (
         f"{out}: {type(module).__name__} of {module.classes} classes from {checkpoint}"
     )
 
 
 def _check_new(out: pathlib.Path, overwrite: bool) -> None:
+    ending = out.suffix.lower()
+    if ending in states.SUFFIXES and out.suffix != ".safetensors":
+        raise ValueError(
+            "prepare export: --out must end with .safetensors, or be a folder's name, got "
+            f"{out}; no {ending} is written, and PyTorch reads safetensors"
+        )
     if out.suffix == ".safetensors" and not out.is_dir():
         problem, remedy = out.exists() and not overwrite, " or give --overwrite"
     else:

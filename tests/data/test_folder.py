@@ -137,6 +137,13 @@ def test_root_one_level_too_high_is_pointed_down(tree):
     assert f"did you mean {str(root / 'pacs64' / 'photo')!r}?" in message
 
 
+def test_root_one_level_too_low_is_pointed_up(tree):
+    root = tree({"val/dog": 1})
+    message = refused("val", root=str(root / "val"))
+    assert f"{str(root / 'val')!r} seems to be it: give the folder above" in message
+    assert "give the folder above" not in refused("train", root=str(root / "val"))
+
+
 def test_archive_as_root_is_to_be_unpacked(tmp_path):
     (tmp_path / "set.tar.gz").touch()
     message = refused(root=str(tmp_path / "set.tar.gz"))

@@ -71,7 +71,9 @@ def test_every_variant_of_imagenet_v2_is_found_as_unpacked(classes, split):
 
 def test_some_classes_are_taken_when_asked_for(classes):
     root = classes("train", WNIDS[5:50:3])
-    with pytest.raises(ValueError, match="985 are missing, first 'n01440764'.*subset="):
+    with pytest.raises(
+        ValueError, match="985 are missing, first 'n01440764'.*subset=.*`prepare check`"
+    ):
         data.load("imagenet", "train", root=root)
     source = data.load("imagenet", "train", root=root, subset=True, size=8)
     assert source.classes == WNIDS[5:50:3]

@@ -91,7 +91,9 @@ def test_exemplars_are_never_torn_and_every_class_is_in_every_fold():
 
 def test_too_few_exemplars_are_refused():
     y = np.array([0, 0, 0, 1, 1, 1])
-    with pytest.raises(ValueError, match="at least three images.* got 2 of class 1"):
+    with pytest.raises(
+        ValueError, match=r"^a shape needs three pictures .*class 1 \(from 0\) has 2$"
+    ):
         logistic.folds(y, np.array([0, 1, 2, 3, 4, 4]), most=5, seed=0, what="shape")
     with pytest.raises(ValueError, match="each shape exemplar must be of one shape"):
         logistic.folds(y, np.array([0, 1, 2, 2, 3, 4]), most=5, seed=0, what="shape")

@@ -1,6 +1,7 @@
 """Networks of this project's runs, and imported ones as runs to start from."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from etils import epath
 
 from jbias import checkpoint, models, prepare, warmstart
-from jbias.models import runs
+from jbias.models import class_names, runs
 
 OPTIONS = {"width": 2, "stem": "small"}
 
@@ -152,6 +153,51 @@ def test_the_command_writes_both(out, run, tmp_path, capsys):
     wrong = [f"--checkpoint={found}", f"--out={tmp_path / 'y.safetensors'}"]
     assert prepare.main(["export", *wrong]) == 2
     assert "seed must be one of [3, 5]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["x.pth", "x.PT", "x.npz", "x.Safetensors"])
+def test_files_that_are_not_written_are_refused_before_anything_is_read(
+    name, tmp_path, capsys
+):
+    asked = ["export", f"--checkpoint={tmp_path / 'none'}", f"--out={tmp_path / name}"]
+    assert prepare.main(asked) == 2
+    assert "--out must end with .safetensors, or be a folder" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
+def test_an_export_keeps_the_names_of_its_classes(out, run, tmp_path):
+    """From the run, and from one export into another."""
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    assert class_names.read(found) is None
+    names = ["a", "b", "c", "d", "\u00e9"]
+    told = {"data": {"train/0": {"names": names, "space": "names"}}}
+    (found / "provenance.json").write_text(json.dumps(told))
+    (found / "vary/x=1").mkdir(parents=True)
+    said = class_names.Classes(tuple(names), "names")
+    assert class_names.read(found) == class_names.read(found / "vary/x=1") == said
+    shutil.rmtree(found / "vary")
+    first, second = tmp_path / out, tmp_path / f"again-{out}"
+    for given, made in ((found, first), (first, second)):
+        seed = ["--seed=5"] if given == found else []
+        assert (
+            prepare.main(["export", f"--checkpoint={given}", *seed, f"--out={made}"])
+            == 0
+        )
+        assert class_names.read(made) == said
+        assert models.load(made)[0].classes == 5
+    net, variables = net_of(1)
+    with pytest.raises(ValueError, match="must name the network's 5, got 1"):
+        models.save_run(tmp_path / "z", net, variables, said._replace(names=("a",)))
+
+
+@pytest.mark.parametrize(
+    "told", ['{"class_names": 3}', '{"class_names": ["a"]}', '{"class_names": [1]', "{"]
+)
+def test_class_names_that_are_none_are_refused(told, tmp_path):
+    (tmp_path / "config.json").write_text(told)
+    with pytest.raises(ValueError, match="must say its classes as a list of names"):
+        class_names.read(tmp_path)
 
 
 def test_the_command_replaces_nothing_unless_told(run, tmp_path, capsys):

@@ -75,9 +75,38 @@ def archive(thing) -> bytes:
 def test_runs_nothing(form, tmp_path):
     path, made = tmp_path / "evil.pth", tmp_path / "made"
     path.write_bytes(form({"weight": Runs(made)}))
-    with pytest.raises(ValueError, match=r"asks for posix.mkdir, which is no tensor"):
+    with pytest.raises(ValueError, match=r"asks for posix.mkdir: it wants to run"):
         torch_files.read(path)
     assert not made.exists()
+
+
+@pytest.mark.parametrize(
+    ("named", "is_hostile"),
+    [
+        ("posix system", True),
+        ("os.path join", True),
+        ("subprocess Popen", True),
+        ("builtins eval", True),
+        ("__builtin__ execfile", True),
+        ("builtins getattr", False),  # Of classes within classes, in older protocols.
+        ("argparse Namespace", False),
+        ("osprey Net", False),
+    ],
+)
+def test_what_would_run_a_command_is_not_to_be_loaded_anywhere(
+    named, is_hostile, tmp_path
+):
+    """The recipe for others would run it."""
+    path = tmp_path / "evil.pth"
+    module, name = named.split()
+    pickled = f"c{module}\n{name}\n.".encode()
+    with zipfile.ZipFile(path, "w") as members:
+        members.writestr("x/data.pkl", pickled)
+    with pytest.raises(ValueError, match=f"asks for {module}.{name}") as refused:
+        torch_files.read(path)
+    said = str(refused.value)
+    assert ("do not load it" in said) == is_hostile
+    assert ("torch.load" in said) != is_hostile
 
 
 @pytest.mark.parametrize("form", [stream, archive])
