@@ -47,7 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     changes = [text for text in rest if text.startswith("--suite.")]
     if len(changes) < len(rest):
         unknown = next(text for text in rest if text not in changes)
-        parser().error(f"unknown argument {unknown!r}")
+        paths = (
+            ""
+            if unknown[0] == "-"
+            else "; a path is --checkpoint=PATH, a glob in quotes"
+        )
+        parser().error(f"unknown argument {unknown!r}{paths}")
     if bool(args.follow) == bool(args.checkpoint):
         parser().error("give one of --checkpoint and --follow")
     if (args.checkpoint or changes) and not args.suite:
@@ -56,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = [name for name in names if getattr(args, name) is not None]
         if where == _kind(args) and given:
             parser().error(f"--{given[0]} says nothing with {where}; leave it out")
+    if args.only is not None and not all(map(str.strip, args.only.split(","))):
+        parser().error(f"--only must name measures, as A,B, got {args.only!r}")
     for name, value in _DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, value)

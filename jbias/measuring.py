@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     config = load(args.suite, changes)
     if args.devices:
         config.run.devices = args.devices
-    only = tuple(filter(None, args.only.split(",")))
+    only = tuple(filter(None, map(str.strip, args.only.split(","))))
     paths = _checked(args, out)
     asked = suite.open(config, say, only=only)
     step = args.step or asked.run["step"]

@@ -1154,3 +1154,17 @@ def test_other_images_for_a_probe_that_shows_none_are_refused(file):
     config.measures.few.others = "cue_conflict"
     with pytest.raises(ValueError, match=r"few\.others: plain shows no other images"):
         suite.open(config, print)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--checkpoint=x", "--suite=y", "--only="], "--only must name measures"),
+        (["--checkpoint=x", "--suite=y", "--only=a,,b"], "--only must name measures"),
+        (["runs/erm", "--suite=y"], "a path is --checkpoint=PATH, a glob in quotes"),
+    ],
+)
+def test_words_that_say_nothing_are_refused(args, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main(args)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
