@@ -120,7 +120,8 @@ def _drawn(net: nn.Module, side: int) -> Drawn:
         return x
 
     # Two images: batch norm of one value has no variance.
-    image = jax.ShapeDtypeStruct((2, side, side, len(net.mean)), jnp.float32)
+    channels = len(getattr(net, "mean", "rgb"))  # A net of one's own may have no mean.
+    image = jax.ShapeDtypeStruct((2, side, side, channels), jnp.float32)
 
     def init(key, image):
         return net.clone(tap=note).init(key, image, key, train=True)

@@ -17,7 +17,6 @@ class Planted(nn.Module):
     Shape and texture stand in the first pixel's red and green, as whole tenths.
     """
 
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     tap: taps.Tap | None = None
 
     @nn.compact
@@ -94,7 +93,6 @@ def test_numbers_are_the_same_again_and_do_not_depend_on_the_batch(planted, told
 class Exemplars(nn.Module):
     """Tells which exemplar an image shows, and nothing of its class."""
 
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     tap: taps.Tap | None = None
 
     @nn.compact
@@ -133,7 +131,6 @@ def _of(metric, told):
 class Plain(nn.Module):
     """Its sites are the image as a map, as tokens and as a row."""
 
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     tap: taps.Tap | None = None
 
     @nn.compact
@@ -227,7 +224,7 @@ def test_what_does_not_fit_is_refused(planted):
         decoding.measure(net, variables, images, {"label": columns["label"]})
     with pytest.raises(ValueError, match="sites must be of shape, texture, noise"):
         decoding.measure(*planted, sites=("stage9",))
-    with pytest.raises(ValueError, match="shape must have at least three"):
+    with pytest.raises(ValueError, match="a shape needs three pictures of its own"):
         decoding.measure(*planted, most=6)
     with pytest.raises(ValueError, match="folds must be at least 3, got 2"):
         decoding.measure(*planted, folds=2)
