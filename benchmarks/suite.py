@@ -34,6 +34,7 @@ from jbias.evals import predict, probe, show
 FULL = {
     "accuracy": 50_000 + 46_837 + 10_000 + 7_500 + 30_000 + 50_889 + 50_800 + 1_600,
     "shape_bias": 1_280,
+    "critical_band_original": 1_060,
 }
 VALIDATION, MODELS = 50_000, 48
 
