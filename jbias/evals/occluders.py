@@ -68,14 +68,18 @@ def fourier(
     return fmix.ranks(grey.ravel()).reshape(height, width) >= grey.size - count
 
 
-def salient(
-    saliency: Float[Array, "h w"], count: Int[Array, ""], least: Bool[Array, ""]
-) -> Bool[Array, "h w"]:
-    """Hides so many of the most salient pixels, or of the least.
+def ranks(saliency: Float[Array, "h w"]) -> Int[Array, "h w"]:
+    """How many pixels are more salient than each.
 
     Of equal ones the first, row by row, counts as the more salient.
     """
-    rank = fmix.ranks(saliency.ravel()).reshape(saliency.shape)
+    return fmix.ranks(saliency.ravel()).reshape(saliency.shape)
+
+
+def salient(
+    rank: Int[Array, "h w"], count: Int[Array, ""], least: Bool[Array, ""]
+) -> Bool[Array, "h w"]:
+    """Hides so many of the most salient pixels, or of the least, by their `ranks`."""
     return jnp.where(least, rank >= rank.size - count, rank < count)
 
 

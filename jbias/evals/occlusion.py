@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jbias.evals import grad_cam, interference, occluders, probe
 
@@ -89,32 +89,32 @@ def make(
                 height=height,
                 width=width,
             )
-        else:  # The network is asked first.
+        elif kind == "grad_cam":
+            count = occluders.count(params["thousandths"], height * width)
+
+            def mask(keys):
+                coin = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
+                salient = jax.vmap(occluders.salient, (0, None, 0))
+                return salient(rows.seen, count, coin(keys))
+
+            return hide(rows, params, mask)
+        else:
             return rows.image
         return hide(rows, params, jax.vmap(draw))
 
-    def move(rows: probe.Rows, params: Any, stimuli: Array) -> Array:
-        _, height, width, _ = stimuli.shape
+    def look(rows: probe.Rows) -> Int[Array, "b h w"]:
+        """Ranks pixels once for all conditions: the map is the clean image's."""
+        _, height, width, _ = rows.image.shape
         seen = rows.at(rows.image, site)
         maps = grad_cam.maps(*seen, height, width, site=site)
-        if quantise:
-            maps = jnp.floor(255 * maps)
-        count = occluders.count(params["thousandths"], height * width)
-
-        def mask(keys):
-            coin = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
-            salient = jax.vmap(occluders.salient, (0, None, 0))
-            return salient(maps, count, coin(keys))
-
-        return hide(rows, params, mask)
+        return jax.vmap(occluders.ranks)(jnp.floor(255 * maps) if quantise else maps)
 
     return probe.Probe(
         conditions,
         show,
         functools.partial(interference.numbers, classes=len(classes)),
-        move if "grad_cam" in masks else None,
-        {name: 1 for name in conditions if name.startswith("grad_cam")},
         static=lambda condition: condition.partition(" ")[0],
+        look=look if "grad_cam" in masks else None,
     )
 
 

@@ -28,6 +28,7 @@ class Rows(NamedTuple):
     # (images, site) -> what passes a site of models.taps.sites, and there the gradient of
     # each image's largest logit.
     at: Callable[[Float[Array, "b h w 3"], str], tuple[Array, Array]] | None = None
+    seen: PyTree = None  # What the probe's `look` found, for `show`.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Probe(NamedTuple):
     show: (rows, params) -> stimuli in [0, 1], of the images' shape. A pure function; its
       draws are keyed by the image's index and the condition, never by its batch. It
       must not ask for logits: so it is compiled once for all networks.
+    look: (rows) -> what `show` finds in rows.seen: the network is asked once a batch,
+      whatever the number of conditions, such as for a map of the clean images.
     numbers: the decisions of all conditions -> numbers. Those whose condition is ""
       are the probe's own, such as a bias.
     move: (rows, params, stimuli) -> stimuli, what is done again and again to what was
@@ -69,6 +72,7 @@ class Probe(NamedTuple):
     steps: Mapping[str, int] = types.MappingProxyType({})
     static: Callable[[str], Hashable] | None = None
     digest: str = ""
+    look: Callable[[Rows], PyTree] | None = None
 
 
 def as_it_is(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:

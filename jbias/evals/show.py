@@ -74,8 +74,9 @@ def decide(
 def _asked(network, made, batches, rules) -> Iterator[tuple[list[str], int, tuple]]:
     """Sends each batch through all conditions; answers are still being computed."""
     for batch in batches:
+        seen = looked(network, made, batch)
         for condition in made.conditions:
-            stimuli = shown(network, made, batch, condition)
+            stimuli = shown(network, made, batch, condition, seen)
             logits = _logits(network.apply, network.variables, stimuli)
             names = [" ".join(filter(None, (condition, rule))) for rule in rules]
             answers = tuple(
@@ -85,14 +86,31 @@ def _asked(network, made, batches, rules) -> Iterator[tuple[list[str], int, tupl
             yield names, batch.count, answers
 
 
+def looked(network: Network, made: probe.Probe, batch: Batch) -> PyTree:
+    """What the probe asks the network about a batch before all conditions, or None."""
+    if made.look is None:
+        return None
+    own = (network.variables, batch.image, batch.index, batch.target)
+    return _looked(network.apply, network.at, made.look, *own)
+
+
+@functools.partial(jax.jit, static_argnames=("apply", "at", "look"))
+def _looked(apply, at, look, variables, image, index, target) -> PyTree:
+    return look(_rows(apply, at, variables, image, index, target))
+
+
 def shown(
-    network: Network, made: probe.Probe, batch: Batch, condition: str
+    network: Network,
+    made: probe.Probe,
+    batch: Batch,
+    condition: str,
+    seen: PyTree,
 ) -> Float[Array, "b h w 3"]:
-    """The stimuli of one condition, made of a batch."""
+    """The stimuli of one condition, made of a batch and of what was `looked`."""
     params = jax.tree.map(jnp.asarray, made.conditions[condition])
     how = made.static(condition) if made.static else None
     own = (network.variables, batch.image, batch.index, batch.target, params)
-    stimuli = _stimuli(made.show, how, *own[1:])
+    stimuli = _stimuli(made.show, how, *own[1:], seen)
     steps = made.steps.get(condition, 0)
     if jax.default_backend() == "cpu":
         # Gradients of convolutions are ten times slower inside a loop there.
@@ -105,8 +123,8 @@ def shown(
 
 
 @functools.partial(jax.jit, static_argnames=("show", "how"))
-def _stimuli(show, how, image, index, target, params) -> Array:
-    rows = probe.Rows(_unit(image), index, target, _unasked)
+def _stimuli(show, how, image, index, target, params, seen) -> Array:
+    rows = probe.Rows(_unit(image), index, target, _unasked, seen=seen)
     return show(rows, params) if how is None else show(rows, params, how)
 
 
@@ -193,8 +211,9 @@ def agreement(
     names = [*made.conditions]
     same, total = dict.fromkeys((names[0], names[-1]), 0), 0
     for batch in batches:
+        seen = looked(network, made, batch)
         for condition in same:
-            image = shown(network, made, batch, condition)
+            image = shown(network, made, batch, condition, seen)
             one, two = (
                 jax.device_get(_logits(net.apply, net.variables, image).argmax(-1))
                 for net in (network, other)

@@ -112,9 +112,10 @@ def test_most_and_least_salient_pixels_are_those_of_a_stable_sort():
     """Of equal ones the first is the more salient; orders complete one another."""
     saliency = np.random.default_rng(0).integers(0, 4, (6, 5)).astype(np.float32)
     order = np.argsort(-saliency.ravel(), kind="stable")
+    rank = occluders.ranks(saliency)
     for count in (0, 7, 30):
         most, least = (
-            np.asarray(occluders.salient(saliency, jnp.int32(n), jnp.bool_(least)))
+            np.asarray(occluders.salient(rank, jnp.int32(n), jnp.bool_(least)))
             for n, least in ((count, False), (30 - count, True))
         )
         assert set(np.flatnonzero(most)) == set(order[:count])

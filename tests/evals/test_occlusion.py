@@ -8,8 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import evals
-from jbias.evals import cut_occlusion, grad_cam, occlusion, probe, probes, show
+from jbias import evals, models
+from jbias.evals import (
+    cut_occlusion,
+    grad_cam,
+    occlusion,
+    predict,
+    probe,
+    probes,
+    show,
+)
+from jbias.models import taps
 
 N, SIDE = 6, 16
 IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
@@ -36,7 +45,8 @@ def shown(made, condition, rows=range(N)):
     rows = np.array(rows)
     label = np.zeros(len(rows), np.int32)
     batch = show.Batch(IMAGES[rows], rows, label, label, len(rows))
-    return np.asarray(show.shown(NETWORK, made, batch, condition))
+    seen = show.looked(NETWORK, made, batch)
+    return np.asarray(show.shown(NETWORK, made, batch, condition, seen))
 
 
 def hidden(seen, instead=0.0, rows=range(N)):
@@ -68,7 +78,8 @@ def test_conditions_are_masks_and_fractions_in_one_tree():
         )
     }
     assert len(trees) == 2
-    assert set(made.steps) == {n for n in made.conditions if n.startswith("grad_cam")}
+    assert made.look and not made.move
+    assert not occlusion.make(masks=("rectangle", "fourier")).look
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -121,6 +132,55 @@ def test_grad_cam_hides_the_most_or_the_least_salient():
         assert np.array_equal(kept, np.sort(kept))
 
 
+def test_the_network_is_asked_for_a_map_once_a_batch():
+    """One pull, and the image as it is and under each condition shown once."""
+    made = made_occlusion(masks=("grad_cam",), orders=("most",))
+    calls, label = [], np.zeros(4, np.int32)
+
+    def apply(variables, image):
+        jax.debug.callback(lambda: calls.append("asked"))
+        return NETWORK.apply(variables, image)
+
+    def look(*args):
+        jax.debug.callback(lambda: calls.append("pulled"))
+        return at(*args)
+
+    batches = [
+        show.Batch(IMAGES[:4], np.arange(4), label, label, 4),
+        show.Batch(IMAGES[2:], np.arange(2, 6), label, label, 4),
+    ]
+    network = show.Network(apply, NETWORK.variables, look)
+    show.decide(network, made, batches, {"": predict.Rule(8)})
+    jax.effects_barrier()
+    assert len(made.conditions) == 3
+    assert (calls.count("asked"), calls.count("pulled")) == (2 * 3, 2)
+
+
+def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
+    """Of a network of convolutions, to the bit: one map serves all conditions."""
+    net = models.MODELS["cnn"](4, width=4)
+    image = IMAGES / np.float32(255)
+    variables = jax.jit(net.init)(jax.random.key(3), image)
+
+    def of(variables, image, site):
+        return taps.pull(net, variables, image, site, lambda logits: logits.max(-1))
+
+    network = NETWORK._replace(variables=variables, at=of)
+    made, index = made_occlusion(masks=("grad_cam",), site="stage2"), np.arange(N)
+    batch = show.Batch(IMAGES, index, index, index, N)
+    seen = show.looked(network, made, batch)
+    saliency = jax.jit(lambda: grad_cam.of(net, variables, image, "stage2"))()
+    order = np.argsort(-np.asarray(saliency).reshape(N, -1), 1, kind="stable")
+    for fraction in (0.1, 0.3):
+        count = math.ceil(fraction * SIDE**2)
+        for way, places in (("most", order[:, :count]), ("least", order[:, -count:])):
+            condition = f"grad_cam {way} {fraction}"
+            mask = hidden(show.shown(network, made, batch, condition, seen))
+            np.testing.assert_array_equal(
+                np.sort(places, 1), [np.flatnonzero(one) for one in mask]
+            )
+
+
 def test_the_coin_is_fair():
     made = occlusion.make(masks=("grad_cam",), orders=("random",), fractions=(0.5,))
     n = 400
@@ -130,11 +190,11 @@ def test_the_coin_is_fair():
     params = made.conditions["grad_cam random 0.5"]
 
     @jax.jit
-    def moved(image):
+    def hide(image):
         rows = probe.Rows(image, jnp.arange(n), None, None, look)
-        return made.move(rows, params, image)
+        return made.show(rows._replace(seen=made.look(rows)), params, "grad_cam")
 
-    seen = np.asarray(moved(jnp.asarray(image)))
+    seen = np.asarray(hide(jnp.asarray(image)))
     brightest = (seen[:, :, SIDE // 2 :] == 0).all((1, 2, 3))
     darkest = (seen[:, :, : SIDE // 2] == 0).all((1, 2, 3))
     assert np.all(brightest != darkest)
