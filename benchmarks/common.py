@@ -67,14 +67,19 @@ def stage_of(
     config = configured(
         algorithm, setting, which=which, precision=precision, devices=devices
     )
+    return built(config, mesh.make(devices))
+
+
+def built(config: dict[str, Any], devices: jax.sharding.Mesh) -> build.Stage:
+    """The first stage of a config, its images in memory and on the devices."""
     part = jc.stages(config)[0]
     train = sets.train_set("config.train", part["train"], config["size"])
     images = {
         key: pipeline.resident(source, workers=1)
         for key, source in train.named(0).items()
     }
-    config["stages"] = []
-    return build.stages({**config, **part}, [train], images, mesh.make(devices))[0]
+    alone = {**config, **part, "stages": []}
+    return build.stages(alone, [train], images, devices)[0]
 
 
 class Trainer:

@@ -3,6 +3,8 @@
     python -m benchmarks.gpu --out=DIR [--torch=PYTHON|no] [--only=resnet50,seeds64]
         [--tiny]
     python -m benchmarks.gpu --out=DIR --only=forward,suite [--torch=PYTHON|no] [--tiny]
+    python -m benchmarks.gpu --out=DIR --only=distortion-train,distortion-iocclusion
+        [--tiny]
 
 Each part is a benchmark of its own process with a time limit, most important first; what
 one has found is written when it ends, and a part that fails or takes too long stops none.
@@ -47,6 +49,14 @@ def seeds(width: int, number: int, seconds: int) -> Part:
         seconds,
         ("--seeds=2", *options),
     )
+
+
+def distortion(part: str, seconds: int) -> Part:
+    """A part of what the study of data distortion takes."""
+    options = (f"--only={part}", "--steps=32", "--rounds=5")
+    small = ("--setting=tiny", "--share=0.002", "--steps=1", "--rounds=1", "--seeds=2")
+    fewer = ("--methods=basic,fmix", "--strategies=looped")
+    return Part("distortion", options, seconds, (options[0], *small, *fewer))
 
 
 STEPS = ("--steps=10", "--rounds=5")
@@ -99,14 +109,17 @@ PARTS = {
         400,
         ("--model=cnn", "--side=32", "--images=4", "--only=accuracy,pgd"),
     ),
+    "distortion-train": distortion("train", 420),
+    "distortion-iocclusion": distortion("iocclusion", 150),
 }
-# These two have a call of their own: all parts together would be longer than one.
-MEASURES = ("forward", "suite")
+# These have calls of their own: all parts together would be longer than one.
+APART = ("forward", "suite", "distortion-train", "distortion-iocclusion")
+ALONE = ("suite", "distortion")  # Modules with settings of their own, and no peer.
 
 
 def run(name: str, part: Part, options: argparse.Namespace, cache: str) -> dict:
     """Runs a part; returns what came of it and its results, if there are any."""
-    alone = part.module == "suite"  # It has neither settings nor a peer.
+    alone = part.module in ALONE
     tiny = part.tiny if alone else (*part.tiny, *TINY)
     asked = tiny if options.tiny else part.options
     command = [sys.executable, "-m", f"benchmarks.{part.module}", *asked]
@@ -147,7 +160,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--torch", help="the Python that has PyTorch; no: none")
-    usual = [name for name in PARTS if name not in MEASURES]
+    usual = [name for name in PARTS if name not in APART]
     parser.add_argument("--only", default=",".join(usual))
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()

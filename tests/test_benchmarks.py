@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import check, measured, roofline
+from benchmarks import check, distortion, measured, roofline
+from configs import distortion as configs_distortion
 from jbias import models
 from tests import runs
 
@@ -45,6 +46,25 @@ def test_work_is_what_is_published():
     assert "share_of_flops" not in work.told(0.1, "cpu")
 
 
+def test_a_projection_is_the_protocol_s_images_over_the_rates():
+    """Five seeds, 200 epochs of 382 batches; 40 times 1,000 and 10,000 images."""
+    config = configs_distortion.get_config("data=cifar10,root=nowhere").to_dict()
+    rates = {
+        name: {"images_per_second": rate}
+        for name, rate in (("basic", 500.0), ("evaluation", 2000.0))
+    }
+    longer = {"basic": 90.0, "evaluation": 30.0}
+    told = distortion.projected(config, 5, rates, longer, "basic")
+    assert told["train"] == pytest.approx(5 * 200 * 382 * 128 / 500 / 60)
+    assert told["evaluation"] == pytest.approx(5 * 40 * 11_000 / 2000 / 60)
+    assert told["compile"] == 2.0
+    assert told["all"] == pytest.approx(sum([*told.values()][:3]))
+
+
+DISTORTION = (
+    *("--setting=tiny", "--share=0.002", "--steps=1", "--rounds=1"),
+    *("--seeds=2", "--strategies=looped"),
+)
 TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
 
 
@@ -60,6 +80,7 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
         ("corruptions", ("--side=32", "--names=fog,frost", "--rounds=1", "--host=1")),
         ("report", ("--runs=6", "--seeds=2", "--epochs=3", "--sets=4")),
         ("cost", ("--methods=sagnet", "--steps=1", "--rounds=1")),
+        ("distortion", (*DISTORTION, "--methods=basic,fmix", "--only=train")),
         ("gpu", ("--tiny", "--torch=no", "--only=evaluation")),
     ],
 )
