@@ -36,22 +36,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etils import epath
 
-from benchmarks import common, measured, roofline
+from benchmarks import common, measured, occluded, roofline
 from benchmarks import eval as evaluation
 from benchmarks.settings import SETTINGS
 from configs import distortion
-from configs.suites import distortion as suites
 from jbias import config as jc
-from jbias import mesh, parts, seeds, shown, subjects, suite, survey
+from jbias import mesh, parts, seeds
 from jbias.data import cifar
-from jbias.evals import probe, show
 
 EVALUATION = "evaluation"
 TRAINED = cifar.COUNTS["train"] * 98 // 100  # As the config splits it.
 WATCHED = cifar.COUNTS["train"] - TRAINED + cifar.COUNTS["test"]
-SHOWN = sum(cifar.COUNTS.values())
 SMALL = tuple(name for name, one in SETTINGS.items() if one.size == 32)
 WITHIN = {"train": 60, "iocclusion": 1}  # Minutes on one H200: what is hoped for.
 
@@ -73,7 +69,8 @@ def main() -> None:
         if "train" in options.only:
             _training(options, tell)
         if "iocclusion" in options.only:
-            tell(iocclusion=_iocclusion(options))
+            net = parts.network(jc.stages(_config("basic", options))[0], 10)
+            tell(iocclusion=occluded.measure(net, options, SETTINGS[options.setting]))
 
 
 def _options() -> argparse.Namespace:
@@ -145,38 +142,25 @@ def _config(method: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def _training(options: argparse.Namespace, tell: Callable) -> None:
     """Rates of all methods by one strategy, then of the first by every strategy."""
-    which, devices = range(options.seeds), mesh.make(1)
+    which, steps = range(options.seeds), options.steps
     configs = {name: _config(name, options) for name in options.methods}
     base, usual = options.methods[0], options.strategy
     if usual == "auto":
         usual = seeds.strategy_for(jax.default_backend())
-    stages = {name: common.built(one, devices) for name, one in configs.items()}
-    batch = configs[base]["train"]["batch"]
-    ways, first = {}, {}
-
-    def begin(name: str, way: Callable[[], Any]) -> Callable[[], Any]:
-        began = time.perf_counter()
-        way()
-        first[name] = time.perf_counter() - began
-        print(f"first turn of {name}: {first[name]:.1f} s", file=sys.stderr, flush=True)
-        return way
-
-    def trainer(name: str, strategy: str) -> common.Trainer:
-        return common.Trainer(stages[name], which, strategy)
-
-    for name in configs:
-        trained = trainer(name, usual)
-        ways[name] = begin(name, common.repeated(trained.run, options.steps))
+    ways, stages, devices = {}, {}, mesh.make(1)
+    for name, config in configs.items():
+        stages[name] = common.built(config, devices)
+        trained = common.Trainer(stages[name], which, usual)
+        ways[name] = common.repeated(trained.run, steps)
         if name == base:
-            size = configs[base]["run"]["eval_batch"]
-            decide = evaluation.decider(trained, options.steps * batch, size)
-            ways[EVALUATION] = begin(EVALUATION, decide)
-    seconds = measured.in_turns(ways, options.rounds, warm=1)
-    images = options.steps * batch * options.seeds
+            batch, size = config["train"]["batch"], config["run"]["eval_batch"]
+            ways[EVALUATION] = evaluation.decider(trained, steps * batch, size)
+    first, seconds = _turns(ways, options.rounds)
+    images = steps * batch * options.seeds
     rates = measured.against(seconds, base, dict.fromkeys(seconds, images))
     longer = {name: _longer(first[name], one) for name, one in seconds.items()}
     work = roofline.training(stages[base].algo.net, 32, batch)
-    each = statistics.median(seconds[base]) / options.steps / options.seeds
+    each = statistics.median(seconds[base]) / steps / options.seeds
     found = {
         "base": base,
         "strategy": usual,
@@ -187,18 +171,30 @@ def _training(options: argparse.Namespace, tell: Callable) -> None:
         },
         "roofline": work.told(each, jax.devices()[0].device_kind),
     }
-    tell(train=found, strategies={usual: {**rates[base], "longer": longer[base]}})
-    compared = {}
+    compared = {usual: {**rates[base], "longer": longer[base]}}
+    tell(train=found, strategies=compared)
     for name in options.strategies:
-        if name == usual:
-            continue
-        way = common.repeated(trainer(base, name).run, options.steps)
-        pair = {usual: ways[base], name: begin(name, way)}
-        turns = measured.in_turns(pair, options.rounds, warm=1)
-        compared |= measured.against(turns, usual, dict.fromkeys(turns, images))
-        compared[name]["longer"] = _longer(first[name], turns[name])
-        compared[usual]["longer"] = longer[base]
-        tell(strategies=compared)
+        if name != usual:
+            trained = common.Trainer(stages[base], which, name)
+            pair = {usual: ways[base], name: common.repeated(trained.run, steps)}
+            first, seconds = _turns(pair, options.rounds)
+            beside = measured.against(seconds, usual, dict.fromkeys(seconds, images))
+            took = _longer(first[name], seconds[name])
+            compared[name] = {**beside[name], "longer": took}
+            tell(strategies=compared)
+
+
+def _turns(
+    ways: Mapping[str, Callable[[], Any]], rounds: int
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Seconds of each way the first time, which compiles it, and then in turns."""
+    first = {}
+    for name, way in ways.items():
+        began = time.perf_counter()
+        way()
+        first[name] = time.perf_counter() - began
+        print(f"first turn of {name}: {first[name]:.1f} s", file=sys.stderr, flush=True)
+    return first, measured.in_turns(ways, rounds, warm=1)
 
 
 def _longer(first: float, turns: Sequence[float]) -> float:
@@ -220,95 +216,6 @@ def projected(config, count: int, rates, longer, name: str) -> dict[str, float]:
         "compile": (longer[name] + longer[EVALUATION]) / 60,
     }
     return {**told, "all": sum(told.values())}
-
-
-def _iocclusion(options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of iOcclusion by Grad-CAM; its rate beside that of images as they are."""
-    setting, devices = SETTINGS[options.setting], mesh.make(1)
-    c = suites.get_config(f"data=cifar10,root={options.root},train=train")
-    with c.unlocked():
-        c.measures.occlusion.update(masks=("grad_cam",), orders=("most",))
-    c.run.precision = options.precision
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    asked = suite.open(c, say, only=("occlusion",))
-    classes = tuple(asked.sources["test"].classes)
-    net = parts.network(jc.stages(_config("basic", options))[0], len(classes))
-    both = [_subject(net, classes, number) for number in range(2)]
-    seconds = []
-    for subject in both:
-        began = time.perf_counter()
-        if lacking := survey.run(subject, asked, epath.Path(options.folder), say):
-            raise SystemExit(f"benchmarks: not measured: {lacking[0]}")
-        seconds.append(time.perf_counter() - began)
-    images = sum(map(len, asked.sources.values()))
-    longer = max(seconds[0] - seconds[1], 0)
-    made = asked.made(asked.measures[0], "test", classes)
-    network = both[0].network(mesh.dtype(options.precision))
-    network = network._replace(variables=mesh.replicate(network.variables, devices))
-    given = shown.prepare(both[0], asked, "test", say)
-    given = shown.some(given, options.steps * setting.batch)
-    batches, rules = (
-        [*shown.batches(asked, given, devices)],
-        {"": given.rules["mean_prob"]},
-    )
-    plain = probe.Probe(made.conditions, probe.as_it_is, made.numbers)
-
-    def decide(*probes: probe.Probe) -> None:
-        for one in probes:
-            show.decide(network, one, batches, rules)
-
-    one_by_one = [
-        made._replace(conditions={name: params})
-        for name, params in made.conditions.items()
-    ]
-    ways = {
-        "as they are": lambda: decide(plain),
-        "a map an image": lambda: decide(made),
-        "a map a condition": lambda: decide(*one_by_one),
-    }
-    turns = measured.in_turns(ways, options.rounds, warm=1)
-    stimuli = len(given.index) * len(made.conditions)
-    return {
-        "images": images,
-        "conditions": len(made.conditions),
-        "seconds": seconds,
-        "projected": {
-            "compile": longer / 60,
-            "measure": seconds[1] / images * SHOWN / 60,
-            "all": (longer + seconds[1] / images * SHOWN) / 60,
-        },
-        "rates": measured.against(turns, "as they are", dict.fromkeys(turns, stimuli)),
-    }
-
-
-def _subject(net, classes: tuple[str, ...], number: int) -> subjects.Subject:
-    """A network that nobody has trained."""
-    key, image = jax.random.key(number), jnp.zeros((1, 32, 32, 3))
-    name = f"drawn-{number}"
-    return subjects.Subject(
-        name=name,
-        net=net,
-        variables=jax.jit(net.init)(key, image),
-        apply=subjects.plainly(net),
-        classes=classes,
-        space="names",
-        digest=name,
-        fields=dict(
-            run=name,
-            algorithm="basic",
-            variant="",
-            model="preact_resnet18",
-            train_data="cifar10",
-            stage=0,
-            seed=number,
-            step=0,
-            epoch=0.0,
-        ),
-        about={},
-    )
 
 
 def _write(options: argparse.Namespace, found: Mapping[str, Any]) -> None:
@@ -336,13 +243,14 @@ def _write(options: argparse.Namespace, found: Mapping[str, Any]) -> None:
             {"one network": measures["projected"]}, "iocclusion", ""
         )
         first, second = measures["seconds"]
+        shown = measures["conditions"]
         text += (
             f"\nMeasured: {measures['images']:,} images in {first:.1f} s by a first "
-            f"network and in {second:.1f} s by a second.\n"
+            f"network and in {second:.1f} s by a second, each under {shown} conditions.\n"
         )
         ratios |= {f"{k} / as they are": r["ratio"] for k, r in rates.items()}
     if options.made:
-        count = round(options.share * SHOWN)
+        count = round(options.share * occluded.SHOWN)
         text += f"\nImages are noise: {count:,}, in files as CIFAR-10's.\n"
     name = options.name or f"distortion-{options.setting}-{jax.default_backend()}"
     precision = str(jnp.dtype(mesh.dtype(options.precision)))

@@ -248,11 +248,10 @@ def _decided(
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition, under each of these rules."""
     made = asked.made(*task, given.classes)
-    asks = "attacks" if made.move else "maps of evidence" if made.look else ""
-    if asks and any(rule.matrix is not None for rule in given.rules.values()):
+    if made.move and any(rule.matrix is not None for rule in given.rules.values()):
         raise ValueError(
-            f"{asks} must be on the network's own classes, among which it decides; here"
-            f" it decides among {len(given.classes):,} others or some of them; take"
+            "attacks must be on the network's own classes, among which it decides; here"
+            f" it decides among {len(given.classes):,} others or some of them; attack"
             " another set"
         )
     chosen = {key: given.rules[name] for key, name in rules.items()}

@@ -89,30 +89,34 @@ def make(
                 height=height,
                 width=width,
             )
-        elif kind == "grad_cam":
-            count = occluders.count(params["thousandths"], height * width)
-
-            def mask(keys):
-                coin = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
-                salient = jax.vmap(occluders.salient, (0, None, 0))
-                return salient(rows.seen, count, coin(keys))
-
-            return hide(rows, params, mask)
-        else:
+        else:  # The network is asked first.
             return rows.image
         return hide(rows, params, jax.vmap(draw))
 
     def look(rows: probe.Rows) -> Int[Array, "b h w"]:
-        """Ranks pixels once for all conditions: the map is the clean image's."""
+        """Ranks pixels by the map of the image as it is, once for all conditions."""
         _, height, width, _ = rows.image.shape
         seen = rows.at(rows.image, site)
         maps = grad_cam.maps(*seen, height, width, site=site)
         return jax.vmap(occluders.ranks)(jnp.floor(255 * maps) if quantise else maps)
 
+    def move(rows: probe.Rows, params: Any, stimuli: Array) -> Array:
+        _, height, width, _ = stimuli.shape
+        count = occluders.count(params["thousandths"], height * width)
+
+        def mask(keys):
+            coin = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
+            salient = jax.vmap(occluders.salient, (0, None, 0))
+            return salient(rows.seen, count, coin(keys))
+
+        return hide(rows, params, mask)
+
     return probe.Probe(
         conditions,
         show,
         functools.partial(interference.numbers, classes=len(classes)),
+        move if "grad_cam" in masks else None,
+        {name: 1 for name in conditions if name.startswith("grad_cam")},
         static=lambda condition: condition.partition(" ")[0],
         look=look if "grad_cam" in masks else None,
     )

@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     # (images, site) -> what passes a site of models.taps.sites, and there the gradient of
     # each image's largest logit.
     at: Callable[[Float[Array, "b h w 3"], str], tuple[Array, Array]] | None = None
-    seen: PyTree = None  # What the probe's `look` found, for `show`.
+    seen: PyTree = None  # What the probe's `look` found, for `move`.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Probe(NamedTuple):
     show: (rows, params) -> stimuli in [0, 1], of the images' shape. A pure function; its
       draws are keyed by the image's index and the condition, never by its batch. It
       must not ask for logits: so it is compiled once for all networks.
-    look: (rows) -> what `show` finds in rows.seen: the network is asked once a batch,
-      whatever the number of conditions, such as for a map of the clean images.
     numbers: the decisions of all conditions -> numbers. Those whose condition is ""
       are the probe's own, such as a bias.
     move: (rows, params, stimuli) -> stimuli, what is done again and again to what was
       shown: a step of an attack. Apart from `show`, because on a CPU gradients of
       convolutions are slow inside loops and many steps written out compile for minutes:
       there each step is a call of one program, elsewhere all are a loop inside one.
+    look: (rows) -> what `move` finds in rows.seen: the network is asked once a batch,
+      whatever the number of conditions, such as for a map of the images as they are.
     steps: how often, by the condition's name; one without an entry is not moved.
     static: what `show` must know of a condition before it is compiled, such as which
       corruption it is; then it is called as show(rows, params, static(condition)), and

@@ -104,27 +104,30 @@ def shown(
     made: probe.Probe,
     batch: Batch,
     condition: str,
-    seen: PyTree,
+    seen: PyTree = None,
 ) -> Float[Array, "b h w 3"]:
-    """The stimuli of one condition, made of a batch and of what was `looked`."""
+    """The stimuli of one condition, made of a batch; `seen` saves `looked` again."""
     params = jax.tree.map(jnp.asarray, made.conditions[condition])
     how = made.static(condition) if made.static else None
     own = (network.variables, batch.image, batch.index, batch.target, params)
-    stimuli = _stimuli(made.show, how, *own[1:], seen)
+    stimuli = _stimuli(made.show, how, *own[1:])
     steps = made.steps.get(condition, 0)
+    if steps and seen is None:
+        seen = looked(network, made, batch)
+    moved = functools.partial(_moved, network.apply, network.at, made.move, *own, seen)
     if jax.default_backend() == "cpu":
         # Gradients of convolutions are ten times slower inside a loop there.
         for _ in range(steps):
-            stimuli = _moved(network.apply, network.at, made.move, *own, stimuli, 1)
+            stimuli = moved(stimuli, 1)
         return stimuli
     if not steps:
         return stimuli
-    return _moved(network.apply, network.at, made.move, *own, stimuli, steps)
+    return moved(stimuli, steps)
 
 
 @functools.partial(jax.jit, static_argnames=("show", "how"))
-def _stimuli(show, how, image, index, target, params, seen) -> Array:
-    rows = probe.Rows(_unit(image), index, target, _unasked, seen=seen)
+def _stimuli(show, how, image, index, target, params) -> Array:
+    rows = probe.Rows(_unit(image), index, target, _unasked)
     return show(rows, params) if how is None else show(rows, params, how)
 
 
@@ -134,9 +137,9 @@ def _unasked(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
 
 @functools.partial(jax.jit, static_argnames=("apply", "at", "move"))
 def _moved(
-    apply, at, move, variables, image, index, target, params, stimuli, steps
+    apply, at, move, variables, image, index, target, params, seen, stimuli, steps
 ) -> Array:
-    rows = _rows(apply, at, variables, image, index, target)
+    rows = _rows(apply, at, variables, image, index, target)._replace(seen=seen)
     if jax.default_backend() == "cpu":
         return move(rows, params, stimuli)
     return jax.lax.fori_loop(0, steps, lambda _, x: move(rows, params, x), stimuli)
@@ -211,9 +214,8 @@ def agreement(
     names = [*made.conditions]
     same, total = dict.fromkeys((names[0], names[-1]), 0), 0
     for batch in batches:
-        seen = looked(network, made, batch)
         for condition in same:
-            image = shown(network, made, batch, condition, seen)
+            image = shown(network, made, batch, condition)
             one, two = (
                 jax.device_get(_logits(net.apply, net.variables, image).argmax(-1))
                 for net in (network, other)

@@ -45,8 +45,7 @@ def shown(made, condition, rows=range(N)):
     rows = np.array(rows)
     label = np.zeros(len(rows), np.int32)
     batch = show.Batch(IMAGES[rows], rows, label, label, len(rows))
-    seen = show.looked(NETWORK, made, batch)
-    return np.asarray(show.shown(NETWORK, made, batch, condition, seen))
+    return np.asarray(show.shown(NETWORK, made, batch, condition))
 
 
 def hidden(seen, instead=0.0, rows=range(N)):
@@ -78,7 +77,7 @@ def test_conditions_are_masks_and_fractions_in_one_tree():
         )
     }
     assert len(trees) == 2
-    assert made.look and not made.move
+    assert set(made.steps) == {n for n in made.conditions if n.startswith("grad_cam")}
     assert not occlusion.make(masks=("rectangle", "fourier")).look
 
 
@@ -191,11 +190,11 @@ def test_the_coin_is_fair():
     params = made.conditions["grad_cam random 0.5"]
 
     @jax.jit
-    def hide(image):
+    def moved(image):
         rows = probe.Rows(image, jnp.arange(n), None, None, look)
-        return made.show(rows._replace(seen=made.look(rows)), params, "grad_cam")
+        return made.move(rows._replace(seen=made.look(rows)), params, image)
 
-    seen = np.asarray(hide(jnp.asarray(image)))
+    seen = np.asarray(moved(jnp.asarray(image)))
     brightest = (seen[:, :, SIDE // 2 :] == 0).all((1, 2, 3))
     darkest = (seen[:, :, : SIDE // 2] == 0).all((1, 2, 3))
     assert np.all(brightest != darkest)

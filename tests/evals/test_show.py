@@ -118,7 +118,7 @@ def test_a_step_may_look_into_the_network():
     )
     asked = network(1.0)._replace(at=at)
     (batch,) = batches()
-    seen = show.shown(asked, made, batch, "half", None)
+    seen = show.shown(asked, made, batch, "half")
     np.testing.assert_allclose(seen, batch.image / 510, rtol=1e-6)
     with pytest.raises(ValueError, match="must look into the network"):
-        show.shown(asked._replace(at=None), made, batch, "half", None)
+        show.shown(asked._replace(at=None), made, batch, "half")
