@@ -1,13 +1,11 @@
 """Further tables of the data-distortion study: what the paper's tables choose from."""
 
-import math
-
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 
 from jbias.evals import interference
 from jbias.report import (
+    distortion_gaps,
     distortion_places,
     distortion_read,
     distortion_values,
@@ -109,75 +107,10 @@ def _conditions(group: distortion_read.Group):
                     continue
                 names = distortion_places.accuracies(one, place)
                 if probe == "occlusion":
-                    ending = f" {distortion_values.PART}"
+                    ending = f" {distortion_gaps.PART}"
                     names = [name for name in names if name.endswith(ending)]
                 found |= dict.fromkeys((place, name) for name in names if name)
     return found
-
-
-def gaps(study: distortion_values.Study) -> tables.Table | None:
-    """Shows what each way of hiding leaves of accuracies and of their gap."""
-    rows = []
-    for key, group in study.groups.items():
-        for fill in fills(group):
-            found = distortion_places.curves(group, fill=fill)
-            if found is None:
-                continue
-            seeds, by_way = found
-            for way, curve in by_way.items():
-                for i, fraction in enumerate(curve.fraction):
-                    row = of(key) | {"fill": fill, "way": way}
-                    row |= {"hidden": fraction, "n": len(seeds)}
-                    row |= _point(curve, i)
-                    rows.append(row)
-    frame = pd.DataFrame(rows)
-    if frame.empty:
-        return None
-    part = float(distortion_values.PART)
-    percent, shown = measured_cells.percent, measured_cells.digits(2)
-    table = measured_cells.table(
-        "gaps",
-        f"Where {100 * part:.0f} % of the pixels are hidden: accuracy in % on the training "
-        "images, without augmentation, and on the test images, and iOcclusion, what is left "
-        "of the gap between the two by the gap without hiding. Means over seeds; ±: standard "
-        "deviation of iOcclusion. –: there is no gap to compare with. The CSV file has every "
-        "fraction.",
-        [row for row in rows if math.isclose(row["hidden"], part)],
-        {
-            **GROUP,
-            "fill": ("hidden by", str),
-            "way": ("where", str),
-            "n": ("n", measured_cells.whole),
-            "train": ("training", percent),
-            "test": ("test", percent),
-            "iocclusion": ("iOcclusion", shown),
-            "iocclusion_std": ("±", shown),
-        },
-    )
-    if table is None:
-        return None
-    return tables.Table(**{**vars(table), "data": frame})
-
-
-def _point(curve, i: int) -> dict:
-    found = {}
-    for name in ("train", "test", "iocclusion"):
-        values = getattr(curve, name)[i]
-        values = values[np.isfinite(values)]
-        found[name] = float(values.mean()) if len(values) else None
-        several = len(values) > 1
-        found[f"{name}_std"] = float(values.std(ddof=1)) if several else None
-    return found
-
-
-def fills(group: distortion_read.Group) -> list[str]:
-    """Gives what hides pixels in the measures of curves."""
-    found: dict[str, None] = {}
-    for one in group.networks:
-        for place in one.of("occlusion"):
-            options = one.measures[place]["measure"].get("options", {})
-            found[options.get("fill", "black")] = None
-    return list(found)
 
 
 def digits(study: distortion_values.Study) -> tables.Table | None:

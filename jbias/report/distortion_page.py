@@ -11,6 +11,7 @@ from jbias.report import (
     distortion_costs,
     distortion_detail,
     distortion_figures,
+    distortion_gaps,
     distortion_missing,
     distortion_printed,
     distortion_tables,
@@ -91,6 +92,7 @@ def write(
         files[f"tables/{table.name}.tex"] = tables.to_latex(table)
         bodies[section] += tables.to_html(table)
     caveats = [*distortion_missing.lines(study), *notes]
+    caveats += distortion_gaps.caveats(study.groups)
     caveats += [*distortion_verdicts.caveats(claims, alpha), *_ALWAYS]
     bodies["caveats"] = page.points(caveats)
     answer = distortion_verdicts.headline(claims)
@@ -122,7 +124,7 @@ def _tables(
         *(("claims", table) for table in distortion_verdicts.of(claims, alpha)),
         *(("tables", table) for table in distortion_tables.of(study, printed)),
         ("detail", distortion_detail.indices(study)),
-        ("detail", distortion_detail.gaps(study)),
+        ("detail", distortion_gaps.table(study.groups)),
         ("detail", distortion_detail.digits(study)),
         *(("costs", table) for table in distortion_costs.of(study, runs)),
         ("made", distortion_detail.groups(study)),
@@ -155,6 +157,7 @@ def _summary(study, made, answer, caveats: list[str]) -> str:
             for key, group in study.groups.items()
         ],
         "caveats": caveats,
+        "iocclusion": {"rule": distortion_gaps.RULE, "errors": distortion_gaps.ERRORS},
         "tables": {
             table.name: json.loads(
                 table.data.to_json(orient="records", double_precision=15)
