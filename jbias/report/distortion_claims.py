@@ -6,7 +6,6 @@ are one-sided, for and against the claim, and adjusted after Holm over the claim
 data set and model, which is where a reader looks for an ordering.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,24 +36,24 @@ class Claim(NamedTuple):
     margin: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What the numbers of one side, the paper's or ours, say of a claim."""
+class Verdict(NamedTuple):
+    """What the numbers of one side, the paper's or ours, say of a claim. NaN: no test."""
 
     more: float
     less: float
     n: tuple[int, int]
-    greater: float = math.nan  # p that the first is not larger.
-    smaller: float = math.nan  # p that the first is not smaller.
-    ranks: float = math.nan  # As `greater`, by ranks.
+    p: float = math.nan  # That the first is not larger.
+    against: float = math.nan  # That the first is not smaller.
+    ranks: float = math.nan  # As `p`, by ranks.
     least: float = math.nan  # No p can be smaller.
-    adjusted: tuple[float, float] = (math.nan, math.nan)
+    holm: float = math.nan  # These three adjusted.
+    holm_against: float = math.nan
+    holm_least: float = math.nan
 
     def words(self, alpha: float) -> str:
-        for p, verdict in zip(self.adjusted, (HOLDS, NOT), strict=True):
-            if p <= alpha:
-                return verdict
-        return UNKNOWN
+        if self.holm <= alpha:
+            return HOLDS
+        return NOT if self.holm_against <= alpha else UNKNOWN
 
 
 def every(others: Sequence[str] = ()) -> Iterator[Claim]:
@@ -179,21 +178,23 @@ def _tested(more, less, margin: float) -> Verdict:
 
 
 def _adjusted(found: Mapping[Claim, Verdict]) -> dict[Claim, Verdict]:
-    """Adjusts p over the claims of a table and data set."""
+    """Adjusts p over the claims of a table and data set, and the least that p can be.
+
+    Holm's p of a claim grows with every p of its family, so of the least it is the least.
+    """
     told = dict(found)
     families: dict[tuple, list[Claim]] = {}
     for claim, verdict in found.items():
-        if not math.isnan(verdict.greater):
+        if not math.isnan(verdict.p):
             families.setdefault((claim.table, claim.more.data), []).append(claim)
     for claims in families.values():
-        both = [
-            adjustment.adjust([getattr(found[c], side) for c in claims], "holm")
-            for side in ("greater", "smaller")
-        ]
-        for claim, *adjusted in zip(claims, *both, strict=True):
-            told[claim] = dataclasses.replace(
-                found[claim], adjusted=tuple(map(float, adjusted))
-            )
+        for name, of in (("", "p"), ("_against", "against"), ("_least", "least")):
+            p = [getattr(found[claim], of) for claim in claims]
+            if not np.isnan(p).any():
+                for claim, one in zip(
+                    claims, adjustment.adjust(p, "holm"), strict=True
+                ):
+                    told[claim] = told[claim]._replace(**{f"holm{name}": float(one)})
     return told
 
 
@@ -217,29 +218,16 @@ def frame(
             row |= _told("paper", theirs.get(claim), alpha)
             rows.append(row | _told("here", ours.get(model, {}).get(claim), alpha))
     found = pd.DataFrame(rows)
-    if not rows:
-        return found
-    found["holm_all"] = np.nan
-    known = found["here_p"].notna()
-    adjusted = adjustment.adjust(found.loc[known, "here_p"].to_numpy(), "holm")
-    found.loc[known, "holm_all"] = adjusted
+    if rows:
+        known = found["here_p"].notna()
+        adjusted = adjustment.adjust(found.loc[known, "here_p"].to_numpy(), "holm")
+        found.loc[known, "holm_all"] = adjusted
+        found = found.drop(columns=["paper_ranks", "paper_least", "paper_holm_least"])
     return found
 
 
 def _told(side: str, verdict: Verdict | None, alpha: float) -> dict:
-    if verdict is None:
-        blank = dict.fromkeys(("more", "less", "p", "holm", "ranks", "least"), math.nan)
-        blank |= {"holm_against": math.nan, "n": "", "verdict": ""}
-        return {f"{side}_{name}": value for name, value in blank.items()}
-    found = {
-        "more": verdict.more,
-        "less": verdict.less,
-        "p": verdict.greater,
-        "holm": verdict.adjusted[0],
-        "holm_against": verdict.adjusted[1],
-        "ranks": verdict.ranks,
-        "least": verdict.least,
-        "n": " and ".join(str(n) for n in dict.fromkeys(verdict.n)),
-        "verdict": verdict.words(alpha),
-    }
+    found = (verdict or Verdict(math.nan, math.nan, ()))._asdict()
+    found["n"] = " and ".join(str(n) for n in dict.fromkeys(found["n"]))
+    found["verdict"] = verdict.words(alpha) if verdict else ""
     return {f"{side}_{name}": value for name, value in found.items()}
