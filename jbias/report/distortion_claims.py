@@ -14,7 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from jbias.report import distortion_printed, distortion_read, distortion_values
+from jbias.report import (
+    distortion_layouts,
+    distortion_printed,
+    distortion_read,
+    distortion_values,
+)
 from jbias.stats import adjustment, two_groups
 
 HOLDS, NOT, UNKNOWN = "holds", "does not hold", "cannot be told"
@@ -22,7 +27,7 @@ _ROUNDED = 0.005  # No printed deviation is known to be smaller.
 MARGIN = 1.0  # Percentage points that count as no harm.
 _ALL = ("basic", "MixUp", "FMix", "CutMix")
 _OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
-_FASHION, _SELF = f"{_OTHER}FashionMNIST", f"{_OTHER}itself"
+_CIFAR = ("CIFAR-10", "CIFAR-100")
 Cell = distortion_printed.Cell
 
 
@@ -58,78 +63,60 @@ class Verdict(NamedTuple):
 
 def every(others: Sequence[str] = ()) -> Iterator[Claim]:
     """Gives the claims, table by table; others: data sets that they are made for, too."""
-    data = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
     known = [name for name in others if name != distortion_read.STACKED]
-    data = tuple(dict.fromkeys((*data, *known)))
-    alone = tuple(dict.fromkeys((distortion_printed.UNNAMED, *known)))
+    data = list(dict.fromkeys([*distortion_layouts.DATA, *known]))
+    alone = list(dict.fromkeys([distortion_printed.UNNAMED, *known]))
     for name in data:
-        order = [Cell("di_grid", name, method) for method in _ALL]
-        yield from _falling("Table 1", order)
+        yield from _falling("Table 1", "di_grid", name, *_ALL)
         for method in ("FMix", "CutMix"):
-            yield _claim("Table 1", order[0], Cell("di_grid", name, method))
+            yield from _falling("Table 1", "di_grid", name, "basic", method)
     for name in data[3:]:
-        for cue in ("shape", "texture"):
-            basic, mixup, fmix, _ = (Cell(f"gst_{cue}", name, m) for m in _ALL)
-            yield _claim("Table 2", mixup, basic)
-            if cue == "texture":
-                yield _claim("Table 2", basic, fmix)
+        yield from _falling("Table 2", "gst_shape", name, "MixUp", "basic")
+        yield from _falling("Table 2", "gst_texture", name, "MixUp", "basic", "FMix")
     for name in data:
-        basic, *others = (Cell("di_black", name, method) for method in _ALL)
-        for other in others:
-            yield _claim("Table 3", basic, other)
+        for method in _ALL[1:]:
+            yield from _falling("Table 3", "di_black", name, "basic", method)
     for name in alone:
-        yield from _table4(name)
+        for method in ("CutMix", "FMix", "RM"):
+            yield from _falling("Table 4", "di_other", name, "basic", method)
+        order = ("FMix", "CutMix", "RM", "MixUp", "basic")
+        yield from _falling("Table 4", "cut_occlusion", name, *order)
+        order = ("FMix", "RM", "CutMix", "MixUp", "basic")
+        yield from _falling("Table 4", "iocclusion", name, *order)
     for name in alone:
         for quantity in ("affinity", "diversity", "mix_diversity"):
-            pair = [Cell(quantity, name, method) for method in ("MixUp", "FMix")]
-            yield from _falling("Table 5", pair)
-    for name in dict.fromkeys(("CIFAR-10", "CIFAR-100", *known)):
+            yield from _falling("Table 5", quantity, name, "MixUp", "FMix")
+    for name in dict.fromkeys((*_CIFAR, *known)):
         pair = [Cell("di_anywhere", name, m, _WITHOUT) for m in ("MixUp", "FMix")]
-        yield from _falling("Table 6", pair)
-    yield from _table7()
-    for cue, methods in (("cifar", ("FMix", "basic")), ("mnist", ("basic", "FMix"))):
-        pair = [Cell(cue, distortion_read.STACKED, method) for method in methods]
-        yield from _falling("MNIST-CIFAR", pair)
-
-
-def _table4(name: str) -> Iterator[Claim]:
-    def cells(quantity: str, *methods: str) -> list[Cell]:
-        return [Cell(quantity, name, method) for method in methods]
-
-    basic, *masks = cells("di_other", "basic", "CutMix", "FMix", "RM")
-    for mask in masks:
-        yield _claim("Table 4", basic, mask)
-    for quantity, rising in (
-        ("cut_occlusion", ("basic", "MixUp", "RM", "CutMix", "FMix")),
-        ("iocclusion", ("basic", "MixUp", "CutMix", "RM", "FMix")),
-    ):
-        yield from _falling("Table 4", cells(quantity, *rising)[::-1])
-
-
-def _table7() -> Iterator[Claim]:
-    for name in ("CIFAR-10", "CIFAR-100"):
-        for method in ("MixUp", "FMix", "CutMix"):
+        yield _claim("Table 6", *pair)
+    for name in _CIFAR:
+        for method in _ALL[1:]:
             alone, fashion = (
-                Cell("accuracy", name, method, training)
-                for training in (_SELF, _FASHION)
+                Cell("accuracy", name, method, _OTHER + other)
+                for other in ("itself", "FashionMNIST")
             )
             if method == "MixUp":
                 yield _claim("Table 7", alone, fashion)
             else:
-                words = f"{method}: {_FASHION} ≥ {_SELF} less {MARGIN:g} point"
-                yield Claim("Table 7", words, fashion, alone, MARGIN)
+                words = f"{fashion.training} ≥ {alone.training} less {MARGIN:g} point"
+                yield Claim("Table 7", f"{method}: {words}", fashion, alone, MARGIN)
+    stacked = distortion_read.STACKED
+    yield from _falling(stacked, "cifar", stacked, "FMix", "basic")
+    yield from _falling(stacked, "mnist", stacked, "basic", "FMix")
 
 
-def _falling(table: str, cells: list[Cell]) -> Iterator[Claim]:
-    for more, less in itertools.pairwise(cells):
-        yield _claim(table, more, less)
+def _falling(table: str, quantity: str, data: str, *methods: str) -> Iterator[Claim]:
+    """Claims that each method has more than the next."""
+    for more, less in itertools.pairwise(methods):
+        yield _claim(table, *(Cell(quantity, data, name) for name in (more, less)))
 
 
 def _claim(table: str, more: Cell, less: Cell) -> Claim:
-    title = distortion_values.QUANTITIES[more.quantity].word
     if more.training != less.training:
         words = f"{more.method}: {more.training} > {less.training}"
     else:
+        title = distortion_values.QUANTITIES[more.quantity].title
+        title = "DI" if more.quantity.startswith("di_") else title
         words = f"{title}: {more.method} > {less.method}"
     return Claim(table, words, more, less)
 
@@ -159,7 +146,7 @@ def of_measured(study: distortion_values.Study, model: str) -> dict[Claim, Verdi
     found = {}
     for claim in every(study.data):
         more, less = (
-            study.value(cell.quantity, distortion_read.Key(model, *cell[1:]))
+            study.value(cell.quantity, cell.key(model))
             for cell in (claim.more, claim.less)
         )
         if more is not None and less is not None:

@@ -1,16 +1,15 @@
 """What the data-distortion study cost: the measures, and the training of its runs."""
 
 import glob
-import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias.report import (
-    distortion_detail,
     distortion_read,
     distortion_values,
     measured_cells,
+    measured_records,
     tables,
 )
 
@@ -37,27 +36,16 @@ def read(patterns: Sequence[str]) -> tuple[Run, ...]:
     """Reads runs (paths or globs). Raises ValueError where there is none."""
     found = []
     for pattern in patterns:
-        for name in sorted(glob.glob(pattern)) or [pattern]:
-            path = pathlib.Path(name)
-            if (path / "config.json").exists():
-                parts = (_json(path / f"{x}.json") for x in ("config", "costs"))
-                found.append(Run(path, *parts))
+        for path in map(pathlib.Path, sorted(glob.glob(pattern)) or [pattern]):
+            config, costs = path / "config.json", path / "costs.json"
+            if config.exists():
+                told = measured_records.read_json(costs) if costs.exists() else {}
+                found.append(Run(path, measured_records.read_json(config), told))
     if not found:
         raise ValueError(
             f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check it"
         )
     return tuple(found)
-
-
-def _json(path: pathlib.Path) -> dict:
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: must be JSON, got a damaged file ({error})"
-        ) from None
 
 
 def of(study: distortion_values.Study, runs: Sequence[Run]) -> Iterator[tables.Table]:
@@ -68,23 +56,26 @@ def of(study: distortion_values.Study, runs: Sequence[Run]) -> Iterator[tables.T
 
 
 def _training(study, runs: Sequence[Run]) -> tables.Table | None:
-    measured: dict[pathlib.Path, list[int]] = {}
+    measured: dict[pathlib.Path, set[int]] = {}
     for one in study.networks:
         path = one.config.get("run", {}).get("path")
         if path:
-            seeds = measured.setdefault(pathlib.Path(path).resolve(), [])
-            seeds.append(distortion_read.seed(one))
+            seeds = measured.setdefault(pathlib.Path(path).resolve(), set())
+            seeds.add(distortion_read.seed(one))
     rows = []
     for run in runs:
-        seeds = run.config.get("seeds", ())
-        there = measured.get(run.workdir.resolve(), ())
-        row = {"run": str(run.workdir), "method": run.config.get("variant") or None}
-        row |= {"data": run.config.get("train", {}).get("data")}
-        starts = run.costs.get("starts", ())
-        row |= {"assumed": "; ".join(dict.fromkeys(map(assumed, starts))) or None}
-        row |= {"seeds": len(seeds), "measured": len(set(there))}
-        total = run.costs.get("total", {})
-        rows.append(row | {name: total.get(name) for name in _COSTS})
+        starts, total = (run.costs.get(name, {}) for name in ("starts", "total"))
+        rows.append(
+            {
+                "run": str(run.workdir),
+                "method": run.config.get("variant") or None,
+                "data": run.config.get("train", {}).get("data"),
+                "assumed": "; ".join(dict.fromkeys(map(assumed, starts))) or None,
+                "seeds": len(run.config.get("seeds", ())),
+                "measured": len(measured.get(run.workdir.resolve(), ())),
+                **{name: total.get(name) for name in _COSTS},
+            }
+        )
     return measured_cells.table(
         "training",
         "Runs that trained networks, how many of their seeds are measured here, and what "
@@ -114,23 +105,22 @@ def assumed(told: Mapping[str, Any]) -> str:
 
 
 def _measures(study: distortion_values.Study) -> tables.Table | None:
-    rows = []
+    found: dict[tuple[distortion_read.Key, str, str], list[Mapping]] = {}
     for key, group in study.groups.items():
-        found: dict[tuple[str, str], list[Mapping]] = {}
         for one in group.networks:
             for place, told in one.measures.items():
                 if told["seconds"] is not None:
-                    measure = "@".join(place), _device(told)
+                    measure = key, "@".join(place), _device(told)
                     found.setdefault(measure, []).append(told)
-        for (measure, device), each in found.items():
-            row = distortion_detail.of(key) | {"measure": measure, "device": device}
-            seconds = [told["seconds"] for told in each]
-            row |= {"n": len(each), "each": sum(seconds) / len(each)}
-            costs = [told.get("cost") or {} for told in each]
-            for name in _COSTS:
-                values = [cost.get(name) for cost in costs]
-                row[name] = None if None in values else sum(values)
-            rows.append(row | {"hours": sum(seconds) / 3600})
+    rows = []
+    for (key, measure, device), each in found.items():
+        seconds = [told["seconds"] for told in each]
+        row = key.cells | {"measure": measure, "device": device, "n": len(each)}
+        row |= {"each": sum(seconds) / len(each), "hours": sum(seconds) / 3600}
+        for name in _COSTS:
+            values = [(told.get("cost") or {}).get(name) for told in each]
+            row[name] = None if None in values else sum(values)
+        rows.append(row)
     return measured_cells.table(
         "seconds",
         "How long each measure took, compiling included: seconds a network, and hours and "
@@ -138,7 +128,7 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
         f"out. {_ENERGY}",
         rows,
         {
-            **distortion_detail.GROUP,
+            **distortion_read.HEADS,
             "measure": ("measure", str),
             "device": ("device", str),
             "n": ("n", measured_cells.whole),

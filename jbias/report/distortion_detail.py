@@ -14,17 +14,6 @@ from jbias.report import (
 )
 
 _INTERFERING = ("grid_shuffle", "cut_occlusion", "occlusion")
-GROUP = {
-    "model": ("Model", str),
-    "data": ("data", str),
-    "method": ("method", str),
-    "training": ("training", str),
-}
-
-
-def of(key: distortion_read.Key) -> dict:
-    """Gives what a row is of; nothing stands for training on the set as it is."""
-    return {**key._asdict(), "training": key.training or None}
 
 
 def groups(study: distortion_values.Study) -> tables.Table:
@@ -32,7 +21,7 @@ def groups(study: distortion_values.Study) -> tables.Table:
     rows = []
     for key, group in study.groups.items():
         found = study.value("accuracy", key)
-        row = of(key) | {"seeds": ", ".join(map(str, group.seeds))}
+        row = key.cells | {"seeds": ", ".join(map(str, group.seeds))}
         row |= {"n": len(group.seeds)}
         row |= {"accuracy": found and found.mean, "std": found and found.std}
         row |= {"workdirs": " ".join(str(one.workdir) for one in group.networks)}
@@ -43,7 +32,7 @@ def groups(study: distortion_values.Study) -> tables.Table:
         "they are, mean and standard deviation over seeds.",
         rows,
         {
-            **GROUP,
+            **distortion_read.HEADS,
             "seeds": ("seeds", str),
             "n": ("n", measured_cells.whole),
             "accuracy": ("accuracy", measured_cells.digits(2)),
@@ -57,7 +46,7 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
     rows = []
     for key, group in study.groups.items():
         for place, condition in _conditions(group):
-            row = of(key) | {"measure": "@".join(place), "condition": condition}
+            row = key.cells | {"measure": "@".join(place), "condition": condition}
             for variant in interference.VARIANTS:
                 found = distortion_values.index(
                     group, place, condition, variant=variant
@@ -80,7 +69,7 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
         " by a bootstrap over seeds.",
         rows,
         {
-            **GROUP,
+            **distortion_read.HEADS,
             "measure": ("measure", str),
             "condition": ("condition", str),
             "share_dominant": ("class", str),

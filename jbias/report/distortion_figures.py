@@ -1,6 +1,6 @@
 """Which figures the data-distortion study has, and what they say."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -30,11 +30,16 @@ def of(study: distortion_values.Study) -> Drawn:
     for key in study.groups:
         panels.setdefault((key.model, key.data), []).append(key)
     for (model, data), keys in panels.items():
-        ending = _name(data) + (f"_{_name(model)}" if len(study.models) > 1 else "")
+        names = [data, model] if len(study.models) > 1 else [data]
+        ending = "_".join(names).lower().replace(" ", "_").replace("-", "")
         about = f"{data}, {model}"
         whole = [key for key in keys if not key.training]
         groups = {key.method: study.groups[key] for key in whole}
-        yield from _curves(groups, ending, about)
+        for fill in _fills(groups):
+            lines = _lines(groups, fill)
+            yield from _curves(*lines, groups, fill, ending, about)
+            told = f"Two measures of robustness to occlusion side by side: {about}"
+            yield from _pair(*lines, groups, fill, f"curves_{fill}_{ending}", told)
         yield from _wrong(study, whole, ending, about)
         parts = [k for k in keys if k.training.startswith(distortion_read.PART)]
         groups = {
@@ -45,14 +50,8 @@ def of(study: distortion_values.Study) -> Drawn:
         }
         for fill in _fills(groups) if parts else ():
             told = f"Tail and typical examples (Figure 4), trained on parts of {about}"
-            accuracy, index = _lines(groups, fill)
-            yield from _pair(
-                accuracy, index, groups, fill, f"parts_{{}}_{ending}", told
-            )
-
-
-def _name(words: str) -> str:
-    return words.lower().replace(" ", "_").replace("-", "")
+            lines = _lines(groups, fill)
+            yield from _pair(*lines, groups, fill, f"parts_{fill}_{ending}", told)
 
 
 def _fills(groups: Groups) -> list[str]:
@@ -60,102 +59,88 @@ def _fills(groups: Groups) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _curves(groups: Groups, ending: str, about: str) -> Drawn:
+def _curves(
+    accuracy: Lines, index: Lines, groups: Groups, fill: str, ending: str, about: str
+) -> Drawn:
     """Draws accuracy and iOcclusion over the share that is hidden, a panel a way."""
-    for fill in _fills(groups):
-        accuracy, index = _lines(groups, fill)
-        over = f"over the share of pixels hidden by {distortion_gaps.FILLS.get(fill, fill)}: {about}"
-        ways = (
-            "Rectangle is CutOcclusion; most, least and random are orders of saliency by "
-            "Grad-CAM."
+    over = (
+        f"over the share of pixels hidden by {distortion_gaps.FILLS.get(fill, fill)}: "
+        f"{about}. Rectangle is CutOcclusion; most, least and random are orders of saliency "
+        "by Grad-CAM."
+    )
+    if accuracy:
+        fig, told = _drawn(accuracy, groups, fill, scale=100)
+        told = f"Accuracy in % on test images {over} {told}"
+        yield f"accuracy_{fill}_{ending}", "curves", fig, told
+    if index:
+        fig, told = _drawn(index, groups, fill, limited=index)
+        told = (
+            "iOcclusion, what is left of the gap between training and test accuracy by "
+            f"the gap where nothing is hidden, {over} {told}"
         )
-        seeds = _seeds(groups, fill)
-        if accuracy:
-            told = f"Accuracy in % on test images {over}. {ways} {seeds}"
-            fig = _drawn(accuracy, groups, scale=100)
-            yield f"accuracy_{fill}_{ending}", "curves", fig, told
-        if index:
-            told = (
-                "iOcclusion, what is left of the gap between training and test accuracy by "
-                f"the gap where nothing is hidden, {over}. {ways} {seeds}"
-            )
-            fig, cut = _limited(index, groups, index)
-            told += f"{cut}{_left_out(groups, fill)}"
-            yield f"iocclusion_{fill}_{ending}", "curves", fig, told
-        told = f"Two measures of robustness to occlusion side by side: {about}"
-        yield from _pair(accuracy, index, groups, fill, f"curves_{{}}_{ending}", told)
+        yield f"iocclusion_{fill}_{ending}", "curves", fig, told
 
 
 def _pair(
     accuracy: Lines, index: Lines, groups: Groups, fill: str, name: str, what: str
 ) -> Drawn:
     """Draws CutOcclusion beside iOcclusion, what there is of them."""
-    found = {"CutOcclusion": accuracy.get("rectangle")}
-    found["iOcclusion"] = index.get("grad_cam most")
-    panels = {title: lines for title, lines in found.items() if lines is not None}
+    panels = {
+        "CutOcclusion": accuracy.get("rectangle"),
+        "iOcclusion": index.get("grad_cam most"),
+    }
+    panels = {title: lines for title, lines in panels.items() if lines is not None}
     if panels:
-        fig, cut = _limited(panels, groups, ["iOcclusion"])
+        fig, told = _drawn(panels, groups, fill, limited=["iOcclusion"])
         told = (
             f"{what}. CutOcclusion is accuracy in [0, 1] on test images under a rectangle, "
             "iOcclusion of what is most salient by Grad-CAM; pixels are replaced by "
-            f"{distortion_gaps.FILLS.get(fill, fill)}. {_seeds(groups, fill)}{cut}"
-            f"{_left_out(groups, fill)}"
+            f"{distortion_gaps.FILLS.get(fill, fill)}. {told}"
         )
-        yield name.format(fill), "figures", fig, told
-
-
-def _seeds(groups: Groups, fill: str) -> str:
-    """Says what lines and bands are, of how many seeds and images."""
-    each = [
-        distortion_places.hidden(group, fill=fill, on="test")
-        for group in groups.values()
-    ]
-    seeds = [len(found) for found in each if found]
-    images = [by[""].n for found in each for by in found.values()]
-    return (
-        f"Lines are means over {distortion_tables.span(seeds)} seeds, bands ± one standard "
-        f"deviation; {distortion_tables.span(images)} test images."
-    )
-
-
-def _left_out(groups: Groups, fill: str) -> str:
-    told = distortion_gaps.left_out(groups, fill)
-    return f" Not in iOcclusion: {told}." if told else ""
+        yield name, "figures", fig, told
 
 
 def _drawn(
     panels: Lines,
     groups: Groups,
+    fill: str,
     *,
     scale: float = 1,
-    tops: Mapping[str, float] | None = None,
-) -> mpl_figure.Figure:
-    """Draws panels; each method has its place among all, so that it keeps its colour."""
+    limited: Collection[str] = (),
+) -> tuple[mpl_figure.Figure, str]:
+    """Draws panels, each method in its colour, and says what lines and bands are.
+
+    limited: panels of iOcclusion, which end where one curve would hide all others.
+    """
+    tops = {}
+    for title in set(limited) & set(panels):
+        lines = panels[title]
+        peaks = lines.groupby("algorithm")["mean"].max()
+        top = max(_TOP, 2 * float(peaks.median()))
+        if (lines["mean"] + lines["std"].fillna(0)).max() > top:
+            tops[_titled(title)] = top
     names = list(dict.fromkeys([*distortion_read.METHODS.values(), *groups]))
-    return figures.curves(
+    fig = figures.curves(
         [(_titled(title), lines) for title, lines in panels.items()],
         list(groups),
         scale=scale,
         places=[names.index(name) for name in groups],
         label="pixels hidden in %",
-        tops={_titled(title): top for title, top in (tops or {}).items()},
+        tops=tops,
     )
-
-
-def _limited(
-    panels: Lines, groups: Groups, limited: Iterable[str]
-) -> tuple[mpl_figure.Figure, str]:
-    """Draws panels, of which some end where one curve would hide all others; says so."""
-    tops = {}
-    for title in limited:
-        if title in panels:
-            lines = panels[title]
-            peaks = lines.groupby("algorithm")["mean"].max()
-            top = max(_TOP, 2 * float(peaks.median()))
-            if (lines["mean"] + lines["std"].fillna(0)).max() > top:
-                tops[title] = top
-    cut = " A triangle at the edge is a mean above it; bands are cut." if tops else ""
-    return _drawn(panels, groups, tops=tops), cut
+    each = [distortion_places.hidden(g, fill=fill, on="test") for g in groups.values()]
+    seeds = distortion_tables.span([len(found) for found in each if found])
+    images = distortion_tables.span(
+        [by[""].n for found in each for by in found.values()]
+    )
+    told = (
+        f"Lines are means over {seeds} seeds of {images} test images, bands ± one standard "
+        "deviation."
+    )
+    if tops:
+        told += " A triangle at the edge is a mean above it; bands are cut."
+    left_out = distortion_gaps.left_out(groups, fill) if limited else ""
+    return fig, told + (f" Not in iOcclusion: {left_out}." if left_out else "")
 
 
 def _titled(way: str) -> str:

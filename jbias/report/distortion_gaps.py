@@ -133,7 +133,7 @@ def caveats(groups: Mapping[distortion_read.Key, distortion_read.Group]):
 def table(groups: Mapping[distortion_read.Key, distortion_read.Group]):
     """Shows what each way of hiding leaves of accuracies and of their gap."""
     rows = [
-        {**key._asdict(), "training": key.training or None, "fill": fill} | row
+        key.cells | {"fill": fill} | row
         for key, group in groups.items()
         for fill in fills(group)
         for row in _rows(of(group, fill))
@@ -151,10 +151,7 @@ def table(groups: Mapping[distortion_read.Key, distortion_read.Group]):
         f"{RULE} The CSV file has every fraction.",
         part,
         {
-            "model": ("Model", str),
-            "data": ("data", str),
-            "method": ("method", str),
-            "training": ("training", str),
+            **distortion_read.HEADS,
             "fill": ("hidden by", str),
             "way": ("where", str),
             "n": ("n", measured_cells.whole),

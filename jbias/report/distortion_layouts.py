@@ -8,7 +8,7 @@ from jbias.report import distortion_printed, distortion_read, distortion_values
 Cell = distortion_printed.Cell
 _FOUR = ("basic", "MixUp", "FMix", "CutMix")
 _FIVE = ("basic", "MixUp", "CutMix", "FMix", "RM")
-_DATA = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
+DATA = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
 _OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
 
 
@@ -32,7 +32,7 @@ def of(others: Sequence[str] = ()) -> Iterator[Layout]:
 
     others: data sets that are not in the paper, for rows after those that are.
     """
-    beside = [name for name in others if name not in (*_DATA, distortion_read.STACKED)]
+    beside = [name for name in others if name not in (*DATA, distortion_read.STACKED)]
     known = list(dict.fromkeys([distortion_printed.UNNAMED, *others]))
     known = [name for name in known if name != distortion_read.STACKED]
 
@@ -51,7 +51,7 @@ def _methods(quantity: str, names: Sequence[str], training: str = "") -> tuple:
 
 
 def _indices(beside: Sequence[str]) -> Iterator[Layout]:
-    by_data = _by_data((*_DATA, *beside))
+    by_data = _by_data((*DATA, *beside))
     yield Layout(
         "table1_grid_shuffle",
         "Table 1",

@@ -90,7 +90,7 @@ def _rows(study: distortion_values.Study) -> Iterator[tuple[str, str, str]]:
             cell for _, row in distortion_layouts.cells(layout) for cell in row
         ):
             for model in _models(study, cell.data):
-                key = study.match(distortion_read.Key(model, *cell[1:]))
+                key = study.match(cell.key(model))
                 if study.value(cell.quantity, key) is not None:
                     continue
                 if cell.quantity == "affinity":

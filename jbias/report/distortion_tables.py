@@ -9,7 +9,6 @@ from jbias.report import (
     distortion_gaps,
     distortion_layouts,
     distortion_printed,
-    distortion_read,
     distortion_values,
     measured_cells,
     tables,
@@ -42,10 +41,11 @@ def _table(
     rows, data, images = [], [], []
     several = len(study.models) > 1
     for words, row in distortion_layouts.cells(layout):
-        sources = [(model, _ours(study, model, row)) for model in study.models]
-        sources = [(model, found) for model, found in sources if any(found)]
         theirs = [printed.get(cell) for cell in row]
-        for model, found in sources:
+        for model in study.models:
+            found = [study.value(cell.quantity, cell.key(model)) for cell in row]
+            if not any(found):
+                continue
             sizes = {len(one.runs) + one.left_out for one in found if one is not None}
             source = f"here, {model}" if several else "here"
             source += f", n={min(sizes)}" if len(sizes) == 1 else ""
@@ -73,13 +73,6 @@ def _table(
         ),
         texts=len(layout.heads) + 1,
     )
-
-
-def _ours(study, model: str, row: Sequence[Cell]) -> list:
-    return [
-        study.value(cell.quantity, distortion_read.Key(model, *cell[1:]))
-        for cell in row
-    ]
 
 
 def _shown(found: distortion_values.Values | None, sized: bool) -> str:

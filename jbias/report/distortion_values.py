@@ -23,6 +23,7 @@ from jbias.report import (
 )
 
 CONFIDENCE = 0.95
+_GRIDS = {"FashionMNIST": "2x2", "MNIST": "2x2", "ImageNet": "8x8"}  # Of Table 1.
 _MIXED = {"MixUp": "mixup", "FMix": "fmix", "CutMix": "cutmix"}
 
 
@@ -32,18 +33,13 @@ class Quantity(NamedTuple):
     title: str
     probe: str
     on: str = "test"
-    short: str = ""  # In a sentence that says of which table it is.
-
-    @property
-    def word(self) -> str:
-        return self.short or self.title
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "di_grid": Quantity("DI index, grid shuffle", "grid_shuffle", short="DI"),
-    "di_black": Quantity("DI index, CutOcclusion black", "cut_occlusion", short="DI"),
-    "di_other": Quantity("DI index, 30 % other images", "cut_occlusion", short="DI"),
-    "di_anywhere": Quantity("DI index, other images", "cut_occlusion", short="DI"),
+    "di_grid": Quantity("DI index, grid shuffle", "grid_shuffle"),
+    "di_black": Quantity("DI index, CutOcclusion black", "cut_occlusion"),
+    "di_other": Quantity("DI index, 30 % other images", "cut_occlusion"),
+    "di_anywhere": Quantity("DI index, other images", "cut_occlusion"),
     "cut_occlusion": Quantity("CutOcclusion", "occlusion"),
     "iocclusion": Quantity("iOcclusion", "occlusion"),
     "affinity": Quantity("Affinity", "mixing"),
@@ -105,11 +101,11 @@ class Study:
         return [one for group in self.groups.values() for one in group.networks]
 
     def match(self, like: distortion_read.Key) -> distortion_read.Key:
-        """Gives the group that is meant; a training that only begins is any of its kind."""
-        if like.training in (distortion_read.WITHOUT, distortion_read.PART):
+        """Gives the group that is meant; "without " is without any class."""
+        without = distortion_read.WITHOUT
+        if like.training == without:
             for key in self.groups:
-                kind = key.training.startswith(like.training)
-                if kind and key._replace(training=like.training) == like:
+                if key.training.startswith(without) and key[:3] == like[:3]:
                     return key
         return like
 
@@ -120,12 +116,9 @@ class Study:
         """
         key = self.match(key)
         if (quantity, key) not in self._known:
-            of = key
-            if quantity == "affinity":
-                of = key._replace(method="basic")
-            group = self.groups.get(of)
-            found = group and _find(group, quantity, key.method)
-            self._known[quantity, key] = found
+            whose = key._replace(method="basic") if quantity == "affinity" else key
+            group = self.groups.get(whose)
+            self._known[quantity, key] = group and _find(group, quantity, key.method)
         return self._known[quantity, key]
 
 
@@ -147,18 +140,13 @@ def _find(group: distortion_read.Group, quantity: str, method: str) -> Values | 
     return numbers(group, place, metrics.get(quantity, "accuracy"), "", scale=100)
 
 
-def grid(data: str) -> str:
-    """Gives the grid that Table 1 has of a data set."""
-    coarse, fine = ("FashionMNIST", "MNIST"), ("ImageNet",)
-    return "2x2" if data in coarse else "8x8" if data in fine else "4x4"
-
-
 def interfering(
     group: distortion_read.Group, quantity: str
 ) -> tuple[measured_read.Place | None, str]:
     """Gives the measure and the condition that a table's index is of."""
     if quantity == "di_grid":
-        return distortion_places.where(group, "grid_shuffle"), grid(group.key.data)
+        grid = _GRIDS.get(group.key.data, "4x4")
+        return distortion_places.where(group, "grid_shuffle"), grid
     wanted = dict(area="beta", placement="unrestricted")
     if quantity == "di_other":
         wanted = dict(area=float(distortion_gaps.PART), placement="restricted")
