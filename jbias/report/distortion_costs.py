@@ -105,17 +105,18 @@ def assumed(told: Mapping[str, Any]) -> str:
 
 
 def _measures(study: distortion_values.Study) -> tables.Table | None:
-    found: dict[tuple[distortion_read.Key, str, str], list[Mapping]] = {}
+    found: dict[tuple[str, str, str, str], list[Mapping]] = {}
     for key, group in study.groups.items():
         for one in group.networks:
             for place, told in one.measures.items():
                 if told["seconds"] is not None:
-                    measure = key, "@".join(place), _device(told)
+                    measure = key.model, key.data, "@".join(place), _device(told)
                     found.setdefault(measure, []).append(told)
     rows = []
-    for (key, measure, device), each in found.items():
+    names = ("model", "data", "measure", "device")
+    for measure, each in found.items():
         seconds = [told["seconds"] for told in each]
-        row = key.cells | {"measure": measure, "device": device, "n": len(each)}
+        row = dict(zip(names, measure, strict=True)) | {"n": len(each)}
         row |= {"each": sum(seconds) / len(each), "hours": sum(seconds) / 3600}
         for name in _COSTS:
             values = [(told.get("cost") or {}).get(name) for told in each]
@@ -124,11 +125,12 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
     return measured_cells.table(
         "seconds",
         "How long each measure took, compiling included: seconds a network, and hours and "
-        "cost of n networks together. What was decided for another measure already is left "
+        "cost of n networks of all methods together. What was decided for another measure already is left "
         f"out. {_ENERGY}",
         rows,
         {
-            **distortion_read.HEADS,
+            "model": ("Model", str),
+            "data": ("data", str),
             "measure": ("measure", str),
             "device": ("device", str),
             "n": ("n", measured_cells.whole),

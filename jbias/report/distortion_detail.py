@@ -22,19 +22,20 @@ def groups(study: distortion_values.Study) -> tables.Table:
     for key, group in study.groups.items():
         found = study.value("accuracy", key)
         row = key.cells | {"seeds": ", ".join(map(str, group.seeds))}
-        row |= {"n": len(group.seeds)}
+        row |= {"n": len(group.seeds), "images": found and found.images}
         row |= {"accuracy": found and found.mean, "std": found and found.std}
         row |= {"workdirs": " ".join(str(one.workdir) for one in group.networks)}
         rows.append(row)
     return measured_cells.table(
         "groups",
         "Networks by what they were trained with, and accuracy in % on the test images as "
-        "they are, mean and standard deviation over seeds.",
+        "they are, mean and standard deviation over n seeds.",
         rows,
         {
             **distortion_read.HEADS,
             "seeds": ("seeds", str),
             "n": ("n", measured_cells.whole),
+            "images": ("images", measured_cells.whole),
             "accuracy": ("accuracy", measured_cells.digits(2)),
             "std": ("±", measured_cells.digits(2)),
         },
@@ -56,6 +57,7 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
                 row |= {f"{variant}_mean": found.mean, f"{variant}_std": found.std}
                 row |= {f"{variant}_low": found.low, f"{variant}_high": found.high}
                 row |= {f"{variant}_worst": found.worst, "n": len(found.runs)}
+                row |= {"images": found.images}
                 row |= {f"{variant}_dominant": found.dominant or "none"}
             else:
                 rows.append(row)
@@ -65,8 +67,7 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
         "The DI index in % under each distortion. Share: growth of a class's share of the "
         "wrong predictions, as released and in the tables above; count: growth of its "
         "number, by the number of images, as the paper words it. Worst: every seed with the "
-        "largest growth of any. From, to: an interval of 95 %,"
-        " by a bootstrap over seeds.",
+        "largest growth of any. From, to: an interval of 95 %, by a bootstrap over n seeds.",
         rows,
         {
             **distortion_read.HEADS,
@@ -74,6 +75,7 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
             "condition": ("condition", str),
             "share_dominant": ("class", str),
             "n": ("n", measured_cells.whole),
+            "images": ("images", measured_cells.whole),
             "share_mean": ("share", shown),
             "share_std": ("±", shown),
             "share_low": ("from", shown),
@@ -127,7 +129,7 @@ def digits(study: distortion_values.Study) -> tables.Table | None:
         "digits",
         "Which digits flip: of stacked images whose halves are of different classes, the share "
         "in % that is answered by the digit and by the photograph, mean and standard deviation "
-        "over seeds. Change: of answers by the photograph against the basic networks, in "
+        "over n seeds. Change: of answers by the photograph against the basic networks, in "
         "points. A digit flips where basic networks answer it more often than the photograph, "
         "and these the other way about. In brackets the photographs' class of that number.",
         rows,

@@ -134,7 +134,7 @@ def _drawn(
         [by[""].n for found in each for by in found.values()]
     )
     told = (
-        f"Lines are means over {seeds} seeds of {images} test images, bands ± one standard "
+        f"Lines are means over {seeds} seeds, of {images} test images, bands ± one standard "
         "deviation."
     )
     if tops:
@@ -193,23 +193,27 @@ def _wrong(
         ("di_anywhere", "a rectangle of another data set's images hides part"),
         ("di_other", "a rectangle of another data set's images hides 30 %"),
     ):
-        panels = {}
+        panels, values = {}, []
         for key in keys:
             found = wrong_shares(study, key, quantity)
             if found:
                 value = study.value(quantity, key)
-                ending_of = f", {value.dominant}" if value.dominant else ""
-                panels[f"{key.method}: {value.mean:.2f} %{ending_of}"] = found
+                values.append(value)
+                words = filter(None, (f"{value.mean:.2f} %", value.dominant))
+                panels[f"{key.method}: {', '.join(words)}"] = found
+        seeds = distortion_tables.span([len(value.runs) for value in values])
+        images = distortion_tables.span([value.images for value in values])
         if panels:
             yield (
                 f"wrong_{quantity.removeprefix('di_')}_{ending}",
                 "wrong",
                 distortion_plots.wrong_classes(panels),
                 (
-                    f"Shares in % of the wrong predictions by predicted class, on test images "
-                    f"as they are and where {told}: {about}. Bars are means over seeds, dots "
-                    "seeds. Above each panel the DI index and the class that errors gather "
-                    "in. Of many classes those that grow most are shown."
+                    "Shares in % of the wrong predictions by predicted class, on test images "
+                    f"as they are and where {told}: {about}. Bars are means over {seeds} "
+                    f"seeds, dots seeds; of {images} images. Above each panel the DI index and "
+                    "the class that errors gather in. Of many classes those that grow most are "
+                    "shown."
                 ),
             )
 

@@ -48,7 +48,9 @@ class Gaps:
     @property
     def error(self) -> Float[np.ndarray, "r"]:
         """The standard error of each gap, that of a difference of two shares."""
-        return np.sqrt(np.sum(self.clean * (1 - self.clean) / self.images, axis=0))
+        return np.sqrt(
+            np.sum(self.clean * (1 - self.clean) / np.maximum(self.images, 1), axis=0)
+        )
 
     @property
     def told(self) -> Bool[np.ndarray, "r"]:

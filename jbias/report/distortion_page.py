@@ -35,37 +35,21 @@ _SECTIONS = (
     ("made", "What was measured"),
     ("missing", "What is missing"),
 )
-_ALWAYS = (
-    (
-        "Numbers need not be equal to the printed ones: batches, masks, precision and the filling "
-        "of occluders differ in the released code. Orderings are what can be compared."
-    ),
-    (
-        "Black hides with pixels of value 0, as the paper says; its released code hides with the "
-        "mean colour."
-    ),
-    (
-        "iOcclusion hides the most salient pixels, as the paper says; its released code draws for "
-        "each image whether the most or the least salient are hidden."
-    ),
-    "FMix masks here are isotropic; those of the released code vary along one axis alone.",
-    (
-        "The DI index is above 0 by chance, and more so of few errors: the class that errors "
-        "gather in is chosen by them."
-    ),
-    (
-        "The DI index counts every wrong prediction; the released code counts a class once a "
-        "batch."
-    ),
-    (
-        "The paper has no number of CutMix on ImageNet, and one network a method there, so no "
-        "deviation."
-    ),
-    (
-        f"The printed Table 4 does not say here which data set it is of; it is set beside "
-        f"{distortion_printed.UNNAMED}."
-    ),
-)
+_ALWAYS = f"""\
+Numbers need not be equal to the printed ones: batches, masks, precision and the filling of \
+occluders differ in the released code. Orderings are what can be compared.
+Black hides with pixels of value 0, as the paper says; its released code hides with the mean \
+colour.
+iOcclusion hides the most salient pixels, as the paper says; its released code draws for each \
+image whether the most or the least salient are hidden.
+FMix masks here are isotropic; those of the released code vary along one axis alone.
+The DI index is above 0 by chance, and more so of few errors: the class that errors gather in \
+is chosen by them.
+The DI index counts every wrong prediction; the released code counts a class once a batch.
+The paper has no number of CutMix on ImageNet, and one network a method there, so no deviation.
+The printed Table 4 does not say here which data set it is of; it is set beside \
+{distortion_printed.UNNAMED}.
+""".splitlines()
 
 
 def write(
@@ -94,6 +78,7 @@ def write(
     caveats = [*distortion_missing.lines(study), *notes]
     caveats += distortion_gaps.caveats(study.groups)
     caveats += [*distortion_verdicts.caveats(claims, alpha), *_ALWAYS]
+    bodies["tables"] += page.points(list(distortion_missing.empty(study)))
     bodies["caveats"] = page.points(caveats)
     answer = distortion_verdicts.headline(claims)
     files["results.json"] = _summary(study, made, answer, caveats)

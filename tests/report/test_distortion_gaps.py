@@ -141,6 +141,14 @@ def test_report_says_whose_seeds_are_left_out(measured, tmp_path, monkeypatch):
     fourth = pd.read_csv(out / "tables/table4_occlusion.csv")
     row = fourth[(fourth["quantity"] == "iocclusion") & (fourth["method"] == "MixUp")]
     assert (row["n"].item(), row["left_out"].item()) == (3, 2)
+    empty = re.findall(r"<li>(\S+ ?\d?): nothing here\. For ([^<]*)</li>", page)
+    assert [name for name, _ in empty] == [
+        *(f"Table {i}" for i in (1, 2, 3, 5, 6, 7)),
+        "MNIST-CIFAR",
+    ]
+    assert all("python -m jbias." in words for _, words in empty)
+    assert "MixUp on CIFAR-10, without CLASS: " in dict(empty)["Table 6"]
+    assert dict(empty)["Table 1"].startswith("DI index")  # Before what must be trained.
     missing = pd.read_csv(out / "tables/missing.csv")["missing"]
     assert not missing.str.contains("iOcclusion of CutMix").any()
 
