@@ -10,6 +10,7 @@ from jbias.report import (
     distortion_values,
     measured_cells,
     measured_records,
+    sources,
     tables,
 )
 
@@ -70,7 +71,8 @@ def _training(study, runs: Sequence[Run]) -> tables.Table | None:
                 "run": str(run.workdir),
                 "method": run.config.get("variant") or None,
                 "data": run.config.get("train", {}).get("data"),
-                "assumed": "; ".join(dict.fromkeys(map(assumed, starts))) or None,
+                "assumed": "; ".join(dict.fromkeys(map(sources.assumed, starts)))
+                or None,
                 "seeds": len(run.config.get("seeds", ())),
                 "measured": len(measured.get(run.workdir.resolve(), ())),
                 **{name: total.get(name) for name in _COSTS},
@@ -90,17 +92,6 @@ def _training(study, runs: Sequence[Run]) -> tables.Table | None:
             "measured": ("measured", measured_cells.whole),
             **_COSTS,
         },
-    )
-
-
-def assumed(told: Mapping[str, Any]) -> str:
-    """Says what an estimate of energy takes for granted."""
-    watts = told.get("watts")
-    power = f"{watts:g} W each ({told.get('source')})" if watts else "unknown power"
-    share, pue = told.get("share", 1), told.get("pue", 1)
-    return (
-        f"{told.get('devices')} × {told.get('device')}, {power}, {100 * share:g} % of it in "
-        f"use, PUE {pue:g}"
     )
 
 
@@ -125,8 +116,8 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
     return measured_cells.table(
         "seconds",
         "How long each measure took, compiling included: seconds a network, and hours and "
-        "cost of n networks of all methods together. What was decided for another measure already is left "
-        f"out. {_ENERGY}",
+        "cost of n networks of all methods together. What was decided for another measure "
+        f"already is left out. {_ENERGY}",
         rows,
         {
             "model": ("Model", str),
@@ -144,6 +135,6 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
 def _device(told: Mapping) -> str:
     """Says what a measure ran on, and what its energy is of."""
     if told.get("cost"):
-        return assumed(told["cost"])
+        return sources.assumed(told["cost"])
     device = told.get("environment", {}).get("device", {})
     return f"{device.get('count', '?')} × {device.get('kind', '?')}"
