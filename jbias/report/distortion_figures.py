@@ -21,7 +21,7 @@ Drawn = Iterator[tuple[str, str, mpl_figure.Figure, str]]
 Groups = Mapping[str, distortion_read.Group]  # By their names in a legend.
 Lines = Mapping[str, pd.DataFrame]  # By way of hiding, or by title.
 _WAYS = {"grad_cam": "Grad-CAM,", "rectangle": "Rectangle", "fourier": "Fourier"}
-_TOP = 2.0  # No axis of iOcclusion ends below it.
+_TOP = 2.0  # No axis of iOcclusion is cut below it.
 
 
 def of(study: distortion_values.Study) -> Drawn:
@@ -110,14 +110,15 @@ def _drawn(
 ) -> tuple[mpl_figure.Figure, str]:
     """Draws panels, each method in its colour, and says what lines and bands are.
 
-    limited: panels of iOcclusion, which end where one curve would hide all others.
+    limited: panels of iOcclusion. They end at twice the median of the methods' peaks where
+      they would be more than twice as high, for then one curve hides all others.
     """
     tops = {}
     for title in set(limited) & set(panels):
         lines = panels[title]
         peaks = lines.groupby("algorithm")["mean"].max()
         top = max(_TOP, 2 * float(peaks.median()))
-        if (lines["mean"] + lines["std"].fillna(0)).max() > top:
+        if (lines["mean"] + lines["std"].fillna(0)).max() > 2 * top:
             tops[_titled(title)] = top
     names = list(dict.fromkeys([*distortion_read.METHODS.values(), *groups]))
     fig = figures.curves(

@@ -44,6 +44,21 @@ def network(folder, method, seed, clean, fill="other", scale=1.0):
     distorted.write(folder, found, method=method, data="cifar10", seed=seed)
 
 
+def drawn(folder, last):
+    """The figure of four methods, of which the last has so much of its gap left."""
+    scales = zip(("basic", "mixup", "fmix", "cutmix"), (1, 2, 3, last), strict=True)
+    for method, scale in scales:
+        for seed in range(2):
+            where = folder / f"{method}-{seed}"
+            network(where, method, seed, SURE, "black", scale)
+    groups, _ = distortion_read.read([f"{folder}/*"])
+    study = distortion_values.Study({group.key: group for group in groups})
+    found = {name: (fig, told) for name, _, fig, told in distortion_figures.of(study)}
+    fig, told = found["curves_black_cifar10"]
+    titles = {axes.get_title(loc="left"): axes for axes in fig.axes}
+    return titles["CutOcclusion"], titles["iOcclusion"], told
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gaps")
@@ -155,22 +170,17 @@ def test_report_says_whose_seeds_are_left_out(measured, tmp_path, monkeypatch):
 
 def test_a_curve_that_leaves_the_axis_has_a_sign(tmp_path):
     """One method is far above the others: the axis is that of the others."""
-    for method, scale in (("basic", 1), ("mixup", 2), ("fmix", 3), ("cutmix", 40)):
-        for seed in range(2):
-            folder = tmp_path / f"{method}-{seed}"
-            network(folder, method, seed, SURE, "black", scale)
-    groups, _ = distortion_read.read([f"{tmp_path}/*"])
-    study = distortion_values.Study({group.key: group for group in groups})
-    drawn = {name: (fig, told) for name, _, fig, told in distortion_figures.of(study)}
-    fig, told = drawn["curves_black_cifar10"]
-    cut, index = (
-        next(a for a in fig.axes if a.get_title(loc="left") == title)
-        for title in ("CutOcclusion", "iOcclusion")
-    )
+    cut, index, told = drawn(tmp_path, 40)
     assert (
         index.get_ylim() == pytest.approx((0, 2)) and "A triangle at the edge" in told
     )
-    signs = [line for line in index.lines if line.get_marker() == "^"]
-    assert len(signs) == 1
-    np.testing.assert_allclose(signs[0].get_xydata(), [[10, 2], [30, 2], [60, 2]])
+    (signs,) = (line for line in index.lines if line.get_marker() == "^")
+    np.testing.assert_allclose(signs.get_xydata(), [[10, 2], [30, 2], [60, 2]])
     assert not [line for line in cut.lines if line.get_marker() == "^"]
+
+
+def test_an_axis_that_holds_all_curves_is_not_cut(tmp_path):
+    """A peak of 3: above twice the median, not above twice the axis."""
+    _, index, told = drawn(tmp_path, 9)
+    assert index.get_ylim()[1] > 3 and "triangle" not in told
+    assert not [line for line in index.lines if line.get_marker() == "^"]
