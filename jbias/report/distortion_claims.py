@@ -91,15 +91,15 @@ def every(others: Sequence[str] = ()) -> Iterator[Claim]:
         yield _claim("Table 6", *pair)
     for name in _CIFAR:
         for method in _ALL[1:]:
-            alone, fashion = (
+            itself, fashion = (
                 Cell("accuracy", name, method, _OTHER + other)
                 for other in ("itself", "FashionMNIST")
             )
             if method == "MixUp":
-                yield _claim("Table 7", alone, fashion)
+                yield _claim("Table 7", itself, fashion)
             else:
-                words = f"{fashion.training} ≥ {alone.training} less {MARGIN:g} point"
-                yield Claim("Table 7", f"{method}: {words}", fashion, alone, MARGIN)
+                words = f"{fashion.training} ≥ {itself.training} less {MARGIN:g} point"
+                yield Claim("Table 7", f"{method}: {words}", fashion, itself, MARGIN)
     stacked = distortion_read.STACKED
     yield from _falling(stacked, "cifar", stacked, "FMix", "basic")
     yield from _falling(stacked, "mnist", stacked, "basic", "FMix")

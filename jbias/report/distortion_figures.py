@@ -179,9 +179,8 @@ def _lines(groups: Groups, fill: str) -> tuple[Lines, Lines]:
 
 
 def _point(name: str, fraction: float, runs: np.ndarray) -> dict:
-    std = float(np.std(runs, ddof=1)) if len(runs) > 1 else np.nan
-    mean = float(np.mean(runs))
-    return {"algorithm": name, "epoch": 100 * fraction, "mean": mean, "std": std}
+    one = distortion_values.plain((), runs)
+    return dict(algorithm=name, epoch=100 * fraction, mean=one.mean, std=one.std)
 
 
 def _wrong(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Float
 
 from jbias.evals import interference
@@ -179,13 +179,12 @@ def numbers(
 def plain(seeds: Sequence[int], values: Sequence[float], images: int = 0) -> Values:
     """Gives values by seed with Student's interval of their mean."""
     runs = np.asarray(values, np.float64)
-    r, mean = len(runs), _mean(runs)
-    low = high = math.nan
+    r, half = len(runs), math.nan
     if r > 1:
-        t = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, r - 1))
+        t = float(scipy.special.stdtrit(r - 1, (1 + CONFIDENCE) / 2))
         half = t * float(runs.std(ddof=1)) / math.sqrt(r)
-        low, high = mean - half, mean + half
-    return Values(runs, tuple(seeds), low, high, runs, _mean, images=int(images))
+    ends = _mean(runs) - half, _mean(runs) + half
+    return Values(runs, tuple(seeds), *ends, runs, _mean, images=int(images))
 
 
 def _mean(values: np.ndarray) -> float:
