@@ -6,7 +6,6 @@ are one-sided, for and against the claim, and adjusted after Holm over the claim
 data set and model, which is where a reader looks for an ordering.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from jbias.report import distortion_printed, distortion_read, distortion_values
+from jbias.report import (
+    distortion_layouts,
+    distortion_printed,
+    distortion_read,
+    distortion_values,
+)
 from jbias.stats import adjustment, two_groups
 
 HOLDS, NOT, UNKNOWN = "holds", "does not hold", "cannot be told"
@@ -23,7 +27,7 @@ _ROUNDED = 0.005  # No printed deviation is known to be smaller.
 MARGIN = 1.0  # Percentage points that count as no harm.
 _ALL = ("basic", "MixUp", "FMix", "CutMix")
 _OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
-_FASHION, _SELF = f"{_OTHER}FashionMNIST", f"{_OTHER}itself"
+_CIFAR = ("CIFAR-10", "CIFAR-100")
 Cell = distortion_printed.Cell
 
 
@@ -37,100 +41,82 @@ class Claim(NamedTuple):
     margin: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What the numbers of one side, the paper's or ours, say of a claim."""
+class Verdict(NamedTuple):
+    """What the numbers of one side, the paper's or ours, say of a claim. NaN: no test."""
 
     more: float
     less: float
     n: tuple[int, int]
-    greater: float = math.nan  # p that the first is not larger.
-    smaller: float = math.nan  # p that the first is not smaller.
-    ranks: float = math.nan  # As `greater`, by ranks.
+    p: float = math.nan  # That the first is not larger.
+    against: float = math.nan  # That the first is not smaller.
+    ranks: float = math.nan  # As `p`, by ranks.
     least: float = math.nan  # No p can be smaller.
-    adjusted: tuple[float, float] = (math.nan, math.nan)
+    holm: float = math.nan  # These three adjusted.
+    holm_against: float = math.nan
+    holm_least: float = math.nan
 
     def words(self, alpha: float) -> str:
-        for p, verdict in zip(self.adjusted, (HOLDS, NOT), strict=True):
-            if p <= alpha:
-                return verdict
-        return UNKNOWN
+        if self.holm <= alpha:
+            return HOLDS
+        return NOT if self.holm_against <= alpha else UNKNOWN
 
 
 def every(others: Sequence[str] = ()) -> Iterator[Claim]:
     """Gives the claims, table by table; others: data sets that they are made for, too."""
-    data = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
     known = [name for name in others if name != distortion_read.STACKED]
-    data = tuple(dict.fromkeys((*data, *known)))
-    alone = tuple(dict.fromkeys((distortion_printed.UNNAMED, *known)))
+    data = list(dict.fromkeys([*distortion_layouts.DATA, *known]))
+    alone = list(dict.fromkeys([distortion_printed.UNNAMED, *known]))
     for name in data:
-        order = [Cell("di_grid", name, method) for method in _ALL]
-        yield from _falling("Table 1", order)
+        yield from _falling("Table 1", "di_grid", name, *_ALL)
         for method in ("FMix", "CutMix"):
-            yield _claim("Table 1", order[0], Cell("di_grid", name, method))
+            yield from _falling("Table 1", "di_grid", name, "basic", method)
     for name in data[3:]:
-        for cue in ("shape", "texture"):
-            basic, mixup, fmix, _ = (Cell(f"gst_{cue}", name, m) for m in _ALL)
-            yield _claim("Table 2", mixup, basic)
-            if cue == "texture":
-                yield _claim("Table 2", basic, fmix)
+        yield from _falling("Table 2", "gst_shape", name, "MixUp", "basic")
+        yield from _falling("Table 2", "gst_texture", name, "MixUp", "basic", "FMix")
     for name in data:
-        basic, *others = (Cell("di_black", name, method) for method in _ALL)
-        for other in others:
-            yield _claim("Table 3", basic, other)
+        for method in _ALL[1:]:
+            yield from _falling("Table 3", "di_black", name, "basic", method)
     for name in alone:
-        yield from _table4(name)
+        for method in ("CutMix", "FMix", "RM"):
+            yield from _falling("Table 4", "di_other", name, "basic", method)
+        order = ("FMix", "CutMix", "RM", "MixUp", "basic")
+        yield from _falling("Table 4", "cut_occlusion", name, *order)
+        order = ("FMix", "RM", "CutMix", "MixUp", "basic")
+        yield from _falling("Table 4", "iocclusion", name, *order)
     for name in alone:
         for quantity in ("affinity", "diversity", "mix_diversity"):
-            pair = [Cell(quantity, name, method) for method in ("MixUp", "FMix")]
-            yield from _falling("Table 5", pair)
-    for name in dict.fromkeys(("CIFAR-10", "CIFAR-100", *known)):
+            yield from _falling("Table 5", quantity, name, "MixUp", "FMix")
+    for name in dict.fromkeys((*_CIFAR, *known)):
         pair = [Cell("di_anywhere", name, m, _WITHOUT) for m in ("MixUp", "FMix")]
-        yield from _falling("Table 6", pair)
-    yield from _table7()
-    for cue, methods in (("cifar", ("FMix", "basic")), ("mnist", ("basic", "FMix"))):
-        pair = [Cell(cue, distortion_read.STACKED, method) for method in methods]
-        yield from _falling("MNIST-CIFAR", pair)
-
-
-def _table4(name: str) -> Iterator[Claim]:
-    def cells(quantity: str, *methods: str) -> list[Cell]:
-        return [Cell(quantity, name, method) for method in methods]
-
-    basic, *masks = cells("di_other", "basic", "CutMix", "FMix", "RM")
-    for mask in masks:
-        yield _claim("Table 4", basic, mask)
-    for quantity, rising in (
-        ("cut_occlusion", ("basic", "MixUp", "RM", "CutMix", "FMix")),
-        ("iocclusion", ("basic", "MixUp", "CutMix", "RM", "FMix")),
-    ):
-        yield from _falling("Table 4", cells(quantity, *rising)[::-1])
-
-
-def _table7() -> Iterator[Claim]:
-    for name in ("CIFAR-10", "CIFAR-100"):
-        for method in ("MixUp", "FMix", "CutMix"):
-            alone, fashion = (
-                Cell("accuracy", name, method, training)
-                for training in (_SELF, _FASHION)
+        yield _claim("Table 6", *pair)
+    for name in _CIFAR:
+        for method in _ALL[1:]:
+            itself, fashion = (
+                Cell("accuracy", name, method, _OTHER + other)
+                for other in ("itself", "FashionMNIST")
             )
             if method == "MixUp":
-                yield _claim("Table 7", alone, fashion)
+                yield _claim("Table 7", itself, fashion)
             else:
-                words = f"{method}: {_FASHION} ≥ {_SELF} less {MARGIN:g} point"
-                yield Claim("Table 7", words, fashion, alone, MARGIN)
+                words = f"{fashion.training} ≥ {itself.training} less {MARGIN:g} point"
+                yield Claim("Table 7", f"{method}: {words}", fashion, itself, MARGIN)
+    stacked = distortion_read.STACKED
+    yield from _falling(stacked, "cifar", stacked, "FMix", "basic")
+    yield from _falling(stacked, "mnist", stacked, "basic", "FMix")
 
 
-def _falling(table: str, cells: list[Cell]) -> Iterator[Claim]:
-    for more, less in itertools.pairwise(cells):
-        yield _claim(table, more, less)
+def _falling(table: str, quantity: str, data: str, *methods: str) -> Iterator[Claim]:
+    """Claims that each method has more than the next."""
+    for more, less in itertools.pairwise(methods):
+        yield _claim(table, *(Cell(quantity, data, name) for name in (more, less)))
 
 
 def _claim(table: str, more: Cell, less: Cell) -> Claim:
-    title = distortion_values.QUANTITIES[more.quantity].word
     if more.training != less.training:
         words = f"{more.method}: {more.training} > {less.training}"
     else:
+        title = distortion_values.QUANTITIES[more.quantity].title
+        title = "DI" if more.quantity.startswith("di_") else title
         words = f"{title}: {more.method} > {less.method}"
     return Claim(table, words, more, less)
 
@@ -160,7 +146,7 @@ def of_measured(study: distortion_values.Study, model: str) -> dict[Claim, Verdi
     found = {}
     for claim in every(study.data):
         more, less = (
-            study.value(cell.quantity, distortion_read.Key(model, *cell[1:]))
+            study.value(cell.quantity, cell.key(model))
             for cell in (claim.more, claim.less)
         )
         if more is not None and less is not None:
@@ -179,21 +165,23 @@ def _tested(more, less, margin: float) -> Verdict:
 
 
 def _adjusted(found: Mapping[Claim, Verdict]) -> dict[Claim, Verdict]:
-    """Adjusts p over the claims of a table and data set."""
+    """Adjusts p over the claims of a table and data set, and the least that p can be.
+
+    Holm's p of a claim grows with every p of its family, so of the least it is the least.
+    """
     told = dict(found)
     families: dict[tuple, list[Claim]] = {}
     for claim, verdict in found.items():
-        if not math.isnan(verdict.greater):
+        if not math.isnan(verdict.p):
             families.setdefault((claim.table, claim.more.data), []).append(claim)
     for claims in families.values():
-        both = [
-            adjustment.adjust([getattr(found[c], side) for c in claims], "holm")
-            for side in ("greater", "smaller")
-        ]
-        for claim, *adjusted in zip(claims, *both, strict=True):
-            told[claim] = dataclasses.replace(
-                found[claim], adjusted=tuple(map(float, adjusted))
-            )
+        for name, of in (("", "p"), ("_against", "against"), ("_least", "least")):
+            p = [getattr(found[claim], of) for claim in claims]
+            if not np.isnan(p).any():
+                for claim, one in zip(
+                    claims, adjustment.adjust(p, "holm"), strict=True
+                ):
+                    told[claim] = told[claim]._replace(**{f"holm{name}": float(one)})
     return told
 
 
@@ -217,29 +205,16 @@ def frame(
             row |= _told("paper", theirs.get(claim), alpha)
             rows.append(row | _told("here", ours.get(model, {}).get(claim), alpha))
     found = pd.DataFrame(rows)
-    if not rows:
-        return found
-    found["holm_all"] = np.nan
-    known = found["here_p"].notna()
-    adjusted = adjustment.adjust(found.loc[known, "here_p"].to_numpy(), "holm")
-    found.loc[known, "holm_all"] = adjusted
+    if rows:
+        known = found["here_p"].notna()
+        adjusted = adjustment.adjust(found.loc[known, "here_p"].to_numpy(), "holm")
+        found.loc[known, "holm_all"] = adjusted
+        found = found.drop(columns=["paper_ranks", "paper_least", "paper_holm_least"])
     return found
 
 
 def _told(side: str, verdict: Verdict | None, alpha: float) -> dict:
-    if verdict is None:
-        blank = dict.fromkeys(("more", "less", "p", "holm", "ranks", "least"), math.nan)
-        blank |= {"holm_against": math.nan, "n": "", "verdict": ""}
-        return {f"{side}_{name}": value for name, value in blank.items()}
-    found = {
-        "more": verdict.more,
-        "less": verdict.less,
-        "p": verdict.greater,
-        "holm": verdict.adjusted[0],
-        "holm_against": verdict.adjusted[1],
-        "ranks": verdict.ranks,
-        "least": verdict.least,
-        "n": " and ".join(str(n) for n in dict.fromkeys(verdict.n)),
-        "verdict": verdict.words(alpha),
-    }
+    found = (verdict or Verdict(math.nan, math.nan, ()))._asdict()
+    found["n"] = " and ".join(str(n) for n in dict.fromkeys(found["n"]))
+    found["verdict"] = verdict.words(alpha) if verdict else ""
     return {f"{side}_{name}": value for name, value in found.items()}

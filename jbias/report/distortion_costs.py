@@ -1,16 +1,16 @@
 """What the data-distortion study cost: the measures, and the training of its runs."""
 
 import glob
-import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias.report import (
-    distortion_detail,
     distortion_read,
     distortion_values,
     measured_cells,
+    measured_records,
+    sources,
     tables,
 )
 
@@ -37,27 +37,16 @@ def read(patterns: Sequence[str]) -> tuple[Run, ...]:
     """Reads runs (paths or globs). Raises ValueError where there is none."""
     found = []
     for pattern in patterns:
-        for name in sorted(glob.glob(pattern)) or [pattern]:
-            path = pathlib.Path(name)
-            if (path / "config.json").exists():
-                parts = (_json(path / f"{x}.json") for x in ("config", "costs"))
-                found.append(Run(path, *parts))
+        for path in map(pathlib.Path, sorted(glob.glob(pattern)) or [pattern]):
+            config, costs = path / "config.json", path / "costs.json"
+            if config.exists():
+                told = measured_records.read_json(costs) if costs.exists() else {}
+                found.append(Run(path, measured_records.read_json(config), told))
     if not found:
         raise ValueError(
             f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check it"
         )
     return tuple(found)
-
-
-def _json(path: pathlib.Path) -> dict:
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: must be JSON, got a damaged file ({error})"
-        ) from None
 
 
 def of(study: distortion_values.Study, runs: Sequence[Run]) -> Iterator[tables.Table]:
@@ -68,23 +57,27 @@ def of(study: distortion_values.Study, runs: Sequence[Run]) -> Iterator[tables.T
 
 
 def _training(study, runs: Sequence[Run]) -> tables.Table | None:
-    measured: dict[pathlib.Path, list[int]] = {}
+    measured: dict[pathlib.Path, set[int]] = {}
     for one in study.networks:
         path = one.config.get("run", {}).get("path")
         if path:
-            seeds = measured.setdefault(pathlib.Path(path).resolve(), [])
-            seeds.append(distortion_read.seed(one))
+            seeds = measured.setdefault(pathlib.Path(path).resolve(), set())
+            seeds.add(distortion_read.seed(one))
     rows = []
     for run in runs:
-        seeds = run.config.get("seeds", ())
-        there = measured.get(run.workdir.resolve(), ())
-        row = {"run": str(run.workdir), "method": run.config.get("variant") or None}
-        row |= {"data": run.config.get("train", {}).get("data")}
-        starts = run.costs.get("starts", ())
-        row |= {"assumed": "; ".join(dict.fromkeys(map(assumed, starts))) or None}
-        row |= {"seeds": len(seeds), "measured": len(set(there))}
-        total = run.costs.get("total", {})
-        rows.append(row | {name: total.get(name) for name in _COSTS})
+        starts, total = (run.costs.get(name, {}) for name in ("starts", "total"))
+        rows.append(
+            {
+                "run": str(run.workdir),
+                "method": run.config.get("variant") or None,
+                "data": run.config.get("train", {}).get("data"),
+                "assumed": "; ".join(dict.fromkeys(map(sources.assumed, starts)))
+                or None,
+                "seeds": len(run.config.get("seeds", ())),
+                "measured": len(measured.get(run.workdir.resolve(), ())),
+                **{name: total.get(name) for name in _COSTS},
+            }
+        )
     return measured_cells.table(
         "training",
         "Runs that trained networks, how many of their seeds are measured here, and what "
@@ -102,43 +95,33 @@ def _training(study, runs: Sequence[Run]) -> tables.Table | None:
     )
 
 
-def assumed(told: Mapping[str, Any]) -> str:
-    """Says what an estimate of energy takes for granted."""
-    watts = told.get("watts")
-    power = f"{watts:g} W each ({told.get('source')})" if watts else "unknown power"
-    share, pue = told.get("share", 1), told.get("pue", 1)
-    return (
-        f"{told.get('devices')} × {told.get('device')}, {power}, {100 * share:g} % of it in "
-        f"use, PUE {pue:g}"
-    )
-
-
 def _measures(study: distortion_values.Study) -> tables.Table | None:
-    rows = []
+    found: dict[tuple[str, str, str, str], list[Mapping]] = {}
     for key, group in study.groups.items():
-        found: dict[tuple[str, str], list[Mapping]] = {}
         for one in group.networks:
             for place, told in one.measures.items():
                 if told["seconds"] is not None:
-                    measure = "@".join(place), _device(told)
+                    measure = key.model, key.data, "@".join(place), _device(told)
                     found.setdefault(measure, []).append(told)
-        for (measure, device), each in found.items():
-            row = distortion_detail.of(key) | {"measure": measure, "device": device}
-            seconds = [told["seconds"] for told in each]
-            row |= {"n": len(each), "each": sum(seconds) / len(each)}
-            costs = [told.get("cost") or {} for told in each]
-            for name in _COSTS:
-                values = [cost.get(name) for cost in costs]
-                row[name] = None if None in values else sum(values)
-            rows.append(row | {"hours": sum(seconds) / 3600})
+    rows = []
+    names = ("model", "data", "measure", "device")
+    for measure, each in found.items():
+        seconds = [told["seconds"] for told in each]
+        row = dict(zip(names, measure, strict=True)) | {"n": len(each)}
+        row |= {"each": sum(seconds) / len(each), "hours": sum(seconds) / 3600}
+        for name in _COSTS:
+            values = [(told.get("cost") or {}).get(name) for told in each]
+            row[name] = None if None in values else sum(values)
+        rows.append(row)
     return measured_cells.table(
         "seconds",
         "How long each measure took, compiling included: seconds a network, and hours and "
-        "cost of n networks together. What was decided for another measure already is left "
-        f"out. {_ENERGY}",
+        "cost of n networks of all methods together. What was decided for another measure "
+        f"already is left out. {_ENERGY}",
         rows,
         {
-            **distortion_detail.GROUP,
+            "model": ("Model", str),
+            "data": ("data", str),
             "measure": ("measure", str),
             "device": ("device", str),
             "n": ("n", measured_cells.whole),
@@ -152,6 +135,6 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
 def _device(told: Mapping) -> str:
     """Says what a measure ran on, and what its energy is of."""
     if told.get("cost"):
-        return assumed(told["cost"])
+        return sources.assumed(told["cost"])
     device = told.get("environment", {}).get("device", {})
     return f"{device.get('count', '?')} × {device.get('kind', '?')}"

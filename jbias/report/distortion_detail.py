@@ -1,13 +1,11 @@
 """Further tables of the data-distortion study: what the paper's tables choose from."""
 
-import math
-
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 
 from jbias.evals import interference
 from jbias.report import (
+    distortion_gaps,
     distortion_places,
     distortion_read,
     distortion_values,
@@ -16,17 +14,6 @@ from jbias.report import (
 )
 
 _INTERFERING = ("grid_shuffle", "cut_occlusion", "occlusion")
-GROUP = {
-    "model": ("Model", str),
-    "data": ("data", str),
-    "method": ("method", str),
-    "training": ("training", str),
-}
-
-
-def of(key: distortion_read.Key) -> dict:
-    """Gives what a row is of; nothing stands for training on the set as it is."""
-    return {**key._asdict(), "training": key.training or None}
 
 
 def groups(study: distortion_values.Study) -> tables.Table:
@@ -34,20 +21,21 @@ def groups(study: distortion_values.Study) -> tables.Table:
     rows = []
     for key, group in study.groups.items():
         found = study.value("accuracy", key)
-        row = of(key) | {"seeds": ", ".join(map(str, group.seeds))}
-        row |= {"n": len(group.seeds)}
+        row = key.cells | {"seeds": ", ".join(map(str, group.seeds))}
+        row |= {"n": len(group.seeds), "images": found and found.images}
         row |= {"accuracy": found and found.mean, "std": found and found.std}
         row |= {"workdirs": " ".join(str(one.workdir) for one in group.networks)}
         rows.append(row)
     return measured_cells.table(
         "groups",
         "Networks by what they were trained with, and accuracy in % on the test images as "
-        "they are, mean and standard deviation over seeds.",
+        "they are, mean and standard deviation over n seeds.",
         rows,
         {
-            **GROUP,
+            **distortion_read.HEADS,
             "seeds": ("seeds", str),
             "n": ("n", measured_cells.whole),
+            "images": ("images", measured_cells.whole),
             "accuracy": ("accuracy", measured_cells.digits(2)),
             "std": ("±", measured_cells.digits(2)),
         },
@@ -59,7 +47,7 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
     rows = []
     for key, group in study.groups.items():
         for place, condition in _conditions(group):
-            row = of(key) | {"measure": "@".join(place), "condition": condition}
+            row = key.cells | {"measure": "@".join(place), "condition": condition}
             for variant in interference.VARIANTS:
                 found = distortion_values.index(
                     group, place, condition, variant=variant
@@ -69,6 +57,7 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
                 row |= {f"{variant}_mean": found.mean, f"{variant}_std": found.std}
                 row |= {f"{variant}_low": found.low, f"{variant}_high": found.high}
                 row |= {f"{variant}_worst": found.worst, "n": len(found.runs)}
+                row |= {"images": found.images}
                 row |= {f"{variant}_dominant": found.dominant or "none"}
             else:
                 rows.append(row)
@@ -78,15 +67,15 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
         "The DI index in % under each distortion. Share: growth of a class's share of the "
         "wrong predictions, as released and in the tables above; count: growth of its "
         "number, by the number of images, as the paper words it. Worst: every seed with the "
-        "largest growth of any. From, to: an interval of 95 %,"
-        " by a bootstrap over seeds.",
+        "largest growth of any. From, to: an interval of 95 %, by a bootstrap over n seeds.",
         rows,
         {
-            **GROUP,
+            **distortion_read.HEADS,
             "measure": ("measure", str),
             "condition": ("condition", str),
             "share_dominant": ("class", str),
             "n": ("n", measured_cells.whole),
+            "images": ("images", measured_cells.whole),
             "share_mean": ("share", shown),
             "share_std": ("±", shown),
             "share_low": ("from", shown),
@@ -109,75 +98,10 @@ def _conditions(group: distortion_read.Group):
                     continue
                 names = distortion_places.accuracies(one, place)
                 if probe == "occlusion":
-                    ending = f" {distortion_values.PART}"
+                    ending = f" {distortion_gaps.PART}"
                     names = [name for name in names if name.endswith(ending)]
                 found |= dict.fromkeys((place, name) for name in names if name)
     return found
-
-
-def gaps(study: distortion_values.Study) -> tables.Table | None:
-    """Shows what each way of hiding leaves of accuracies and of their gap."""
-    rows = []
-    for key, group in study.groups.items():
-        for fill in fills(group):
-            found = distortion_places.curves(group, fill=fill)
-            if found is None:
-                continue
-            seeds, by_way = found
-            for way, curve in by_way.items():
-                for i, fraction in enumerate(curve.fraction):
-                    row = of(key) | {"fill": fill, "way": way}
-                    row |= {"hidden": fraction, "n": len(seeds)}
-                    row |= _point(curve, i)
-                    rows.append(row)
-    frame = pd.DataFrame(rows)
-    if frame.empty:
-        return None
-    part = float(distortion_values.PART)
-    percent, shown = measured_cells.percent, measured_cells.digits(2)
-    table = measured_cells.table(
-        "gaps",
-        f"Where {100 * part:.0f} % of the pixels are hidden: accuracy in % on the training "
-        "images, without augmentation, and on the test images, and iOcclusion, what is left "
-        "of the gap between the two by the gap without hiding. Means over seeds; ±: standard "
-        "deviation of iOcclusion. –: there is no gap to compare with. The CSV file has every "
-        "fraction.",
-        [row for row in rows if math.isclose(row["hidden"], part)],
-        {
-            **GROUP,
-            "fill": ("hidden by", str),
-            "way": ("where", str),
-            "n": ("n", measured_cells.whole),
-            "train": ("training", percent),
-            "test": ("test", percent),
-            "iocclusion": ("iOcclusion", shown),
-            "iocclusion_std": ("±", shown),
-        },
-    )
-    if table is None:
-        return None
-    return tables.Table(**{**vars(table), "data": frame})
-
-
-def _point(curve, i: int) -> dict:
-    found = {}
-    for name in ("train", "test", "iocclusion"):
-        values = getattr(curve, name)[i]
-        values = values[np.isfinite(values)]
-        found[name] = float(values.mean()) if len(values) else None
-        several = len(values) > 1
-        found[f"{name}_std"] = float(values.std(ddof=1)) if several else None
-    return found
-
-
-def fills(group: distortion_read.Group) -> list[str]:
-    """Gives what hides pixels in the measures of curves."""
-    found: dict[str, None] = {}
-    for one in group.networks:
-        for place in one.of("occlusion"):
-            options = one.measures[place]["measure"].get("options", {})
-            found[options.get("fill", "black")] = None
-    return list(found)
 
 
 def digits(study: distortion_values.Study) -> tables.Table | None:
@@ -205,7 +129,7 @@ def digits(study: distortion_values.Study) -> tables.Table | None:
         "digits",
         "Which digits flip: of stacked images whose halves are of different classes, the share "
         "in % that is answered by the digit and by the photograph, mean and standard deviation "
-        "over seeds. Change: of answers by the photograph against the basic networks, in "
+        "over n seeds. Change: of answers by the photograph against the basic networks, in "
         "points. A digit flips where basic networks answer it more often than the photograph, "
         "and these the other way about. In brackets the photographs' class of that number.",
         rows,

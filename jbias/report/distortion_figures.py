@@ -1,6 +1,6 @@
 """Which figures the data-distortion study has, and what they say."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,132 +8,149 @@ from matplotlib import figure as mpl_figure
 
 from jbias.evals import interference
 from jbias.report import (
-    distortion_detail,
+    distortion_gaps,
     distortion_places,
     distortion_plots,
     distortion_read,
+    distortion_tables,
     distortion_values,
     figures,
 )
 
 Drawn = Iterator[tuple[str, str, mpl_figure.Figure, str]]
-_FILLS = {
-    "black": "black",
-    "mean": "the mean colour of the data set",
-    "other": "images of another data set",
-}
+Groups = Mapping[str, distortion_read.Group]  # By their names in a legend.
+Lines = Mapping[str, pd.DataFrame]  # By way of hiding, or by title.
 _WAYS = {"grad_cam": "Grad-CAM,", "rectangle": "Rectangle", "fourier": "Fourier"}
-_HIDDEN = "pixels hidden in %"
-_SEEDS = "Lines are means over seeds, bands ± one standard deviation."
+_TOP = 2.0  # No axis of iOcclusion is cut below it.
 
 
 def of(study: distortion_values.Study) -> Drawn:
     """Gives names, sections, figures and captions."""
-    several = len(study.models) > 1
-    for (model, data), keys in _panels(study).items():
-        whole = [key for key in keys if not key.training]
-        ending = _name(data) + (f"_{_name(model)}" if several else "")
+    panels: dict[tuple[str, str], list[distortion_read.Key]] = {}
+    for key in study.groups:
+        panels.setdefault((key.model, key.data), []).append(key)
+    for (model, data), keys in panels.items():
+        names = [data, model] if len(study.models) > 1 else [data]
+        ending = "_".join(names).lower().replace(" ", "_").replace("-", "")
         about = f"{data}, {model}"
-        yield from _curves(study, whole, ending, about)
+        whole = [key for key in keys if not key.training]
+        groups = {key.method: study.groups[key] for key in whole}
+        for fill in _fills(groups):
+            lines = _lines(groups, fill)
+            yield from _curves(*lines, groups, fill, ending, about)
+            told = f"Two measures of robustness to occlusion side by side: {about}"
+            yield from _pair(*lines, groups, fill, f"curves_{fill}_{ending}", told)
         yield from _wrong(study, whole, ending, about)
         parts = [k for k in keys if k.training.startswith(distortion_read.PART)]
-        if parts:
-            yield from _parts(study, [*parts, *whole], ending, about)
+        groups = {
+            f"{key.method}, {key.training.removeprefix(distortion_read.PART) or 'all'}": (
+                study.groups[key]
+            )
+            for key in [*parts, *whole]
+        }
+        for fill in _fills(groups) if parts else ():
+            told = f"Tail and typical examples (Figure 4), trained on parts of {about}"
+            lines = _lines(groups, fill)
+            yield from _pair(*lines, groups, fill, f"parts_{fill}_{ending}", told)
 
 
-def _panels(study) -> dict[tuple[str, str], list[distortion_read.Key]]:
-    found: dict[tuple[str, str], list] = {}
-    for key in study.groups:
-        found.setdefault((key.model, key.data), []).append(key)
-    return found
-
-
-def _name(words: str) -> str:
-    return words.lower().replace(" ", "_").replace("-", "")
+def _fills(groups: Groups) -> list[str]:
+    found = [fill for group in groups.values() for fill in distortion_gaps.fills(group)]
+    return list(dict.fromkeys(found))
 
 
 def _curves(
-    study, keys: Sequence[distortion_read.Key], ending: str, about: str
+    accuracy: Lines, index: Lines, groups: Groups, fill: str, ending: str, about: str
 ) -> Drawn:
     """Draws accuracy and iOcclusion over the share that is hidden, a panel a way."""
-    styles = _styles(keys)
-    groups = {key.method: study.groups[key] for key in keys}
-    fills = dict.fromkeys(
-        fill for group in groups.values() for fill in distortion_detail.fills(group)
+    over = (
+        f"over the share of pixels hidden by {distortion_gaps.FILLS.get(fill, fill)}: "
+        f"{about}. Rectangle is CutOcclusion; most, least and random are orders of saliency "
+        "by Grad-CAM."
     )
-    for fill in fills:
-        hidden_by = _FILLS.get(fill, fill)
-        accuracy, index = _lines(groups, fill)
-        for kind, panels in (("accuracy", accuracy), ("iocclusion", index)):
-            if panels:
-                what = (
-                    "Accuracy in % on test images"
-                    if kind == "accuracy"
-                    else "iOcclusion, what is left of the gap between training and test "
-                    "accuracy by the gap where nothing is hidden,"
-                )
-                yield (
-                    f"{kind}_{fill}_{ending}",
-                    "curves",
-                    _drawn(panels, styles, 100 if kind == "accuracy" else 1),
-                    (
-                        f"{what} over the share of pixels hidden by {hidden_by}: {about}. "
-                        f"Rectangle is CutOcclusion; most, least and random are orders of "
-                        f"saliency by Grad-CAM. {_SEEDS}"
-                    ),
-                )
-        both = _both(accuracy, index)
-        if both:
-            yield (
-                f"curves_{fill}_{ending}",
-                "figures",
-                _drawn(both, styles, 1),
-                (
-                    f"Two measures of robustness to occlusion side by side: {about}. "
-                    "CutOcclusion is accuracy in [0, 1] under a rectangle, iOcclusion of what "
-                    f"is most salient by Grad-CAM; pixels are replaced by {hidden_by}. "
-                    f"{_SEEDS}"
-                ),
-            )
+    if accuracy:
+        fig, told = _drawn(accuracy, groups, fill, scale=100)
+        told = f"Accuracy in % on test images {over} {told}"
+        yield f"accuracy_{fill}_{ending}", "curves", fig, told
+    if index:
+        fig, told = _drawn(index, groups, fill, limited=index)
+        told = (
+            "iOcclusion, what is left of the gap between training and test accuracy by "
+            f"the gap where nothing is hidden, {over} {told}"
+        )
+        yield f"iocclusion_{fill}_{ending}", "curves", fig, told
 
 
-def _both(accuracy: Mapping, index: Mapping) -> dict[str, pd.DataFrame]:
-    found = {}
-    if "rectangle" in accuracy and "grad_cam most" in index:
-        found["CutOcclusion"] = accuracy["rectangle"]
-        found["iOcclusion"] = index["grad_cam most"]
-    return found
+def _pair(
+    accuracy: Lines, index: Lines, groups: Groups, fill: str, name: str, what: str
+) -> Drawn:
+    """Draws CutOcclusion beside iOcclusion, what there is of them."""
+    panels = {
+        "CutOcclusion": accuracy.get("rectangle"),
+        "iOcclusion": index.get("grad_cam most"),
+    }
+    panels = {title: lines for title, lines in panels.items() if lines is not None}
+    if panels:
+        fig, told = _drawn(panels, groups, fill, limited=["iOcclusion"])
+        told = (
+            f"{what}. CutOcclusion is accuracy in [0, 1] on test images under a rectangle, "
+            "iOcclusion of what is most salient by Grad-CAM; pixels are replaced by "
+            f"{distortion_gaps.FILLS.get(fill, fill)}. {told}"
+        )
+        yield name, "figures", fig, told
 
 
-def _styles(keys: Sequence[distortion_read.Key]) -> dict[str, int]:
-    """Gives each method its place among all, so that it keeps its colour."""
-    known = list(distortion_read.METHODS.values())
-    others = [key.method for key in keys if key.method not in known]
-    names = [*known, *dict.fromkeys(others)]
-    methods = {key.method for key in keys}
-    return {name: i for i, name in enumerate(names) if name in methods}
+def _drawn(
+    panels: Lines,
+    groups: Groups,
+    fill: str,
+    *,
+    scale: float = 1,
+    limited: Collection[str] = (),
+) -> tuple[mpl_figure.Figure, str]:
+    """Draws panels, each method in its colour, and says what lines and bands are.
 
-
-def _drawn(panels: Mapping[str, pd.DataFrame], styles: Mapping[str, int], scale: float):
-    return figures.curves(
-        [(_titled(title), panel) for title, panel in panels.items()],
-        list(styles),
+    limited: panels of iOcclusion. They end at twice the median of the methods' peaks where
+      they would be more than twice as high, for then one curve hides all others.
+    """
+    tops = {}
+    for title in set(limited) & set(panels):
+        lines = panels[title]
+        peaks = lines.groupby("algorithm")["mean"].max()
+        top = max(_TOP, 2 * float(peaks.median()))
+        if (lines["mean"] + lines["std"].fillna(0)).max() > 2 * top:
+            tops[_titled(title)] = top
+    names = list(dict.fromkeys([*distortion_read.METHODS.values(), *groups]))
+    fig = figures.curves(
+        [(_titled(title), lines) for title, lines in panels.items()],
+        list(groups),
         scale=scale,
-        places=list(styles.values()),
-        label=_HIDDEN,
+        places=[names.index(name) for name in groups],
+        label="pixels hidden in %",
+        tops=tops,
     )
+    each = [distortion_places.hidden(g, fill=fill, on="test") for g in groups.values()]
+    seeds = distortion_tables.span([len(found) for found in each if found])
+    images = distortion_tables.span(
+        [by[""].n for found in each for by in found.values()]
+    )
+    told = (
+        f"Lines are means over {seeds} seeds, of {images} test images, bands ± one standard "
+        "deviation."
+    )
+    if tops:
+        told += " A triangle at the edge is a mean above it; bands are cut."
+    left_out = distortion_gaps.left_out(groups, fill) if limited else ""
+    return fig, told + (f" Not in iOcclusion: {left_out}." if left_out else "")
 
 
 def _titled(way: str) -> str:
     """Says in words where pixels are hidden."""
     name, _, order = way.partition(" ")
-    name = _WAYS.get(name, name)
-    return f"{name} {order}".strip()
+    return f"{_WAYS.get(name, name)} {order}".strip()
 
 
-def _lines(
-    groups: Mapping[str, distortion_read.Group], fill: str
-) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+def _lines(groups: Groups, fill: str) -> tuple[Lines, Lines]:
     """Gives lines of accuracy and of iOcclusion, by way of hiding."""
     accuracy: dict[str, list[dict]] = {}
     index: dict[str, list[dict]] = {}
@@ -146,10 +163,10 @@ def _lines(
             for one in [way] if way else ways:
                 point = _point(name, float(part or 0), runs)
                 accuracy.setdefault(one, []).append(point)
-        known = distortion_places.curves(group, fill=fill)
-        for way, curve in known[1].items() if known else ():
-            for fraction, runs in zip(curve.fraction, curve.iocclusion, strict=True):
-                point = _point(name, fraction, runs[np.isfinite(runs)])
+        gaps = distortion_gaps.of(group, fill)
+        for way, curve in gaps.curves.items() if gaps and gaps.told.any() else ():
+            for fraction, runs in zip(curve.fraction, gaps.index(way), strict=True):
+                point = _point(name, fraction, runs[gaps.told])
                 index.setdefault(way, []).append(point)
     return tuple(
         {
@@ -162,36 +179,8 @@ def _lines(
 
 
 def _point(name: str, fraction: float, runs: np.ndarray) -> dict:
-    mean = float(np.mean(runs)) if len(runs) else np.nan
-    std = float(np.std(runs, ddof=1)) if len(runs) > 1 else np.nan
-    return {"algorithm": name, "epoch": 100 * fraction, "mean": mean, "std": std}
-
-
-def _parts(
-    study, keys: Sequence[distortion_read.Key], ending: str, about: str
-) -> Drawn:
-    """Draws curves of networks trained on parts of a set, beside those of all of it."""
-    groups = {}
-    for key in keys:
-        part = key.training.removeprefix(distortion_read.PART) or "all"
-        groups[f"{key.method}, {part}"] = study.groups[key]
-    for fill, words in _FILLS.items():
-        accuracy, index = _lines(groups, fill)
-        panels = _both(accuracy, index)
-        if not panels:
-            panels = {f"{way} accuracy": one for way, one in accuracy.items()}
-        if panels:
-            styles = {name: i for i, name in enumerate(groups)}
-            yield (
-                f"parts_{fill}_{ending}",
-                "figures",
-                _drawn(panels, styles, 1),
-                (
-                    f"Tail and typical examples (Figure 4): networks trained on parts of "
-                    f"{about}, accuracy in [0, 1] on test images and iOcclusion, pixels "
-                    f"hidden by {words}. {_SEEDS}"
-                ),
-            )
+    one = distortion_values.plain((), runs)
+    return dict(algorithm=name, epoch=100 * fraction, mean=one.mean, std=one.std)
 
 
 def _wrong(
@@ -204,23 +193,27 @@ def _wrong(
         ("di_anywhere", "a rectangle of another data set's images hides part"),
         ("di_other", "a rectangle of another data set's images hides 30 %"),
     ):
-        panels = {}
+        panels, values = {}, []
         for key in keys:
             found = wrong_shares(study, key, quantity)
             if found:
                 value = study.value(quantity, key)
-                ending_of = f", {value.dominant}" if value.dominant else ""
-                panels[f"{key.method}: {value.mean:.2f} %{ending_of}"] = found
+                values.append(value)
+                words = filter(None, (f"{value.mean:.2f} %", value.dominant))
+                panels[f"{key.method}: {', '.join(words)}"] = found
+        seeds = distortion_tables.span([len(value.runs) for value in values])
+        images = distortion_tables.span([value.images for value in values])
         if panels:
             yield (
                 f"wrong_{quantity.removeprefix('di_')}_{ending}",
                 "wrong",
                 distortion_plots.wrong_classes(panels),
                 (
-                    f"Shares in % of the wrong predictions by predicted class, on test images "
-                    f"as they are and where {told}: {about}. Bars are means over seeds, dots "
-                    "seeds. Above each panel the DI index and the class that errors gather "
-                    "in. Of many classes those that grow most are shown."
+                    "Shares in % of the wrong predictions by predicted class, on test images "
+                    f"as they are and where {told}: {about}. Bars are means over {seeds} "
+                    f"seeds, dots seeds; of {images} images. Above each panel the DI index and "
+                    "the class that errors gather in. Of many classes those that grow most are "
+                    "shown."
                 ),
             )
 

@@ -1,15 +1,14 @@
 """How the tables of the data-distortion paper are laid out: rows, columns, and cells."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from jbias.report import distortion_printed, distortion_read, distortion_values
 
 Cell = distortion_printed.Cell
 _FOUR = ("basic", "MixUp", "FMix", "CutMix")
-_FIVE = ("basic", "MixUp", "CutMix", "FMix", "RM")
-_DATA = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
-_OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
+_CIFAR = ("CIFAR-10", "CIFAR-100")
+DATA = ("CIFAR-10", "CIFAR-100", "FashionMNIST", "Tiny ImageNet", "ImageNet")
 
 
 class Layout(NamedTuple):
@@ -32,17 +31,15 @@ def of(others: Sequence[str] = ()) -> Iterator[Layout]:
 
     others: data sets that are not in the paper, for rows after those that are.
     """
-    beside = [name for name in others if name not in (*_DATA, distortion_read.STACKED)]
+    others = [name for name in others if name != distortion_read.STACKED]
     known = list(dict.fromkeys([distortion_printed.UNNAMED, *others]))
-    known = [name for name in known if name != distortion_read.STACKED]
-
-    yield from _indices(beside)
-    yield _occluded(known)
-    yield from _trained(known)
+    yield from _indices(others)
+    yield from _mixing(known)
+    yield _inter(known)
     yield _stacked()
 
 
-def _by_data(names: Iterable[str]) -> tuple:
+def _by_data(*names: str) -> tuple:
     return tuple(((name,), Cell("", name, "")) for name in dict.fromkeys(names))
 
 
@@ -50,29 +47,27 @@ def _methods(quantity: str, names: Sequence[str], training: str = "") -> tuple:
     return tuple((name, Cell(quantity, "", name, training)) for name in names)
 
 
-def _indices(beside: Sequence[str]) -> Iterator[Layout]:
-    by_data = _by_data((*_DATA, *beside))
+def _indices(others: Sequence[str]) -> Iterator[Layout]:
     yield Layout(
         "table1_grid_shuffle",
         "Table 1",
         "DI index in % when tiles are shuffled: 2 × 2 of FashionMNIST, 8 × 8 of ImageNet, "
         "4 × 4 of the others.",
         ("Data",),
-        by_data,
+        _by_data(*DATA, *others),
         _methods("di_grid", _FOUR),
     )
-    cues = ("shape", "texture")
     yield Layout(
         "table2_style_transfer",
         "Table 2",
         "Accuracy in % on Geirhos' style transfer images by the label of the shape and of the "
         "texture; all images, those whose labels agree among them.",
         ("Data",),
-        _by_data(("ImageNet", "Tiny ImageNet", *beside)),
+        _by_data("ImageNet", "Tiny ImageNet", *(x for x in others if x not in DATA)),
         tuple(
             (f"{method}, {cue}", Cell(f"gst_{cue}", "", method))
             for method in _FOUR
-            for cue in cues
+            for cue in ("shape", "texture")
         ),
     )
     yield Layout(
@@ -81,13 +76,13 @@ def _indices(beside: Sequence[str]) -> Iterator[Layout]:
         "DI index in % under a black rectangle of an area drawn from Beta(2, 1), anywhere "
         "and cut off at the edges.",
         ("Data",),
-        by_data,
+        _by_data(*DATA, *others),
         _methods("di_black", _FOUR),
     )
 
 
-def _occluded(known: Sequence[str]) -> Layout:
-    return Layout(
+def _mixing(known: Sequence[str]) -> Iterator[Layout]:
+    yield Layout(
         "table4_occlusion",
         "Table 4",
         "What images of another data set do as occluders that hide 30 %: the DI index in % "
@@ -96,11 +91,8 @@ def _occluded(known: Sequence[str]) -> Layout:
         f"set beside {distortion_printed.UNNAMED}.",
         ("Data", "measure"),
         _measures(known, ("di_other", "cut_occlusion", "iocclusion")),
-        _methods("", _FIVE),
+        _methods("", ("basic", "MixUp", "CutMix", "FMix", "RM")),
     )
-
-
-def _trained(known: Sequence[str]) -> Iterator[Layout]:
     yield Layout(
         "table5_affinity",
         "Table 5",
@@ -110,7 +102,7 @@ def _trained(known: Sequence[str]) -> Iterator[Layout]:
         "MixDiversity: by both labels.",
         ("Data", "measure"),
         _measures(known, ("affinity", "diversity", "mix_diversity")),
-        _methods("", ("MixUp", "FMix", "CutMix")),
+        _methods("", _FOUR[1:]),
     )
     yield Layout(
         "table6_without_class",
@@ -119,65 +111,59 @@ def _trained(known: Sequence[str]) -> Iterator[Layout]:
         "networks trained and tested without the class that errors of the basic ones gather "
         "in.",
         ("Data",),
-        _by_data(("CIFAR-10", "CIFAR-100", *known)),
-        _methods("di_anywhere", ("MixUp", "FMix"), _WITHOUT),
+        _by_data(*_CIFAR, *known),
+        _methods("di_anywhere", ("MixUp", "FMix"), distortion_read.WITHOUT),
     )
-    yield Layout(
+
+
+def _inter(known: Sequence[str]) -> Layout:
+    rows = []
+    for data in dict.fromkeys((*_CIFAR, *known)):
+        for other in ("itself", *_CIFAR, "FashionMNIST"):
+            if other == "itself" or (data in _CIFAR and other != data):
+                cell = Cell("accuracy", data, "", distortion_read.OTHER + other)
+                rows.append(((data, other), cell))
+    return Layout(
         "table7_inter_dataset",
         "Table 7",
         "Accuracy in % on the test images where training images are mixed with those of a "
         "set whose labels are not used, and keep their own label.",
         ("Data", "mixed with"),
-        tuple(
-            ((data, other), Cell("accuracy", data, "", _OTHER + other))
-            for data, other in _pairs(known)
-        ),
-        _methods("", ("MixUp", "FMix", "CutMix")),
+        tuple(rows),
+        _methods("", _FOUR[1:]),
     )
 
 
 def _stacked() -> Layout:
+    def named(method: str) -> Cell:
+        return Cell("", distortion_read.STACKED, method)
+
     return Layout(
         "mnist_cifar",
         "MNIST-CIFAR",
         "Accuracy in % on a digit stacked with a photograph, paired at random, by the label "
         "of either. Basic networks, and those trained with FMix on the half of the digit.",
         ("Training",),
-        tuple(
-            ((name,), Cell("", distortion_read.STACKED, method))
-            for name, method in (("basic", "basic"), ("FMix on the digit", "FMix"))
-        ),
-        (
-            ("by CIFAR label", Cell("cifar", "", "")),
-            ("by MNIST label", Cell("mnist", "", "")),
-        ),
+        ((("basic",), named("basic")), (("FMix on the digit",), named("FMix"))),
+        tuple((f"by {x} label", Cell(x.lower(), "", "")) for x in ("CIFAR", "MNIST")),
     )
-
-
-def _pairs(known: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Gives what is trained on and what is mixed in, the paper's first."""
-    cifar = ("CIFAR-10", "CIFAR-100")
-    for data in dict.fromkeys((*cifar, *known)):
-        yield data, "itself"
-        for other in (*cifar, "FashionMNIST"):
-            if data in cifar and other != data:
-                yield data, other
 
 
 def _measures(data: Sequence[str], names: Sequence[str]) -> tuple:
-    titles = {name: distortion_values.QUANTITIES[name].title for name in names}
     return tuple(
-        ((one, title), Cell(name, one, ""))
+        ((one, distortion_values.QUANTITIES[name].title), Cell(name, one, ""))
         for one in data
-        for name, title in titles.items()
+        for name in names
     )
-
-
-def _join(row: Cell, column: Cell) -> Cell:
-    return Cell(*(b or a for a, b in zip(row, column, strict=True)))
 
 
 def cells(layout: Layout) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
     """Gives what leads each row, and its cells."""
     for words, row in layout.rows:
-        yield words, [_join(row, column) for _, column in layout.columns]
+        yield (
+            words,
+            [
+                Cell(*(own or given for given, own in zip(row, column, strict=True)))
+                for _, column in layout.columns
+            ],
+        )

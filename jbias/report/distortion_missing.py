@@ -1,6 +1,8 @@
 """What the data-distortion study lacks, and the commands that would make it."""
 
-from collections.abc import Iterator, Mapping
+import collections
+import itertools
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -12,6 +14,7 @@ from jbias.report import (
     tables,
 )
 
+_NETWORKS = "networks: "
 _OTHER, _WITHOUT = distortion_read.OTHER, distortion_read.WITHOUT
 _NAMES = {title: name for name, title in distortion_read.DATA.items()}
 _NAMES[distortion_read.STACKED] = "stacked"
@@ -67,14 +70,14 @@ def _roots(data: str) -> list[str]:
 
 def table(study: distortion_values.Study) -> tables.Table | None:
     """Lists what would fill the tables: networks to train, and measures to make."""
-    rows = list(_rows(study))
+    rows = [(tables.join(of), *row) for of, *row in _rows(study)]
     if not rows:
         return None
     return tables.Table(
         name="missing",
-        caption="What is missing in the tables of the paper, and what makes it. CLASS: the "
-        "class that errors of the basic networks gather in; DIR: where a set lies. "
-        "What was measured is not measured again.",
+        caption="What is missing in the tables of the paper, and what makes it; networks are "
+        "measured once they are trained. CLASS: the class that errors of the basic networks "
+        "gather in; DIR: where a set lies. What was measured is not measured again.",
         head=("Of", "missing", "command"),
         rows=tuple(rows),
         data=pd.DataFrame(rows, columns=["of", "missing", "command"]),
@@ -82,15 +85,29 @@ def table(study: distortion_values.Study) -> tables.Table | None:
     )
 
 
-def _rows(study: distortion_values.Study) -> Iterator[tuple[str, str, str]]:
+def empty(study: distortion_values.Study) -> Iterator[str]:
+    """Names the tables that nothing here is of, and a command that begins each."""
+    there = {table.name for table in distortion_tables.of(study, {})}
+    rows = list(_rows(study))
+    for layout in distortion_layouts.of():
+        if layout.name not in there:
+            mine = [row for row in rows if layout.number in row[0]]
+            # What only needs to be measured is made sooner than what must be trained.
+            mine.sort(key=lambda row: row[1].startswith(_NETWORKS))
+            _, what, command = mine[0]
+            more = f" and {len(mine) - 1} more in the last section" if mine[1:] else ""
+            yield f"{layout.number}: nothing here. For {what}: {command}{more}"
+
+
+def _rows(study: distortion_values.Study) -> Iterator[tuple[list[str], str, str]]:
     networks: dict[distortion_read.Key, dict[str, None]] = {}
     measures: dict[tuple[str, str], dict[str, None]] = {}
     for layout in distortion_layouts.of():
-        for cell in (
-            cell for _, row in distortion_layouts.cells(layout) for cell in row
+        for cell in itertools.chain(
+            *(row for _, row in distortion_layouts.cells(layout))
         ):
             for model in _models(study, cell.data):
-                key = study.match(distortion_read.Key(model, *cell[1:]))
+                key = study.match(cell.key(model))
                 if study.value(cell.quantity, key) is not None:
                     continue
                 if cell.quantity == "affinity":
@@ -101,12 +118,12 @@ def _rows(study: distortion_values.Study) -> Iterator[tuple[str, str, str]]:
                     measures.setdefault(told, {})[layout.number] = None
                 else:
                     networks.setdefault(key, {})[layout.number] = None
-    several = len(study.models) > 1
     for key, of in networks.items():
-        ending = f" ({key.model})" if several else ""
-        yield tables.join(list(of)), f"networks: {key.words}{ending}", train(key)
+        ending = f" ({key.model})" if len(study.models) > 1 else ""
+        ending = f"CLASS{ending}" if key.training == _WITHOUT else ending
+        yield list(of), f"{_NETWORKS}{key.words}{ending}", train(key)
     for (told, command), of in measures.items():
-        yield tables.join(list(of)), told, command
+        yield list(of), told, command
 
 
 def _models(study: distortion_values.Study, data: str) -> list[str]:
@@ -121,13 +138,9 @@ def _model(data: str) -> str:
 
 def lines(study: distortion_values.Study) -> Iterator[str]:
     """Says in words what is not there as a whole."""
-    there = {table.name for table in distortion_tables.of(study, {})}
-    lost = [one for one in distortion_layouts.of() if one.name not in there]
+    lost = [line.partition(":")[0] for line in empty(study)]
     if lost:
-        yield (
-            f"Nothing here is of {tables.join([one.number for one in lost])}; the last "
-            "section has the commands."
-        )
+        yield f"Nothing here is of {tables.join(lost)}; the last section has the commands."
     single = [key.words for key, group in study.groups.items() if len(group.seeds) < 2]
     if single:
         few = tables.join(single[:4]) + (" and others" if len(single) > 4 else "")
@@ -135,15 +148,7 @@ def lines(study: distortion_values.Study) -> Iterator[str]:
             f"One seed alone has no deviation and no test: {few}. Train more, such as with "
             "seeds=5 after the colon of --config."
         )
-    yield from _lacking(study)
-
-
-def _lacking(study: distortion_values.Study) -> Iterator[str]:
-    """Says what suites asked for that is not there, with how many networks."""
-    counts: Mapping[str, int] = {}
-    for one in study.networks:
-        for line in one.lacking:
-            counts[line] = counts.get(line, 0) + 1
-    for line, count in counts.items():
+    told = [line for one in study.networks for line in one.lacking]
+    for line, count in collections.Counter(told).items():
         whose = "" if count == len(study.networks) else f" ({count} networks)"
         yield f"{line[0].upper()}{line[1:]}{whose}."

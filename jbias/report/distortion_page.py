@@ -11,6 +11,7 @@ from jbias.report import (
     distortion_costs,
     distortion_detail,
     distortion_figures,
+    distortion_gaps,
     distortion_missing,
     distortion_printed,
     distortion_tables,
@@ -34,37 +35,21 @@ _SECTIONS = (
     ("made", "What was measured"),
     ("missing", "What is missing"),
 )
-_ALWAYS = (
-    (
-        "Numbers need not be equal to the printed ones: batches, masks, precision and the filling "
-        "of occluders differ in the released code. Orderings are what can be compared."
-    ),
-    (
-        "Black hides with pixels of value 0, as the paper says; its released code hides with the "
-        "mean colour."
-    ),
-    (
-        "iOcclusion hides the most salient pixels, as the paper says; its released code draws for "
-        "each image whether the most or the least salient are hidden."
-    ),
-    "FMix masks here are isotropic; those of the released code vary along one axis alone.",
-    (
-        "The DI index is above 0 by chance, and more so of few errors: the class that errors "
-        "gather in is chosen by them."
-    ),
-    (
-        "The DI index counts every wrong prediction; the released code counts a class once a "
-        "batch."
-    ),
-    (
-        "The paper has no number of CutMix on ImageNet, and one network a method there, so no "
-        "deviation."
-    ),
-    (
-        f"The printed Table 4 does not say here which data set it is of; it is set beside "
-        f"{distortion_printed.UNNAMED}."
-    ),
-)
+_ALWAYS = f"""\
+Numbers need not be equal to the printed ones: batches, masks, precision and the filling of \
+occluders differ in the released code. Orderings are what can be compared.
+Black hides with pixels of value 0, as the paper says; its released code hides with the mean \
+colour.
+iOcclusion hides the most salient pixels, as the paper says; its released code draws for each \
+image whether the most or the least salient are hidden.
+FMix masks here are isotropic; those of the released code vary along one axis alone.
+The DI index is above 0 by chance, and more so of few errors: the class that errors gather in \
+is chosen by them.
+The DI index counts every wrong prediction; the released code counts a class once a batch.
+The paper has no number of CutMix on ImageNet, and one network a method there, so no deviation.
+The printed Table 4 does not say here which data set it is of; it is set beside \
+{distortion_printed.UNNAMED}.
+""".splitlines()
 
 
 def write(
@@ -91,7 +76,9 @@ def write(
         files[f"tables/{table.name}.tex"] = tables.to_latex(table)
         bodies[section] += tables.to_html(table)
     caveats = [*distortion_missing.lines(study), *notes]
+    caveats += distortion_gaps.caveats(study.groups)
     caveats += [*distortion_verdicts.caveats(claims, alpha), *_ALWAYS]
+    bodies["tables"] += page.points(list(distortion_missing.empty(study)))
     bodies["caveats"] = page.points(caveats)
     answer = distortion_verdicts.headline(claims)
     files["results.json"] = _summary(study, made, answer, caveats)
@@ -122,7 +109,7 @@ def _tables(
         *(("claims", table) for table in distortion_verdicts.of(claims, alpha)),
         *(("tables", table) for table in distortion_tables.of(study, printed)),
         ("detail", distortion_detail.indices(study)),
-        ("detail", distortion_detail.gaps(study)),
+        ("detail", distortion_gaps.table(study.groups)),
         ("detail", distortion_detail.digits(study)),
         *(("costs", table) for table in distortion_costs.of(study, runs)),
         ("made", distortion_detail.groups(study)),
@@ -155,6 +142,7 @@ def _summary(study, made, answer, caveats: list[str]) -> str:
             for key, group in study.groups.items()
         ],
         "caveats": caveats,
+        "iocclusion": {"rule": distortion_gaps.RULE, "errors": distortion_gaps.ERRORS},
         "tables": {
             table.name: json.loads(
                 table.data.to_json(orient="records", double_precision=15)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jbias.evals import decisions, iocclusion
+from jbias.evals import decisions
 from jbias.report import distortion_read, measured_read
 
 # Sets that are never what is meant by "test".
@@ -51,50 +51,36 @@ def _fits(one, place, probe: str, wanted: Mapping) -> bool:
     return all(options.get(name) == value for name, value in wanted.items())
 
 
-def curves(
-    group: distortion_read.Group, *, fill: str
-) -> tuple[list[int], dict[str, iocclusion.Curve]] | None:
-    """Gives seeds, and by way of hiding accuracies and iOcclusion over fractions.
-
-    None where either set was not measured. Conditions that a seed lacks are left out.
-    """
-    known = [hidden(group, fill=fill, on=on) for on in ("train", "test")]
-    seeds = [seed for seed in known[0] if seed in known[1]]
-    if not seeds:
-        return None
-    return seeds, iocclusion.curves(*(joined(by, seeds) for by in known))
-
-
 def hidden(
     group: distortion_read.Group, *, fill: str, on: str
-) -> dict[int, dict[str, float]]:
+) -> dict[int, dict[str, decisions.Number]]:
     """Gives, by seed, accuracy in [0, 1] by what is hidden; "" is nothing."""
     place = where(group, "occlusion", on=on, fill=fill)
     told = {
-        seed: accuracies(one, place) if place else {}
+        seed: accuracies(one, place)
         for seed, one in zip(group.seeds, group.networks, strict=True)
     }
     return {seed: by for seed, by in told.items() if "" in by}
 
 
 def joined(
-    found: Mapping[int, Mapping[str, float]], seeds: Sequence[int]
+    found: Mapping[int, Mapping[str, decisions.Number]], seeds: Sequence[int]
 ) -> dict[str, Float[np.ndarray, "r"]]:
     """Gives the values of seeds by condition, of conditions that all of them have."""
     first, *others = (found[seed] for seed in seeds)
     return {
-        name: np.array([found[seed][name] for seed in seeds])
+        name: np.array([found[seed][name].value for seed in seeds])
         for name in first
         if all(name in one for one in others)
     }
 
 
 def accuracies(
-    one: measured_read.Network, place: measured_read.Place
-) -> dict[str, float]:
+    one: measured_read.Network, place: measured_read.Place | None
+) -> dict[str, decisions.Number]:
     """Gives accuracy in [0, 1] by condition."""
     return {
-        number.condition: number.value
+        number.condition: number
         for number in one.numbers.get(place, ())
         if number.metric == "accuracy" and number.value is not None
     }

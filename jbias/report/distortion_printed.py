@@ -12,7 +12,6 @@ from typing import NamedTuple
 from jbias.report import csv_rows, distortion_read
 
 RUNS = 5
-FOLDER = "examples/published"
 # Whose the tables are that name no data set.
 UNNAMED = "CIFAR-10"
 
@@ -32,7 +31,11 @@ class Cell(NamedTuple):
     method: str
     training: str = distortion_read.PLAIN
 
+    def key(self, model: str) -> distortion_read.Key:
+        return distortion_read.Key(model, self.data, self.method, self.training)
 
+
+Told = Iterator[tuple[Cell, str, str]]  # Mean and deviation as they are written.
 _MEASURES = {
     "DI index": "di_other",
     "CutOcclusion": "cut_occlusion",
@@ -71,38 +74,35 @@ def read(folder: str) -> Mapping[Cell, Printed]:
 
 
 def _index(quantity: str, training: str = distortion_read.PLAIN):
-    def cells(row: Mapping[str, str]) -> Iterator[tuple[Cell, str, str]]:
+    def cells(row: Mapping[str, str]) -> Told:
         cell = Cell(quantity, row["dataset"], row["model"], training)
         yield cell, row["di_index_mean"], row["di_index_std"]
 
     return cells
 
 
-def _transfer(row: Mapping[str, str]) -> Iterator[tuple[Cell, str, str]]:
+def _transfer(row: Mapping[str, str]) -> Told:
     for cue in ("shape", "texture"):
         cell = Cell(f"gst_{cue}", row["train_dataset"], row["model"])
         yield cell, row[f"{cue}_mean"], row[f"{cue}_std"]
 
 
-def _measured(column: str):
-    def cells(row: Mapping[str, str]) -> Iterator[tuple[Cell, str, str]]:
-        cell = Cell(_MEASURES[row["measure"]], UNNAMED, row[column])
-        yield cell, row["mean"], row["std"]
-
-    return cells
+def _measured(row: Mapping[str, str]) -> Told:
+    method = row.get("model") or row["augmentation"]
+    cell = Cell(_MEASURES[row["measure"]], UNNAMED, method)
+    yield cell, row["mean"], row["std"]
 
 
-def _mixed(row: Mapping[str, str]) -> Iterator[tuple[Cell, str, str]]:
+def _mixed(row: Mapping[str, str]) -> Told:
     other = "itself" if row["row"] == "baseline" else row["mixed_with"]
     training = distortion_read.OTHER + other
     cell = Cell("accuracy", row["target_dataset"], row["augmentation"], training)
     yield cell, row["accuracy_mean"], row["accuracy_std"]
 
 
-def _stacked(row: Mapping[str, str]) -> Iterator[tuple[Cell, str, str]]:
+def _stacked(row: Mapping[str, str]) -> Told:
     cue = row["evaluated_label"].removesuffix("10")
-    method = _STACKED[row["training_msda"]]
-    cell = Cell(cue, distortion_read.STACKED, method)
+    cell = Cell(cue, distortion_read.STACKED, _STACKED[row["training_msda"]])
     yield cell, row["accuracy_mean"], row["accuracy_std"]
 
 
@@ -110,8 +110,8 @@ _CELLS = {
     "table1": _index("di_grid"),
     "table2": _transfer,
     "table3": _index("di_black"),
-    "table4": _measured("model"),
-    "table5": _measured("augmentation"),
+    "table4": _measured,
+    "table5": _measured,
     "table6": _index("di_anywhere", distortion_read.WITHOUT),
     "table7": _mixed,
     "simplicity": _stacked,

@@ -43,6 +43,15 @@ _VARIANT = re.compile(
 )
 # How a network was trained, beside its method, in words before what it is about.
 PLAIN, OTHER, WITHOUT, PART = "", "mixed with ", "without ", "part "
+# Titles of `Key.cells`.
+HEADS = types.MappingProxyType(
+    {
+        "model": ("Model", str),
+        "data": ("data", str),
+        "method": ("method", str),
+        "training": ("training", str),
+    }
+)
 # Settings in which runs of one group may differ.
 _NO_IDENTITY = ("run", "seeds", "save_every", "eval_every", "tests", "valid")
 
@@ -54,6 +63,11 @@ class Key(NamedTuple):
     data: str
     method: str
     training: str = PLAIN
+
+    @property
+    def cells(self) -> dict[str, str | None]:
+        """What a row is of; nothing stands for training on the set as it is."""
+        return {**self._asdict(), "training": self.training or None}
 
     @property
     def words(self) -> str:
@@ -139,17 +153,11 @@ def _training(match: re.Match, data: str, dropped: str) -> str:
 
 
 def _place(key: Key) -> tuple:
-    data, methods = [*DATA.values(), STACKED], [*METHODS.values()]
-
     def rank(name: str, names: list[str]) -> tuple[int, str]:
         return (names.index(name) if name in names else len(names)), name
 
-    return (
-        key.model,
-        rank(key.data, data),
-        key.training,
-        rank(key.method, methods),
-    )
+    data = rank(key.data, [*DATA.values(), STACKED])
+    return key.model, data, key.training, rank(key.method, [*METHODS.values()])
 
 
 def _mixed(group: Group) -> Iterator[str]:

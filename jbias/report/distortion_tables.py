@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from jbias.report import (
+    distortion_gaps,
     distortion_layouts,
     distortion_printed,
-    distortion_read,
     distortion_values,
+    measured_cells,
     tables,
 )
 
@@ -37,70 +38,73 @@ def of(study: distortion_values.Study, printed: Printed) -> Iterator[tables.Tabl
 def _table(
     layout: distortion_layouts.Layout, study: distortion_values.Study, printed: Printed
 ) -> tables.Table | None:
-    rows, data, seen = [], [], False
+    rows, data, images = [], [], []
     several = len(study.models) > 1
     for words, row in distortion_layouts.cells(layout):
-        sources = [(model, _ours(study, model, row)) for model in study.models]
-        sources = [(model, found) for model, found in sources if any(found)]
         theirs = [printed.get(cell) for cell in row]
-        seen |= bool(sources)
-        for model, found in sources:
-            sizes = {len(one.runs) for one in found if one is not None}
+        for model in study.models:
+            found = [study.value(cell.quantity, cell.key(model)) for cell in row]
+            if not any(found):
+                continue
+            sizes = {len(one.runs) + one.left_out for one in found if one is not None}
             source = f"here, {model}" if several else "here"
             source += f", n={min(sizes)}" if len(sizes) == 1 else ""
-            shown = (_shown(*one, len(sizes) > 1) for one in zip(row, found))
+            shown = (_shown(one, len(sizes) > 1) for one in found)
             rows.append((*words, source, *shown))
+            images += [one.images for one in found if one is not None]
             data += _full(row, found, model)
         if any(theirs):
-            rows.append((*words, "paper", *map(_as_printed, row, theirs)))
+            rows.append((*words, "paper", *map(spread, theirs)))
             data += _full(row, theirs, "paper")
-    if not seen:
+    if not images:
         return None
-    told = f" {_INDEX}" if any("DI" in part for part in (layout.caption,)) else ""
+    told = f" Ours are of {span(images)} images." + (
+        f" {_INDEX}" if "DI" in layout.caption else ""
+    )
+    if "iOcclusion" in layout.caption:
+        told += f" {distortion_gaps.RULE}"
     return tables.Table(
         name=layout.name,
         caption=f"{layout.number}. {layout.caption} {_SPREAD}{told}",
         head=(*layout.heads, "numbers", *(head for head, _ in layout.columns)),
         rows=tuple(rows),
-        data=pd.DataFrame(data).astype({"n": "Int64"}),
+        data=pd.DataFrame(data).astype(
+            dict.fromkeys(("n", "left_out", "images"), "Int64")
+        ),
         texts=len(layout.heads) + 1,
     )
 
 
-def _ours(study, model: str, row: Sequence[Cell]) -> list:
-    return [
-        study.value(cell.quantity, distortion_read.Key(model, *cell[1:]))
-        for cell in row
-    ]
-
-
-def _shown(cell: Cell, found: distortion_values.Values | None, sized: bool) -> str:
+def _shown(found: distortion_values.Values | None, sized: bool) -> str:
     """Shows a value with its interval, the number of seeds if asked, and the class."""
     if found is None:
         return "–"
-    digits = distortion_values.QUANTITIES[cell.quantity].digits
-    told = spread(found.mean, found.std, digits)
+    told = spread(found)
     if len(found.runs) > 1:
-        told += f" [{number(found.low, digits)}, {number(found.high, digits)}]"
-    told += f" (n = {len(found.runs)})" if sized else ""
+        told += f" [{number(found.low)}, {number(found.high)}]"
+    if found.left_out:
+        told += f" (n = {len(found.runs)} of {len(found.runs) + found.left_out})"
+    elif sized:
+        told += f" (n = {len(found.runs)})"
     return f"{told} {found.dominant}".strip()
 
 
-def _as_printed(cell: Cell, one: distortion_printed.Printed | None) -> str:
-    digits = distortion_values.QUANTITIES[cell.quantity].digits
-    return "–" if one is None else spread(one.mean, one.std, digits)
-
-
-def spread(mean: float, std: float, digits: int = 2) -> str:
+def spread(one: distortion_values.Values | distortion_printed.Printed | None) -> str:
     """Shows a mean and, where it is known, a deviation."""
-    ending = "" if math.isnan(std) else f" ± {number(std, digits)}"
-    return f"{number(mean, digits)}{ending}"
-
-
-def number(value: float, digits: int = 2) -> str:
-    if math.isnan(value):
+    if one is None:
         return "–"
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+    ending = "" if math.isnan(one.std) else f" ± {number(one.std)}"
+    return f"{number(one.mean)}{ending}"
+
+
+def number(value: float) -> str:
+    return "–" if math.isnan(value) else measured_cells.digits(2)(value)
+
+
+def span(values: Sequence[int]) -> str:
+    """Shows numbers that are alike as one, others as the least and the largest."""
+    ends = dict.fromkeys((min(values, default=0), max(values, default=0)))
+    return " to ".join(f"{value:,}" for value in ends)
 
 
 def _full(row: Sequence[Cell], found: Sequence, source: str) -> Iterator[dict]:
@@ -111,7 +115,8 @@ def _full(row: Sequence[Cell], found: Sequence, source: str) -> Iterator[dict]:
         if source == "paper":
             yield told | {"n": None if math.isnan(one.std) else distortion_printed.RUNS}
             continue
-        told |= {"n": len(one.runs), "low": one.low, "high": one.high}
+        told |= {"n": len(one.runs), "left_out": one.left_out, "images": one.images}
+        told |= {"low": one.low, "high": one.high}
         yield told | {
             "dominant": one.dominant,
             "seeds": " ".join(map(str, one.seeds)),

@@ -11,53 +11,45 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Float
 
 from jbias.evals import interference
-from jbias.report import distortion_places, distortion_read, measured_read
+from jbias.report import (
+    distortion_gaps,
+    distortion_places,
+    distortion_read,
+    measured_read,
+)
 
 CONFIDENCE = 0.95
-PART = "0.3"  # Of the pixels; what Table 4 hides.
+_GRIDS = {"FashionMNIST": "2x2", "MNIST": "2x2", "ImageNet": "8x8"}  # Of Table 1.
 _MIXED = {"MixUp": "mixup", "FMix": "fmix", "CutMix": "cutmix"}
 
 
 class Quantity(NamedTuple):
-    """What it is called, in which unit, and what makes it."""
+    """What it is called, and what makes it."""
 
     title: str
-    unit: str
-    digits: int
     probe: str
     on: str = "test"
-    short: str = ""  # In a sentence that says of which table it is.
-
-    @property
-    def word(self) -> str:
-        return self.short or self.title
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "di_grid": Quantity("DI index, grid shuffle", "%", 2, "grid_shuffle", short="DI"),
-    "di_black": Quantity(
-        "DI index, CutOcclusion black", "%", 2, "cut_occlusion", short="DI"
-    ),
-    "di_other": Quantity(
-        "DI index, 30 % other images", "%", 2, "cut_occlusion", short="DI"
-    ),
-    "di_anywhere": Quantity(
-        "DI index, other images", "%", 2, "cut_occlusion", short="DI"
-    ),
-    "cut_occlusion": Quantity("CutOcclusion", "%", 2, "occlusion"),
-    "iocclusion": Quantity("iOcclusion", "", 2, "occlusion"),
-    "affinity": Quantity("Affinity", "points", 2, "mixing"),
-    "diversity": Quantity("Diversity", "nats", 2, "mixing", "train"),
-    "mix_diversity": Quantity("MixDiversity", "nats", 2, "mixing", "train"),
-    "gst_shape": Quantity("GST, shape", "%", 2, "shape_bias", "cue-conflict"),
-    "gst_texture": Quantity("GST, texture", "%", 2, "shape_bias", "cue-conflict"),
-    "accuracy": Quantity("Accuracy", "%", 2, "plain"),
-    "cifar": Quantity("By CIFAR label", "%", 2, "plain", "stacked_cifar"),
-    "mnist": Quantity("By MNIST label", "%", 2, "plain", "stacked_mnist"),
+    "di_grid": Quantity("DI index, grid shuffle", "grid_shuffle"),
+    "di_black": Quantity("DI index, CutOcclusion black", "cut_occlusion"),
+    "di_other": Quantity("DI index, 30 % other images", "cut_occlusion"),
+    "di_anywhere": Quantity("DI index, other images", "cut_occlusion"),
+    "cut_occlusion": Quantity("CutOcclusion", "occlusion"),
+    "iocclusion": Quantity("iOcclusion", "occlusion"),
+    "affinity": Quantity("Affinity", "mixing"),
+    "diversity": Quantity("Diversity", "mixing", "train"),
+    "mix_diversity": Quantity("MixDiversity", "mixing", "train"),
+    "gst_shape": Quantity("GST, shape", "shape_bias", "cue-conflict"),
+    "gst_texture": Quantity("GST, texture", "shape_bias", "cue-conflict"),
+    "accuracy": Quantity("Accuracy", "plain"),
+    "cifar": Quantity("By CIFAR label", "plain", "stacked_cifar"),
+    "mnist": Quantity("By MNIST label", "plain", "stacked_mnist"),
 }
 
 
@@ -77,10 +69,12 @@ class Values:
     statistic: Callable[[np.ndarray], float]
     worst: float = math.nan
     dominant: str = ""  # The class that errors gather in.
+    images: int = 0  # That each was shown, of one set.
+    left_out: int = 0  # Seeds of which it cannot be told; they are not in `runs`.
 
     @property
     def mean(self) -> float:
-        return float(np.mean(self.runs))
+        return _mean(self.runs)
 
     @property
     def std(self) -> float:
@@ -107,11 +101,11 @@ class Study:
         return [one for group in self.groups.values() for one in group.networks]
 
     def match(self, like: distortion_read.Key) -> distortion_read.Key:
-        """Gives the group that is meant; a training that only begins is any of its kind."""
-        if like.training in (distortion_read.WITHOUT, distortion_read.PART):
+        """Gives the group that is meant; "without " is without any class."""
+        without = distortion_read.WITHOUT
+        if like.training == without:
             for key in self.groups:
-                kind = key.training.startswith(like.training)
-                if kind and key._replace(training=like.training) == like:
+                if key.training.startswith(without) and key[:3] == like[:3]:
                     return key
         return like
 
@@ -122,12 +116,9 @@ class Study:
         """
         key = self.match(key)
         if (quantity, key) not in self._known:
-            of = key
-            if quantity == "affinity":
-                of = key._replace(method="basic")
-            group = self.groups.get(of)
-            found = group and _find(group, quantity, key.method)
-            self._known[quantity, key] = found
+            whose = key._replace(method="basic") if quantity == "affinity" else key
+            group = self.groups.get(whose)
+            self._known[quantity, key] = group and _find(group, quantity, key.method)
         return self._known[quantity, key]
 
 
@@ -135,10 +126,12 @@ def _find(group: distortion_read.Group, quantity: str, method: str) -> Values | 
     if quantity.startswith("di_"):
         return index(group, *interfering(group, quantity))
     if quantity == "iocclusion":
-        return _gap(group, f"grad_cam most {PART}")
+        return _gap(group, "grad_cam most")
     if quantity == "cut_occlusion":
         place = distortion_places.where(group, "occlusion", fill="other")
-        return numbers(group, place, "accuracy", f"rectangle {PART}", scale=100)
+        return numbers(
+            group, place, "accuracy", f"rectangle {distortion_gaps.PART}", scale=100
+        )
     one = QUANTITIES[quantity]
     place = distortion_places.where(group, one.probe, on=one.on)
     if quantity in ("affinity", "diversity", "mix_diversity"):
@@ -147,21 +140,16 @@ def _find(group: distortion_read.Group, quantity: str, method: str) -> Values | 
     return numbers(group, place, metrics.get(quantity, "accuracy"), "", scale=100)
 
 
-def grid(data: str) -> str:
-    """Gives the grid that Table 1 has of a data set."""
-    coarse, fine = ("FashionMNIST", "MNIST"), ("ImageNet",)
-    return "2x2" if data in coarse else "8x8" if data in fine else "4x4"
-
-
 def interfering(
     group: distortion_read.Group, quantity: str
 ) -> tuple[measured_read.Place | None, str]:
     """Gives the measure and the condition that a table's index is of."""
     if quantity == "di_grid":
-        return distortion_places.where(group, "grid_shuffle"), grid(group.key.data)
+        grid = _GRIDS.get(group.key.data, "4x4")
+        return distortion_places.where(group, "grid_shuffle"), grid
     wanted = dict(area="beta", placement="unrestricted")
     if quantity == "di_other":
-        wanted = dict(area=float(PART), placement="restricted")
+        wanted = dict(area=float(distortion_gaps.PART), placement="restricted")
     fill = "black" if quantity == "di_black" else "other"
     return distortion_places.where(group, "cut_occlusion", fill=fill, **wanted), fill
 
@@ -177,46 +165,44 @@ def numbers(
     """Gives one metric of the seeds that have it."""
     if place is None:
         return None
-    told = [one.number(place, metric, condition) for one in group.networks]
-    pairs = [
-        (seed, scale * number.value)
-        for seed, number in zip(group.seeds, told, strict=True)
-        if number is not None and number.value is not None
-    ]
-    return plain(*zip(*pairs, strict=True)) if pairs else None
+    told = {
+        seed: one.number(place, metric, condition)
+        for seed, one in zip(group.seeds, group.networks, strict=True)
+    }
+    known = {s: n for s, n in told.items() if n is not None and n.value is not None}
+    if not known:
+        return None
+    values = [scale * number.value for number in known.values()]
+    return plain(tuple(known), values, max(number.n for number in known.values()))
 
 
-def plain(seeds: Sequence[int], values: Sequence[float]) -> Values:
+def plain(seeds: Sequence[int], values: Sequence[float], images: int = 0) -> Values:
     """Gives values by seed with Student's interval of their mean."""
     runs = np.asarray(values, np.float64)
-    r, mean = len(runs), float(np.mean(runs))
-    low = high = math.nan
+    r, half = len(runs), math.nan
     if r > 1:
-        t = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, r - 1))
+        t = float(scipy.special.stdtrit(r - 1, (1 + CONFIDENCE) / 2))
         half = t * float(runs.std(ddof=1)) / math.sqrt(r)
-        low, high = mean - half, mean + half
-    return Values(runs, tuple(seeds), low, high, runs, _mean)
+    ends = _mean(runs) - half, _mean(runs) + half
+    return Values(runs, tuple(seeds), *ends, runs, _mean, images=int(images))
 
 
 def _mean(values: np.ndarray) -> float:
-    return float(np.mean(values))
+    return float(np.mean(values)) if len(values) else math.nan
 
 
-def _gap(group: distortion_read.Group, condition: str) -> Values | None:
-    """Gives iOcclusion at one condition; seeds without a gap are left out."""
-    found = distortion_places.curves(group, fill="other")
-    way, _, part = condition.rpartition(" ")
-    if found is None or way not in found[1]:
+def _gap(group: distortion_read.Group, way: str) -> Values | None:
+    """Gives iOcclusion with `PART` hidden, of the seeds of which it can be told."""
+    found = distortion_gaps.of(group, "other")
+    if found is None or way not in found.curves:
         return None
-    seeds, by_way = found
-    curve = by_way[way]
-    (at,) = np.nonzero(np.isclose(curve.fraction, float(part)))
-    if not len(at):
+    at = np.isclose(found.curves[way].fraction, float(distortion_gaps.PART))
+    if not at.any():
         return None
-    runs = curve.iocclusion[at[0]]
-    known = np.isfinite(runs)
-    kept = [seed for seed, is_known in zip(seeds, known, strict=True) if is_known]
-    return plain(kept, runs[known]) if kept else None
+    runs, told = found.index(way)[at][0], found.told
+    seeds = [seed for seed, is_told in zip(found.seeds, told, strict=True) if is_told]
+    one = plain(seeds, runs[told], images=found.images[1].max())
+    return dataclasses.replace(one, left_out=int((~told).sum()))
 
 
 def index(
@@ -245,6 +231,7 @@ def index(
         statistic=functools.partial(_index, variant=variant),
         worst=found.worst,
         dominant="" if c is None else names[c],
+        images=len(clean[0].prediction),
     )
 
 

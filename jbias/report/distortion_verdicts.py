@@ -1,10 +1,14 @@
 """What is said of the paper's claimed orderings: in a sentence, in tables, with caution."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 
 import pandas as pd
 
 from jbias.report import distortion_claims, distortion_tables, tables
+
+HOLDS, NOT = distortion_claims.HOLDS, distortion_claims.NOT
+UNKNOWN = distortion_claims.UNKNOWN
 
 
 def headline(found: pd.DataFrame) -> tuple[str, str]:
@@ -15,51 +19,48 @@ def headline(found: pd.DataFrame) -> tuple[str, str]:
             "Its networks are missing.",
         )
     there = found[found["here_verdict"] != ""]
-    counts = there["here_verdict"].value_counts()
-    told = [
-        f"{counts.get(distortion_claims.HOLDS, 0)} hold",
-        f"{counts.get(distortion_claims.NOT, 0)} do not",
-    ]
-    told.append(f"of {counts.get(distortion_claims.UNKNOWN, 0)} it cannot be told")
+    known = there[there["here_more"].notna() & there["here_less"].notna()]
+    as_claimed = int((known["here_more"] > known["here_less"]).sum())
     once = found.drop_duplicates(["table", "data", "claim"])
-    paper = once["paper_verdict"].value_counts()
-    as_claimed = int((there["here_more"] > there["here_less"]).sum())
+    both = ["here_verdict", "paper_verdict"]
+    told = there[~there[both].isin(["", UNKNOWN]).any(axis=1)]
+    alike = int((told["here_verdict"] == told["paper_verdict"]).sum())
+    agreed = f" Of {len(told)} that can be told in both {alike} are alike."
     return (
-        f"Of {len(there)} orderings that can be looked at here {', '.join(told)}.",
+        f"Of {len(there)} orderings that can be looked at here {_counted(there, 'here')}.",
         (
-            f"{as_claimed} of {len(there)} have the means in the claimed order. In the paper's own "
-            f"numbers {paper.get(distortion_claims.HOLDS, 0)} hold, {paper.get(distortion_claims.NOT, 0)} do not, and of "
-            f"{paper.get(distortion_claims.UNKNOWN, 0)} it cannot be told."
+            f"{as_claimed} of {len(known)} have the means in the claimed order. In the paper's "
+            f"own numbers {_counted(once, 'paper')}.{agreed if len(told) else ''}"
         ),
     )
+
+
+def _counted(found: pd.DataFrame, side: str) -> str:
+    counts = found[f"{side}_verdict"].value_counts()
+    hold, do_not, unknown = (counts.get(words, 0) for words in (HOLDS, NOT, UNKNOWN))
+    return f"{hold} hold, {do_not} do not, and of {unknown} it cannot be told"
 
 
 def caveats(found: pd.DataFrame, alpha: float) -> Iterator[str]:
     """Says what the tests cannot see."""
     if not len(found):
         return
-    few = found[
-        (found["here_verdict"] == distortion_claims.UNKNOWN)
-        & found["here_least"].notna()
-    ]
-    sizes = found.groupby(["model", "table", "data"])["here_p"].transform("count")
-    blind = few[few["here_least"] * sizes[few.index] > alpha]
-    if len(blind):
+    blind = int((found["here_holm_least"] > alpha).sum())
+    if blind:
+        ways = math.comb(10, 5)
         yield (
-            f"Of {len(blind)} orderings it cannot be told whatever the numbers: so few seeds "
-            f"have no p small enough to pass Holm's adjustment at {alpha:g}. Five seeds of each "
-            "suffice for up to 12 claims of a table and data set."
+            f"Of {blind} orderings it cannot be told whatever the numbers: so few seeds "
+            f"have no p small enough to pass Holm's adjustment at {alpha:g}; the least p that "
+            "is possible stands beside each. Five seeds of each have 1/252, which suffices "
+            f"for up to {math.floor(alpha * ways)} claims of a table and data set."
         )
-    single = found[
-        (found["here_verdict"] == distortion_claims.UNKNOWN)
-        & found["here_least"].isna()
-    ]
-    if len(single):
+    single = (found["here_verdict"] == UNKNOWN) & found["here_p"].isna()
+    if single.any():
         yield (
-            f"{len(single)} orderings have one seed on a side: their means are shown, and "
-            "there is no test."
+            f"{single.sum()} orderings have fewer than two seeds on a side: their means are "
+            "shown, and there is no test."
         )
-    if (found["here_p"].notna()).any():
+    if found["here_p"].notna().any():
         yield (
             "Seeds that begin alike are taken as independent in the tests, and the seeds of "
             "one method as exchangeable with those of another where the two are alike."
@@ -78,81 +79,82 @@ def of(frame: pd.DataFrame, alpha: float) -> Iterator[tables.Table]:
         "that the first mean is above the second. Paper: Welch's t from printed means, "
         "deviations (0.00 taken as 0.005) and five runs. All p are one-sided, for the claim; "
         "p (Holm) is adjusted over the claims of a table and data set, and decides: holds "
-        f"where it is no more than {alpha:g}, does not hold where the same is true of "
-        "against (Holm), p of the opposite. Bold: what can be told."
+        f"(bold, shaded) where it is no more than {alpha:g}, does not hold (underlined) where "
+        "the same is true of against (Holm), p of the opposite."
     )
     if here.any():
         yield _claims(
             "claims",
             f"What the paper claims, or its tables show, as orderings: {told} Here: all ways "
-            "to exchange seeds between the two groups, or a sample of them; p (ranks) is "
-            "Wilcoxon, Mann and Whitney's; p (Holm, all) is adjusted over every claim here.",
+            "to exchange n seeds between the two groups, or a sample of them; p (ranks) is "
+            "Wilcoxon, Mann and Whitney's; p (Holm, all) is adjusted over every claim here. "
+            "In brackets: with so few seeds p (Holm) is never smaller, whatever the numbers.",
             frame[here],
-            ("here", "paper"),
+            alpha,
         )
     if not here.all():
-        yield _claims(
-            "claims_unmeasured",
-            f"Orderings of the paper that nothing here is of: {told}",
-            frame[~here],
-            ("paper",),
-        )
+        told = f"Orderings of the paper that nothing here is of: {told}"
+        yield _claims("claims_unmeasured", told, frame[~here], alpha)
 
 
-# Titles, and whether it is a p.
-_CLAIM = {
-    "verdict": ("", False),
-    "means": ("means", False),
-    "n": ("n", False),
-    "p": ("p", True),
-    "holm": ("p (Holm)", True),
-    "holm_against": ("against (Holm)", True),
-    "ranks": ("p (ranks)", True),
+_HEADS = {
+    "here_verdict": "here",
+    "paper_verdict": "in the paper",
+    "here_means": "means",
+    "here_n": "n",
+    "here_p": "p",
+    "here_holm": "p (Holm)",
+    "here_holm_against": "against (Holm)",
+    "here_ranks": "p (ranks)",
+    "holm_all": "p (Holm, all)",
+    "paper_means": "paper: means",
+    "paper_n": "n",
+    "paper_holm": "p (Holm)",
+    "paper_holm_against": "against (Holm)",
 }
 
 
-def _claims(
-    name: str, caption: str, frame: pd.DataFrame, sides: Sequence[str]
-) -> tables.Table:
-    shown, rows, strong = distortion_tables.number, [], set()
-    leading = ["table", "data", "claim"]
-    if frame["model"].nunique() > 1:
-        leading.insert(0, "model")
-    columns = [
-        (side, key)
-        for side in sides
-        for key in _CLAIM
-        if side == "here" or key not in ("p", "ranks")
+def _claims(name: str, caption: str, frame: pd.DataFrame, alpha: float) -> tables.Table:
+    leading = ["model"] if frame["model"].nunique() > 1 else []
+    leading += ["table", "data", "claim"]
+    sides = [
+        side for side in ("here", "paper") if (frame[f"{side}_verdict"] != "").any()
     ]
-    for i, row in enumerate(frame.to_dict("records")):
-        cells = [row[key] for key in leading]
-        for side, key in columns:
-            if not row[f"{side}_verdict"]:
-                cells.append("–")
-            elif key == "means":
-                pair = row[f"{side}_more"], row[f"{side}_less"]
-                cells.append(", ".join(map(shown, pair)))
-            else:
-                value = row[f"{side}_{key}"]
-                cells.append(_p(value) if _CLAIM[key][1] else value)
-            if cells[-1] in (distortion_claims.HOLDS, distortion_claims.NOT):
-                strong.add((i, len(cells) - 1))
-        rows.append((*cells, *([_p(row["holm_all"])] if "here" in sides else [])))
-    titles = {"here": "here", "paper": "in the paper"}
+    heads = {
+        key: title
+        for key, title in _HEADS.items()
+        if key.partition("_")[0] in sides or (key == "holm_all" and "here" in sides)
+    }
+    rows = [
+        (*(row[key] for key in leading), *(_cell(row, key, alpha) for key in heads))
+        for row in frame.to_dict("records")
+    ]
+    told = {(i, j): x for i, row in enumerate(rows) for j, x in enumerate(row)}
+    holds = [place for place, cell in told.items() if cell == HOLDS]
     return tables.Table(
         name=name,
         caption=caption,
-        head=(
-            *(key.capitalize() if not i else key for i, key in enumerate(leading)),
-            *(_CLAIM[key][0] or titles[side] for side, key in columns),
-            *(["p (Holm, all)"] if "here" in sides else []),
-        ),
+        head=(leading[0].capitalize(), *leading[1:], *heads.values()),
         rows=tuple(rows),
         data=frame,
-        strong=frozenset(strong),
-        texts=len(leading) + 1,
+        strong=frozenset(holds),
+        under=frozenset(place for place, cell in told.items() if cell == NOT),
+        shade=dict.fromkeys(holds, 0.5),
+        texts=len(leading) + len([key for key in heads if key.endswith("_verdict")]),
     )
 
 
-def _p(p: float) -> str:
-    return "–" if pd.isna(p) else tables.p_text(p)
+def _cell(row: dict, key: str, alpha: float) -> str:
+    side, _, what = key.partition("_")
+    if what == "means":
+        pair = (row[f"{side}_{name}"] for name in ("more", "less"))
+        return (
+            ", ".join(map(distortion_tables.number, pair)) if row[f"{side}_n"] else "–"
+        )
+    if what == "verdict":
+        least = row["here_holm_least"] if side == "here" else 0
+        ending = f" (p ≥ {tables.p_text(least)})" if least > alpha else ""
+        return f"{row[key]}{ending}" or "–"
+    if what == "n":
+        return row[key] or "–"
+    return "–" if pd.isna(row[key]) else tables.p_text(row[key])

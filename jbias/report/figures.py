@@ -4,7 +4,7 @@ import io
 import math
 import re
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -145,12 +145,14 @@ def curves(
     scale: float,
     places: Sequence[int] | None = None,
     label: str = "epoch",
+    tops: Mapping[str, float] = types.MappingProxyType({}),
 ) -> mpl_figure.Figure:
     """Draws small multiples over epochs: means over seeds, bands of ± one deviation.
 
     A panel is a title and a table algorithm, epoch, mean, std; what else than epochs these
     are `label` says. `places` are those of the algorithms among all, so that each keeps its
-    colour.
+    colour. `tops` has, by title, where an axis from 0 ends: a triangle at the edge is a point
+    that lies above it.
     """
     styles = [style_of(i) for i in places or range(len(algorithms))]
     columns = min(3, len(panels))
@@ -166,7 +168,7 @@ def curves(
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         for axes, (title, table) in zip(grid.flat, panels, strict=False):
-            _panel(axes, title, table, algorithms, styles, scale)
+            _panel(axes, title, table, algorithms, styles, scale, tops.get(title))
         for axes in list(grid.flat)[len(panels) - columns : len(panels)]:
             axes.set_xlabel(label, color=INK, fontsize=8)
         handles = [lines.Line2D([], [], **style) for style in styles]
@@ -183,7 +185,7 @@ def curves(
     return fig
 
 
-def _panel(axes, title, table, algorithms, styles, scale):
+def _panel(axes, title, table, algorithms, styles, scale, top):
     for name, style in zip(algorithms, styles, strict=True):
         mine = table[table["algorithm"] == name].sort_values("epoch")
         epochs, mean = mine["epoch"].to_numpy(), scale * mine["mean"].to_numpy()
@@ -193,6 +195,12 @@ def _panel(axes, title, table, algorithms, styles, scale):
         axes.fill_between(
             epochs, mean - std, mean + std, color=style["color"], alpha=0.16, lw=0
         )
+        if top is not None:
+            above = epochs[mean > top]
+            if len(above):  # Unclipped lines without points have no room.
+                look = dict(color=style["color"], markersize=7, clip_on=False)
+                axes.plot(above, np.full(len(above), top), "^", **look)
+            axes.set_ylim(0, top)
     axes.set_title(plain([title])[0], fontsize=9, color=INK, loc="left")
     axes.set_facecolor("none")
     axes.grid(color=FAINT, linewidth=0.6)

@@ -1,6 +1,7 @@
 """The tables of a report: what its runs were made of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -34,7 +35,7 @@ def costs_table(study: study_lib.Study) -> tables.Table | None:
         if not starts or str(starts) in seen:  # Branches of one run share its file.
             continue
         seen.add(str(starts))
-        row = {"run": name, "assumed": _all(starts, _assumed), "starts": len(starts)}
+        row = {"run": name, "assumed": _all(starts, assumed), "starts": len(starts)}
         row |= told.get("hours", {})
         row |= {k: told.get(k) for k in ("device_hours", "energy_kwh", "kg_co2e")}
         rows.append(row)
@@ -68,12 +69,13 @@ _COSTS = {
 }
 
 
-def _assumed(start) -> str:
+def assumed(start: Mapping[str, Any]) -> str:
+    """Says what an estimate of energy takes for granted."""
     watts = start["watts"]
     power = f"{watts:g} W each ({start['source']})" if watts else "power not known"
     factor = f"{100 * start['share']:g} % of it in use, PUE {start['pue']:g}"
-    emitted = start["intensity"]
-    said = f"{start['devices']} x {start['device']}, {power}, {factor}"
+    emitted = start.get("intensity")
+    said = f"{start['devices']} × {start['device']}, {power}, {factor}"
     return said + (f", {emitted:g} kg CO2e a kWh" if emitted else "")
 
 

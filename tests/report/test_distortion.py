@@ -20,6 +20,7 @@ from jbias.report import (
     distortion_printed,
     distortion_read,
     distortion_values,
+    distortion_verdicts,
     figures,
 )
 from tests.report import distorted
@@ -331,6 +332,36 @@ def test_two_seeds_cannot_tell(made):
     assert set(few["here_least"].astype(float)) == {1 / 6}
 
 
+def test_groups_of_other_sizes(measured, tmp_path):
+    """5, 4, 3 and 2 seeds: each pair has its ways, and says what it can never pass."""
+    sizes = dict(basic=5, mixup=4, fmix=3, cutmix=2)
+    for method, size in sizes.items():
+        for seed in range(size):
+            name = f"{method}-{seed}"
+            shutil.copytree(measured / name, tmp_path / name)
+    groups, _ = distortion_read.read([f"{tmp_path}/*"])
+    study = distortion_values.Study({group.key: group for group in groups})
+    printed = distortion_printed.read(str(PUBLISHED))
+    frame = distortion_claims.frame(study, printed, alpha=0.03)
+    family = frame[(frame["table"] == "Table 3") & (frame["data"] == "CIFAR-10")]
+    assert list(family["here_n"]) == ["5 and 4", "5 and 3", "5 and 2"]
+    assert list(family["here_least"]) == pytest.approx([1 / 126, 1 / 56, 1 / 21])
+    assert (family["here_p"] >= family["here_least"]).all()
+    # Holm: 3 / 126; then 2 / 56; then 1 / 21. Only the first can pass 0.03.
+    assert list(family["here_holm_least"]) == pytest.approx([3 / 126, 2 / 56, 1 / 21])
+    assert (family["here_holm"] >= family["here_holm_least"]).all()
+    first, *_ = distortion_verdicts.of(frame, 0.03)
+    shown = [row for row in first.rows if row[0] == "Table 3"]
+    assert shown[0][3:5] == ("holds", "holds")
+    assert [row[3] for row in shown[1:]] == [
+        "cannot be told (p ≥ 0.036)",
+        "cannot be told (p ≥ 0.048)",
+    ]
+    (line,) = [x for x in distortion_verdicts.caveats(frame, 0.03) if "whatever" in x]
+    blind = (frame["here_holm_least"] > 0.03).sum()
+    assert line.startswith(f"Of {blind} orderings") and "up to 7 claims" in line
+
+
 def test_what_is_missing_has_its_command(made):
     missing = table(made, "missing").set_index("missing")
     fmix = missing.loc["networks: FMix on CIFAR-100"]
@@ -366,9 +397,10 @@ def test_every_part_is_on_the_page(made):
         assert len(list((made / "figures").glob(f"*.{kind}"))) == len(drawn)
     tables = {path.stem for path in (made / "tables").glob("*.csv")}
     assert tables == {path.stem for path in (made / "tables").glob("*.tex")}
-    seconds = table(made, "seconds", method="basic", data="CIFAR-10")
-    assert set(seconds["each"].astype(float)) == {2.0}
-    assert seconds["hours"].astype(float).iloc[0] == pytest.approx(2 * SEEDS / 3600)
+    seconds = one(made, "seconds", measure="grid_shuffle@test", data="CIFAR-10")
+    count = len(distorted.METHODS) * SEEDS
+    assert int(seconds["n"]) == count and float(seconds["each"]) == 2
+    assert float(seconds["hours"]) == pytest.approx(2 * count / 3600)
 
 
 def test_curves_hold_every_fraction(made, measured):

@@ -1,0 +1,186 @@
+"""iOcclusion in the report: of which seeds it can be told, and how that is said."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias.report import (
+    distortion,
+    distortion_claims,
+    distortion_figures,
+    distortion_gaps,
+    distortion_read,
+    distortion_values,
+    figures,
+)
+from tests.report import distorted
+
+WAY, N = "grad_cam most", distorted.N
+HIDDEN = {0.1: (0.5, 0.45), 0.3: (0.4, 0.37), 0.6: (0.3, 0.28)}
+# Training and test accuracy; a gap of 0.05 of 0.9 and 0.95 is 1.9 standard errors.
+SURE, UNSURE, NONE = (0.95, 0.80), (0.95, 0.90), (0.9, 0.9)
+PARTS = {
+    "basic": [SURE] * 3,
+    "mixup": [SURE, SURE, UNSURE, NONE, SURE],
+    "cutmix": [UNSURE, (0.92, 0.9)],
+}
+
+
+def network(folder, method, seed, clean, fill="other", scale=1.0):
+    found = {}
+    for i, on in enumerate(("train", "test")):
+        numbers = [distorted.accuracy(clean[i])]
+        for way in (WAY, "rectangle"):
+            numbers += [
+                distorted.accuracy(
+                    pair[1] + (1 - i) * (pair[0] - pair[1]) * scale, f"{way} {part:g}"
+                )
+                for part, pair in HIDDEN.items()
+            ]
+        found[f"occlusion_{fill}", "occlusion", on] = numbers, None, {"fill": fill}
+    distorted.write(folder, found, method=method, data="cifar10", seed=seed)
+
+
+def drawn(folder, last):
+    """The figure of four methods, of which the last has so much of its gap left."""
+    scales = zip(("basic", "mixup", "fmix", "cutmix"), (1, 2, 3, last), strict=True)
+    for method, scale in scales:
+        for seed in range(2):
+            where = folder / f"{method}-{seed}"
+            network(where, method, seed, SURE, "black", scale)
+    groups, _ = distortion_read.read([f"{folder}/*"])
+    study = distortion_values.Study({group.key: group for group in groups})
+    found = {name: (fig, told) for name, _, fig, told in distortion_figures.of(study)}
+    fig, told = found["curves_black_cifar10"]
+    titles = {axes.get_title(loc="left"): axes for axes in fig.axes}
+    return titles["CutOcclusion"], titles["iOcclusion"], told
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gaps")
+    for method, each in PARTS.items():
+        for seed, clean in enumerate(each):
+            network(folder / f"{method}-{seed}", method, seed, clean)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(measured):
+    groups, _ = distortion_read.read([f"{measured}/*"])
+    return distortion_values.Study({group.key: group for group in groups})
+
+
+def key(method):
+    return distortion_read.Key("preact_resnet18", "CIFAR-10", method)
+
+
+def test_seeds_are_told_by_two_errors_of_a_difference(study):
+    gaps = distortion_gaps.of(study.groups[key("MixUp")], "other")
+    random = np.random.default_rng(0)
+    for i, (train, test) in enumerate(PARTS["mixup"]):
+        drawn = random.binomial(N, train, 50_000) - random.binomial(N, test, 50_000)
+        # The deviation of 50 000 draws is sure to 0.3 %.
+        assert gaps.error[i] == pytest.approx(np.std(drawn / N), rel=0.02)
+    assert gaps.told.tolist() == [True, True, False, False, True]
+    assert gaps.images.tolist() == [[N] * 5] * 2
+    index = gaps.index(WAY)
+    assert np.isnan(index[:, [2, 3]]).all()
+    np.testing.assert_allclose(index[0, gaps.told], 1)
+    np.testing.assert_allclose(index[2, gaps.told], 0.03 / 0.15)
+
+
+def test_mean_interval_and_orderings_are_of_the_seeds_left(study):
+    value = study.value("iocclusion", key("MixUp"))
+    assert value.seeds == (0, 1, 4) and value.left_out == 2
+    assert value.mean == pytest.approx(0.2) and len(value.units) == 3
+    lost = study.value("iocclusion", key("CutMix"))
+    assert np.isnan([lost.mean, lost.std, lost.low]).all()
+    assert (len(lost.runs), lost.left_out) == (0, 2)
+    found = distortion_claims.of_measured(study, "preact_resnet18")
+    told = {claim.words: verdict for claim, verdict in found.items()}
+    assert told["iOcclusion: MixUp > basic"].n == (3, 3)
+    assert told["iOcclusion: MixUp > basic"].least == 1 / 20
+    lost = told["iOcclusion: CutMix > MixUp"]
+    assert lost.n == (0, 3) and lost.words(1.0) == distortion_claims.UNKNOWN
+
+
+def test_the_ratio_of_means_is_of_all_seeds_and_steadier(study):
+    gaps = distortion_gaps.of(study.groups[key("MixUp")], "other")
+    assert gaps.gap.mean() == pytest.approx((3 * 0.15 + 0.05) / 5)
+    np.testing.assert_allclose(gaps.of_means(WAY)[2], 0.03 / gaps.gap.mean())
+    none = distortion_gaps.of(study.groups[key("CutMix")], "other")
+    assert np.isnan(none.of_means(WAY)).all()
+    # Five seeds and 1000 images; hiding halves a gap of 6 points.
+    random, found = np.random.default_rng(0), ([], [])
+    for _ in range(300):
+        train, test, hidden_train, hidden_test = (
+            random.binomial(1000, p, 5) / 1000 for p in (0.56, 0.5, 0.33, 0.3)
+        )
+        one = distortion_gaps.Gaps(
+            seeds=tuple(range(5)),
+            images=np.full((2, 5), 1000),
+            clean=np.stack([train, test]),
+            curves=distortion_gaps.iocclusion.curves(
+                {"": train, f"{WAY} 0.3": hidden_train},
+                {"": test, f"{WAY} 0.3": hidden_test},
+            ),
+        )
+        found[0].append(one.curves[WAY].iocclusion[1].mean())
+        found[1].append(one.of_means(WAY)[1])
+    ratios, means = (np.nanquantile(values, (0.05, 0.95)) for values in found)
+    assert np.diff(means) < np.diff(ratios) and means[0] < 0.5 < means[1]
+
+
+def test_report_says_whose_seeds_are_left_out(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
+    out = tmp_path / "out"
+    args = [f"--measured={measured}/*", f"--out={out}", "--printed="]
+    assert distortion.main(args) == 0
+    told = json.loads((out / "results.json").read_text())
+    assert told["iocclusion"] == {"rule": distortion_gaps.RULE, "errors": 2.0}
+    (line,) = [line for line in told["caveats"] if line.startswith("No iOcclusion")]
+    words = "2 of 5 seeds of MixUp and 2 of 2 seeds of CutMix have no gap that 200 "
+    assert words in line
+    page = (out / "index.html").read_text()
+    assert len(re.findall(f"<figcaption>[^<]*{words}", page)) == 2
+    assert f"hidden by images of another data set): {words}" in page
+    assert "n = 3 of 5" in page and "– (n = 0 of 2)" in page
+    gaps = pd.read_csv(out / "tables/gaps.csv").set_index(["method", "way", "hidden"])
+    assert gaps.loc[("MixUp", WAY, 0.3), "told"] == 3
+    assert gaps.loc[("MixUp", WAY, 0.3), "iocclusion"] == pytest.approx(0.2)
+    assert np.isnan(gaps.loc[("CutMix", WAY, 0.3), "iocclusion"])
+    fourth = pd.read_csv(out / "tables/table4_occlusion.csv")
+    row = fourth[(fourth["quantity"] == "iocclusion") & (fourth["method"] == "MixUp")]
+    assert (row["n"].item(), row["left_out"].item()) == (3, 2)
+    empty = re.findall(r"<li>(\S+ ?\d?): nothing here\. For ([^<]*)</li>", page)
+    assert [name for name, _ in empty] == [
+        *(f"Table {i}" for i in (1, 2, 3, 5, 6, 7)),
+        "MNIST-CIFAR",
+    ]
+    assert all("python -m jbias." in words for _, words in empty)
+    assert "MixUp on CIFAR-10, without CLASS: " in dict(empty)["Table 6"]
+    assert dict(empty)["Table 1"].startswith("DI index")  # Before what must be trained.
+    missing = pd.read_csv(out / "tables/missing.csv")["missing"]
+    assert not missing.str.contains("iOcclusion of CutMix").any()
+
+
+def test_a_curve_that_leaves_the_axis_has_a_sign(tmp_path):
+    """One method is far above the others: the axis is that of the others."""
+    cut, index, told = drawn(tmp_path, 40)
+    assert (
+        index.get_ylim() == pytest.approx((0, 2)) and "A triangle at the edge" in told
+    )
+    (signs,) = (line for line in index.lines if line.get_marker() == "^")
+    np.testing.assert_allclose(signs.get_xydata(), [[10, 2], [30, 2], [60, 2]])
+    assert not [line for line in cut.lines if line.get_marker() == "^"]
+
+
+def test_an_axis_that_holds_all_curves_is_not_cut(tmp_path):
+    """A peak of 3: above twice the median, not above twice the axis."""
+    _, index, told = drawn(tmp_path, 9)
+    assert index.get_ylim()[1] > 3 and "triangle" not in told
+    assert not [line for line in index.lines if line.get_marker() == "^"]
