@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
         "--classes",
         metavar="FILE",
         help="what the outputs of a file's network are: imagenet, or a file with a class "
-        "name or WordNet id a line (default: imagenet)",
+        "name or WordNet id a line (default: what the file itself says, else imagenet)",
     )
     for key, what in (("mean", "taken off"), ("std", "what is then divided by")):
         add(

@@ -4,17 +4,17 @@ The run is one with config.run.evaluate="elsewhere": it saves where it would eva
 with all that the records need, and keeps what is saved until evals/<step>.jsonl is there.
 """
 
-import json
 import time
 from collections.abc import Callable
 
 import jax
 from etils import epath
 
-from jbias import build, checkpoint, console, memory, observe, opening, seeds
+from jbias import build, checkpoint, checks, console, memory, observe, opening, seeds
 from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
+from jbias.models import runs
 
 
 def run(
@@ -41,8 +41,7 @@ def run(
                 _evaluate(job, step)
             if over:
                 count = len(observe.all_written(workdir))
-                config = json.loads((workdir / "config.json").read_text())
-                own = config["run"].get("evaluate") == "here"
+                own = _config(workdir)["run"].get("evaluate") == "here"
                 by = "; the run evaluates by itself" if own else ""
                 say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
                 return
@@ -66,10 +65,15 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
     return console.logger(workdir)
 
 
+def _config(workdir: epath.Path) -> dict:
+    """The run's config; ValueError where it is no run's."""
+    return runs.stored(workdir / "config.json", (*checks.KEYS, "run.devices"))
+
+
 def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:
     """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
-    config = json.loads((workdir / "config.json").read_text())
+    config = _config(workdir)
     config["run"].update(
         devices=devices, spread=0, together=0, memory=0.0, strategy="auto"
     )

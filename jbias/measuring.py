@@ -50,8 +50,10 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         config.run.devices = args.devices
     only = tuple(filter(None, map(str.strip, args.only.split(","))))
     paths = _checked(args, out)
+    _check_step("--step", args.step, paths)
+    _check_step("suite.run.step", config.get("run", {}).get("step"), paths)
     asked = suite.open(config, say, only=only)
-    step = args.step or asked.run["step"]
+    step = str(args.step or asked.run["step"])
     opened = _followed(args, say) if args.follow else _named(paths, args, step, say)
     done, partly, failed = [], [], []
     for name, subject, refused in opened:
@@ -112,7 +114,25 @@ def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
         raise ValueError(
             f"--out: must be a folder, got {out}, which is or is in a file; name another"
         )
+    if args.zoo and not os.path.isfile(args.zoo):
+        raise ValueError(f"--zoo: no file {args.zoo!r}; --zoo= looks in no table")
+    if args.follow and not (epath.Path(args.follow) / "config.json").exists():
+        raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
     return paths
+
+
+def _check_step(where: str, step: str | int | None, paths: Sequence[str]) -> None:
+    """Refuses what is no step, and one that is in none of the runs."""
+    if step is None or str(step) in ("best", "latest"):
+        return
+    if not str(step).isdigit():
+        raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
+    if not paths or not all(map(subjects.is_trained, paths)):
+        return
+    held = {s for path in paths for s in checkpoint.steps(f"{path}/checkpoints")}
+    if int(step) not in held:
+        known = ", ".join(map(str, sorted(held))) or "none"
+        raise ValueError(f"{where}: no run has step {step}; there are {known}")
 
 
 def load(named: str, changes: Sequence[str] = ()) -> ml_collections.ConfigDict:
@@ -224,7 +244,7 @@ def _from_file(
         path,
         name=name,
         model=args.model,
-        classes=args.classes or subjects.IMAGENET,
+        classes=args.classes,
         about={"constants": origins},
         **given,
     )
@@ -252,7 +272,7 @@ def _published(path, entry, args, given, origins) -> subjects.Subject:
     return subjects.from_file(
         path,
         model=entry.model,
-        classes=args.classes or subjects.IMAGENET,
+        classes=args.classes,
         about=about,
         **options,
     )
@@ -286,8 +306,6 @@ def _followed(
 ) -> Iterator[_Opened]:
     """Opens each checkpoint of a run as it comes, until the run is done."""
     workdir, seen = epath.Path(args.follow), set()
-    if not (workdir / "config.json").exists():
-        raise ValueError(f"--follow: {workdir} is no run (no config.json)")
     say(f"following {workdir}")
     while True:
         over = args.once or (workdir / _DONE).exists()

@@ -100,9 +100,10 @@ def find(paths: Sequence[str]) -> list[str]:
 
     ValueError for what is neither. A folder is a run if it holds config.json; else all
     files below it that are named as weights are, and all runs; not what begins with a
-    dot, nor what lies behind a link to a folder that is no run.
+    dot, nor what lies behind a link to a folder that is no run. What is there under
+    several spellings counts once, as first spelled; files of several names do not.
     """
-    found = []
+    found: dict[str, str] = {}
     for given in paths:
         path = os.path.expanduser(given)
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
@@ -115,8 +116,20 @@ def find(paths: Sequence[str]) -> list[str]:
                     f"--checkpoint: {match} must be a file of weights "
                     f"({', '.join(states.SUFFIXES)}), a run's workdir, or a folder of these"
                 )
-            found += inside
-    return list(dict.fromkeys(found))
+            for one in inside:
+                found.setdefault(_real(one), one)
+    return list(found.values())
+
+
+def _real(path: str) -> str:
+    """What all spellings of a path have in common; a file keeps its own name.
+
+    By this a published file is known, wherever a link of that name leads.
+    """
+    if os.path.isdir(path):
+        return os.path.realpath(path)
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _inside(path: str) -> Iterator[str]:
@@ -200,7 +213,7 @@ def from_file(
     *,
     name: str = "",
     model: str | None = None,
-    classes: str = IMAGENET,
+    classes: str | None = None,
     about: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Subject:
@@ -208,8 +221,8 @@ def from_file(
 
     name: of the network, for its folder of records; by itself the file's. `options` are
     models.load's. `about["constants"]` says where mean and std are from; of those among
-    `options` it is the caller's. Classes that the file itself names come before ImageNet's.
-    ValueError if it cannot be.
+    `options` it is the caller's. classes: see `names`; None: what the file itself names,
+    or ImageNet's. ValueError if it cannot be.
     """
     if os.path.isdir(path):
         net, variables = runs.load(path, model, **options)
@@ -220,12 +233,13 @@ def from_file(
         raise ValueError(
             f"{path}: the network gives features and no classes; give its linear layer"
         )
-    said = class_names.read(path) if classes == IMAGENET else None
+    said = None if classes else class_names.read(path)
     if said and len(said.names) == net.classes:
-        found, space = said
+        (found, space), named = said, "the file's own"
     else:
-        found, space = names(classes, net.classes)
-    about = dict(about or {})
+        found, space = names(classes or IMAGENET, net.classes)
+        named = f"--classes={classes}" if classes else f"{IMAGENET}, by itself"
+    about = {**(about or {}), "classes_from": named}
     about["constants"] = {**origins, **about.get("constants", {})}
     name = about.get("id", name or stem(path))
     fields = dict(

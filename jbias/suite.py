@@ -67,12 +67,12 @@ class Measure(NamedTuple):
 
     @property
     def told(self) -> dict[str, Any]:
-        """What decides its numbers, as JSON has it."""
+        """What decides its numbers, as JSON has it; options where they are unusual."""
         told = dict(
             probe=self.probe,
             images=self.images,
             aggregates=self.aggregates,
-            options=self.options,
+            options=unusual(self.probe, self.options),
         )
         return jc.plain({**told, **({"others": self.others} if self.others else {})})
 
@@ -166,6 +166,8 @@ def open(
         for name, options in config["measures"].items()
         if not only or name in only
     )
+    for one in measures:
+        _try(one, config["size"])
     used = {name for one in measures for name in (*one.datasets, one.others) if name}
     found, missing, told = {}, {}, {}
     for name, options in config["sets"].items():
@@ -204,6 +206,30 @@ def open(
     images = {name: images.get(name) for name in found}
     suite = Suite(config["size"], found, images, missing, measures, run, config)
     return _checked(suite, needs["measures"], say)
+
+
+def _try(one: Measure, side: int) -> None:
+    """Refuses options that are wrong whatever the sets are, which are not opened yet."""
+    if one.inside:
+        inside(one)
+        return
+    make, where = probes.PROBES[one.probe], f"suite.measures.{one.name}"
+    blank = np.zeros((1, side, side, 3), np.uint8)
+    beside = {
+        "side": side,
+        "classes": (),
+        "others": probe.Others("", "", lambda: blank),
+    }
+    of_a_set = {"measures", "dataset", "files"} & inspect.signature(
+        make
+    ).parameters.keys()
+    if of_a_set:
+        parts.check_options(where, make, {**dict.fromkeys(of_a_set), **one.options}, 0)
+        return
+    try:
+        probe_of(one, beside)
+    except spec.Missing:
+        pass  # Told with what else is not here.
 
 
 def _checked(
@@ -309,6 +335,18 @@ def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
     )
 
 
+def unusual(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A probe's options but for those that are as if nothing had been said."""
+    known = {**probes.PROBES, **probes.INSIDE}
+    taken = inspect.signature(known[shown]).parameters if shown in known else {}
+    usual = {key: one.default for key, one in taken.items()}
+    return {
+        key: value
+        for key, value in options.items()
+        if key not in usual or _frozen(value) != _frozen(usual[key])
+    }
+
+
 def _frozen(tree: Any) -> Any:
     """A hashable copy of options: lists are tuples, dicts are pairs."""
     if isinstance(tree, Mapping):
@@ -322,11 +360,18 @@ def _files(source: spec.Source) -> tuple[str, ...]:
     return tuple(getattr(store, "names", ()))
 
 
-def inside(measure: Measure) -> Callable[..., list[decisions.Number]]:
-    """What looks into a network, with the measure's options in place."""
+def inside(
+    measure: Measure, classes: tuple[str, ...] = ()
+) -> Callable[..., list[decisions.Number]]:
+    """What looks into a network, with the measure's options in place.
+
+    classes: names of what it decides among, for what takes them.
+    """
     look = probes.INSIDE[measure.probe]
     parts.check_options(f"suite.measures.{measure.name}", look, measure.options, 4)
-    return functools.partial(look, **measure.options)
+    takes = "classes" in inspect.signature(look).parameters
+    beside = {"classes": classes} if takes else {}
+    return functools.partial(look, **{**beside, **measure.options})
 
 
 def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:

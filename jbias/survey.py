@@ -234,7 +234,8 @@ def _looked(subject, network, asked, task: Task, given: shown.Shown) -> list:
         images = feed.Unread(images, reading)
     net = subject.net.clone(dtype=mesh.dtype(asked.run["precision"]))
     columns = {**given.columns, "index": given.index}
-    return suite.inside(task.measure)(net, network.variables, images, columns)
+    look = suite.inside(task.measure, given.classes)
+    return look(net, network.variables, images, columns)
 
 
 def _decided(
@@ -250,9 +251,9 @@ def _decided(
     made = asked.made(*task, given.classes)
     if made.move and any(rule.matrix is not None for rule in given.rules.values()):
         raise ValueError(
-            "attacks must be on the network's own classes, among which it decides; here"
-            f" it decides among {len(given.classes):,} others or some of them; attack"
-            " another set"
+            f"{task.measure.probe} must be on the network's own classes, whose gradients"
+            f" {next(iter(made.steps))!r} follows; here it decides among"
+            f" {len(given.classes):,} others or some of them; choose another set"
         )
     chosen = {key: given.rules[name] for key, name in rules.items()}
     chosen = {
@@ -325,6 +326,10 @@ def _is_done(folder: epath.Path, subject, task: Task, asked: suite.Suite) -> boo
     if not (folder / "evals" / f"{task.name}.jsonl").exists():
         return False
     held = json.loads((folder / "measures" / f"{task.name}.json").read_text())
+    # What is as usual may have been said, and is the same measure.
+    if "options" in (before := held.get("measure", {})):
+        options = suite.unusual(before.get("probe", ""), before["options"])
+        held["measure"] = {**before, "options": options}
     now = _told(task, asked, _precision(subject, task, asked))
     differing = jc.differing({key: held.get(key) for key in now}, now)
     if differing:
@@ -374,12 +379,15 @@ def _claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
 def _known(asked: suite.Suite, before: dict[str, Any]) -> dict[str, Any]:
     """The sets of all calls for a network, what lacked and what was asked for.
 
-    Of the same name the latest counts.
+    Of the same name the latest counts. What --only leaves out nobody asked for.
     """
     old, missing = before.get("suite", {}), before.get("missing", {})
     now = {name: sets.describe(one) for name, one in asked.sources.items()}
+    mine = {one.name for one in asked.measures}
+    mine = {k: one for k, one in asked.config["measures"].items() if k in mine}
     entries = {
-        key: {**old.get(key, {}), **asked.config[key]} for key in ("sets", "measures")
+        key: {**old.get(key, {}), **new}
+        for key, new in (("sets", asked.config["sets"]), ("measures", mine))
     }
     return {
         "data": {**before.get("data", {}), **now},

@@ -167,6 +167,16 @@ def test_no_run_is_told_in_one_line(tmp_path, capsys):
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize("once", [(), ("--once",)])
+@pytest.mark.parametrize("held", ["{}", "[]", "{", '{"run": {}}'])
+def test_a_config_that_is_no_runs_is_told_in_one_line(tmp_path, capsys, once, held):
+    (tmp_path / "provenance.json").write_text("{}")
+    (tmp_path / "config.json").write_text(held)
+    assert evaluate.main([f"--follow={tmp_path}", *once]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"jbias: {tmp_path / 'config.json'}: must be ")
+
+
 def test_a_lock_that_nobody_holds_is_not_waited_for(tmp_path, capsys, monkeypatch):
     """A killed opening leaves its file behind."""
     (tmp_path / "lock").touch()

@@ -200,6 +200,29 @@ def test_other_options_under_the_same_name_are_refused(run, file, measured, caps
     assert "measure.images: 16 != 8" in err
 
 
+def test_an_option_at_its_default_is_as_one_left_out(file, published, tmp_path, capsys):
+    """In what is recorded, which reports compare, and in what was recorded otherwise."""
+
+    def again(**options):
+        asked = dict(probe="calibration", sets=("edge",), images=16, **options)
+        change = f"--suite.measures.few={asked}"
+        return measure(
+            *published, f"--suite={file}", "--only=few", change, out=tmp_path
+        )
+
+    path = tmp_path / "small.one/measures/few@edge.json"
+    assert again(bins=15) == 0
+    told = json.loads(path.read_text())
+    assert told["measure"]["options"] == {}
+    for options in ({}, {"bins": 15}):
+        told["measure"]["options"] = options
+        path.write_text(json.dumps(told))
+        for said in ({}, {"bins": 15}):
+            assert again(**said) == 0
+            assert "1 measures are there already" in capsys.readouterr().err
+        assert again(bins=10) == 2
+
+
 def test_other_weights_of_the_same_name_are_refused(run, file, measured, tmp_path):
     out = tmp_path / "other"
     shutil.copytree(measured, out)
@@ -307,7 +330,15 @@ def test_wrong_options_are_refused_before_anything_is_measured(
 
 def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, capsys):
     (tmp_path / "taken").touch()
-    for change in ("--model=resnet5", "--classes=none.txt", "--checkpoint=none.pth"):
+    for change in (
+        *("--model=resnet5", "--classes=none.txt", "--checkpoint=none.pth"),
+        *("--zoo=none.py", "--step=lats", "--step=77", "--suite.run.step=first"),
+        *("--suite.measures.few.imags=3", "--suite.measures.classes.names=()"),
+        "--suite.measures.accuracy={'probe': 'pgd', 'sets': ('edge',), 'eps': -1}",
+        "--suite.measures.accuracy={'probe': 'human', 'sets': ('edge',), 'folder': 1}",
+        "--suite.measures.accuracy={'probe': 'occlusion', 'fill': 'blak'}",
+        "--suite.measures.accuracy={'probe': 'decoding', 'fold': 2}",
+    ):
         arguments = f"--checkpoint={run}", f"--suite={file}", change
         assert measure(*arguments, out=tmp_path / "out") == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
@@ -511,10 +542,10 @@ def test_other_classes_than_the_sets_are_told_in_one_line(
     assert "data.labels" not in err and "mapping.csv" not in err
 
 
-def test_attacks_on_classes_that_several_answer_for_are_refused(
+def test_gradients_of_classes_that_several_answer_for_are_refused(
     run, file, tmp_path, capsys
 ):
-    """Nobody would know which of the network's classes to lead away from."""
+    """Nobody would know which of the network's classes to follow; said of what it is."""
     source = data.load("shapes", "edge", n=48)
     first, second, *_ = source.classes
     lines = [f"{name},{first if name == second else name}" for name in source.classes]
@@ -524,14 +555,25 @@ def test_attacks_on_classes_that_several_answer_for_are_refused(
     text = text.replace(
         'split="edge", n=48', f'split="edge", n=48, mapping="{mapping}"'
     )
-    text = text.replace("few=dict(", 'pgd=dict(sets=("edge",), steps=1), few=dict(')
+    salient = (
+        'grad=dict(probe="occlusion", masks=("rectangle", "grad_cam"), sets=("edge",))'
+    )
+    attack = 'pgd=dict(sets=("edge",), steps=1)'
+    text = text.replace("few=dict(", f"{salient}, {attack}, few=dict(")
     (tmp_path / "suite.py").write_text(text)
-    args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=pgd,few"
+    args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=pgd,few,grad"
     assert measure(f"--checkpoint={run}", *args, out=tmp_path / "out") == 1
     err = capsys.readouterr().err
     lines = err.splitlines()
-    told = "pgd@edge: attacks must be on the network's own classes"
-    assert sum(told in line for line in lines) == 2  # Once a seed.
+    for name, follows in (
+        ("pgd@edge: pgd", "linf 0.5/255 1 steps"),
+        ("grad@edge: occlusion", "grad_cam most 0.1"),
+    ):
+        told = (
+            f"{name} must be on the network's own classes, whose gradients '{follows}'"
+        )
+        assert sum(told in line for line in lines) == 2  # Once a seed.
+    assert "attack" not in err
     assert "measured 2 networks in " in lines[-1] and "2 of them in part" in lines[-1]
     assert set(results.read(f"{tmp_path}/out/*")["condition"]) == {"few"}
 
@@ -767,6 +809,18 @@ def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
     assert found == ["a.pth", "b/c/D.PT", "b/linked.bin", "b/model.safetensors"]
 
 
+def test_all_spellings_of_one_network_are_one(run, tmp_path, monkeypatch):
+    """Of a run, and of a file; a link to a file that has another name is another's."""
+    (tmp_path / "erm").symlink_to(run)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.pth").touch()
+    (tmp_path / "a" / "resnet50_prime.pth").symlink_to("x.pth")
+    monkeypatch.chdir(tmp_path)
+    spelled = ["erm", f"{run}/", f"{run.parent}/../{run.parent.name}/erm", "./erm/"]
+    spelled += ["a/x.pth", "a/../a/x.pth", f"{tmp_path}/a/x.pth", "a/"]
+    assert subjects.find(spelled) == ["erm", "a/x.pth", "a/resnet50_prime.pth"]
+
+
 def test_the_suite_of_biases_is_there_without_any_data():
     """All its sets on the embedded data, and options that its probes take."""
     opened = suite.open(biases.get_config("smoke"), lambda line: None)
@@ -856,7 +910,26 @@ def test_an_export_is_opened_with_the_classes_that_it_names(out, tmp_path):
     assert (opened.classes, opened.space) == said
     listed = tmp_path / "names.txt"
     listed.write_text("d\ne\nf\n")  # Who gives names is asked first.
-    assert subjects.from_file(str(path), classes=str(listed)).classes == tuple("def")
+    other = subjects.from_file(str(path), classes=str(listed))
+    assert other.classes == tuple("def")
+    assert opened.about["classes_from"] == "the file's own"
+    assert other.about["classes_from"] == f"--classes={listed}"
+    with pytest.raises(ValueError, match="the network's 3 classes, got 1000 from imag"):
+        subjects.from_file(str(path), classes="imagenet")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(None, "imagenet, by itself"), ("imagenet", "--classes=imagenet")],
+)
+def test_classes_that_were_given_are_told_from_those_that_were_not(
+    given, told, tmp_path
+):
+    net = models.MODELS["cnn"](1000, width=1)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    models.save_safetensors(tmp_path / "x.safetensors", net, variables, "own")
+    opened = subjects.from_file(str(tmp_path / "x.safetensors"), classes=given)
+    assert opened.about["classes_from"] == told and opened.space == "wnid"
 
 
 def test_a_folder_that_is_not_there_is_told_once_and_as_it_was_typed(tmp_path):
@@ -956,9 +1029,12 @@ def test_what_is_known_of_sets_survives_calls_for_others(
     assert second["data"]["edge"] == first["data"]["edge"]
     assert second["missing"] == first["missing"]
     assert {*second["suite"]["sets"]} == {*first["suite"]["sets"], "fresh"}
-    assert {*second["suite"]["measures"]} == {*first["suite"]["measures"], "more"}
-    read = measured_read.read([str(tmp_path / "small.one")])
-    assert [one.split("cue_conflict") for one in read] == ["cue_conflict"]
+    # What --only leaves out was not asked for.
+    assert {*first["suite"]["measures"]} == {"accuracy"}
+    assert {*second["suite"]["measures"]} == {"accuracy", "few"}
+    (read,) = measured_read.read([str(tmp_path / "small.one")])
+    assert read.split("cue_conflict") == "cue_conflict"
+    assert [line.partition(" ")[0] for line in read.lacking] == ["photos"]
     # What lacked and came is not missing any more.
     come = tmp_path / "come.py"
     found = 'photos=dict(data="shapes", split="edge", n=48)'
@@ -1139,6 +1215,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
         ("cues", "edge"),
         ("own", "edge"),
     ]
+    given = [one for one in given if one.name]  # Others try the options.
     assert [one.name for one in given] == ["cue_conflict", "edge"]
     images = asked.images["cue_conflict"]
     assert np.array_equal(given[0].read(), images) and len(images) == 240

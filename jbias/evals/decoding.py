@@ -17,6 +17,7 @@ import threadpoolctl
 from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
 
+from jbias.evals import classes as names
 from jbias.evals import decisions, dimensionality, features, logistic
 
 
@@ -35,6 +36,7 @@ def measure(
     width: int = 512,
     batch: int = 128,
     seed: int = 0,
+    classes: Sequence[str] = (),
 ) -> list[decisions.Number]:
     """Decoding accuracy and dimensions of shape and texture; conditions are sites.
 
@@ -45,6 +47,7 @@ def measure(
     unknown class (negative) are left out. most: of more images so many are drawn.
     folds: at most. strengths: of the penalty, from which one is chosen. pool, width: see
     features.read. seed: of that draw, the folds, the projection and the shuffled labels.
+    classes: names of those of "label" and "texture", for what is refused.
 
     For shape, and likewise for texture: shape_decoding, right of all images;
     shape_decoding_shuffled, the same with labels shuffled among the exemplars of a fold,
@@ -71,7 +74,14 @@ def measure(
     chosen = np.sort(rng.permutation(known)[:most])
     columns = {name: np.asarray(column)[chosen] for name, column in columns.items()}
     factors = [
-        _factor(name, columns[column], columns.get(f"{name}_exemplar"), folds, seed)
+        _factor(
+            name,
+            columns[column],
+            columns.get(f"{name}_exemplar"),
+            folds,
+            seed,
+            classes if column in ("label", "texture") else (),
+        )
         for name, column in (("shape", "label"), ("texture", texture))
     ]
     found = features.read(
@@ -108,10 +118,15 @@ class _Factor(NamedTuple):
     shared: Int[np.ndarray, "n"]  # What two images of a pair have in common.
 
 
-def _factor(name, labels, exemplar, folds, seed) -> _Factor:
-    y = np.unique(labels, return_inverse=True)[1].reshape(-1)
+def _factor(name, labels, exemplar, folds, seed, classes) -> _Factor:
+    known, y = np.unique(labels, return_inverse=True)
+    y = y.reshape(-1)
+    named = [
+        names.readable(classes[c]) if c < len(classes) else f"class {c} (from 0)"
+        for c in known
+    ]
     group = np.arange(len(y)) if exemplar is None else exemplar
-    fold = logistic.folds(y, group, most=folds, seed=seed, what=name)
+    fold = logistic.folds(y, group, most=folds, seed=seed, what=name, names=named)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     shared = y if exemplar is None else exemplar
     return _Factor(name, y, _shuffled(y, group, fold, rng), fold, shared)

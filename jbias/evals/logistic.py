@@ -127,11 +127,12 @@ def folds(
     most: int,
     seed: int,
     what: str,
+    names: Sequence[str] = (),
 ) -> Int[np.ndarray, "n"]:
     """Deals groups into folds at random: no group is in two, every class in all.
 
     As many folds as the rarest class has groups, at most `most`. ValueError where that
-    is less than three, or a group has several classes.
+    is less than three, or a group has several classes. names: of the classes.
     """
     rng = np.random.default_rng(seed)
     members = {c: np.unique(group[y == c]) for c in np.unique(y)}
@@ -140,8 +141,9 @@ def folds(
     rarest = min(members, key=lambda c: len(members[c]))
     count = min(most, len(members[rarest]))
     if count < 3:
+        name = names[rarest] if names else f"class {rarest} (from 0)"
         raise ValueError(
-            f"a {what} needs three pictures of its own; class {rarest} (from 0) has"
+            f"a {what} needs three pictures of its own; {name} has"
             f" {len(members[rarest])}"
         )
     where = {}

@@ -224,8 +224,14 @@ def test_what_does_not_fit_is_refused(planted):
         decoding.measure(net, variables, images, {"label": columns["label"]})
     with pytest.raises(ValueError, match="sites must be of shape, texture, noise"):
         decoding.measure(*planted, sites=("stage9",))
-    with pytest.raises(ValueError, match="a shape needs three pictures of its own"):
+    told = "a shape needs three pictures of its own; "
+    with pytest.raises(ValueError, match=rf"{told}class \d+ \(from 0\) has"):
         decoding.measure(*planted, most=6)
+    named = [*map(str, range(7)), "cat", "n02012849", "c9", "c10"]
+    with pytest.raises(
+        ValueError, match=rf"{told}(cat|crane \(n02012849\)|c9|c10) has"
+    ):
+        decoding.measure(*planted, most=6, classes=named)
     with pytest.raises(ValueError, match="folds must be at least 3, got 2"):
         decoding.measure(*planted, folds=2)
     with pytest.raises(ValueError, match="strengths must be above 0"):
