@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -46,11 +47,21 @@ def bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def counted(
-    say: Callable[[str], None], title: str, total: int, *, seconds: float = 30.0
-) -> Iterator[Callable[[int], None]]:
+    say: Callable[[str], None],
+    title: str,
+    total: int,
+    *,
+    seconds: float = 30.0,
+    patience: float = 5.0,
+) -> Iterator[
+    tuple[Callable[..., None], Callable[..., contextlib.AbstractContextManager]]
+]:
     """Counts images, with rate and ETA: a bar on a terminal, elsewhere lines at times.
 
-    Yields a function that hears how many more are done.
+    Yields two functions. The first hears how many more are done, and with counted=False
+    of such as have no part in the rate. The second makes contexts whose time has none,
+    for what else there is to do, "compiling" by itself; of one that lasts longer than
+    `patience` seconds that is told.
     """
     shown = tqdm.tqdm(
         total=total,
@@ -61,20 +72,42 @@ def counted(
         disable=not sys.stderr.isatty(),
         file=sys.stderr,
     )
-    done, began, said = 0, time.monotonic(), time.monotonic()
+    done, rated, began, said = 0, 0, time.monotonic(), time.monotonic()
 
-    def tell(more: int) -> None:
-        nonlocal done, said
+    def tell(more: int, *, counted: bool = True) -> None:
+        nonlocal done, rated, said
         done += more
+        rated += more * counted
         shown.update(more)
         now = time.monotonic()
-        if shown.disable and now - said >= seconds:
-            said, rate = now, done / (now - began)
+        if shown.disable and rated and now - said >= seconds:
+            said, rate = now, rated / max(now - began, 1e-9)
             left = tqdm.tqdm.format_interval((total - done) / rate)
             say(f"{title}: {done}/{total} images, {rate:.0f} images/s, ETA {left}")
 
+    def told(what: str) -> None:
+        if shown.disable:
+            say(f"{title}: {done}/{total} images, {what} ...")
+        else:
+            shown.set_postfix_str(what)
+
+    @contextlib.contextmanager
+    def aside(what: str = "compiling") -> Iterator[None]:
+        nonlocal began
+        at, late = time.monotonic(), threading.Timer(patience, told, [what])
+        late.daemon = True
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
+            late.join()
+            began += time.monotonic() - at
+            shown.unpause()
+            shown.set_postfix_str("", refresh=False)
+
     with contextlib.closing(shown):
-        yield tell
+        yield tell, aside
 
 
 class Progress:

@@ -140,7 +140,8 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
         if same := _same(asked, task):
             rules = _rules(task, prepared[task.dataset]).values()
             shared.setdefault(same, {}).update(zip(rules, rules, strict=True))
-    with console.counted(say, subject.name, total) as tell:
+    with console.counted(say, subject.name, total) as (tell, aside):
+        hears = tell, aside
         for task in tasks:
             began = time.monotonic()
             given = shown.some(prepared[task.dataset], task.measure.images)
@@ -151,22 +152,24 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             try:
                 found = None
                 if task.measure.inside:
-                    numbers = _looked(*of)
+                    with aside("looking inside"):
+                        numbers = _looked(*of)
                 else:
                     rules = _rules(task, given)
                     if same and not again:
-                        known[same] = _decided(*of[1:], shared[same], devices, tell)
+                        known[same] = _decided(*of[1:], shared[same], devices, *hears)
                     if same:
                         found = {key: known[same][name] for key, name in rules.items()}
                     else:
-                        found = _decided(*of[1:], rules, devices, tell)
-                    numbers = asked.made(*task, given.classes).numbers(found)
-                    numbers += _agreement(*of, devices)
+                        found = _decided(*of[1:], rules, devices, *hears)
+                    with aside("computing its numbers"):
+                        numbers = asked.made(*task, given.classes).numbers(found)
+                        numbers += _agreement(*of, devices)
             except _OWN_FAULT as error:
                 refuse(f"{task.name}: {_line(error)}")
                 continue
             if task.measure.inside or again:
-                tell(images)
+                tell(images, counted=False)
             if found and asked.run["decisions"]:
                 _keep_decisions(folder, task, found)
             seconds = time.monotonic() - began
@@ -245,7 +248,8 @@ def _decided(
     given: shown.Shown,
     rules: Mapping[str, str],
     devices,
-    tell,
+    tell: Callable[[int], None],
+    compiling: Callable[[], contextlib.AbstractContextManager],
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition, under each of these rules."""
     made = asked.made(*task, given.classes)
@@ -261,7 +265,7 @@ def _decided(
         for key, rule in chosen.items()
     }
     batches = shown.batches(asked, given, devices)
-    found = show.decide(network, made, batches, chosen, tell=tell)
+    found = show.decide(network, made, batches, chosen, tell=tell, compiling=compiling)
     columns = {**given.columns, "index": given.index}
     return show.of(found, columns)
 

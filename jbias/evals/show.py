@@ -5,6 +5,7 @@ network is compiled once for all probes, and a probe once for all networks.
 """
 
 import collections
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,6 +49,7 @@ def decide(
     rules: Mapping[str, predict.Rule],
     *,
     tell: Callable[[int], None] = lambda images: None,
+    compiling: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
 ) -> dict[str, dict[str, np.ndarray]]:
     """What a network decides about each image, by condition.
 
@@ -57,10 +59,12 @@ def decide(
     class among the decision classes, and "likelihood", that of the right one (NaN where
     it has none). Where several of the network's classes answer for one, its probability
     is what the rule makes of theirs (for "mean_logit" the softmax of the means), divided
-    by the sum over the decision classes. `tell` hears how many images have been answered.
+    by the sum over the decision classes. `tell` hears how many images have been answered;
+    what asks for programs the first time, which may compile them, is inside `compiling`.
     """
     found = collections.defaultdict(list)
-    for names, count, answers in _ahead(_asked(network, made, batches, rules)):
+    asked = _asked(network, made, batches, rules, compiling)
+    for names, count, answers in _ahead(asked):
         for name, answer in zip(names, answers, strict=True):
             found[name].append([column[:count] for column in answer])
         tell(count)
@@ -71,18 +75,27 @@ def decide(
     }
 
 
-def _asked(network, made, batches, rules) -> Iterator[tuple[list[str], int, tuple]]:
+def _asked(
+    network, made, batches, rules, compiling
+) -> Iterator[tuple[list[str], int, tuple]]:
     """Sends each batch through all conditions; answers are still being computed."""
+    known = set()
     for batch in batches:
-        seen = looked(network, made, batch)
+        with contextlib.nullcontext() if known else compiling():
+            seen = looked(network, made, batch)
         for condition in made.conditions:
-            stimuli = shown(network, made, batch, condition, seen)
-            logits = _logits(network.apply, network.variables, stimuli)
+            # One program for each of these, made when it is first asked for.
+            program = made.static and made.static(condition), condition in made.steps
+            first = program not in known
+            known.add(program)
+            with compiling() if first else contextlib.nullcontext():
+                stimuli = shown(network, made, batch, condition, seen)
+                logits = _logits(network.apply, network.variables, stimuli)
+                answers = tuple(
+                    _decided(logits, batch.label, rule.matrix, aggregate=rule.aggregate)
+                    for rule in rules.values()
+                )
             names = [" ".join(filter(None, (condition, rule))) for rule in rules]
-            answers = tuple(
-                _decided(logits, batch.label, rule.matrix, aggregate=rule.aggregate)
-                for rule in rules.values()
-            )
             yield names, batch.count, answers
 
 

@@ -1,5 +1,7 @@
 """Showing a network a set: what is decided, how sure it is, and what is compiled."""
 
+import contextlib
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -65,6 +67,41 @@ def test_stimuli_are_compiled_once_for_all_networks():
     for scale in (1.0, 2.0):
         show.decide(network(scale), made, batches(), {"": predict.Rule(8)})
     assert len(traced) == 1
+
+
+def test_what_is_compiled_is_announced():
+    """Every program is traced inside, those of later conditions too; others are not."""
+    inside, traced = [], []
+
+    @contextlib.contextmanager
+    def compiling():
+        inside.append(len(traced))
+        yield
+        assert len(traced) > inside[-1]
+        inside.append(None)
+
+    def shown(rows, params, how):
+        assert inside[-1] is not None
+        traced.append(how)
+        return params * rows.image
+
+    def moved(rows, params, stimuli):
+        assert inside[-1] is not None
+        traced.append("moved")
+        return stimuli + 0 * rows.logits(stimuli).mean()
+
+    names = ("a", "b", "also b", "b moved")
+    made = probe.Probe(
+        dict.fromkeys(names, np.float32(0.5)),
+        shown,
+        lambda found: [],
+        moved,
+        {"b moved": 1},
+        static=lambda condition: "b" in condition,
+    )
+    rules = {"": predict.Rule(16)}
+    show.decide(network(3.0), made, batches() * 2, rules, compiling=compiling)
+    assert traced == [False, True, "moved"] and len(inside) == 6
 
 
 def test_stimuli_that_ask_the_network_are_refused():
