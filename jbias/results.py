@@ -117,14 +117,17 @@ def find(
 ) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
     """Gives the workdirs with evaluations and those, matched by a glob, without any.
 
-    A run whose settings vary has a workdir of each branch in its own. Refuses a workdir
-    named outright without evaluations and a glob without matches.
+    A run whose settings vary has a workdir of each branch in its own. A folder named
+    outright that is no workdir and holds some stands for all that it holds. Refuses any
+    other that is named outright without evaluations, and a glob without matches.
     """
     if isinstance(workdirs, str | os.PathLike):
         workdirs = [workdirs]
     full, empty = {}, {}  # By their real path: each workdir counts once.
     for pattern in map(os.fspath, workdirs):
         literal = os.path.exists(pattern) or not glob.has_magic(pattern)
+        if literal and _holds_workdirs(pathlib.Path(pattern)):
+            pattern, literal = os.path.join(glob.escape(pattern), "*"), False
         matches = [pattern] if literal else sorted(glob.glob(pattern))
         if not matches or not os.path.exists(matches[0]):
             raise ValueError(f"{pattern}: must match a workdir, got none; check it")
@@ -134,11 +137,21 @@ def find(
             if literal and not has_evals:
                 raise ValueError(
                     f"{path}: must hold evals/*.jsonl, got none; name the workdir of a "
-                    "run that was evaluated at least once"
+                    "run that was evaluated at least once, or the folder of such workdirs"
                 )
             if has_evals or path.is_dir():
                 (full if has_evals else empty)[path.resolve()] = path
     return list(full.values()), list(empty.values())
+
+
+def _holds_workdirs(path: pathlib.Path) -> bool:
+    """Whether a folder is none of a run or a network, and holds such."""
+    own = any((path / name).exists() for name in ("config.json", "evals", "vary"))
+    return not own and any(
+        any((inner / "evals").glob("*.jsonl"))
+        for child in path.glob("*/")
+        for inner in _branches(child)
+    )
 
 
 def _branches(workdir: pathlib.Path) -> list[pathlib.Path]:

@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         action="extend",
         metavar="WORKDIR",
-        help="workdirs of measured checkpoints, or globs of them",
+        help="workdirs of measured checkpoints, the folder that holds them, or globs",
     )
     source.add_argument(
         "--benchmark",

@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         action="extend",
         required=True,
         metavar="WORKDIR",
-        help="workdirs of measured networks, or globs of them",
+        help="workdirs of measured networks, the folder that holds them, or globs",
     )
     parser.add_argument(
         "--out",

@@ -129,7 +129,9 @@ def _one(network) -> Iterator[str]:
                 f"on {place[1]}"
             )
     if "pgd" in network.row:
-        yield f"{network.row['pgd']:.1f} % right under PGD ({network.places['pgd']})"
+        made, n = network.made["pgd"], network.attacked
+        of = f" of {n:,} images" if n else ""
+        yield f"{network.row['pgd']:.1f} %{of} right under PGD ({made.words})"
 
 
 def _range(networks: measured_cells.Networks) -> Iterator[str]:

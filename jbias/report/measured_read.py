@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from jbias.evals import decisions, generalisation
-from jbias.report import bias_made, bias_measured, measured_records
+from jbias.report import bias_made, bias_measured, measured_names, measured_records
 
 Number = decisions.Number
 Place = tuple[str, str]  # A measure's name and its set.
@@ -43,10 +43,25 @@ class Network:
         return self._row[0]
 
     @property
+    def made(self) -> Mapping[str, bias_made.Made]:
+        """How each of these was measured."""
+        return self._row[1]
+
+    @property
     def places(self) -> Mapping[str, str]:
         """On which sets the biases and some benchmarks were measured, and how."""
-        made = self._row[1]
-        return {key: one.words for key, one in made.items() if one.dataset != key}
+        made = self.made.items()
+        return {key: one.words for key, one in made if one.dataset != key}
+
+    @property
+    def attacked(self) -> int | None:
+        """Of how many images the share that is right under PGD is."""
+        made = self.made["pgd"]
+        for measure, dataset in self.of("pgd"):
+            if (measure, dataset.replace("-", "_")) == (made.measure, made.dataset):
+                number = self.number((measure, dataset), "pgd_accuracy", made.how)
+                return number and number.n
+        return None
 
     @functools.cached_property
     def numbers(self) -> Mapping[Place, list[Number]]:
@@ -170,7 +185,7 @@ def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Networ
         str(workdir): part
         for workdir, part in records.groupby("workdir", observed=True, sort=True)
     }
-    names = _names(parts)
+    names = measured_names.of(parts)
     return [_network(names[workdir], workdir, part) for workdir, part in parts.items()]
 
 
@@ -191,18 +206,3 @@ def _network(name: str, workdir: str, records: pd.DataFrame) -> Network:
         config=measured_records.read_json(path / "config.json"),
         provenance=measured_records.read_json(path / "provenance.json"),
     )
-
-
-def _names(parts: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """Gives each workdir the run's name, with seed and step where these are several."""
-    first = pd.DataFrame([part.iloc[0] for part in parts.values()], index=list(parts))
-    names = first["run"].astype(str)
-    for column in ("seed", "step"):
-        several = names.duplicated(keep=False)
-        told = f" {column} " + first[column].astype(str)
-        names = names.where(~several, names + told)
-    # Two that are still alike are told apart by their folders.
-    names = names.where(
-        ~names.duplicated(keep=False), pd.Series(names.index, names.index)
-    )
-    return dict(names)

@@ -27,8 +27,10 @@ from jbias.report import (
     biases,
     cli,
     correlate,
+    distortion,
     measured,
     measured_drawn,
+    measured_page,
     measured_people,
     measured_probe_figures,
     measured_probes,
@@ -142,10 +144,10 @@ def everything(seed, people):
     }
 
 
-def write(folder, run, found, root="", missing=()):
+def write(folder, run, found, root="", missing=(), **about):
     """A workdir as `python -m jbias.evaluate --suite` leaves it."""
     fields = dict(run=run, algorithm=run, variant="", model="resnet50", seed=0)
-    fields |= dict(train_data="imagenet", stage=0, step=0, epoch=0.0)
+    fields |= dict(train_data="imagenet", stage=0, step=0, epoch=0.0) | about
     asked = {}
     for (measure, probe, dataset), (numbers, by) in found.items():
         prefix = "" if measure == "accuracy" else measure
@@ -467,6 +469,78 @@ def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
     tree = json.loads((tmp_path / "out/results.json").read_text())
     assert [one["network"] for one in tree["networks"]] == ["other", "resnet50"]
     assert told in tree["missing"]
+
+
+@pytest.mark.parametrize(
+    ("trained", "names"),
+    [
+        ([{}], ["cnn erm seed 0"]),
+        ([{}, dict(seed=1)], ["cnn erm seed 0", "cnn erm seed 1"]),
+        (
+            [{}, dict(variant="half"), dict(algorithm="pgd"), dict(model="vgg")],
+            ["cnn erm seed 0", "cnn erm (half) seed 0"]
+            + ["cnn pgd seed 0", "vgg erm seed 0"],
+        ),
+        (
+            [dict(run="erm-a-12", seed=3), dict(run="erm-b-34", seed=3), dict(seed=4)],
+            ["cnn erm seed 3 [12]", "cnn erm seed 3 [34]", "cnn erm seed 4"],
+        ),
+        (
+            [dict(run="erm-a-12"), dict(run="erm-b-34", train_data="b")],
+            ["cnn erm seed 0 on imagenet", "cnn erm seed 0 on b"],
+        ),
+        (
+            [dict(run="erm-a-12", step=8), dict(run="erm-a-12", step=9)],
+            ["cnn erm seed 0 step 8", "cnn erm seed 0 step 9"],
+        ),
+    ],
+)
+def test_names_of_trained_networks_are_words_where_they_can_be(
+    trained, names, tmp_path
+):
+    """And not hashes, which tell apart what is alike in model, method and seed."""
+    least = {
+        ("accuracy", "plain", "imagenet"): ([Number("accuracy", 0.5, 32, N)], None)
+    }
+    for i, about in enumerate(trained):
+        own = dict(run=f"erm-a-{i}", algorithm="erm", model="cnn") | about
+        write(tmp_path / str(i), own.pop("run"), least, **own)
+        path = tmp_path / str(i) / "config.json"
+        held = json.loads(path.read_text()) | {"config": {"algo": {}}}
+        held["run"]["digest"] = str(i)
+        path.write_text(json.dumps(held))
+    write(tmp_path / "file", "resnet50_prime", least)
+    found = [one.name for one in measured_read.read([f"{tmp_path}/*"])]
+    assert found[: len(names)] == names and found[-1] == "resnet50_prime"
+
+
+def test_a_folder_of_workdirs_stands_for_them(workdirs, tmp_path, capsys):
+    """As a glob does; one that holds none is refused with what it must hold."""
+    shutil.copytree(workdirs, tmp_path / "all")
+    (tmp_path / "all" / "empty").mkdir()
+    found = [
+        measured_read.read([str(tmp_path / one), str(tmp_path / "all" / "zero")], notes)
+        for one in ("all", "all/", "all/*")
+        if (notes := []) is not None
+    ]
+    assert [[one.name for one in each] for each in found] == [
+        ["resnet50", "sin_only", "zero"]
+    ] * 3
+    folder = tmp_path / "all"
+    for of in (biases, distortion, measured):
+        (tmp_path / "none").mkdir(exist_ok=True)
+        assert of.main([f"--measured={tmp_path / 'none'}", "--out=out"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.endswith(", or the folder of such workdirs")
+    assert len(results.find(str(folder))[1]) == 1
+
+
+def test_of_how_many_images_pgd_is_stands_in_the_headline(workdirs):
+    (one,) = measured_read.read([str(workdirs / "resnet50")])
+    assert (
+        f"{100 * 9 / N:.1f} % of {N} images right under PGD (imagenet, linf 0.5/255)"
+        in (measured_page.headline([one])[0])
+    )
 
 
 def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
