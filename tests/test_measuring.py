@@ -29,7 +29,7 @@ from jbias import (
     train,
 )
 from jbias.data import sources
-from jbias.evals import decisions, plain, probes, show
+from jbias.evals import decisions, occlusion, plain, probes, show
 from jbias.models import class_names, states
 from jbias.report import measured_read
 from tests import runs
@@ -409,6 +409,43 @@ def test_constants_are_told_and_can_be_given(
     assert capsys.readouterr().err.count(f": {told}") == 1
     (config,) = tmp_path.glob("*/config.json")
     assert json.loads(config.read_text())["run"]["mean"][0] == mean
+
+
+def test_hidden_pixels_are_black_before_any_constants_are_taken_off(tmp_path):
+    """Those that a file has, and those that are given; the pixels shown are the same."""
+    rng = np.random.default_rng(0)
+    image = rng.integers(1, 256, (4, 32, 32, 3), np.uint8)  # None of it is black.
+    batch = show.Batch(jnp.asarray(image), *[jnp.arange(4)] * 3, count=4)
+    net = models.MODELS["cnn"](16, width=4, mean=(0.5,) * 3, std=(0.25,) * 3)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    path, names = tmp_path / "net.safetensors", tmp_path / "names"
+    models.save_safetensors(path, net, variables, names="own")
+    names.write_text("\n".join(map(str, range(16))))
+    options = dict(masks=("rectangle", "grad_cam"), orders=("most",), fractions=(0.3,))
+    made = occlusion.make(fill="black", site="stage1", **options)
+    plain, shown = net.clone(mean=(0.0,) * 3, std=(1.0,) * 3), []
+    for given in ({}, dict(mean=(0.4, 0.5, 0.6), std=(1.0,) * 3)):
+        one = subjects.from_file(str(path), classes=str(names), **given)
+        mean, std = (given.get(key, getattr(net, key)) for key in ("mean", "std"))
+        assert (one.net.mean, one.net.std) == (mean, std)
+        network = one.network(jnp.float32)
+        for condition in ("rectangle 0.3", "grad_cam most 0.3"):
+            seen = np.asarray(show.shown(network, made, batch, condition))
+            hidden = (seen == 0).all(-1)
+            assert 0.2 < hidden.mean() < 0.33
+            whole = np.where(hidden[..., None], 0, image.astype(np.float32) / 255)
+            np.testing.assert_allclose(seen, whole, rtol=0, atol=1e-7)
+            # So what the network's first layer gets of black is -mean / std.
+            taken = (seen - np.float32(mean)) / np.float32(std)
+            np.testing.assert_allclose(
+                jax.jit(network.apply)(network.variables, seen),
+                jax.jit(plain.apply)(network.variables, taken),
+                rtol=1e-4,
+                atol=1e-5,
+            )
+            shown += [seen] * (condition == "rectangle 0.3")
+    for other in shown[1:]:
+        np.testing.assert_array_equal(other, shown[0])
 
 
 @pytest.mark.parametrize(
