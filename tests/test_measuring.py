@@ -411,24 +411,21 @@ def test_constants_are_told_and_can_be_given(
     assert json.loads(config.read_text())["run"]["mean"][0] == mean
 
 
-def test_hidden_pixels_are_black_before_any_constants_are_taken_off(tmp_path):
+def test_hidden_pixels_are_black_before_any_constants_are_taken_off(published):
     """Those that a file has, and those that are given; the pixels shown are the same."""
     rng = np.random.default_rng(0)
     image = rng.integers(1, 256, (4, 32, 32, 3), np.uint8)  # None of it is black.
     batch = show.Batch(jnp.asarray(image), *[jnp.arange(4)] * 3, count=4)
-    net = models.MODELS["cnn"](16, width=4, mean=(0.5,) * 3, std=(0.25,) * 3)
-    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
-    path, names = tmp_path / "net.safetensors", tmp_path / "names"
-    models.save_safetensors(path, net, variables, names="own")
-    names.write_text("\n".join(map(str, range(16))))
+    path, names = (one.partition("=")[2] for one in published[:2])
     options = dict(masks=("rectangle", "grad_cam"), orders=("most",), fractions=(0.3,))
     made = occlusion.make(fill="black", site="stage1", **options)
-    plain, shown = net.clone(mean=(0.0,) * 3, std=(1.0,) * 3), []
-    for given in ({}, dict(mean=(0.4, 0.5, 0.6), std=(1.0,) * 3)):
-        one = subjects.from_file(str(path), classes=str(names), **given)
-        mean, std = (given.get(key, getattr(net, key)) for key in ("mean", "std"))
+    own, given, shown = ((0.5,) * 3,) * 2, ((0.4, 0.5, 0.6), (1.0, 1.0, 0.5)), []
+    for constants in ({}, dict(zip(("mean", "std"), given, strict=True))):
+        one = subjects.from_file(path, classes=names, **constants)
+        mean, std = given if constants else own
         assert (one.net.mean, one.net.std) == (mean, std)
         network = one.network(jnp.float32)
+        plain = one.net.clone(mean=(0.0,) * 3, std=(1.0,) * 3)
         for condition in ("rectangle 0.3", "grad_cam most 0.3"):
             seen = np.asarray(show.shown(network, made, batch, condition))
             hidden = (seen == 0).all(-1)
@@ -444,8 +441,7 @@ def test_hidden_pixels_are_black_before_any_constants_are_taken_off(tmp_path):
                 atol=1e-5,
             )
             shown += [seen] * (condition == "rectangle 0.3")
-    for other in shown[1:]:
-        np.testing.assert_array_equal(other, shown[0])
+    np.testing.assert_array_equal(*shown)
 
 
 @pytest.mark.parametrize(
