@@ -123,15 +123,15 @@ def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
 
 def _check_step(where: str, step: str | int | None, paths: Sequence[str]) -> None:
     """Refuses what is no step, and one that is in none of the runs."""
-    if step is None or str(step) in ("best", "latest"):
+    if step in (None, "", "best", "latest"):
         return
     if not str(step).isdigit():
         raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
     if not paths or not all(map(subjects.is_trained, paths)):
         return
     held = {s for path in paths for s in checkpoint.steps(f"{path}/checkpoints")}
-    if int(step) not in held:
-        known = ", ".join(map(str, sorted(held))) or "none"
+    if held and int(step) not in held:
+        known = ", ".join(map(str, sorted(held)))
         raise ValueError(f"{where}: no run has step {step}; there are {known}")
 
 
