@@ -253,11 +253,12 @@ def _decided(
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition, under each of these rules."""
     made = asked.made(*task, given.classes)
-    if made.move and any(rule.matrix is not None for rule in given.rules.values()):
+    grouped = any(rule.matrix is not None for rule in given.rules.values())
+    if grouped and (made.move or made.look):
         raise ValueError(
             f"{task.measure.probe} must be on the network's own classes, whose gradients"
-            f" {next(iter(made.steps))!r} follows; here it decides among"
-            f" {len(given.classes):,} others or some of them; choose another set"
+            f" it follows; here it decides among {len(given.classes):,} others or some of"
+            " them; choose another set"
         )
     chosen = {key: given.rules[name] for key, name in rules.items()}
     chosen = {

@@ -598,12 +598,9 @@ def test_gradients_of_classes_that_several_answer_for_are_refused(
     assert measure(f"--checkpoint={run}", *args, out=tmp_path / "out") == 1
     err = capsys.readouterr().err
     lines = err.splitlines()
-    for name, follows in (
-        ("pgd@edge: pgd", "linf 0.5/255 1 steps"),
-        ("grad@edge: occlusion", "grad_cam most 0.1"),
-    ):
+    for name in ("pgd@edge: pgd", "grad@edge: occlusion"):
         told = (
-            f"{name} must be on the network's own classes, whose gradients '{follows}'"
+            f"{name} must be on the network's own classes, whose gradients it follows"
         )
         assert sum(told in line for line in lines) == 2  # Once a seed.
     assert "attack" not in err
