@@ -81,7 +81,7 @@ def _asked(
     """Sends each batch through all conditions; answers are still being computed."""
     known = set()
     for batch in batches:
-        with contextlib.nullcontext() if known else compiling():
+        with compiling() if made.look and not known else contextlib.nullcontext():
             seen = looked(network, made, batch)
         for condition in made.conditions:
             # One program for each of these, made when it is first asked for.
