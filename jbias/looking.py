@@ -1,43 +1,39 @@
 """What `python -m jbias.look` does: draws sheets of a suite's measures, and saliency."""
 
 import argparse
+import collections
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import ml_collections
 import numpy as np
 from etils import epath
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from matplotlib import figure as mpl_figure
 
 from jbias import config as jc
 from jbias import (
     console,
-    feed,
     measuring,
     mesh,
     saliency,
     shown,
+    stimuli,
     subjects,
     suite,
     survey,
 )
 from jbias.data import spec, wordnet
-from jbias.evals import occlusion, probe, show
-from jbias.report import contact_sheet, figures
+from jbias.evals import occlusion, show
+from jbias.report import contact_sheet, figures, saliency_figures
 
-AS_IT_IS = "as it is"
-_FORMATS = {"png": figures.to_png, "svg": figures.to_svg, "pdf": figures.to_pdf}
-# Stands where no network is asked.
-_NOBODY = show.Network(apply=probe.as_it_is, variables={})
-
-Pictures = Mapping[str, Float[np.ndarray, "n h w 3"]]  # By the name of a column.
+FORMATS = {"png": figures.to_png, "svg": figures.to_svg, "pdf": figures.to_pdf}
 
 
 class Look(NamedTuple):
-    """All that is to be drawn, and where it goes."""
+    """What is drawn of a suite, and where it goes."""
 
     asked: suite.Suite
     rows: Mapping[str, Int[np.ndarray, "n"]]  # Images, by set.
@@ -47,25 +43,53 @@ class Look(NamedTuple):
     devices: jax.sharding.Mesh
     out: epath.Path
     say: Callable[[str], None]
+    left: list[str]  # What was left out.
+
+    @property
+    def tasks(self) -> list[survey.Task]:
+        """All measures that show images of their own making, or as they are."""
+        tasks = (survey.Task(*one) for one in self.asked.tasks())
+        return [task for task in tasks if not task.measure.inside]
+
+    def refuse(self, what: str, why: str) -> None:
+        self.say(f"not drawn: {what}: {why}")
+        self.left.append(what)
 
     def write(self, name: str, fig: mpl_figure.Figure) -> None:
         """Keeps a figure in all formats."""
-        for ending, to in _FORMATS.items():
+        for ending, to in FORMATS.items():
             path = self.out / f"{name}.{ending}"
             path.parent.mkdir(parents=True, exist_ok=True)
             drawn = to(fig)
             path.write_bytes(drawn.encode() if isinstance(drawn, str) else drawn)
         self.say(f"drawn: {self.out / name}.png")
 
+    def sheet(self, name: str, task: survey.Task, pictures, more: str = "") -> None:
+        """Draws and keeps a row an image of the task's set, a column a condition."""
+        names, title = self.names(task.dataset), f"{task.name}{more}"
+        self.write(name, contact_sheet.draw(pictures, names, title=title))
+
+    def few(self, dataset: str, given: shown.Shown | None = None) -> shown.Shown:
+        """The images that are drawn of a set, before a network or before none."""
+        return stimuli.rows(self.asked, dataset, self.rows[dataset], given)
+
     def names(self, dataset: str) -> list[str]:
         """What rows are called: the image's number in its set, and its class."""
         source = self.asked.sources[dataset]
         labels = np.asarray(source.columns["label"])[self.rows[dataset]]
-        known = [wordnet.readable(name) for name in source.classes]
         return [
-            f"{i} {known[label] if label >= 0 else ''}".strip()
-            for i, label in zip(self.rows[dataset], labels)
+            f"{i} {wordnet.readable(source.classes[k]) if k >= 0 else ''}".strip()
+            for i, k in zip(self.rows[dataset], labels)
         ]
+
+
+class Drawn(NamedTuple):
+    """What is drawn of one network in figures that several share."""
+
+    names: tuple[str, str]  # A short one, and one that says which run it is of.
+    sheets: int  # Of its own.
+    seen: Mapping[str, saliency_figures.Seen]  # By set.
+    mean: Mapping[str, saliency_figures.Mean]
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -73,50 +97,38 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     out, say = epath.Path(args.out), console.logger(None)
     config = measuring.load(args.suite, changes)
     _narrow(config, args.set, args.only)
-    config.run.gib = 0.0  # Few images are shown: they are read from their files.
-    if args.devices:
-        config.run.devices = args.devices
+    with config.unlocked():
+        config.run.gib = 0.0  # Few images are shown: they are read from their files.
+        config.run.devices = args.devices or config.run.get("devices", 0)
     paths = measuring.checked(args, out)
-    asked = suite.open(config, say, only=args.only)
-    look = _look(args, asked, out, say)
-    drawn, left = _sheets(look), []
-    step = args.step or asked.run["step"]
-    opened = measuring.networks(paths, args, step, say)
-    chosen, count = [], {}
-    for name, subject, refused in opened:
+    look = _look(args, suite.open(config, say, only=args.only), out, say)
+    drawn, found, seeds = _sheets(look, bool(paths)), [], collections.Counter()
+    step = args.step or look.asked.run["step"]
+    for name, subject, refused in measuring.networks(paths, args, step, say):
         if refused:
-            say(f"not drawn: {refused}")
-            left.append(name)
+            look.refuse(name, refused.removeprefix(f"{name}: "))
             continue
         key = subject.about["path"], subject.fields["run"]
-        count[key] = count.get(key, 0) + 1
-        if not args.seeds or count[key] <= args.seeds:
-            chosen.append(subject)
-    found = []
-    for subject, label in zip(chosen, labels(chosen)):
-        try:
-            found.append(_of_network(look, subject, label, left))
-        except measuring.OWN_FAULT as error:
-            say(f"not drawn: {label}: {survey.line(error)}")
-            left.append(label)
-    drawn += sum(len(one.sheets) for one in found) + _saliency(look, found)
-    say(f"drew {drawn} figures in {out}" + (f"; {len(left)} not" if left else ""))
-    return 2 if not drawn else 1 if left else 0
+        seeds[key] += 1
+        if not args.seeds or seeds[key] <= args.seeds:
+            try:
+                found.append(_of_network(look, subject))
+            except measuring.OWN_FAULT as error:
+                look.refuse(subject.name, survey.line(error))
+    drawn += sum(one.sheets for one in found) + _saliency(look, found)
+    left = f"; {len(look.left)} not, see above" if look.left else ""
+    say(f"drew {drawn} figures in {out}{left}")
+    return 2 if not drawn else 1 if look.left else 0
 
 
 def _narrow(
     config: ml_collections.ConfigDict, wanted: Sequence[str], only: Sequence[str]
 ) -> None:
     """Leaves the sets that are wanted; ValueError for one that no measure is shown on."""
-    known = [
-        name
-        for name in config.sets
-        if any(
-            name in one.get("sets", ())
-            for key, one in config.measures.items()
-            if not only or key in only
-        )
+    measures = [
+        one for name, one in config.measures.items() if not only or name in only
     ]
+    known = dict.fromkeys(name for one in measures for name in one.get("sets", ()))
     for name in wanted:
         if name not in known:
             raise ValueError(f"--set: unknown {name!r}; {jc.nearest(name, known)}")
@@ -125,139 +137,119 @@ def _narrow(
 
 
 def _look(args, asked: suite.Suite, out: epath.Path, say) -> Look:
-    here = dict.fromkeys(dataset for _, dataset in asked.tasks())
-    sizes = {name: len(asked.sources[name]) for name in asked.sources if name in here}
-    if not sizes:
-        raise ValueError("--set, --only: no measure is left; name others")
+    often = collections.Counter(dataset for _, dataset in asked.tasks())
+    sizes = {name: len(asked.sources[name]) for name in often}
     least = min(sizes, key=sizes.get)
     count = min(args.images, sizes[least])
     if count < args.images:
         say(f"--images: {least} has {count} images, so {count} of each set are drawn")
+    rows = {name: np.linspace(0, n - 1, count).round() for name, n in sizes.items()}
+    usual = inspect.signature(occlusion.make).parameters["site"].default
+    sites = (
+        options.get("site", usual)
+        for name, options in asked.config["measures"].items()
+        if options.get("probe", name) == "occlusion"
+    )
     return Look(
         asked=asked,
-        rows={
-            name: np.linspace(0, n - 1, count).round().astype(np.int32)
-            for name, n in sizes.items()
-        },
-        sets=tuple(sizes) if args.set else tuple(sizes)[:1],
-        site=args.site or _site(asked),
+        rows={name: row.astype(np.int32) for name, row in rows.items()},
+        sets=args.set or tuple(name for name, _ in often.most_common(1)),
+        site=args.site or next(sites, usual),
         maps=args.maps,
         devices=mesh.make(asked.run["devices"]),
         out=out,
         say=say,
+        left=[],
     )
 
 
-def _site(asked: suite.Suite) -> str:
-    """Where the suite's occlusion looks."""
-    usual = inspect.signature(occlusion.make).parameters["site"].default
-    measures = (
-        suite.measure(name, one, asked.config["sets"])
-        for name, one in asked.config["measures"].items()
-    )
-    sites = [
-        one.options.get("site", usual) for one in measures if one.probe == "occlusion"
-    ]
-    return next(iter(sites), usual)
-
-
-def _sheets(look: Look) -> int:
+def _sheets(look: Look, networks: bool) -> int:
     """Draws all that no network has a part in; returns how many sheets."""
-    asked, plain, drawn = look.asked, {}, 0
-    tasks = [survey.Task(*one) for one in asked.tasks()]
-    for task in tasks:
-        if task.measure.inside:
-            look.say(
-                f"no sheet: {task.name} looks into networks, at images as they are"
-            )
-            continue
-        made = asked.made(*task)
-        if set(made.conditions) == {""} and made.show is probe.as_it_is:
+    plain, drawn = {}, 0
+    for measure, dataset in look.asked.tasks():
+        if measure.inside:
+            look.say(f"no sheet: {measure.name}@{dataset}: shows images as they are")
+    for task in look.tasks:
+        made = look.asked.made(*task)
+        if set(made.conditions) == {""}:
             plain.setdefault(task.measure.name, []).append(task)
             continue
-        still = [name for name in made.conditions if not made.steps.get(name)]
-        if moved := [name for name in made.conditions if made.steps.get(name)]:
+        moved = [name for name in made.conditions if made.steps.get(name)]
+        if moved and not networks:
             look.say(
-                f"{task.name}: {_some(moved)} made by a network, each in a folder of its"
-                " own, by --checkpoint"
+                f"{task.name}: without {_some(moved)}, made by a network; give --checkpoint"
             )
+        still = [name for name in made.conditions if name not in moved]
         if set(still) - {""}:
-            pictures = _shown(look, task, _NOBODY, still, _rows(look, task.dataset))
-            look.write(task.name, _sheet(look, task.name, task.dataset, pictures))
+            few = look.few(task.dataset)
+            of = (look.asked, task, stimuli.NOBODY, still, few, look.devices)
+            look.sheet(task.name, task, stimuli.of(*of))
             drawn += 1
-    for name, several in plain.items():
-        columns = {}
-        for task in several:
-            rows = _rows(look, task.dataset)
-            columns[task.dataset] = _shown(look, task, _NOBODY, [""], rows)[AS_IT_IS]
-        names = look.names(several[0].dataset) if len(several) == 1 else ()
-        notes = {
-            task.dataset: [
-                contact_sheet.Note(tuple(contact_sheet.wrapped(one, 13)[:3]))
-                for one in look.names(task.dataset)
-            ]
-            for task in (several if len(several) > 1 else ())
-        }
-        title = f"{name}: images as they are"
-        look.write(name, contact_sheet.draw(columns, names, notes=notes, title=title))
-        drawn += 1
-    return drawn
+    for name, tasks in plain.items():
+        look.write(name, _as_they_are(look, name, tasks))
+    return drawn + len(plain)
 
 
-class Drawn(NamedTuple):
-    """What is drawn of one network in figures that several share."""
+def _as_they_are(look: Look, name: str, tasks: Sequence[survey.Task]):
+    """A column a set, with the classes below, as sets differ in these."""
+    columns, notes = {}, {}
+    for task in tasks:
+        few = look.few(task.dataset)
+        of = (look.asked, task, stimuli.NOBODY, ("",), few, look.devices)
+        columns[task.dataset] = stimuli.of(*of)[stimuli.AS_IT_IS]
+        notes[task.dataset] = [
+            contact_sheet.Note(tuple(contact_sheet.wrapped(one, 13)[:3]))
+            for one in look.names(task.dataset)
+        ]
+    return contact_sheet.draw(columns, notes=notes, title=name)
 
-    label: str
-    sheets: int  # Of its own.
-    seen: Mapping[str, tuple[saliency.Seen, tuple[str, ...]]]  # By set; with classes.
-    mean: Mapping[str, saliency.Mean]
 
-
-def _of_network(
-    look: Look, subject: subjects.Subject, label: str, left: list[str]
-) -> Drawn:
-    """Looks into a network, and draws the sheets that it makes."""
-    asked = look.asked
-    network = subject.network(mesh.dtype(asked.run["precision"]))
+def _of_network(look: Look, subject: subjects.Subject) -> Drawn:
+    """Looks into a network, and draws the sheets that it has a part in."""
+    names = _names(subject)
+    network = subject.network(mesh.dtype(look.asked.run["precision"]))
     variables = mesh.replicate(network.variables, look.devices)
     network = network._replace(variables=variables)
-    prepared = _prepared(look, subject, label, left)
-    found, means, sheets = {}, {}, 0
+    prepared = _prepared(look, subject, names[1])
+    seen, means, sheets = {}, {}, 0
     for dataset in (name for name in look.sets if name in prepared):
-        given = prepared[dataset]
-        rows = _rows(look, dataset, given)
-        rule = next(iter(given.rules.values()))
-        batches = shown.batches(asked, rows, look.devices)
-        seen = saliency.seen(network, batches, rule, look.site)
-        found[dataset] = seen, given.classes
-        if look.maps:
-            some = shown.some(given, look.maps)
-            batches = shown.batches(asked, some, look.devices)
-            with console.counted(look.say, f"{label}: maps", len(some.index)) as tell:
-                means[dataset] = saliency.mean(network, batches, look.site, tell)
-    for task in (survey.Task(*one) for one in asked.tasks()):
-        if task.measure.inside or task.dataset not in prepared:
-            continue
-        given = prepared[task.dataset]
-        made = asked.made(*task, given.classes)
+        try:
+            of = (look, network, names[1], dataset, prepared[dataset])
+            seen[dataset], means[dataset] = _seen(*of)
+        except measuring.OWN_FAULT as error:
+            look.refuse(f"{names[1]}: saliency@{dataset}", survey.line(error))
+    for task in (task for task in look.tasks if task.dataset in prepared):
+        few = look.few(task.dataset, prepared[task.dataset])
+        made = look.asked.made(*task, few.classes)
         moved = [name for name in made.conditions if made.steps.get(name)]
         if not moved:
             continue
         try:
-            shown.check(made, given)
-            rows = _rows(look, task.dataset, given)
-            pictures = _shown(look, task, network, moved, rows)
+            shown.check(made, few)
+            of = (look.asked, task, network, moved, few, look.devices)
+            pictures = stimuli.of(*of)
         except measuring.OWN_FAULT as error:
-            look.say(f"not drawn: {label}: {task.name}: {survey.line(error)}")
-            left.append(f"{label}: {task.name}")
+            look.refuse(f"{names[1]}: {task.name}", survey.line(error))
             continue
-        fig = _sheet(look, f"{task.name}, {label}", task.dataset, pictures)
-        look.write(f"{subject.name}/{task.name}", fig)
+        look.sheet(f"{subject.name}/{task.name}", task, pictures, f", {names[1]}")
         sheets += 1
-    return Drawn(label, sheets, found, means)
+    return Drawn(names, sheets, seen, means)
 
 
-def _prepared(look: Look, subject, label: str, left: list[str]) -> dict[str, Any]:
+def _seen(look: Look, network: show.Network, label: str, dataset: str, given):
+    """The maps of the images that are drawn, and the mean of many, or None."""
+    few = look.few(dataset, given)
+    batches = shown.batches(look.asked, few, look.devices)
+    found = saliency.seen(network, batches, few, look.site)
+    if not look.maps:
+        return found, None
+    some = shown.some(given, look.maps)
+    batches = shown.batches(look.asked, some, look.devices)
+    with console.counted(look.say, f"{label}: maps", len(some.index)) as tell:
+        return found, saliency.mean(network, batches, look.site, tell)
+
+
+def _prepared(look: Look, subject, label: str) -> dict[str, shown.Shown]:
     """The sets that a network can answer; says why it cannot answer others."""
     found, foreign = {}, []
     for dataset in look.rows:
@@ -266,140 +258,44 @@ def _prepared(look: Look, subject, label: str, left: list[str]) -> dict[str, Any
         except spec.Mismatch:
             foreign.append(dataset)
     if foreign:
-        why = shown.foreign(subject, look.asked, foreign)
-        look.say(f"not drawn: {label}: {why}")
-        left.append(label)
+        look.refuse(label, shown.foreign(subject, look.asked, foreign))
     return found
 
 
 def _saliency(look: Look, found: Sequence[Drawn]) -> int:
-    """Draws the figures of all networks; returns how many."""
-    drawn = 0
+    """Draws the figures that networks share; returns how many."""
+    drawn, short = 0, [one.names[0] for one in found]
+    several = [one.names[short.count(one.names[0]) > 1] for one in found]
     for dataset in look.sets:
-        seen = {one.label: one.seen[dataset] for one in found if dataset in one.seen}
-        if not seen:
-            continue
-        images = _images(look, dataset)
-        columns, notes = {AS_IT_IS: images}, {}
-        for label, (of, classes) in seen.items():
-            columns[label] = [*map(contact_sheet.over, images, of.maps)]
-            notes[label] = [
-                contact_sheet.Note(
-                    (*contact_sheet.wrapped(_class(classes[k]), 16)[:2], f"{p:.0%}"), r
-                )
-                for k, p, r in zip(of.decided, of.chance, of.right)
-            ]
-        title = f"Grad-CAM at {look.site}, {dataset}"
-        foot = (
-            "Light is where the evidence for the decision lies, the largest of each map"
-            " is 1. Below: the decision and its probability."
-        )
-        names = look.names(dataset)
-        look.write(
-            f"saliency@{dataset}",
-            contact_sheet.draw(
-                columns,
-                names,
-                notes=notes,
-                title=title,
-                foot=foot,
-                least=180,
-                across=12,
-            ),
-        )
-        drawn += 1
-        means = {one.label: one.mean[dataset] for one in found if dataset in one.mean}
+        all_of = list(zip(several, found, strict=True))
+        seen = {name: one.seen[dataset] for name, one in all_of if dataset in one.seen}
+        means = {
+            name: one.mean[dataset] for name, one in all_of if one.mean.get(dataset)
+        }
+        if seen:
+            title = f"Grad-CAM at {look.site}, {dataset}"
+            images = stimuli.images(look.asked, look.few(dataset), look.devices) / 255
+            names = look.names(dataset)
+            fig = saliency_figures.over(images, names, seen, title=title)
+            look.write(f"saliency@{dataset}", fig)
         if means:
-            look.write(f"mean_saliency@{dataset}", _means(look, dataset, means))
-            drawn += 1
+            title = f"Mean of Grad-CAM at {look.site}, {dataset}"
+            fig = saliency_figures.means(means, title=title)
+            look.write(f"mean_saliency@{dataset}", fig)
+        drawn += bool(seen) + bool(means)
     return drawn
 
 
-def _means(look: Look, dataset: str, means: Mapping[str, saliency.Mean]):
-    """The mean maps side by side, in the same colours."""
-    top = max(float(one.map.max()) for one in means.values()) or 1.0
-    notes = {
-        label: [contact_sheet.Note((f"to {one.map.max():.2f}", f"{one.empty} empty"))]
-        for label, one in means.items()
-    }
-    count = max(one.count for one in means.values())
-    return contact_sheet.draw(
-        {label: [one.map / top] for label, one in means.items()},
-        notes=notes,
-        title=f"Mean Grad-CAM at {look.site} of {count} images, {dataset}",
-        foot=f"From 0, black, to {top:.2f}, nearly white. Empty are maps without evidence.",
-        least=180,
-        across=12,
-    )
-
-
-def labels(chosen: Sequence[subjects.Subject]) -> list[str]:
-    """What networks are called: method/model and seed; or more where that is not enough."""
-    found = []
-    for one in chosen:
-        fields = one.fields
-        if not one.is_trained:
-            found.append(one.name)
-            continue
-        method = fields["variant"] or fields["algorithm"]
-        found.append(f"{method}/{fields['model']} seed {fields['seed']}")
-    return [
-        label
-        if found.count(label) == 1
-        else f"{epath.Path(one.about['path']).name} {label}"
-        for label, one in zip(found, chosen)
-    ]
-
-
-def _rows(look: Look, dataset: str, given: shown.Shown | None = None) -> shown.Shown:
-    """The images that are drawn, with their classes where a network has these."""
-    asked, index = look.asked, look.rows[dataset]
-    held = asked.images[dataset]
-    label = np.full(len(asked.sources[dataset]), -1, np.int32)
-    target = label.copy()
-    if given is not None:
-        label[given.index], target[given.index] = given.columns["label"], given.target
-    return shown.Shown(
-        images=feed.Kept(asked.sources[dataset], index)
-        if held is None
-        else held[index],
-        index=index,
-        columns={"label": label[index]},
-        target=target[index],
-        rules=given.rules if given else {},
-        classes=given.classes if given else (),
-    )
-
-
-def _shown(
-    look: Look, task: survey.Task, network: show.Network, conditions, rows: shown.Shown
-) -> Pictures:
-    """What a network gets under some conditions, and first the images as they are."""
-    made = look.asked.made(*task, rows.classes)
-    found = {AS_IT_IS: []}
-    for batch in shown.batches(look.asked, rows, look.devices):
-        found[AS_IT_IS].append(np.asarray(batch.image)[: batch.count])
-        for name in conditions:
-            if name:
-                stimuli = show.shown(network, made, batch, name)
-                found.setdefault(name, []).append(np.asarray(stimuli)[: batch.count])
-    return {name: np.concatenate(parts) for name, parts in found.items()}
-
-
-def _images(look: Look, dataset: str) -> Float[np.ndarray, "n h w 3"]:
-    batches = shown.batches(look.asked, _rows(look, dataset), look.devices)
-    return np.concatenate([np.asarray(b.image)[: b.count] for b in batches]) / 255
-
-
-def _sheet(look: Look, title: str, dataset: str, pictures: Pictures):
-    return contact_sheet.draw(pictures, look.names(dataset), title=title)
-
-
-def _class(name: str) -> str:
-    return wordnet.readable(name)
+def _names(subject: subjects.Subject) -> tuple[str, str]:
+    """Method/model and seed, and the same with the run's folder."""
+    if not subject.is_trained:
+        return subject.name, subject.name
+    fields = subject.fields
+    method = fields["variant"] or fields["algorithm"]
+    name = f"{method}/{fields['model']} seed {fields['seed']}"
+    return name, f"{epath.Path(subject.about['path']).name} {name}"
 
 
 def _some(names: Sequence[str]) -> str:
-    more = len(names) - 2
-    told = ", ".join(names[:2]) + (f" and {more} more" if more > 0 else "")
-    return told + (" are" if len(names) > 1 else " is")
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more

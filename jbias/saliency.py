@@ -1,44 +1,36 @@
-"""Where networks look: Grad-CAM of a network, with what it decides, over a set's images."""
+"""Where a network looks: Grad-CAM over images of a set, with what it decides."""
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt8
+from jaxtyping import Array, Float, UInt8
 
-from jbias.evals import grad_cam, plain, predict, show
-
-
-class Seen(NamedTuple):
-    """A network's maps of some images, and what it decides about each."""
-
-    maps: Float[np.ndarray, "n h w"]
-    decided: Int[np.ndarray, "n"]  # In decision classes.
-    chance: Float[np.ndarray, "n"]  # The probability of that.
-    right: Bool[np.ndarray, "n"]
-
-
-class Mean(NamedTuple):
-    """The mean map of so many images, of which some had no evidence at all."""
-
-    map: Float[np.ndarray, "h w"]
-    count: int
-    empty: int
+from jbias import shown
+from jbias.data import wordnet
+from jbias.evals import grad_cam, plain, show
+from jbias.report import saliency_figures
 
 
 def seen(
-    network: show.Network, batches: Iterable[show.Batch], rule: predict.Rule, site: str
-) -> Seen:
-    """Looks at images. ValueError for a site that cannot be looked at, or no network."""
+    network: show.Network,
+    batches: Iterable[show.Batch],
+    given: shown.Shown,
+    site: str,
+) -> saliency_figures.Seen:
+    """Looks at images of a set, by the first rule of how it is answered.
+
+    ValueError for a site that cannot be looked at, or a network.
+    """
     batches = list(batches)
-    maps = np.concatenate(list(_maps(network, batches, site)))
-    decided = show.decide(network, plain.make(), batches, {"": rule})[""]
-    label = np.concatenate([np.asarray(one.label)[: one.count] for one in batches])
-    prediction = decided["prediction"]
-    return Seen(maps, prediction, decided["confidence"], prediction == label)
+    maps = np.concatenate([*_maps(network, batches, site)])
+    rule = next(iter(given.rules.values()))
+    found = show.decide(network, plain.make(), batches, {"": rule})[""]
+    names = [wordnet.readable(given.classes[k]) for k in found["prediction"]]
+    right = found["prediction"] == given.columns["label"]
+    return saliency_figures.Seen(maps, names, found["confidence"], right)
 
 
 def mean(
@@ -46,7 +38,7 @@ def mean(
     batches: Iterable[show.Batch],
     site: str,
     tell: Callable[[int], None] = lambda images: None,
-) -> Mean:
+) -> saliency_figures.Mean:
     """The mean map; `tell` hears how many more images have been looked at."""
     total, count, empty = 0.0, 0, 0
     for maps in _maps(network, batches, site):
@@ -54,14 +46,15 @@ def mean(
         count += len(maps)
         empty += int((maps.max((1, 2)) == 0).sum())
         tell(len(maps))
-    return Mean(total / count, count, empty)
+    return saliency_figures.Mean(total / count, count, empty)
 
 
-def _maps(network: show.Network, batches: Iterable[show.Batch], site: str):
+def _maps(
+    network: show.Network, batches: Iterable[show.Batch], site: str
+) -> Iterator[Float[np.ndarray, "b h w"]]:
     if network.at is None:
         raise ValueError(
-            "saliency: an algorithm that answers in its own way cannot be looked into;"
-            " leave the network out"
+            "an algorithm that answers in its own way cannot be looked into"
         )
     for one in batches:
         maps = _map(network.at, network.variables, one.image, site=site)

@@ -40,6 +40,7 @@ ROOMS = {
             "measuring",
             "saliency",
             "shown",
+            "stimuli",
             "subjects",
             "suite",
             "survey",

@@ -18,7 +18,7 @@ from jbias.report import figures
 # Pixels of a PNG: all boxes are whole ones, so that no picture is resampled there.
 DPI = 200
 GAP, NAME, LINE, EDGE = 8, 180, 26, 8
-LETTER = 12  # Of text of 7 points, on average.
+LETTER = 12, 10  # Of text of 7 points, and of 6.5, on average.
 MAPS = "magma"  # From black, nothing, to nearly white.
 RIGHT, WRONG = "✓", "✗"
 
@@ -64,9 +64,12 @@ def draw(
     bands = _bands(list(columns), across)
     width = left + max(map(len, bands)) * (cell.width + GAP) + EDGE
     width = max(width, 3 * NAME)
-    letters = (width - 2 * EDGE) // LETTER
+    letters = (width - 2 * EDGE) // LETTER[0]
     above, under = (textwrap.wrap(text, letters) for text in (title, foot))
-    heads = [[wrapped(name, cell.width // LETTER) for name in band] for band in bands]
+    heads = [
+        [wrapped(name, (cell.width + GAP) // LETTER[1]) for name in band]
+        for band in bands
+    ]
     tops = [LINE * max(map(len, head)) + GAP for head in heads]
     body = count * (cell.height + cell.below + GAP)
     height = EDGE + sum(tops) + len(bands) * (body + GAP)
@@ -87,7 +90,9 @@ def draw(
             for j, (name, told) in enumerate(zip(band, head)):
                 x = left + j * (cell.width + GAP)
                 middle = x + cell.width // 2
-                page.text(middle, y + top - GAP, told, ha="center", va="bottom")
+                page.text(
+                    middle, y + top - GAP, told, ha="center", va="bottom", size=6.5
+                )
                 for i, one in enumerate(columns[name]):
                     row = y + top + i * (cell.height + cell.below + GAP)
                     page.picture(x, row, cell, np.asarray(one))
@@ -108,9 +113,9 @@ def over(
 
 
 def wrapped(name: str, letters: int) -> list[str]:
-    """A name in lines of at most so many letters, cut at spaces and after _, / and -."""
+    """A name in lines of at most so many letters, cut at spaces and after _, / and - within words."""
     lines = [""]
-    for part in re.findall(r"\s+|[^\s_/-]*[_/-]|[^\s_/-]+", name):
+    for part in re.findall(r"\s+|\S+?(?:[_/-](?=[^\W\d])|(?=\s|$))", name):
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:
             lines.append("")
         part = part if lines[-1] else part.lstrip()
@@ -173,7 +178,20 @@ def _check(several: Sequence[Sequence], names: Sequence[str]) -> None:
         )
 
 
-def _bands(names: list[str], across: int) -> list[list[str]]:
-    """Columns in as few bands as go, of nearly the same width."""
-    count = math.ceil(len(names) / math.ceil(len(names) / across))
-    return [names[i : i + count] for i in range(0, len(names), count)]
+def _bands(names: Sequence[str], across: int) -> list[list[str]]:
+    """Columns by bands: those that differ in the last number alone stay together."""
+    bands: list[list[str]] = [[]]
+    for _, several in itertools.groupby(names, _kind):
+        kind = list(several)
+        if bands[-1] and len(bands[-1]) + len(kind) > across:
+            bands.append([])
+        while len(bands[-1]) + len(kind) > across:
+            bands[-1] += kind[:across]
+            kind = kind[across:]
+            bands.append([])
+        bands[-1] += kind
+    return [band for band in bands if band]
+
+
+def _kind(name: str) -> str:
+    return re.sub(r"[\s-][\d.]+$", "", name)
