@@ -191,16 +191,19 @@ def _sheets(look: Look, networks: bool) -> int:
 
 
 def _as_they_are(look: Look, name: str, tasks: Sequence[survey.Task]):
-    """A column a set, with the classes below, as sets differ in these."""
-    columns, notes = {}, {}
+    """A column a set; what their images are stands below where sets differ in that."""
+    columns, names = {}, {}
     for task in tasks:
-        few = look.few(task.dataset)
+        few, names[task.dataset] = look.few(task.dataset), look.names(task.dataset)
         of = (look.asked, task, stimuli.NOBODY, ("",), few, look.devices)
         columns[task.dataset] = stimuli.of(*of)[stimuli.AS_IT_IS]
-        notes[task.dataset] = [
-            contact_sheet.Note(tuple(contact_sheet.wrapped(one, 13)[:3]))
-            for one in look.names(task.dataset)
-        ]
+    first = names[tasks[0].dataset]
+    if all(one == first for one in names.values()):
+        return contact_sheet.draw(columns, first, title=name)
+    notes = {
+        dataset: [contact_sheet.Note((one,)) for one in of]
+        for dataset, of in names.items()
+    }
     return contact_sheet.draw(columns, notes=notes, title=name)
 
 

@@ -1,9 +1,9 @@
 """Images side by side: what a probe shows of a few, or where the evidence lies in them."""
 
+import functools
 import itertools
 import math
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
 from matplotlib import figure as mpl_figure
+from matplotlib import font_manager
 from matplotlib.backends import backend_agg
 
 from jbias.report import figures
@@ -18,9 +19,10 @@ from jbias.report import figures
 # Pixels of a PNG: all boxes are whole ones, so that no picture is resampled there.
 DPI = 200
 GAP, NAME, LINE, EDGE = 8, 180, 26, 8
-LETTER = 12, 10  # Of text of 7 points, and of 6.5, on average.
+TITLE, NAMES, HEAD, BELOW = 8, 7, 6.5, 6  # Points of text.
 MAPS = "magma"  # From black, nothing, to nearly white.
-RIGHT, WRONG = "✓", "✗"
+MARKS = {None: "", True: "✓ ", False: "✗ "}
+COLOURS = {None: figures.INK, True: "#1d7a4f", False: "#b3372f"}
 
 
 class Note(NamedTuple):
@@ -28,6 +30,12 @@ class Note(NamedTuple):
 
     lines: tuple[str, ...]
     right: bool | None = None
+
+    def wrapped(self, width: int) -> "Note":
+        """The same in lines of at most so many pixels, with the mark."""
+        marked = [*self.lines[:-1], f"{MARKS[self.right]}{self.lines[-1]}"]
+        lines = itertools.chain(*(wrapped(one, width, BELOW) for one in marked))
+        return self._replace(lines=tuple(lines))
 
 
 def draw(
@@ -37,7 +45,7 @@ def draw(
     notes: Mapping[str, Sequence[Note]] | None = None,
     title: str = "",
     foot: str = "",
-    least: int = 112,
+    least: int = 128,
     across: int = 20,
 ) -> mpl_figure.Figure:
     """Draws a row an image and a column a condition, under its name.
@@ -51,54 +59,37 @@ def draw(
     """
     notes = notes or {}
     _check([*columns.values(), *notes.values()], names)
-    shapes = [one.shape for one in map(np.asarray, itertools.chain(*columns.values()))]
-    high, wide = (max(shape[i] for shape in shapes) for i in (0, 1))
-    scale = math.ceil(least / wide)
-    cell = _Cell(
-        scale * wide,
-        scale * high,
-        below=LINE
-        * max((len(n.lines) for of in notes.values() for n in of), default=0),
-    )
-    count, left = len(next(iter(columns.values()))), NAME if names else EDGE
-    bands = _bands(list(columns), across)
+    cell, below = _cell(columns, least), {}
+    for name, column in notes.items():
+        below[name] = [one.wrapped(cell.width) for one in column]
+    lines = max((len(one.lines) for of in below.values() for one in of), default=0)
+    cell = cell._replace(below=LINE * lines)
+    bands, left = _bands(list(columns), across), NAME if names else EDGE
     width = left + max(map(len, bands)) * (cell.width + GAP) + EDGE
     width = max(width, 3 * NAME)
-    letters = (width - 2 * EDGE) // LETTER[0]
-    above, under = (textwrap.wrap(text, letters) for text in (title, foot))
-    heads = [
-        [wrapped(name, (cell.width + GAP) // LETTER[1]) for name in band]
-        for band in bands
-    ]
+    above = wrapped(title, width - 2 * EDGE, TITLE)
+    under = wrapped(foot, width - 2 * EDGE, NAMES)
+    heads = [[wrapped(name, cell.width + 4, HEAD) for name in band] for band in bands]
     tops = [LINE * max(map(len, head)) + GAP for head in heads]
-    body = count * (cell.height + cell.below + GAP)
-    height = EDGE + sum(tops) + len(bands) * (body + GAP)
-    height += LINE * (len(above) + len(under)) + GAP
+    body = len(next(iter(columns.values()))) * cell.row + GAP
+    height = 2 * EDGE + sum(tops) + len(bands) * body + LINE * len(above + under)
     with mpl.rc_context(dict(figures.STYLE)):
         fig = mpl_figure.Figure(figsize=(width / DPI, height / DPI))
         backend_agg.FigureCanvasAgg(fig)
-        page = _Page(fig, width, height)
-        page.text(EDGE, EDGE, above, ha="left", size=8)
-        y = EDGE + LINE * len(above) + GAP * bool(above)
+        page, y = _Page(fig, width, height), EDGE
+        page.text(EDGE, y, above, ha="left", size=TITLE)
+        y += LINE * len(above)
         for band, head, top in zip(bands, heads, tops):
+            y += top
             for i, name in enumerate(names):
-                middle = y + top + i * (cell.height + cell.below + GAP)
-                middle += cell.height // 2
-                page.text(
-                    left - GAP, middle, wrapped(name, 14), ha="right", va="center"
-                )
-            for j, (name, told) in enumerate(zip(band, head)):
+                told = wrapped(name, left - 2 * GAP, NAMES)
+                middle = y + i * cell.row + cell.height // 2
+                page.text(left - GAP, middle, told, ha="right", va="center")
+            for j, name in enumerate(band):
                 x = left + j * (cell.width + GAP)
-                middle = x + cell.width // 2
-                page.text(
-                    middle, y + top - GAP, told, ha="center", va="bottom", size=6.5
-                )
-                for i, one in enumerate(columns[name]):
-                    row = y + top + i * (cell.height + cell.below + GAP)
-                    page.picture(x, row, cell, np.asarray(one))
-                    if name in notes:
-                        page.note(middle, row + cell.height, notes[name][i])
-            y += top + body + GAP
+                page.head(x, y, cell, head[j])
+                page.column(x, y, cell, columns[name], below.get(name, ()))
+            y += body
         page.text(EDGE, y, under, ha="left")
     return figures.literal(fig)
 
@@ -112,18 +103,33 @@ def over(
     return np.rint(255 * (0.4 * grey[..., None] + 0.6 * colour)).astype(np.uint8)
 
 
-def wrapped(name: str, letters: int) -> list[str]:
-    """A name in lines of at most so many letters, cut at spaces and after _, / and - within words."""
+def wrapped(text: str, width: float, size: float) -> list[str]:
+    """Text in lines of at most so many pixels, cut at spaces, and after _, / and - in words.
+
+    size: in points. What is longer still is cut anywhere; no text is no line.
+    """
     lines = [""]
-    for part in re.findall(r"\s+|\S+?(?:[_/-](?=[^\W\d])|(?=\s|$))", name):
-        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:
+    for part in re.findall(r"\s+|\S+?(?:[_/-](?=[^\W\d])|(?=\s|$))", text.strip()):
+        if lines[-1] and _wide(lines[-1] + part.rstrip(), size) > width:
             lines.append("")
-        part = part if lines[-1] else part.lstrip()
-        while len(part) > letters:
-            lines[-1], part = part[:letters], part[letters:]
+            part = part.lstrip()
+        while _wide(part, size) > width and len(part) > 1:
+            fits = max(
+                1, sum(_wide(part[:n], size) <= width for n in range(1, len(part)))
+            )
+            lines[-1], part = part[:fits], part[fits:]
             lines.append("")
         lines[-1] += part
-    return [line.rstrip() for line in lines if line.strip()] or [""]
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+@functools.cache
+def _wide(text: str, size: float) -> float:
+    """How many pixels a line of text takes."""
+    font = font_manager.get_font(font_manager.findfont(figures.STYLE["font.family"]))
+    font.set_size(size, DPI)
+    font.set_text(*figures.plain([text]))
+    return font.get_width_height()[0] / 64
 
 
 class _Cell(NamedTuple):
@@ -131,7 +137,11 @@ class _Cell(NamedTuple):
 
     width: int
     height: int
-    below: int
+    below: int = 0
+
+    @property
+    def row(self) -> int:
+        return self.height + self.below + GAP
 
 
 class _Page(NamedTuple):
@@ -141,17 +151,23 @@ class _Page(NamedTuple):
     width: int
     height: int
 
-    def text(self, x, y, lines, *, ha, va="top", size=7, color=figures.INK) -> None:
+    def text(self, x, y, lines, *, ha, va="top", size=NAMES, color=figures.INK) -> None:
         place = (x / self.width, 1 - y / self.height)
         look = dict(ha=ha, va=va, fontsize=size, color=color, linespacing=1.1)
         if lines:
             self.fig.text(*place, "\n".join(figures.plain(lines)), **look)
 
-    def note(self, x: int, y: int, note: Note) -> None:
-        mark = {None: "", True: f"{RIGHT} ", False: f"{WRONG} "}[note.right]
-        lines = [*note.lines[:-1], f"{mark}{note.lines[-1]}"]
-        colour = {None: figures.INK, True: "#1d7a4f", False: "#b3372f"}[note.right]
-        self.text(x, y + 2, lines, ha="center", size=6, color=colour)
+    def head(self, x: int, y: int, cell: _Cell, lines: list[str]) -> None:
+        look = dict(ha="center", va="bottom", size=HEAD)
+        self.text(x + cell.width // 2, y - GAP // 2, lines, **look)
+
+    def column(self, x: int, y: int, cell: _Cell, pictures, notes) -> None:
+        for i, one in enumerate(pictures):
+            self.picture(x, y + i * cell.row, cell, np.asarray(one))
+        for i, note in enumerate(notes):
+            place = x + cell.width // 2, y + i * cell.row + cell.height + 2
+            look = dict(ha="center", size=BELOW, color=COLOURS[note.right])
+            self.text(*place, note.lines, **look)
 
     def picture(self, x: int, y: int, cell: _Cell, one: np.ndarray) -> None:
         """Draws pixels as squares, so that small images stay sharp."""
@@ -167,6 +183,13 @@ class _Page(NamedTuple):
         axes = self.fig.add_axes(box)
         axes.imshow(one, interpolation="none", **kind)
         axes.set_axis_off()
+
+
+def _cell(columns: Mapping[str, Sequence], least: int) -> _Cell:
+    shapes = [np.shape(one) for one in itertools.chain(*columns.values())]
+    high, wide = (max(shape[i] for shape in shapes) for i in (0, 1))
+    scale = math.ceil(least / wide)
+    return _Cell(scale * wide, scale * high)
 
 
 def _check(several: Sequence[Sequence], names: Sequence[str]) -> None:

@@ -44,9 +44,7 @@ def over(
     for label, of in seen.items():
         columns[label] = [*map(contact_sheet.over, images, of.maps)]
         notes[label] = [
-            contact_sheet.Note(
-                (*contact_sheet.wrapped(name, 16)[:2], f"{p:.0%}"), right
-            )
+            contact_sheet.Note((name, f"{p:.0%}"), right)
             for name, p, right in zip(of.decided, of.chance, of.right.tolist())
         ]
     foot = (
