@@ -74,7 +74,7 @@ def draw(
     body = len(next(iter(columns.values()))) * cell.row + GAP
     height = 2 * EDGE + sum(tops) + len(bands) * body + LINE * len(above + under)
     with mpl.rc_context(dict(figures.STYLE)):
-        fig = mpl_figure.Figure(figsize=(width / DPI, height / DPI))
+        fig = mpl_figure.Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
         backend_agg.FigureCanvasAgg(fig)
         page, y = _Page(fig, width, height), EDGE
         page.text(EDGE, y, above, ha="left", size=TITLE)
