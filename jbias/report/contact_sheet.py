@@ -19,7 +19,7 @@ from jbias.report import figures
 # Pixels of a PNG: all boxes are whole ones, so that no picture is resampled there.
 DPI = 200
 GAP, NAME, LINE, EDGE = 8, 180, 26, 8
-TITLE, NAMES, HEAD, BELOW = 8, 7, 6.5, 6  # Points of text.
+TITLE, NAMES, HEAD, BELOW = 8, 7, 6, 6  # Points of text.
 MAPS = "magma"  # From black, nothing, to nearly white.
 MARKS = {None: "", True: "✓ ", False: "✗ "}
 COLOURS = {None: figures.INK, True: "#1d7a4f", False: "#b3372f"}
