@@ -23,13 +23,13 @@ _ZOO = "configs/zoo.py"
 _HEADS = "--checkpoint names linear layers alone"
 _NAMED = 8  # Networks that the last line names.
 # Of one network: its files, its shapes, its memory. Others may be measured.
-_OWN_FAULT = (
+OWN_FAULT = (
     *(ValueError, OSError, MemoryError),
     *(errors.FlaxError, jax.errors.JaxRuntimeError),
 )
 
 
-class _Opened(NamedTuple):
+class Opened(NamedTuple):
     """A network to measure, or what could not be one, and why."""
 
     name: str
@@ -37,7 +37,7 @@ class _Opened(NamedTuple):
     refused: str = ""
 
     @classmethod
-    def of(cls, subject: subjects.Subject) -> "_Opened":
+    def of(cls, subject: subjects.Subject) -> "Opened":
         return cls(subject.name, subject)
 
 
@@ -49,17 +49,17 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.devices:
         config.run.devices = args.devices
     only = tuple(filter(None, map(str.strip, args.only.split(","))))
-    paths = _checked(args, out)
+    paths = checked(args, out)
     asked = suite.open(config, say, only=only)
     step = args.step or asked.run["step"]
-    opened = _followed(args, say) if args.follow else _named(paths, args, step, say)
+    opened = _followed(args, say) if args.follow else networks(paths, args, step, say)
     done, partly, failed = [], [], []
     for name, subject, refused in opened:
         into = failed
         if subject:
             try:
                 lacking = survey.run(subject, asked, out, say, whole=not only)
-            except _OWN_FAULT as error:
+            except OWN_FAULT as error:
                 refused = f"{name}: {survey.line(error)}"
                 # The folder is another's, or holds what was measured otherwise.
                 lacking = None if isinstance(error, ValueError) else [refused]
@@ -90,7 +90,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
+def checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
     """What --checkpoint names; ValueError for what is wrong with any argument.
 
     Before sets are opened, which may take minutes.
@@ -163,12 +163,12 @@ def _value(text: str) -> Any:
         return text
 
 
-def _named(
+def networks(
     paths: Sequence[str],
     args: argparse.Namespace,
     step: str,
     say: Callable[[str], None],
-) -> Iterator[_Opened]:
+) -> Iterator[Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
     named = args.zoo
     if named is None:
@@ -184,15 +184,15 @@ def _named(
         try:
             if subjects.is_trained(path):
                 for subject in subjects.from_run(path, step=step):
-                    yield _Opened.of(subject)
+                    yield Opened.of(subject)
             else:
                 subject = _from_file(path, stem, args, zoo, say)
                 say(_constants(subject))
-                yield _Opened.of(subject)
-        except _OWN_FAULT as error:
+                yield Opened.of(subject)
+        except OWN_FAULT as error:
             line = survey.line(error)
             line = line if path in line else f"{path}: {line}"
-            yield _Opened(path, None, line)
+            yield Opened(path, None, line)
 
 
 def _from_file(
@@ -281,9 +281,7 @@ def _module(name: str, path: str) -> Any:
     return module
 
 
-def _followed(
-    args: argparse.Namespace, say: Callable[[str], None]
-) -> Iterator[_Opened]:
+def _followed(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Opened]:
     """Opens each checkpoint of a run as it comes, until the run is done."""
     workdir, seen = epath.Path(args.follow), set()
     if not (workdir / "config.json").exists():
@@ -297,11 +295,11 @@ def _followed(
             seen.add(step)
             try:
                 for subject in subjects.from_run(str(workdir), step=str(step)):
-                    yield _Opened.of(subject)
-            except _OWN_FAULT as error:
+                    yield Opened.of(subject)
+            except OWN_FAULT as error:
                 if step in checkpoint.steps(workdir / "checkpoints"):
                     line = f"step {step}: {survey.line(error)}"
-                    yield _Opened(f"step {step}", None, line)
+                    yield Opened(f"step {step}", None, line)
         if over:
             return
         time.sleep(args.interval)

@@ -9,7 +9,7 @@ import numpy as np
 
 from jbias import feed, mesh, sets, subjects, suite
 from jbias.data import labels, spec, wordnet
-from jbias.evals import predict, show
+from jbias.evals import predict, probe, show
 
 
 class Shown(NamedTuple):
@@ -75,6 +75,16 @@ def foreign(subject: subjects.Subject, asked: suite.Suite, names: Sequence[str])
         remedy += ", or if its outputs are others, name them by --classes=FILE"
     own = labels.Side(subject.classes, subject.space)
     return f"its classes are {own}, while {sides}; {remedy}"
+
+
+def check(made: probe.Probe, given: Shown) -> None:
+    """Refuses stimuli that are made by a network whose classes are not the set's."""
+    if made.move and any(rule.matrix is not None for rule in given.rules.values()):
+        raise ValueError(
+            "attacks must be on the network's own classes, among which it decides; here"
+            f" it decides among {len(given.classes):,} others or some of them; attack"
+            " another set"
+        )
 
 
 def _answers(

@@ -248,12 +248,7 @@ def _decided(
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition, under each of these rules."""
     made = asked.made(*task, given.classes)
-    if made.move and any(rule.matrix is not None for rule in given.rules.values()):
-        raise ValueError(
-            "attacks must be on the network's own classes, among which it decides; here"
-            f" it decides among {len(given.classes):,} others or some of them; attack"
-            " another set"
-        )
+    shown.check(made, given)
     chosen = {key: given.rules[name] for key, name in rules.items()}
     chosen = {
         key: rule._replace(matrix=mesh.replicate(rule.matrix, devices))
