@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from jbias import config as jc
-from jbias import results, selection, train
+from jbias import results, saving, selection, train
 from tests import runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -93,14 +93,14 @@ def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypa
     config, workdir = finished
     config = config.copy_and_resolve_references()
     config.run.together = 1
-    save = train._save
+    save = saving.save
 
     def saved_then_stopped(*args, **kwargs):
         save(*args, **kwargs)
         raise RuntimeError("stopped")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="^stopped$"):
-        patch.setattr(train, "_save", saved_then_stopped)
+        patch.setattr(saving, "save", saved_then_stopped)
         train.run(config, tmp_path / "run")
     assert not (tmp_path / "run" / "done").exists()
     config.run.together = 0
