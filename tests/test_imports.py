@@ -31,14 +31,17 @@ ROOMS = {
     **dict.fromkeys(
         (
             "build",
+            "checkpoint_paths",
             "checks",
             "memory",
             "vary",
+            "findings",
             "follow",
             "measuring",
             "shown",
             "subjects",
             "suite",
+            "suite_measure",
             "survey",
             "job",
             "loop",
