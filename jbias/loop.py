@@ -61,7 +61,7 @@ def run(
                 due = due or left or ended or best or job.stop
                 if due and step > job.saved or again:
                     saving.save(job, stage, states, step, left=left)
-            if job.stop:
+            if job.stop and step == job.saved:
                 message = f"{job.stop} at step {step}: saved; the same command resumes"
                 raise Interrupted(message)
             if ended:
