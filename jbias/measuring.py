@@ -14,7 +14,7 @@ import ml_collections
 from etils import epath
 from flax import errors
 
-from jbias import checkpoint, console, models, subjects, suite, survey
+from jbias import checkpoint, checkpoint_paths, console, models, subjects, suite, survey
 from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
@@ -98,9 +98,9 @@ def checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
     if args.model and args.model not in models.MODELS:
         hint = jc.nearest(args.model, models.MODELS)
         raise ValueError(f"--model: unknown {args.model!r}; {hint}")
-    paths = subjects.find(args.checkpoint)
+    paths = checkpoint_paths.find(args.checkpoint)
     subjects.listed(args.classes or subjects.IMAGENET)
-    trained = {subjects.is_trained(path) for path in paths}
+    trained = {checkpoint_paths.is_trained(path) for path in paths}
     for key in ("model", "classes", "mean", "std"):
         if trained == {True} and getattr(args, key) is not None:
             raise ValueError(
@@ -174,7 +174,7 @@ def networks(
     if named is None:
         named = _ZOO if os.path.isfile(_ZOO) else ""
     zoo = _module("zoo", named) if named else None
-    stems = [subjects.stem(path) for path in paths]
+    stems = [checkpoint_paths.stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):
             continue  # It is read with its backbone.
@@ -182,7 +182,7 @@ def networks(
             folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
             stem = f"{folder}-{stem}"
         try:
-            if subjects.is_trained(path):
+            if checkpoint_paths.is_trained(path):
                 for subject in subjects.from_run(path, step=step):
                     yield Opened.of(subject)
             else:
