@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks import measured
 from configs.suites import biases
-from jbias import mesh, models, subjects, suite
+from jbias import mesh, models, subjects, suite_measure
 from jbias.evals import predict, probe, show
 
 # Images of each published set, by measure. That of accuracy is all sets together:
@@ -62,10 +62,10 @@ def main() -> None:
     for name, entry in config["measures"].items():
         if options.only and name not in options.only.split(","):
             continue
-        listed = suite.measure(name, entry, config["sets"])
+        listed = suite_measure.read(name, entry, config["sets"])
         if listed.inside:
             continue
-        made = suite.probe_of(listed, {"side": options.side})
+        made = suite_measure.probe_of(listed, {"side": options.side})
         if name != "accuracy" and _decided_before(listed, made):
             continue
         rows[name] = _measured(network, made, batches, options)
@@ -76,7 +76,7 @@ def main() -> None:
     _write(options, rows, total)
 
 
-def _decided_before(listed: suite.Measure, made: probe.Probe) -> bool:
+def _decided_before(listed: suite_measure.Measure, made: probe.Probe) -> bool:
     """Whether it asks for the decisions that `accuracy` has made of its sets."""
     plain = made.show is probe.as_it_is and set(made.conditions) == {""}
     return plain and listed.aggregates == ("mean_prob",)

@@ -52,3 +52,21 @@ class Job:
     @property
     def name(self) -> str:
         return jc.run_name(self.config)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another process evaluates."""
+        return self.config["run"]["evaluate"] == "elsewhere"
+
+    def settle(self) -> None:
+        """Waits for all steps taken so far, and tells which seeds they ended."""
+        self.tell(self.watch.settle())
+
+    def tell(self, diverged: list) -> None:
+        """Says of seeds that they have just diverged."""
+        for seed in diverged:
+            at = self.watch.diverged[seed]
+            others = (
+                "no other is left" if self.watch.all_diverged else "the others go on"
+            )
+            self.say(f"seed {seed} diverged: loss not finite at step {at}; {others}")

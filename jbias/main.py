@@ -49,13 +49,13 @@ def main(argv: list[str]) -> int:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
-    from jbias import opening, train
+    from jbias import loop, opening, train
 
     opening.keep_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
         return 0 if train.run(_CONFIG.value, workdir) else 3
-    except train.Interrupted as stopped:
+    except loop.Interrupted as stopped:
         return _fail(workdir, stopped, 130 if "SIGINT" in str(stopped) else 143)
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):

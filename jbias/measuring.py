@@ -14,7 +14,7 @@ import ml_collections
 from etils import epath
 from flax import errors
 
-from jbias import checkpoint, console, models, subjects, suite, survey
+from jbias import checkpoint, checkpoint_paths, console, models, subjects, suite, survey
 from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
@@ -23,13 +23,13 @@ _ZOO = "configs/zoo.py"
 _HEADS = "--checkpoint names linear layers alone"
 _NAMED = 8  # Networks that the last line names.
 # Of one network: its files, its shapes, its memory. Others may be measured.
-_OWN_FAULT = (
+OWN_FAULT = (
     *(ValueError, OSError, MemoryError),
     *(errors.FlaxError, jax.errors.JaxRuntimeError),
 )
 
 
-class _Opened(NamedTuple):
+class Opened(NamedTuple):
     """A network to measure, or what could not be one, and why."""
 
     name: str
@@ -37,7 +37,7 @@ class _Opened(NamedTuple):
     refused: str = ""
 
     @classmethod
-    def of(cls, subject: subjects.Subject) -> "_Opened":
+    def of(cls, subject: subjects.Subject) -> "Opened":
         return cls(subject.name, subject)
 
 
@@ -49,19 +49,19 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.devices:
         config.run.devices = args.devices
     only = tuple(filter(None, map(str.strip, args.only.split(","))))
-    paths = _checked(args, out)
-    _check_step("--step", args.step, paths)
-    _check_step("suite.run.step", config.get("run", {}).get("step"), paths)
+    paths = checked(args, out, config)
+    if args.follow and not (epath.Path(args.follow) / "config.json").exists():
+        raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
     asked = suite.open(config, say, only=only)
     step = str(args.step or asked.run["step"])
-    opened = _followed(args, say) if args.follow else _named(paths, args, step, say)
+    opened = _followed(args, say) if args.follow else networks(paths, args, step, say)
     done, partly, failed = [], [], []
     for name, subject, refused in opened:
         into = failed
         if subject:
             try:
                 lacking = survey.run(subject, asked, out, say, whole=not only)
-            except _OWN_FAULT as error:
+            except OWN_FAULT as error:
                 refused = f"{name}: {survey.line(error)}"
                 # The folder is another's, or holds what was measured otherwise.
                 lacking = None if isinstance(error, ValueError) else [refused]
@@ -92,7 +92,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
+def checked(
+    args: argparse.Namespace, out: epath.Path, config: ml_collections.ConfigDict
+) -> list[str]:
     """What --checkpoint names; ValueError for what is wrong with any argument.
 
     Before sets are opened, which may take minutes.
@@ -100,9 +102,9 @@ def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
     if args.model and args.model not in models.MODELS:
         hint = jc.nearest(args.model, models.MODELS)
         raise ValueError(f"--model: unknown {args.model!r}; {hint}")
-    paths = subjects.find(args.checkpoint)
+    paths = checkpoint_paths.find(args.checkpoint)
     subjects.listed(args.classes or subjects.IMAGENET)
-    trained = {subjects.is_trained(path) for path in paths}
+    trained = {checkpoint_paths.is_trained(path) for path in paths}
     for key in ("model", "classes", "mean", "std"):
         if trained == {True} and getattr(args, key) is not None:
             raise ValueError(
@@ -116,8 +118,8 @@ def _checked(args: argparse.Namespace, out: epath.Path) -> list[str]:
         )
     if args.zoo and not os.path.isfile(args.zoo):
         raise ValueError(f"--zoo: no file {args.zoo!r}; --zoo= looks in no table")
-    if args.follow and not (epath.Path(args.follow) / "config.json").exists():
-        raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
+    _check_step("--step", args.step, paths)
+    _check_step("suite.run.step", config.get("run", {}).get("step"), paths)
     return paths
 
 
@@ -127,7 +129,7 @@ def _check_step(where: str, step: str | int | None, paths: Sequence[str]) -> Non
         return
     if not str(step).isdigit():
         raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
-    if not paths or not all(map(subjects.is_trained, paths)):
+    if not paths or not all(map(checkpoint_paths.is_trained, paths)):
         return
     held = {s for path in paths for s in checkpoint.steps(f"{path}/checkpoints")}
     if held and int(step) not in held:
@@ -183,18 +185,18 @@ def _value(text: str) -> Any:
         return text
 
 
-def _named(
+def networks(
     paths: Sequence[str],
     args: argparse.Namespace,
     step: str,
     say: Callable[[str], None],
-) -> Iterator[_Opened]:
+) -> Iterator[Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
     named = args.zoo
     if named is None:
         named = _ZOO if os.path.isfile(_ZOO) else ""
     zoo = _module("zoo", named) if named else None
-    stems = [subjects.stem(path) for path in paths]
+    stems = [checkpoint_paths.stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):
             continue  # It is read with its backbone.
@@ -202,17 +204,17 @@ def _named(
             folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
             stem = f"{folder}-{stem}"
         try:
-            if subjects.is_trained(path):
+            if checkpoint_paths.is_trained(path):
                 for subject in subjects.from_run(path, step=step):
-                    yield _Opened.of(subject)
+                    yield Opened.of(subject)
             else:
                 subject = _from_file(path, stem, args, zoo, say)
                 say(_constants(subject))
-                yield _Opened.of(subject)
-        except _OWN_FAULT as error:
+                yield Opened.of(subject)
+        except OWN_FAULT as error:
             line = survey.line(error)
             line = line if path in line else f"{path}: {line}"
-            yield _Opened(path, None, line)
+            yield Opened(path, None, line)
 
 
 def _from_file(
@@ -301,9 +303,7 @@ def _module(name: str, path: str) -> Any:
     return module
 
 
-def _followed(
-    args: argparse.Namespace, say: Callable[[str], None]
-) -> Iterator[_Opened]:
+def _followed(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Opened]:
     """Opens each checkpoint of a run as it comes, until the run is done."""
     workdir, seen = epath.Path(args.follow), set()
     say(f"following {workdir}")
@@ -315,11 +315,11 @@ def _followed(
             seen.add(step)
             try:
                 for subject in subjects.from_run(str(workdir), step=str(step)):
-                    yield _Opened.of(subject)
-            except _OWN_FAULT as error:
+                    yield Opened.of(subject)
+            except OWN_FAULT as error:
                 if step in checkpoint.steps(workdir / "checkpoints"):
                     line = f"step {step}: {survey.line(error)}"
-                    yield _Opened(f"step {step}", None, line)
+                    yield Opened(f"step {step}", None, line)
         if over:
             return
         time.sleep(args.interval)

@@ -79,7 +79,7 @@ class Whole:
         """The examples of one batch."""
         epoch, position = divmod(step, self.steps_per_epoch)
         start = position * self.batch
-        order = _permutation(seed, self.stream, epoch, self.examples)
+        order = permutation(seed, self.stream, epoch, self.examples)
         return order[start : start + self.batch]
 
 
@@ -132,15 +132,13 @@ class Windows:
         epoch, number = divmod(window, self.per_epoch)
         start = number * self.steps * self.batch
         stop = min(start + self.steps * self.batch, self.steps_per_epoch * self.batch)
-        return _permutation(0, f"window/{self.stream}", epoch, self.examples)[
-            start:stop
-        ]
+        return permutation(0, f"window/{self.stream}", epoch, self.examples)[start:stop]
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         """The examples of one batch, by their places in the window."""
         (window,) = self.held(step)
         start = step % self.steps_per_epoch % self.steps * self.batch
-        order = _permutation(seed, self.stream, window, len(self.members(window)))
+        order = permutation(seed, self.stream, window, len(self.members(window)))
         return order[start : start + self.batch]
 
 
@@ -219,72 +217,6 @@ class Shares:
         return np.concatenate(parts)[spread]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Paired:
-    """A second set's examples, each of the class of the first set's at its place.
-
-    In each epoch the second set's examples of a class are put into a random order, and
-    the first set's meet them one after the other: none twice, unless they are fewer.
-    """
-
-    of: Whole
-    labels: Int[np.ndarray, "n"]  # Classes of the first set's examples,
-    others: Int[np.ndarray, "m"]  # and of the second's.
-    stream: str
-    period = 1
-
-    def __post_init__(self):
-        if missing := sorted({*self.labels.tolist()} - {*self.others.tolist()}):
-            raise ValueError(
-                "pair: both sets must have examples of every class, the second has none"
-                f" of class {missing[0]}"
-            )
-
-    @property
-    def batch(self) -> int:
-        return self.of.batch
-
-    @property
-    def span(self) -> int:
-        return len(self.others)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.of.steps_per_epoch
-
-    def held(self, step: int) -> tuple[int, ...]:
-        del step
-        return (0,)
-
-    def until(self, step: int) -> int:
-        del step
-        return NEVER
-
-    def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """The second set's examples of one batch."""
-        first = self.of.index(seed, step)
-        return self._partners(seed, step // self.steps_per_epoch)[first]
-
-    @functools.cached_property
-    def _partners(self) -> Callable[[int, int], Int[np.ndarray, "n"]]:
-        """The partner of every example, by seed and epoch; some are kept."""
-        counts = np.bincount(self.others, minlength=self.labels.max() + 1)
-        by_class = np.argsort(self.labels, kind="stable")
-        starts = np.cumsum(np.bincount(self.labels)) - np.bincount(self.labels)
-        rank = np.empty(len(self.labels), np.int64)
-        rank[by_class] = np.arange(len(rank)) - starts[self.labels[by_class]]
-        place = np.cumsum(counts)[self.labels] - counts[self.labels]
-        place += rank % counts[self.labels]
-
-        @functools.lru_cache(maxsize=32)
-        def of(seed, epoch):
-            order = _permutation(seed, self.stream, epoch, len(self.others))
-            order = order[np.argsort(self.others[order], kind="stable")]
-            return order[place].astype(np.int32)
-
-        return of
-
-
 def make(examples: int, batch: int, steps: int | None, stream: str) -> Order:
     """An order over one set, by windows of about `steps` batches if that is not all.
 
@@ -298,7 +230,8 @@ def make(examples: int, batch: int, steps: int | None, stream: str) -> Order:
     return Windows(examples, batch, even, stream)
 
 
-def _permutation(seed: int, stream: str, epoch: int, n: int) -> Int[np.ndarray, "n"]:
+def permutation(seed: int, stream: str, epoch: int, n: int) -> Int[np.ndarray, "n"]:
+    """A seed's random order of n examples in an epoch, by the name of its stream."""
     return _permutations(seed, stream, n)(epoch)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from jbias import feed, mesh, sets, subjects, suite
 from jbias.data import labels, spec, wordnet
-from jbias.evals import predict, show
+from jbias.evals import predict, probe, show
 
 
 class Shown(NamedTuple):
@@ -75,6 +75,17 @@ def foreign(subject: subjects.Subject, asked: suite.Suite, names: Sequence[str])
         remedy += ", or if its outputs are others, name them by --classes=FILE"
     own = labels.Side(subject.classes, subject.space)
     return f"its classes are {own}, while {sides}; {remedy}"
+
+
+def check(what: str, made: probe.Probe, given: Shown) -> None:
+    """Refuses stimuli that follow a network's gradients where its classes are not the set's."""
+    grouped = any(rule.matrix is not None for rule in given.rules.values())
+    if grouped and (made.move or made.look):
+        raise ValueError(
+            f"{what} must be on the network's own classes, whose gradients it follows;"
+            f" here it decides among {len(given.classes):,} others or some of them;"
+            " choose another set"
+        )
 
 
 def _answers(

@@ -20,8 +20,6 @@ A suite is a config (configs/suites/) with
 A set that is not there is told about, and what is there is measured.
 """
 
-import functools
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,9 +28,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias import config as jc
-from jbias import feed, parts, sets
-from jbias.data import labels, spec
-from jbias.evals import decisions, probe, probes
+from jbias import feed, sets, suite_measure
+from jbias.data import spec
+from jbias.evals import probe
 
 _RUN = dict(
     step="best",
@@ -44,37 +42,8 @@ _RUN = dict(
     gib=16.0,
     threads=0,
 )
-_OWN = ("probe", "sets", "images", "aggregates", "others")
 # So many images of another set a probe gets, or fewer that take so many bytes.
 OTHERS = 2048, 2**28
-
-
-class Measure(NamedTuple):
-    """One probe, and where it is shown."""
-
-    name: str
-    probe: str
-    datasets: tuple[str, ...]
-    images: int
-    aggregates: tuple[str, ...]
-    options: Mapping[str, Any]  # Of the probe.
-    others: str = ""  # A set; "" is the one that is shown.
-
-    @property
-    def inside(self) -> bool:
-        """Whether it looks into the network, and decides nothing."""
-        return self.probe in probes.INSIDE
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """What decides its numbers, as JSON has it; options where they are unusual."""
-        told = dict(
-            probe=self.probe,
-            images=self.images,
-            aggregates=self.aggregates,
-            options=unusual(self.probe, self.options),
-        )
-        return jc.plain({**told, **({"others": self.others} if self.others else {})})
 
 
 class Suite(NamedTuple):
@@ -84,12 +53,15 @@ class Suite(NamedTuple):
     sources: Mapping[str, spec.Source]
     images: Mapping[str, UInt8[np.ndarray, "n h w c"] | None]  # None: read each time.
     missing: Mapping[str, str]  # What is not there, mostly sets, and what it needs.
-    measures: tuple[Measure, ...]
+    measures: tuple[suite_measure.Measure, ...]
     run: Mapping[str, Any]
     config: Mapping[str, Any]
 
     def made(
-        self, measure: Measure, dataset: str, classes: tuple[str, ...] = ()
+        self,
+        measure: suite_measure.Measure,
+        dataset: str,
+        classes: tuple[str, ...] = (),
     ) -> probe.Probe:
         """The probe of a measure on a set; the same object each time.
 
@@ -104,7 +76,7 @@ class Suite(NamedTuple):
             "classes": classes,
             "others": self.some(measure.others or dataset),
         }
-        return probe_of(measure, beside)
+        return suite_measure.probe_of(measure, beside)
 
     def some(self, dataset: str) -> probe.Others:
         """Images of a set, evenly spaced, few enough to be kept on a device."""
@@ -123,12 +95,12 @@ class Suite(NamedTuple):
 
         return probe.Others(dataset, f"{source.fingerprint} {self.size}", read)
 
-    def tasks(self) -> Iterator[tuple[Measure, str]]:
+    def tasks(self) -> Iterator[suite_measure.Task]:
         """Each measure on each of its sets, of those that are here."""
         for one in self.measures:
             for dataset in one.datasets:
                 if {dataset, one.others or dataset} <= set(self.sources):
-                    yield one, dataset
+                    yield suite_measure.Task(one, dataset)
 
 
 def open(
@@ -141,7 +113,7 @@ def open(
 
     only: names of measures; none is all. Other measures' sets are not opened.
     """
-    _made.cache_clear()  # What a probe reads, such as people's answers, may be new.
+    suite_measure.forget()
     config = jc.plain(config)
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     for key in config:
@@ -162,12 +134,12 @@ def open(
                 )
             raise ValueError(f"--only: unknown {name!r}; {jc.nearest(name, known)}")
     measures = tuple(
-        measure(name, options, config["sets"])
+        suite_measure.read(name, options, config["sets"])
         for name, options in config["measures"].items()
         if not only or name in only
     )
     for one in measures:
-        _try(one, config["size"])
+        suite_measure.check(one, config["size"])
     used = {name for one in measures for name in (*one.datasets, one.others) if name}
     found, missing, told = {}, {}, {}
     for name, options in config["sets"].items():
@@ -208,30 +180,6 @@ def open(
     return _checked(suite, needs["measures"], say)
 
 
-def _try(one: Measure, side: int) -> None:
-    """Refuses options that are wrong whatever the sets are, which are not opened yet."""
-    if one.inside:
-        inside(one)
-        return
-    make, where = probes.PROBES[one.probe], f"suite.measures.{one.name}"
-    blank = np.zeros((1, side, side, 3), np.uint8)
-    beside = {
-        "side": side,
-        "classes": (),
-        "others": probe.Others("", "", lambda: blank),
-    }
-    of_a_set = {"measures", "dataset", "files"} & inspect.signature(
-        make
-    ).parameters.keys()
-    if of_a_set:
-        parts.check_options(where, make, {**dict.fromkeys(of_a_set), **one.options}, 0)
-        return
-    try:
-        probe_of(one, beside)
-    except spec.Missing:
-        pass  # Told with what else is not here.
-
-
 def _checked(
     suite: Suite, needs: Mapping[str, str], say: Callable[[str], None]
 ) -> Suite:
@@ -242,7 +190,7 @@ def _checked(
     lacking: dict[tuple[str, str], str] = {}
     for one, dataset in suite.tasks():
         try:
-            inside(one) if one.inside else suite.made(one, dataset)
+            suite_measure.inside(one) if one.inside else suite.made(one, dataset)
         except spec.Missing as error:
             lacking[one.name, dataset] = f"{_argument(needs, one.name)}{error}"
     for why in dict.fromkeys(lacking.values()):
@@ -287,100 +235,7 @@ def _is_absent(error: ValueError) -> bool:
     return isinstance(error, spec.Missing) or isinstance(error.__cause__, spec.Missing)
 
 
-def measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
-    """Reads one entry of a suite's measures; `known` are its sets."""
-    where = f"suite.measures.{name}"
-    if "@" in name or "/" in name:
-        raise ValueError(f"{where}: a measure's name must be without @ and /")
-    shown = options.get("probe", name)
-    if shown not in (known_probes := {**probes.PROBES, **probes.INSIDE}):
-        raise ValueError(
-            f"{where}.probe: unknown {shown!r}; {jc.nearest(shown, known_probes)}"
-        )
-    others = options.get("others", "")
-    for key, dataset in (
-        *(("sets", one) for one in options.get("sets", ())),
-        *([("others", others)] if others else []),
-    ):
-        if dataset not in known:
-            raise ValueError(
-                f"{where}.{key}: unknown {dataset!r}; {jc.nearest(dataset, known)}"
-            )
-    taken = inspect.signature(known_probes[shown]).parameters
-    if others and "others" not in taken:
-        raise ValueError(f"{where}.others: {shown} shows no other images; leave it out")
-    images = options.get("images", 0)
-    if type(images) is not int or images < 0:
-        raise ValueError(f"{where}.images: must be 0 (all) or more, got {images!r}")
-    aggregates = options.get("aggregates", ("mean_prob",))
-    if isinstance(aggregates, str) or not aggregates:
-        raise ValueError(
-            f"{where}.aggregates: must be one or more of "
-            f"{', '.join(labels.AGGREGATES)}, got {aggregates!r}"
-        )
-    for rule in aggregates:
-        if rule not in labels.AGGREGATES:
-            raise ValueError(
-                f"{where}.aggregates: unknown {rule!r}; "
-                f"{jc.nearest(rule, labels.AGGREGATES)}"
-            )
-    return Measure(
-        name=name,
-        probe=shown,
-        datasets=tuple(options.get("sets", ())),
-        images=images,
-        aggregates=tuple(aggregates),
-        options={key: value for key, value in options.items() if key not in _OWN},
-        others=others,
-    )
-
-
-def unusual(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A probe's options but for those that are as if nothing had been said."""
-    known = {**probes.PROBES, **probes.INSIDE}
-    taken = inspect.signature(known[shown]).parameters if shown in known else {}
-    usual = {key: one.default for key, one in taken.items()}
-    return {
-        key: value
-        for key, value in options.items()
-        if key not in usual or _frozen(value) != _frozen(usual[key])
-    }
-
-
-def _frozen(tree: Any) -> Any:
-    """A hashable copy of options: lists are tuples, dicts are pairs."""
-    if isinstance(tree, Mapping):
-        return tuple((key, _frozen(value)) for key, value in sorted(tree.items()))
-    return tuple(map(_frozen, tree)) if isinstance(tree, list | tuple) else tree
-
-
 def _files(source: spec.Source) -> tuple[str, ...]:
     """The names of a set's files, in its order; () where it has none."""
     store = getattr(source, "store", None)
     return tuple(getattr(store, "names", ()))
-
-
-def inside(
-    measure: Measure, classes: tuple[str, ...] = ()
-) -> Callable[..., list[decisions.Number]]:
-    """What looks into a network, with the measure's options in place.
-
-    classes: names of what it decides among, for what takes them.
-    """
-    look = probes.INSIDE[measure.probe]
-    parts.check_options(f"suite.measures.{measure.name}", look, measure.options, 4)
-    takes = "classes" in inspect.signature(look).parameters
-    beside = {"classes": classes} if takes else {}
-    return functools.partial(look, **{**beside, **measure.options})
-
-
-def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
-    """Makes a measure's probe, with what of `beside` it takes; the same each time."""
-    taken = inspect.signature(probes.PROBES[measure.probe]).parameters
-    given = {key: value for key, value in beside.items() if key in taken}
-    return _made(measure.name, measure.probe, _frozen({**given, **measure.options}))
-
-
-@functools.cache
-def _made(name: str, shown: str, options: tuple) -> probe.Probe:
-    return parts.call(f"suite.measures.{name}", probes.PROBES[shown], **dict(options))

@@ -1,16 +1,14 @@
 """How the steps of a stage are fed, as its config says: from memory, or from files."""
 
-import dataclasses
 import functools
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 
-from jbias import feed, mesh, parts, sets, streams
+from jbias import feed, mesh, pairing, parts, rows, sets, streams
 from jbias import order as orders
 from jbias.data import crops, sources, spec
 
@@ -91,7 +89,7 @@ def _paired(where: str, pair: str, train: Plan, other: Plan) -> Plan:
     (source,) = other.opened.values()
     of = train.order, train.columns["label"], source.columns["label"], other.name
     try:
-        return other._replace(order=orders.Paired(*of))
+        return other._replace(order=pairing.Paired(*of))
     except ValueError as error:
         raise ValueError(f"{where}.{error}") from error
 
@@ -226,99 +224,20 @@ def make(
     if stream is None:
         several = [images[name] for name in plan.opened]
         joined = several[0] if len(several) == 1 else np.concatenate(several)
-        rows = mesh.replicate({"image": joined, **plan.columns}, devices)
-        return feed.Resident(order, rows)
+        held = mesh.replicate({"image": joined, **plan.columns}, devices)
+        return feed.Resident(order, held)
     opened = tuple(plan.opened.values())
-    files = Files(opened, plan.columns)
+    files = rows.Files(opened, plan.columns)
     if stream.crop == "host":
-        read = Batch(files, order, plan.name, stream.size, stream.window)
+        read = rows.Batch(files, order, plan.name, stream.size, stream.window)
         parts = functools.partial(mesh.assemble, mesh=devices)
         place = parts if reading.parts > 1 else None  # Whole, they are placed later.
         return streams.Streamed(order, read, seeds, steps, reading, place)
     several = isinstance(order, orders.Shares)
     firsts = np.cumsum([0, *(len(source) for source in opened[:-1])])
     read = [
-        Members(files, int(first), stream.canvas)
+        rows.Members(files, int(first), stream.canvas)
         for first in (firsts if several else firsts[:1])
     ]
     place = functools.partial(mesh.gather, mesh=devices)
     return streams.Windowed(order, read, steps, reading, place)
-
-
-@dataclasses.dataclass(frozen=True)
-class Files:
-    """Sets one after the other, and what is known of all their examples."""
-
-    opened: tuple[spec.Source, ...]
-    columns: Mapping[str, np.ndarray]
-
-    def each(self, index: Int[np.ndarray, "m"]) -> Iterator[tuple[spec.Source, int]]:
-        """The set of each example, and its number there."""
-        ends = np.cumsum([len(source) for source in self.opened])
-        for example, which in zip(index, np.searchsorted(ends, index, "right")):
-            source = self.opened[which]
-            yield source, int(example - ends[which] + len(source))
-
-    def rows(
-        self,
-        index: Int[np.ndarray, "m"],
-        image: UInt8[np.ndarray, "m h w 3"] | None = None,
-    ) -> feed.Rows:
-        """Images with their columns; without `image` they are as for evaluation."""
-        if image is None:
-            image = _empty(len(index), self.opened[0].size)
-            for i, (source, number) in enumerate(self.each(index)):
-                image[i] = source.image(number)
-        known = {name: column[index] for name, column in self.columns.items()}
-        return {"image": image, "index": index.astype(np.int32), **known}
-
-
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """Reads rows of one seed's batch, cut at random by the seed, step and row alone."""
-
-    files: Files
-    order: orders.Order
-    name: str
-    size: int
-    window: Mapping[str, Any] | None  # None: preprocessed as for evaluation.
-
-    def __call__(self, step: int, seed: int, rows: slice) -> feed.Rows:
-        index = self.order.index(seed, step)[rows]
-        if self.window is None:
-            return self.files.rows(index)
-        first, image = rows.start, _empty(len(index), self.size)
-        for i, (source, number) in enumerate(self.files.each(index)):
-            draw = functools.partial(
-                crops.box, self.generator(seed, step, first + i), **self.window
-            )
-            image[i] = source.cropped(number, self.size, draw)
-        return self.files.rows(index, image)
-
-    def generator(self, seed: int, step: int, row: int) -> np.random.Generator:
-        """What an image is cut by; cheaper than a jax key, and needs no device."""
-        stream = zlib.crc32(f"crop/{self.name}".encode())
-        return np.random.default_rng((seed, stream, step, row))
-
-
-@dataclasses.dataclass(frozen=True)
-class Members:
-    """Reads members of a window: whole images squeezed to a canvas, or preprocessed."""
-
-    files: Files
-    first: int  # Example that the members are counted from.
-    canvas: int | None
-
-    def __call__(self, members: Int[np.ndarray, "m"]) -> feed.Rows:
-        index = members + self.first
-        if self.canvas is None:
-            return self.files.rows(index)
-        image = _empty(len(index), self.canvas)
-        aspect = np.ones(len(index), np.float32)
-        for i, (source, number) in enumerate(self.files.each(index)):
-            image[i], aspect[i] = source.canvas(number, self.canvas)
-        return {**self.files.rows(index, image), "aspect": aspect}
-
-
-def _empty(count: int, side: int) -> UInt8[np.ndarray, "count side side 3"]:
-    return np.empty((count, side, side, 3), np.uint8)

@@ -156,7 +156,7 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
     """Runs, with main's way of ending."""
     from absl import logging
 
-    from jbias import opening, train
+    from jbias import loop, opening, train
 
     logging.set_verbosity(logging.ERROR)
     opening.keep_programs()
@@ -164,7 +164,7 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
     config = ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
     try:
         return 0 if train.run(config, workdir) else 1
-    except train.Interrupted as stopped:
+    except loop.Interrupted as stopped:
         print(f"jbias: {stopped}")
         return 143
 

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from configs.suites import distortion
-from jbias import data, evaluate, measuring, models, results, subjects, suite, survey
+from jbias import (
+    checkpoint_paths,
+    data,
+    evaluate,
+    measuring,
+    models,
+    results,
+    subjects,
+    suite,
+    suite_measure,
+    survey,
+)
 from jbias.evals import decisions, interference, probes
 
 ASKED = [
@@ -31,7 +42,7 @@ ASKED = [
 def test_measures_are_of_sets_that_are_there_and_options_that_are_taken(text):
     c = distortion.get_config(text)
     for name, options in c.measures.items():
-        one = suite.measure(name, options.to_dict(), c.sets)
+        one = suite_measure.read(name, options.to_dict(), c.sets)
         make = probes.PROBES[one.probe]
         assert {*one.options} <= {*inspect.signature(make).parameters}
         assert one.datasets and "other" not in one.datasets
@@ -104,11 +115,11 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
     args = parse(["--runs=a", "--checkpoint=b"])
     assert args.checkpoint == ["a", "b"] and not args.step
     asked, given = [], ("--runs=a", "--only=accuracy", "--out=measured")
-    monkeypatch.setattr(subjects, "is_trained", lambda path: True)
+    monkeypatch.setattr(checkpoint_paths, "is_trained", lambda path: True)
     monkeypatch.setattr(
         subjects, "from_run", lambda path, *, step: asked.append(step) or []
     )
-    monkeypatch.setattr(subjects, "find", lambda paths: paths)
+    monkeypatch.setattr(checkpoint_paths, "find", lambda paths: paths)
     for step, said in (("", "latest"), ("best", "best"), ("12", "12")):
         measuring.run(parse([*given, f"--step={step}", SUITE]), [])
         assert asked.pop() == said

@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import data, evaluate, measuring, prepare
+from jbias import data, evaluate, look, measuring, prepare
 from jbias.report import biases, cli, correlate, distortion, measured
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -97,6 +97,7 @@ READERS = {
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": lambda arguments: evaluate.parser().parse_args(arguments),
+    "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
 
@@ -121,7 +122,7 @@ def test_commands_are_understood(name, command, monkeypatch):
 @pytest.mark.parametrize(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
 def test_flags_in_the_text_are_known(name, flag):
     parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
-    parsers += [biases._parser(), distortion._parser()]
+    parsers += [biases._parser(), distortion._parser(), look.parser()]
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
         code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]

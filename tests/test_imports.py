@@ -12,7 +12,7 @@ import jbias
 ROOT = pathlib.Path(jbias.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-ENTRIES = {"main", "evaluate", "prepare", "study"}
+ENTRIES = {"main", "evaluate", "look", "prepare", "study"}
 EVERYTHING = {"*"}
 ROOMS = {
     "models": set(),
@@ -20,6 +20,7 @@ ROOMS = {
     "augment": set(),
     "stats": set(),
     "lines": set(),
+    "flags": set(),
     "results": {"lines"},
     "selection": {"results"},
     "algos": {"models", "augment"},
@@ -31,19 +32,28 @@ ROOMS = {
     **dict.fromkeys(
         (
             "build",
+            "checkpoint_paths",
             "checks",
             "memory",
             "vary",
+            "findings",
             "follow",
+            "looking",
             "measuring",
+            "saliency",
             "shown",
+            "stimuli",
             "subjects",
             "suite",
+            "suite_measure",
             "survey",
             "job",
+            "loop",
             "observe",
             "opening",
             "parts",
+            "rows",
+            "saving",
             "sets",
             "supply",
             "warmstart",
@@ -70,6 +80,7 @@ CORE = {
     "costs",
     "step",
     "order",
+    "pairing",
     "xla",
     "feed",
     "streams",
@@ -135,7 +146,15 @@ def test_heavy_readers_are_imported_where_used(path):
 
 @pytest.mark.parametrize(
     "command",
-    ["main", "evaluate", "report", "report.correlate", "report.biases", "prepare"],
+    [
+        "main",
+        "evaluate",
+        "look",
+        "report",
+        "report.correlate",
+        "report.biases",
+        "prepare",
+    ],
 )
 def test_help_waits_for_nothing(command):
     """It answers before anything slow is imported."""

@@ -16,9 +16,11 @@ from PIL import Image
 
 from configs.suites import biases
 from jbias import (
+    checkpoint_paths,
     data,
     evaluate,
     feed,
+    findings,
     measuring,
     models,
     results,
@@ -751,12 +753,12 @@ def test_a_measure_that_fails_leaves_the_others(
 def test_a_network_that_stops_in_the_middle_is_measured_in_part(
     file, published, tmp_path, capsys, monkeypatch
 ):
-    def stops(folder, subject, asked, task, *args, keep=survey._keep):
+    def stops(folder, subject, asked, task, *args, keep=findings.keep):
         if task.measure.name == "few":
             raise OSError("no space left")
         keep(folder, subject, asked, task, *args)
 
-    monkeypatch.setattr(survey, "_keep", stops)
+    monkeypatch.setattr(findings, "keep", stops)
     args = *published, f"--suite={file}", "--only=few,classes"
     assert measure(*args, out=tmp_path) == 1
     err = capsys.readouterr().err
@@ -834,7 +836,8 @@ def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
     (tmp_path / "b" / "linked.bin").symlink_to(tmp_path / "notes.txt")
     (tmp_path / "b" / "back").symlink_to(tmp_path)
     found = [
-        path.removeprefix(f"{tmp_path}/") for path in subjects.find([str(tmp_path)])
+        path.removeprefix(f"{tmp_path}/")
+        for path in checkpoint_paths.find([str(tmp_path)])
     ]
     assert found == ["a.pth", "b/c/D.PT", "b/linked.bin", "b/model.safetensors"]
 
@@ -848,7 +851,7 @@ def test_all_spellings_of_one_network_are_one(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spelled = ["erm", f"{run}/", f"{run.parent}/../{run.parent.name}/erm", "./erm/"]
     spelled += ["a/x.pth", "a/../a/x.pth", f"{tmp_path}/a/x.pth", "a/"]
-    assert subjects.find(spelled) == ["erm", "a/x.pth", "a/resnet50_prime.pth"]
+    assert checkpoint_paths.find(spelled) == ["erm", "a/x.pth", "a/resnet50_prime.pth"]
 
 
 def test_the_suite_of_biases_is_there_without_any_data():
@@ -1249,7 +1252,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
     assert [one.name for one in given] == ["cue_conflict", "edge"]
     images = asked.images["cue_conflict"]
     assert np.array_equal(given[0].read(), images) and len(images) == 240
-    told = [survey._told(survey.Task(*one), asked, "") for one in asked.tasks()]
+    told = [findings._told(task, asked, "") for task in asked.tasks()]
     assert "others" not in told[1]["dataset"]
     assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint
     monkeypatch.setattr(suite, "OTHERS", (1, 2**28))

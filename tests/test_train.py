@@ -1,14 +1,17 @@
 """The whole loop: what a run leaves behind, and what it refuses."""
 
+import contextlib
+import itertools
 import json
 import math
 import pathlib
 import shutil
+import signal
 
 import pytest
 
+from jbias import checkpoint, console, loop, results, saving, selection, train
 from jbias import config as jc
-from jbias import results, selection, train
 from tests import runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -93,17 +96,41 @@ def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypa
     config, workdir = finished
     config = config.copy_and_resolve_references()
     config.run.together = 1
-    save = train._save
+    save = saving.save
 
     def saved_then_stopped(*args, **kwargs):
         save(*args, **kwargs)
         raise RuntimeError("stopped")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="^stopped$"):
-        patch.setattr(train, "_save", saved_then_stopped)
+        patch.setattr(saving, "save", saved_then_stopped)
         train.run(config, tmp_path / "run")
     assert not (tmp_path / "run" / "done").exists()
     config.run.together = 0
+    assert train.run(config, tmp_path / "run")
+    assert runs.records(tmp_path / "run") == runs.records(workdir)
+
+
+def test_a_stop_after_what_is_due_was_decided_is_saved_all_the_same(
+    finished, tmp_path, monkeypatch
+):
+    config, workdir = finished
+    config = config.copy_and_resolve_references()
+    config.run.steps_per_dispatch = 1
+    idle, turns = console.Progress.idle, itertools.count()
+
+    @contextlib.contextmanager
+    def then_stopped(progress):
+        with idle(progress):
+            yield
+        if next(turns) == 2:  # Nothing is due at step 2.
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(console.Progress, "idle", then_stopped)
+        with pytest.raises(loop.Interrupted, match="SIGTERM at step 3: saved"):
+            train.run(config, tmp_path / "run")
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] == 3
     assert train.run(config, tmp_path / "run")
     assert runs.records(tmp_path / "run") == runs.records(workdir)
 

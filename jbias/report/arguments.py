@@ -1,11 +1,12 @@
-"""Types of command-line arguments that the commands of this room share."""
+"""What the commands of this room share: arguments, their types, and how they end."""
 
 import argparse
 import functools
 import math
 import pathlib
 import sys
-from collections.abc import Sequence
+import types
+from collections.abc import Callable, Iterable, Sequence
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -55,3 +56,49 @@ positive = functools.partial(
 at_least_one = functools.partial(
     _number, kind=int, fits=lambda n: n >= 1, what="an integer of at least 1"
 )
+
+# Arguments of several commands, but for what each says of them.
+WORKDIRS = types.MappingProxyType(dict(nargs="+", action="extend", metavar="WORKDIR"))
+OUT = types.MappingProxyType(dict(type=folder, required=True, metavar="DIR"))
+ALPHA = types.MappingProxyType(dict(type=chance, default=0.05))
+
+
+def parser(command: str, description: str) -> argparse.ArgumentParser:
+    """Makes the parser of `python -m jbias.<command>`; it knows --help alone."""
+    return argparse.ArgumentParser(
+        prog=f"python -m jbias.{command}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_permutation_tests(to: argparse.ArgumentParser) -> None:
+    """Adds what tests by random orders take: --adjust, --alpha, --permutations, --seed."""
+    add = to.add_argument
+    add(
+        "--adjust",
+        choices=("none", "holm", "bh"),
+        default="holm",
+        help="p-values that say what is significant (default: %(default)s)",
+    )
+    add("--alpha", **ALPHA, help="level (default: %(default)s)")
+    add(
+        "--permutations",
+        type=at_least_one,
+        default=9_999,
+        metavar="N",
+        help="random orders behind a p-value (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="of the orders (default: %(default)s)")
+
+
+def answered(command: str, make: Callable[[], Iterable[str]]) -> int:
+    """Prints the lines that `make` gives; returns 0, or 2 with one line on stderr."""
+    try:
+        lines = make()
+    except (ValueError, OSError) as error:
+        print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    for line in lines:
+        print(line)
+    return 0

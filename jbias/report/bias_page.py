@@ -114,10 +114,7 @@ def write(
         "number of every model in <code>tables/models.csv</code>, the figures as SVG, PDF "
         "and PNG (<code>figures/</code>), and all of it in <code>results.json</code>.",
     )
-    for name, data in files.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data.encode() if isinstance(data, str) else data)
+    page.write(out, files)
     lines = [*relations.headline(shown)]
     if printed is not None:
         lines.append(printed.told)

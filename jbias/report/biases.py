@@ -13,7 +13,7 @@ and *.png, results.json.
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments
 
@@ -28,6 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--kinds has no say for --benchmark: the study names its models")
     if args.each_seed and args.benchmark:
         parser.error("--each-seed has no say for --benchmark: it has one seed a model")
+    return arguments.answered("biases", lambda: _made(args))
+
+
+def _made(args: argparse.Namespace) -> Iterator[str]:
+    """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import bias_page, bias_stimuli, bias_study
 
@@ -37,26 +42,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         permutations=args.permutations,
         seed=args.seed,
     )
-    try:
-        if args.seed < 0:
-            raise ValueError(f"--seed: must be 0 or larger, got {args.seed}")
-        models, appendix = _read(args)
-        study = bias_study.analyse(models, **asked)
-        folder = pathlib.Path(args.printed) if args.printed else None
-        answer = bias_page.write(
-            models,
-            study,
-            pathlib.Path(args.out),
-            printed=folder and bias_page.compare(models, study, folder),
-            appendix=appendix and bias_study.analyse(appendix, **asked),
-            images=bias_stimuli.load(args.images) if args.images else (),
-        )
-    except (ValueError, OSError) as error:
-        print(f"biases: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    for line in answer:
-        print(line)
-    return 0
+    if args.seed < 0:
+        raise ValueError(f"--seed: must be 0 or larger, got {args.seed}")
+    models, appendix = _read(args)
+    study = bias_study.analyse(models, **asked)
+    folder = pathlib.Path(args.printed) if args.printed else None
+    return bias_page.write(
+        models,
+        study,
+        pathlib.Path(args.out),
+        printed=folder and bias_page.compare(models, study, folder),
+        appendix=appendix and bias_study.analyse(appendix, **asked),
+        images=bias_stimuli.load(args.images) if args.images else (),
+    )
 
 
 def _read(args: argparse.Namespace):
@@ -71,17 +69,11 @@ def _read(args: argparse.Namespace):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m jbias.report.biases",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.parser("report.biases", __doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--measured",
-        nargs="+",
-        action="extend",
-        metavar="WORKDIR",
+        **arguments.WORKDIRS,
         help="workdirs of measured checkpoints, the folder that holds them, or globs",
     )
     source.add_argument(
@@ -90,13 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the study's published raw-data/benchmark.csv",
     )
     add = parser.add_argument
-    add(
-        "--out",
-        type=arguments.folder,
-        required=True,
-        metavar="DIR",
-        help="folder of the report",
-    )
+    add("--out", **arguments.OUT, help="folder of the report")
     add(
         "--kinds",
         metavar="CSV",
@@ -119,26 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="photographs; the first three are shown as filters leave them",
     )
-    add(
-        "--adjust",
-        choices=("none", "holm", "bh"),
-        default="holm",
-        help="p-values that say what is significant (default: %(default)s)",
-    )
-    add(
-        "--alpha",
-        type=arguments.chance,
-        default=0.05,
-        help="level (default: %(default)s)",
-    )
-    add(
-        "--permutations",
-        type=arguments.at_least_one,
-        default=9_999,
-        metavar="N",
-        help="random orders behind a p-value (default: %(default)s)",
-    )
-    add("--seed", type=int, default=0, help="of the orders (default: %(default)s)")
+    arguments.add_permutation_tests(parser)
     return parser
 
 

@@ -11,7 +11,7 @@ Markdown, Parquet), figures/ (SVG, PDF), results.json, methods.md and methods.bi
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments
 from jbias.report import options as options_lib
@@ -28,6 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = [name for name in ("selection", "last", "metric") if getattr(args, name)]
     if args.scores and given:
         parser.error(f"--{given[0]} has no say for --scores: it is about runs")
+    return arguments.answered("report", lambda: _made(args))
+
+
+def _made(args: argparse.Namespace) -> Iterator[str]:
+    """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import gather, scores, write
 
@@ -47,22 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         larger_is_better=not args.lower_is_better,
         reference=args.reference,
     )
-    try:
-        _tell(f"reading {args.scores or ' '.join(args.runs)} ...")
-        if args.scores:
-            study = scores.from_scores(args.scores, options)
-        else:
-            study = gather.from_runs(args.runs, options)
-        _tell(
-            f"testing {len(study.algorithms)} algorithms on {len(study.datasets)} ..."
-        )
-        answer = write.report(study, options, pathlib.Path(args.out))
-    except (ValueError, OSError) as error:
-        print(f"report: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    for line in answer:
-        print(line)
-    return 0
+    _tell(f"reading {args.scores or ' '.join(args.runs)} ...")
+    if args.scores:
+        study = scores.from_scores(args.scores, options)
+    else:
+        study = gather.from_runs(args.runs, options)
+    _tell(f"testing {len(study.algorithms)} algorithms on {len(study.datasets)} ...")
+    return write.report(study, options, pathlib.Path(args.out))
 
 
 def _tell(line: str) -> None:
@@ -72,25 +68,13 @@ def _tell(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m jbias.report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.parser("report", __doc__)
     add = parser.add_argument
-    add(
-        "--out",
-        type=arguments.folder,
-        required=True,
-        metavar="DIR",
-        help="folder of the report; made if needed",
-    )
+    add("--out", **arguments.OUT, help="folder of the report; made if needed")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--runs",
-        nargs="+",
-        action="extend",
-        metavar="WORKDIR",
+        **arguments.WORKDIRS,
         help="workdirs of runs, or globs of them",
     )
     source.add_argument(
@@ -124,8 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--alpha",
-        type=arguments.chance,
-        default=0.05,
+        **arguments.ALPHA,
         help="level of the tests, between 0 and 1 (default: %(default)s)",
     )
     add(

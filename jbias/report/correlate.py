@@ -13,7 +13,7 @@ import argparse
 import math
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments, csv_rows
 
@@ -21,33 +21,31 @@ from jbias.report import arguments, csv_rows
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     args = _parser().parse_args(argv)
+    return arguments.answered("correlate", lambda: _made(args))
+
+
+def _made(args: argparse.Namespace) -> Iterator[str]:
+    """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import relation_page, relations
 
-    try:
-        _check(args)
-        options = relations.Options(
-            x=args.x,
-            y=args.y,
-            category=args.category,
-            among=tuple(args.among),
-            split=args.split,
-            size=args.size,
-            method=args.method,
-            adjust=args.adjust,
-            alpha=args.alpha,
-            permutations=args.permutations,
-            seed=args.seed,
-        )
-        frame = read(args.table, options.measures, options.category, options.size)
-        study = relations.analyse(frame, options, source=args.table)
-        answer = relation_page.write(study, pathlib.Path(args.out))
-    except (ValueError, OSError) as error:
-        print(f"correlate: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    for line in answer:
-        print(line)
-    return 0
+    _check(args)
+    options = relations.Options(
+        x=args.x,
+        y=args.y,
+        category=args.category,
+        among=tuple(args.among),
+        split=args.split,
+        size=args.size,
+        method=args.method,
+        adjust=args.adjust,
+        alpha=args.alpha,
+        permutations=args.permutations,
+        seed=args.seed,
+    )
+    frame = read(args.table, options.measures, options.category, options.size)
+    study = relations.analyse(frame, options, source=args.table)
+    return relation_page.write(study, pathlib.Path(args.out))
 
 
 def read(path: str, measures: Sequence[str], category: str, size: str | None):
@@ -118,11 +116,7 @@ def _number(field: str, name: str, place: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m jbias.report.correlate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.parser("report.correlate", __doc__)
     add = parser.add_argument
     add("--table", required=True, metavar="CSV", help="one line a model, with a header")
     add(
@@ -146,13 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         help="column with each model's kind: it colours, and partial correlations "
         "control for it",
     )
-    add(
-        "--out",
-        type=arguments.folder,
-        required=True,
-        metavar="DIR",
-        help="folder of the report",
-    )
+    add("--out", **arguments.OUT, help="folder of the report")
     add(
         "--among",
         type=arguments.names,
@@ -168,26 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--size", metavar="COL", help="column that sizes markers; cells may be empty")
     add("--method", choices=("spearman", "kendall"), default="spearman")
-    add(
-        "--adjust",
-        choices=("none", "holm", "bh"),
-        default="holm",
-        help="p-values that say what is significant (default: %(default)s)",
-    )
-    add(
-        "--alpha",
-        type=arguments.chance,
-        default=0.05,
-        help="level (default: %(default)s)",
-    )
-    add(
-        "--permutations",
-        type=arguments.at_least_one,
-        default=9_999,
-        metavar="N",
-        help="random orders behind a p-value (default: %(default)s)",
-    )
-    add("--seed", type=int, default=0, help="of the orders (default: %(default)s)")
+    arguments.add_permutation_tests(parser)
     return parser
 
 

@@ -15,7 +15,7 @@ import argparse
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments
 
@@ -26,6 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     argv = arguments.spread(argv, "--measured")
     args = _parser().parse_args(arguments.spread(argv, "--runs"))
+    return arguments.answered("distortion", lambda: _made(args))
+
+
+def _made(args: argparse.Namespace) -> Iterator[str]:
+    """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import (
         distortion_costs,
@@ -35,60 +40,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         distortion_values,
     )
 
-    try:
-        printed = distortion_printed.read(args.printed) if args.printed else {}
-        groups, notes = distortion_read.read(args.measured)
-        study = distortion_values.Study({group.key: group for group in groups})
-        runs = distortion_costs.read(args.runs) if args.runs else ()
-        if not printed:
-            notes.append(
-                "The printed numbers are not beside ours: name their folder by --printed."
-            )
-        answer = distortion_page.write(
-            study,
-            printed,
-            pathlib.Path(args.out),
-            alpha=args.alpha,
-            notes=notes,
-            runs=runs,
+    printed = distortion_printed.read(args.printed) if args.printed else {}
+    groups, notes = distortion_read.read(args.measured)
+    study = distortion_values.Study({group.key: group for group in groups})
+    runs = distortion_costs.read(args.runs) if args.runs else ()
+    if not printed:
+        notes.append(
+            "The printed numbers are not beside ours: name their folder by --printed."
         )
-    except (ValueError, OSError) as error:
-        print(f"distortion: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    for line in answer:
-        print(line)
-    return 0
+    return distortion_page.write(
+        study,
+        printed,
+        pathlib.Path(args.out),
+        alpha=args.alpha,
+        notes=notes,
+        runs=runs,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m jbias.report.distortion",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.parser("report.distortion", __doc__)
     add = parser.add_argument
     add(
         "--measured",
-        nargs="+",
-        action="extend",
+        **arguments.WORKDIRS,
         required=True,
-        metavar="WORKDIR",
         help="workdirs of measured networks, or globs of them",
     )
     add(
         "--runs",
-        nargs="+",
-        action="extend",
-        metavar="WORKDIR",
+        **arguments.WORKDIRS,
         help="workdirs of the runs that trained them, or globs: for what training cost",
     )
-    add(
-        "--out",
-        type=arguments.folder,
-        required=True,
-        metavar="DIR",
-        help="folder of the report",
-    )
+    add("--out", **arguments.OUT, help="folder of the report")
     add(
         "--printed",
         default=_PRINTED if os.path.isdir(_PRINTED) else "",
@@ -96,12 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         help="folder with the published distortion_*.csv (default: examples/published, "
         "where it is)",
     )
-    add(
-        "--alpha",
-        type=arguments.chance,
-        default=0.05,
-        help="level of the tests (default: %(default)s)",
-    )
+    add("--alpha", **arguments.ALPHA, help="level of the tests (default: %(default)s)")
     return parser
 
 

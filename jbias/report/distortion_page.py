@@ -95,10 +95,7 @@ def write(
         "seed's value in CSV, the figures as SVG, PDF and PNG (<code>figures/</code>), and all "
         "of it in <code>results.json</code>.",
     )
-    for name, data in files.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data.encode() if isinstance(data, str) else data)
+    page.write(out, files)
     return iter([*answer, *caveats[: -len(_ALWAYS)], f"written: {out / 'index.html'}"])
 
 

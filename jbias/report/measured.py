@@ -10,7 +10,7 @@ tables/*.csv and *.tex, figures/*.svg, *.pdf and *.png, results.json.
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments
 
@@ -18,42 +18,28 @@ from jbias.report import arguments
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the page; returns 0, or 2 with one line on stderr if that is impossible."""
     args = _parser().parse_args(arguments.spread(argv, "--measured"))
+    return arguments.answered("measured", lambda: _made(args))
+
+
+def _made(args: argparse.Namespace) -> Iterator[str]:
+    """Makes the page; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import measured_page, measured_read
 
-    try:
-        notes: list[str] = []
-        networks = measured_read.read(args.measured, notes)
-        answer = measured_page.write(networks, pathlib.Path(args.out), notes)
-    except (ValueError, OSError) as error:
-        print(f"measured: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    for line in answer:
-        print(line)
-    return 0
+    notes: list[str] = []
+    networks = measured_read.read(args.measured, notes)
+    return measured_page.write(networks, pathlib.Path(args.out), notes)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m jbias.report.measured",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.parser("report.measured", __doc__)
     parser.add_argument(
         "--measured",
-        nargs="+",
-        action="extend",
+        **arguments.WORKDIRS,
         required=True,
-        metavar="WORKDIR",
         help="workdirs of measured networks, the folder that holds them, or globs",
     )
-    parser.add_argument(
-        "--out",
-        type=arguments.folder,
-        required=True,
-        metavar="DIR",
-        help="folder of the page",
-    )
+    parser.add_argument("--out", **arguments.OUT, help="folder of the page")
     return parser
 
 

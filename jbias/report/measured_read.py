@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from jbias.evals import decisions, generalisation
-from jbias.report import bias_made, bias_measured, measured_names, measured_records
+from jbias.report import bias_made, bias_numbers, measured_names, measured_records
 
 Number = decisions.Number
 Place = tuple[str, str]  # A measure's name and its set.
@@ -29,13 +29,13 @@ class Network:
     provenance: Mapping[str, Any]
 
     @functools.cached_property
-    def cells(self) -> bias_measured.Cells:
-        return bias_measured.cells_of(self.records)
+    def cells(self) -> bias_numbers.Cells:
+        return bias_numbers.cells_of(self.records)
 
     @functools.cached_property
     def _row(self) -> tuple[Mapping[str, float], Mapping[str, bias_made.Made]]:
-        sizes = bias_measured.cells_of(self.records, "n")
-        return bias_measured.row(self.cells, sizes, self.measures)
+        sizes = bias_numbers.cells_of(self.records, "n")
+        return bias_numbers.row(self.cells, sizes, self.measures)
 
     @property
     def row(self) -> Mapping[str, float]:

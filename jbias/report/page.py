@@ -1,6 +1,7 @@
 """One self-contained page: nothing from the network; its script only sorts tables."""
 
 import json
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -84,6 +85,16 @@ def render(
         sections=[(name, title, bodies[name]) for name, title in _TITLES],
         footer=_FOOTER,
     )
+
+
+def write(out: pathlib.Path, files: Mapping[str, str | bytes]) -> None:
+    """Writes what belongs to a page, by its name below `out`; each whole or not at all."""
+    for name, data in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        part.write_bytes(data.encode() if isinstance(data, str) else data)
+        part.replace(path)
 
 
 def document(

@@ -23,10 +23,7 @@ def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
         inline.append((name, svg, told))
     files["results.json"] = relations.summary(study)
     files["index.html"] = render(study, shown, inline)
-    for name, data in files.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data.encode() if isinstance(data, str) else data)
+    page.write(out, files)
     return iter([*relations.headline(study), f"written: {out / 'index.html'}"])
 
 

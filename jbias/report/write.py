@@ -1,7 +1,6 @@
 """Makes all parts of a report and writes them."""
 
 import json
-import os
 import pathlib
 from collections.abc import Collection, Iterator
 
@@ -78,8 +77,7 @@ def report(
         methods=(told, bib),
     )
     _clear(out, files)
-    for name, data in files.items():
-        _write(out / name, data.encode() if isinstance(data, str) else data)
+    page.write(out, files)
     left_out = (f"left out of the tests: {n} ({why})" for n, why in analysis.left_out)
     return iter([answer, basis, *left_out, f"written: {out / 'index.html'}"])
 
@@ -145,10 +143,3 @@ def _earlier(path: pathlib.Path) -> list[str]:
         return [str(name) for name in json.loads(path.read_text())["files"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-
-
-def _write(path: pathlib.Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(data)
-    part.replace(path)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import suite
+from jbias import suite_measure
 from jbias.data import corruptions as published
 from jbias.evals import corruption_numbers, corruptions, predict, probe, probes, show
 from jbias.evals.decisions import Decisions
@@ -201,7 +201,9 @@ def test_refuses_in_a_line(call, message):
 def test_errors_of_a_reference_come_from_a_suite():
     options = dict(names=("fog",), severities=(3,), errors={"fog": 0.5})
     entry = dict(probe="corruptions", sets=("edge",), **options)
-    made = suite.probe_of(suite.measure("c", entry, {"edge": {}}), {"side": 32})
+    made = suite_measure.probe_of(
+        suite_measure.read("c", entry, {"edge": {}}), {"side": 32}
+    )
     label = np.arange(4)
     found = made.numbers({"fog-3": Decisions(label // 2, {"label": label})})
     told = {number.metric: number.value for number in found}

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 
-from jbias import results
 from jbias.evals import decisions, interference
 from jbias.evals.decisions import Number
+from tests.report import kept
 
 CLASSES = (
     *("plane", "car", "bird", "cat", "deer"),
@@ -146,27 +146,10 @@ def write(folder, found, *, method, data, seed, classes=CLASSES, kind="", **trai
     fields = dict(run=run, algorithm="erm", variant=variant, model="preact_resnet18")
     fields |= dict(seed=seed, train_data=data, stage=0, step=9, epoch=1.0)
     for (measure, probe, dataset), (numbers, by, options) in found.items():
-        prefix = "" if measure == "accuracy" else measure
-        records = [
-            results.Record(
-                **fields,
-                dataset=dataset,
-                **number._replace(
-                    condition="/".join(filter(None, (prefix, number.condition)))
-                )._asdict(),
-            )
-            for number in numbers
-        ]
-        results.write(folder / "evals" / f"{measure}@{dataset}.jsonl", records)
         told = {"measure": {"probe": probe, "options": options}, "images": N}
         told |= {"seconds": 2.0, "precision": "float32", "classes": classes}
         told |= {"environment": {"device": {"count": 1, "kind": "cpu"}}}
-        path = folder / "measures" / f"{measure}@{dataset}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(told))
-        if by:
-            path = folder / "decisions" / dataset / f"{measure}.parquet"
-            decisions.write_conditions(path, by)
+        kept.write(folder, fields, measure, dataset, numbers, told, by)
     settings = {"train": {"data": data, **train}, "seeds": [seed]}
     config = {"algorithm": "erm", "variant": variant, "config": settings}
     config |= {"model": {"name": "preact_resnet18"}, "run": {"path": f"runs/{run}"}}

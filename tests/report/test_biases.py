@@ -16,6 +16,7 @@ from jbias.report import (
     bias_figures,
     bias_measured,
     bias_models,
+    bias_numbers,
     bias_plots,
     bias_published,
     bias_stimuli,
@@ -430,12 +431,12 @@ def test_other_attacks_and_corruptions_are_told():
     base = {("test", "", "accuracy"): 0.5}
     weak = ("test", "pgd/linf 0.25/255", "pgd_accuracy")
     asked = ("test", "pgd/linf 0.5/255", "pgd_accuracy")
-    found, made = bias_measured.row(base | {weak: 0.25})
+    found, made = bias_numbers.row(base | {weak: 0.25})
     assert (found["pgd"], made["pgd"].words) == (25, "test, linf 0.25/255")
-    found, made = bias_measured.row(base | {weak: 0.25, asked: 0.125})
+    found, made = bias_numbers.row(base | {weak: 0.25, asked: 0.125})
     assert (found["pgd"], made["pgd"].words) == (12.5, "test, linf 0.5/255")
     strong = ("test", "pgd/linf 1/255", "pgd_accuracy")
-    found, _ = bias_measured.row(base | {weak: 0.25, strong: 0.0})
+    found, _ = bias_numbers.row(base | {weak: 0.25, strong: 0.0})
     assert "pgd" not in found
 
 
@@ -489,10 +490,10 @@ def test_a_measure_as_published_goes_before_others():
         (name, "test"): {"measure": {"probe": "spectral", "options": options}}
         for name, options in asked.items()
     }
-    found, made = bias_measured.row(cells, measures=told)
+    found, made = bias_numbers.row(cells, measures=told)
     assert (found["low_freq"], made["low_freq"].how) == (0.2, "")
     del cells["test", "b", "low_freq_bias"]
-    found, made = bias_measured.row(cells, measures=told)
+    found, made = bias_numbers.row(cells, measures=told)
     assert (found["low_freq"], made["low_freq"].how) == (0.1, "symmetric True")
 
 
@@ -560,17 +561,17 @@ def test_published_corruptions_go_before_those_made_here():
     cells = {("imagenet", "", "accuracy"): 0.75}
     for metric in ("corruption_accuracy", "corruption_accuracy_without_frost"):
         cells["imagenet", "imagenet_c", metric] = 0.5
-    assert bias_measured.row(cells)[0]["imagenet_c"] == 50
+    assert bias_numbers.row(cells)[0]["imagenet_c"] == 50
     for i, name in enumerate(bias_published.CORRUPTIONS):
         for severity in range(1, 6):
             cells[f"{name}_{severity}", "", "accuracy"] = (i + severity) / 100
             made = f"imagenet_c/{name}-{severity}"
             cells["imagenet", made, "accuracy"] = 0.5
-    found, made = bias_measured.row(cells)
+    found, made = bias_numbers.row(cells)
     assert found == {"imagenet": 75, "imagenet_c": pytest.approx(9 + 3)}
     assert made["imagenet_c"].words == "published files"
     del cells["fog_5", "", "accuracy"]
-    found, made = bias_measured.row(cells)
+    found, made = bias_numbers.row(cells)
     fog = list(bias_published.CORRUPTIONS).index("fog") + 5
     assert found["imagenet_c"] == pytest.approx(12 + (50 - fog) / 95)
     assert made["imagenet_c"].words == "94 published files and imagenet"
@@ -580,7 +581,7 @@ def test_like_bands_tie():
     """Two fits of one width differ in their last digits; their ranks must not."""
     key = ("test", "critical_band", "critical_band_bandwidth")
     widths = [
-        bias_measured.row({key: w})[0]["cb_bw"] for w in (1.954117479, 1.954117487)
+        bias_numbers.row({key: w})[0]["cb_bw"] for w in (1.954117479, 1.954117487)
     ]
     assert widths[0] == widths[1] == pytest.approx(1.954117)
 

@@ -37,6 +37,7 @@ from jbias.report import (
     measured_read,
     measured_tables,
 )
+from tests.report import kept
 
 NAMES = (*labels.geirhos16(),)
 K, N = len(NAMES), 64
@@ -150,18 +151,6 @@ def write(folder, run, found, root="", missing=(), **about):
     fields |= dict(train_data="imagenet", stage=0, step=0, epoch=0.0) | about
     asked = {}
     for (measure, probe, dataset), (numbers, by) in found.items():
-        prefix = "" if measure == "accuracy" else measure
-        records = [
-            results.Record(
-                **fields,
-                dataset=dataset,
-                **number._replace(
-                    condition="/".join(filter(None, (prefix, number.condition)))
-                )._asdict(),
-            )
-            for number in numbers
-        ]
-        results.write(folder / "evals" / f"{measure}@{dataset}.jsonl", records)
         options = {"root": str(root)} if probe == "human" else {}
         told = {"measure": {"probe": probe, "options": options}, "images": N}
         if probe == "shape_bias":
@@ -172,13 +161,8 @@ def write(folder, run, found, root="", missing=(), **about):
             "precision": "float32",
             "classes": NAMES,
         }
-        path = folder / "measures" / f"{measure}@{dataset}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(told))
+        kept.write(folder, fields, measure, dataset, numbers, told, by)
         asked.setdefault(measure, {"sets": []})["sets"].append(dataset)
-        if by:
-            path = folder / "decisions" / dataset / f"{measure}.parquet"
-            decisions.write_conditions(path, by)
     for measure, dataset in missing:
         asked.setdefault(measure, {"sets": []})["sets"].append(dataset)
     config = {"algorithm": run, "model": {"name": "resnet50"}, "category": "texture"}

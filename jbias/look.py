@@ -1,0 +1,139 @@
+r"""Draws what measures show a network, and where networks look.
+
+    python -m jbias.look --suite=configs/suites/distortion.py:data=cifar10,root=DIR
+    python -m jbias.look --runs='runs/distortion/*' --only=occlusion,cut_occlusion \
+        --suite=configs/suites/distortion.py:data=cifar10,root=DIR
+    python -m jbias.look --checkpoint=zoo/ --site=stage4 --set=cue-conflict \
+        --suite=configs/suites/biases.py:data=imagenet,root=DIR,stimuli=DIR
+
+A sheet for each measure of the suite and each of its sets, <measure>@<set>: a row an
+image, a column a condition, with the pixels that a network gets in measuring; what shows
+images as they are has one sheet, <measure>, with a column a set. Images are evenly spaced
+in each set, the same everywhere. Without networks that is all.
+
+With networks, the first seed of each run:
+
+    saliency@<set>             Grad-CAM of each over the images, what it decides, and how
+                               probable that is to it
+    mean_saliency@<set>        the mean map of each over many images
+    <network>/<measure>@<set>  conditions that are made by the network, such as attacks and
+                               what it finds salient hidden
+
+All as PNG, SVG and PDF. In the PNG every pixel of an image is a square of whole pixels, and
+nothing is resampled.
+
+Exit codes: 0 done; 1 some network, or something of one, was left out; 2 nothing could be
+drawn, or arguments are wrong; 130 stopped. Standard error says why.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from jbias import flags, xla
+
+_OF_NETWORKS = (*flags.OF_FILES, "step", "site", "seeds", "maps")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Does what the arguments say; returns the exit code."""
+    args, rest = parser().parse_known_args(argv)
+    changes = [text for text in rest if text.startswith("--suite.")]
+    if len(changes) < len(rest):
+        unknown = next(text for text in rest if text not in changes)
+        parser().error(f"unknown argument {unknown!r}; a path is --checkpoint=PATH")
+    if not args.suite:
+        parser().error("--suite is missing, e.g. --suite=configs/suites/distortion.py")
+    given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]
+    if given and not args.checkpoint:
+        parser().error(f"--{given[0]} says nothing without --checkpoint; leave it out")
+    args.only = _listed("only", args.only)
+    args.set = _listed("set", args.set)
+    args.seeds = 1 if args.seeds is None else args.seeds
+    args.maps = 256 if args.maps is None else args.maps
+    xla.set_flags()
+    try:
+        # Only now: --help and wrong arguments need none of it, and flags are set.
+        from jbias import console, looking, opening
+
+        console.hush()
+        opening.keep_programs()
+        return looking.run(args, changes)
+    except (ValueError, OSError) as error:
+        if os.environ.get("JBIAS_TRACEBACK"):
+            raise
+        print(f"jbias: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("jbias: stopped; the same command draws all anew", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m jbias.look",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    flags.add(made)
+    add = made.add_argument
+    add(
+        "--set",
+        metavar="A,B",
+        help="sets of the suite, by their names there; if not given all of each measure, "
+        "and for saliency the first",
+    )
+    add(
+        "--images",
+        type=_count(1),
+        default=8,
+        metavar="N",
+        help="rows of a sheet; of the smallest set at most all (default: %(default)s)",
+    )
+    add(
+        "--site",
+        metavar="NAME",
+        help="where networks are looked into for saliency, e.g. stage2 (default: as the "
+        "suite's occlusion, stage3 if it does not say)",
+    )
+    add(
+        "--seeds",
+        type=_count(0),
+        metavar="N",
+        help="so many seeds of each run, the first ones; 0 is all (default: 1)",
+    )
+    add(
+        "--maps",
+        type=_count(0),
+        metavar="N",
+        help="so many images have a part in the mean map, evenly spaced; 0 draws none "
+        "(default: 256)",
+    )
+    add("--out", default="pictures", metavar="DIR", help="(default: %(default)s)")
+    return made
+
+
+def _listed(name: str, text: str | None) -> tuple[str, ...]:
+    """Reads "A,B"; none if it was not given."""
+    found = tuple(map(str.strip, (text or "").split(",")))
+    if text is not None and not all(found):
+        parser().error(f"--{name} must be names, as A,B, got {text!r}")
+    return found if text is not None else ()
+
+
+def _count(least: int):
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number of at least {least}, got {text!r}"
+            )
+        return int(text)
+
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""The loop over the steps of a stage: steps, evaluations and checkpoints in cadence."""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+
+import jax
+
+from jbias import build, console, observe, profiling, saving, seeds
+from jbias import config as jc
+from jbias import layout as layouts
+from jbias import workdir as workdirs
+from jbias.job import Job
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; all that it did is saved."""
+
+
+def run(
+    job: Job, stage: build.Stage, states: layouts.Packed, step: int
+) -> layouts.Packed:
+    """Steps, evaluates and saves until the stage ends; returns the states."""
+    config, last = job.config, stage.last
+    cadence = {
+        "steps_per_epoch": stage.order.steps_per_epoch,
+        "total": job.stages[-1].last,
+    }
+    eval_every = jc.steps(config["eval_every"], **cadence)
+    save_every = jc.steps(config["save_every"], **cadence)
+    own = stage.layout.here(entry.own for entry in job.entries)
+    assert step <= last, f"step {step} lies beyond its stage's last, {last}"
+    progress = console.Progress(
+        job.say,
+        total=job.stages[-1].last,
+        done=step,
+        steps_per_epoch=stage.order.steps_per_epoch,
+        images_per_step=stage.order.batch * len(job.entries),
+        seconds=config["run"]["log_seconds"],
+    )
+    statics = set()
+    with contextlib.closing(progress), job.meter.during("stepping"):
+        while True:
+            local = step - stage.first
+            ended = step == last or job.watch.all_diverged
+            measured = local and (ended or local % eval_every == 0)
+            measured = measured and step not in (job.evaluated, job.left)
+            if measured:
+                job.settle()
+            with progress.idle(), job.meter.during("evaluating"):
+                if measured and not job.elsewhere and not job.stop:
+                    with saving.saved_first(job, stage, states, step):
+                        observe.evaluate(job, stage, states, step)
+                left = measured and step != job.evaluated
+                best = step == job.evaluated and saving.is_best(job)
+                due = local and local % save_every == 0
+                # A stop may have cut the evaluation of the step it saved off.
+                again = best and not job.complete or left and job.elsewhere
+                again = again and step == job.saved
+                due = due or left or ended or best or job.stop
+                if due and step > job.saved or again:
+                    saving.save(job, stage, states, step, left=left)
+            if job.stop and step == job.saved:
+                message = f"{job.stop} at step {step}: saved; the same command resumes"
+                raise Interrupted(message)
+            if ended:
+                return states
+            several = _steps_ahead(job, stage, step, (eval_every, save_every))
+            static = stage.static(step)
+            with saving.saved_first(job, stage, states, step):
+                if not _ready(job, stage, step, progress):
+                    continue
+                held = stage.held(step)
+                args = [_arguments(job, stage, step + i, own) for i in range(several)]
+            new = static not in statics
+            statics.add(static)
+            profiled = config["run"]["profile"] and not new and not job.profiled
+            with _announced(job, progress) if new else contextlib.nullcontext():
+                advance = _profiled(job, stage) if profiled else stage.advance
+                states, seen = advance(states, args, held, static)
+            del held  # Else the window is still there when the next is placed.
+            for metrics in seen:
+                step += 1
+                job.tell(job.watch.add(step, metrics, stage.layout.split))
+            progress.update(step, _note(job), counted=not new)
+
+
+def _ready(job: Job, stage: build.Stage, step: int, progress: console.Progress) -> bool:
+    """Waits until the data of a step are there; False where a stop came before."""
+    if stage.ready(step, lambda: True):
+        return True
+    first = step == stage.first or job.saved == step
+    if first:
+        job.say("reading the first window of the training set ...")
+    with progress.idle() if first else contextlib.nullcontext():
+        return stage.ready(step, lambda: bool(job.stop))
+
+
+def _steps_ahead(
+    job: Job, stage: build.Stage, step: int, cadences: tuple[int, ...]
+) -> int:
+    """How many steps to dispatch at once: up to the next event or change of program."""
+    static = stage.static(step)
+    local = step - stage.first
+    ends = [stage.last, *(stage.first + (local // c + 1) * c for c in cadences)]
+    ends += [stage.until(step), step + job.config["run"]["steps_per_dispatch"]]
+    limit = min(ends)
+    same = itertools.takewhile(
+        lambda ahead: stage.static(ahead) == static, range(step, limit)
+    )
+    return sum(1 for _ in same)
+
+
+def _arguments(
+    job: Job, stage: build.Stage, step: int, own: layouts.Packed
+) -> layouts.Packed:
+    """What each seed has of its own, and the examples of its batch."""
+    taken = [stage.take(seed, step) for seed in job.seeds] * len(job.branches)
+    placed = stage.layout.place(taken)
+    return tuple(tuple(zip(*wave, strict=True)) for wave in zip(own, placed))
+
+
+def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
+    """Takes steps as the stage does, traced, and writes what they took."""
+
+    def advance(states, args, held, static):
+        jax.block_until_ready(states)
+        folder = job.workdir / "profile"
+        with profiling.traced(folder) as seconds:
+            states, seen = stage.advance(states, args, held, static)
+            jax.block_until_ready(states)
+        page = profiling.page(
+            folder,
+            stage,
+            (stage.layout.first(args[0]), held, static),
+            steps=len(args),
+            count=len(job.entries),
+            seconds=seconds[0],
+        )
+        workdirs.write_text(job.workdir / "profile.md", page)
+        job.say(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
+        job.profiled = True
+        return states, seen
+
+    return advance
+
+
+@contextlib.contextmanager
+def _announced(job: Job, progress: console.Progress) -> Iterator[None]:
+    """Says that the step is being compiled, and how long until its first results."""
+    began = time.monotonic()
+    job.say(
+        f"compiling {jc.algorithm(job.config)} for seeds "
+        f"{', '.join(map(str, job.seeds))}"
+        + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
+        + " ..."
+    )
+    with job.meter.during("compiling"):
+        yield
+    progress.restart()
+    job.say(f"compiled, first steps done in {time.monotonic() - began:.1f} s")
+
+
+def _note(job: Job) -> str:
+    """What ends a line of progress."""
+    loss = job.watch.latest
+    return job.note if loss is None else f"loss {loss:.3f}{job.note}"
