@@ -251,7 +251,7 @@ def _seen(look: Look, network: show.Network, label: str, dataset: str, given):
         return found, None
     some = shown.some(given, look.maps)
     batches = shown.batches(look.asked, some, look.devices)
-    with console.counted(look.say, f"{label}: maps", len(some.index)) as tell:
+    with console.counted(look.say, f"{label}: maps", len(some.index)) as (tell, _):
         return found, saliency.mean(network, batches, look.site, tell)
 
 
