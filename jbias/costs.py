@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from jbias import config as jc
+
 
 class Rated(NamedTuple):
     """What one device of jax draws at most, and who says so."""
@@ -65,6 +67,16 @@ class Energy(NamedTuple):
 
 
 USUAL = Energy()
+
+
+def energy(where: str, given: Mapping[str, float]) -> Energy:
+    """What a config's entries assume; ValueError where they cannot be."""
+    for key in given:
+        if key not in Energy._fields:
+            raise ValueError(
+                f"{where}: unknown {key!r}; {jc.nearest(key, Energy._fields)}"
+            )
+    return Energy(**given).checked(where)
 
 
 class Devices(NamedTuple):

@@ -47,8 +47,10 @@ def claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         )
     held = folder / "config.json"
     if held.exists():
-        before = json.loads(held.read_text()).get("run", {})
-        now = subject.identity
+        whole = json.loads(held.read_text())
+        how = {"train": whole.get("train"), "variant": whole.get("variant")}
+        before = {**whole.get("run", {}), **how}
+        now = {**subject.identity, **{key: jc.plain(identity)[key] for key in how}}
         differing = jc.differing({key: before.get(key) for key in now}, now)
         if differing:
             raise ValueError(

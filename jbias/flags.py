@@ -3,7 +3,7 @@
 import argparse
 import functools
 
-OF_FILES = ("model", "classes", "mean", "std", "zoo")
+OF_FILES = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +53,18 @@ def add(parser: argparse.ArgumentParser) -> None:
             help=f"of a file's network: {what} of images in [0, 1], three numbers or one; "
             "found as the line about each file says if not given",
         )
+    add(
+        "--trained",
+        metavar="DATA",
+        help="of a file's network: the data set that it was trained on, as "
+        "jbias.data.DATASETS has it, for its records and reports (default: unknown)",
+    )
+    add(
+        "--method",
+        metavar="NAME",
+        help="of a file's network: how it was trained, for its records and reports, e.g. "
+        "basic or fmix, as a config calls its variant (default: nothing)",
+    )
     add(
         "--step",
         metavar="STEP",

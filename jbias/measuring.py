@@ -14,7 +14,16 @@ import ml_collections
 from etils import epath
 from flax import errors
 
-from jbias import checkpoint, checkpoint_paths, console, models, subjects, suite, survey
+from jbias import (
+    checkpoint,
+    checkpoint_paths,
+    console,
+    data,
+    models,
+    subjects,
+    suite,
+    survey,
+)
 from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
@@ -105,7 +114,10 @@ def checked(
     paths = checkpoint_paths.find(args.checkpoint)
     subjects.listed(args.classes or subjects.IMAGENET)
     trained = {checkpoint_paths.is_trained(path) for path in paths}
-    for key in ("model", "classes", "mean", "std"):
+    if args.trained and args.trained not in data.DATASETS:
+        hint = jc.nearest(args.trained, data.DATASETS)
+        raise ValueError(f"--trained: unknown {args.trained!r}; {hint}")
+    for key in ("model", "classes", "mean", "std", "trained", "method"):
         if trained == {True} and getattr(args, key) is not None:
             raise ValueError(
                 f"--{key}: says nothing of runs that were trained here; leave it out"
@@ -247,7 +259,7 @@ def _from_file(
         name=name,
         model=args.model,
         classes=args.classes,
-        about={"constants": origins},
+        about={"constants": origins, **_training(args)},
         **given,
     )
 
@@ -269,6 +281,7 @@ def _published(path, entry, args, given, origins) -> subjects.Subject:
         "norm": entry.norm,
         "epsilon": entry.eps,
         "constants": {**known, **origins},
+        **_training(args),
     }
     options |= given
     return subjects.from_file(
@@ -278,6 +291,12 @@ def _published(path, entry, args, given, origins) -> subjects.Subject:
         about=about,
         **options,
     )
+
+
+def _training(args: argparse.Namespace) -> dict[str, str]:
+    """What --trained and --method say of files."""
+    said = {"train_data": args.trained, "method": args.method}
+    return {key: value for key, value in said.items() if value}
 
 
 def _constants(subject: subjects.Subject) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jbias import build, checkpoint, costs, observe, results
-from jbias import config as jc
 from jbias import layout as layouts
 from jbias import workdir as workdirs
 from jbias.job import Job
@@ -92,11 +91,4 @@ def write_cost(job: Job) -> dict[str, Any]:
 
 def energy(config: Mapping[str, Any]) -> costs.Energy:
     """What config.run.energy assumes; ValueError where it cannot be."""
-    given = config["run"].get("energy", {})
-    known = costs.Energy._fields
-    for key in given:
-        if key not in known:
-            raise ValueError(
-                f"config.run.energy: unknown {key!r}; {jc.nearest(key, known)}"
-            )
-    return costs.Energy(**given).checked("config.run.energy")
+    return costs.energy("config.run.energy", config["run"].get("energy", {}))

@@ -155,10 +155,14 @@ def test_set(
     classes: labels.ClassMap,
     images: UInt8[np.ndarray, "n h w c"] | None,
     say: Callable,
+    *,
+    whole: bool = False,
 ) -> TestSet:
     """Brings a set into the network's decision space.
 
-    `images` are None where they are to be read anew at each evaluation. Images of classes that the network has no answer for are left out, and told about.
+    `images` are None where they are to be read anew at each evaluation. Images of classes
+    that the network has no answer for are left out, or kept with the label -1 where the
+    set is to be `whole`, and told about. Those without a class are always left out.
     """
     columns = {
         key: np.where(column < 0, -1, classes.relabel[column])
@@ -166,16 +170,18 @@ def test_set(
         else column
         for key, column in test.columns.items()
     }
-    kept = columns["label"] >= 0
-    if not kept.all():
-        absent = np.unique(np.asarray(test.columns["label"])[~kept])
+    label, known = np.asarray(test.columns["label"]), columns["label"] >= 0
+    kept = label >= 0 if whole else known
+    if not known.all():
+        absent = np.unique(label[~known])
         some = ", ".join(test.classes[i] for i in absent[:16])
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
+        how = "images shown and never right" if whole else "images left out"
         say(
-            f"{name}: {(~kept).sum()} of {len(kept)} images left out, the training "
+            f"{name}: {(~known).sum()} of {len(known)} {how}, the training "
             f"set has none of {some}{more}"
         )
-    if not kept.any():
+    if not known.any():
         raise ValueError(
             f"config.tests.{name}: no class in common with the training set"
         )

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jbias import feed, mesh, sets, subjects, suite
+from jbias import data, feed, mesh, sets, subjects, suite
 from jbias.data import labels, spec, wordnet
 from jbias.evals import predict, probe, show
 
 
 class Shown(NamedTuple):
-    """The images of a set that a network can answer, and how it answers them."""
+    """The images of a set that a network is shown, and how it answers them."""
 
     images: Any  # Resident, or in their files.
     index: np.ndarray  # Each image's number in its set.
@@ -28,10 +28,17 @@ def prepare(
     asked: suite.Suite,
     dataset: str,
     say: Callable[[str], None],
+    *,
+    whole: bool = False,
 ) -> Shown:
-    """Brings a set into the network's classes; spec.Mismatch where it has none."""
+    """Brings a set into the network's classes; spec.Mismatch where it has none.
+
+    whole: images of classes that the network lacks stay, with the label -1. ValueError
+    where its images have another form than those that the network was trained on.
+    """
     source = asked.sources[dataset]
     where = f"suite.sets.{dataset}"
+    _check_form(where, source, subject.fields["train_data"])
     options = asked.config["sets"][dataset]
     wanted = dict.fromkeys(
         aggregate
@@ -42,21 +49,41 @@ def prepare(
     maps = {name: _answers(where, options, source, subject, name) for name in wanted}
     first = next(iter(maps.values()))
     label = np.asarray(source.columns["label"])
-    index = np.flatnonzero((label >= 0) & (first.relabel[label] >= 0))
-    if not len(index):
+    known = (label >= 0) & (first.relabel[label] >= 0)
+    if not known.any():
         raise spec.Mismatch(f"{where}: no image has a class of the network's")
-    test = sets.test_set(dataset, source, first, asked.images[dataset], say)
+    index = np.flatnonzero(label >= 0 if whole else known)
+    held = asked.images[dataset]
+    test = sets.test_set(dataset, source, first, held, say, whole=whole)
+    right = test.columns["label"]
     return Shown(
         images=test.images,
         index=index.astype(np.int32),
         columns=test.columns,
-        target=_targets(first)[test.columns["label"]],
+        target=np.where(right >= 0, _targets(first)[right], -1).astype(np.int32),
         rules={
             name: predict.Rule(len(index), one.matrix, one.aggregate)
             for name, one in maps.items()
         },
         classes=first.classes,
     )
+
+
+def _check_form(where: str, source: spec.Source, trained: str) -> None:
+    """Refuses images that are higher or wider, of their size, than those of training.
+
+    trained: of a network's records; what is no data set's name says nothing.
+    """
+    known = data.DATASETS.get(trained.partition("+")[0])
+    if known is None:
+        return
+    (down, across), (height, width) = known.aspect, source.shape
+    if height * across != width * down:
+        raise ValueError(
+            f"{where}: images must be {down} to {across} in height to width, as those of"
+            f" {trained}, which the network was trained on, got {height} x {width} pixels;"
+            " choose a suite of that set"
+        )
 
 
 def foreign(subject: subjects.Subject, asked: suite.Suite, names: Sequence[str]) -> str:

@@ -149,8 +149,9 @@ def from_file(
 
     name: of the network, for its folder of records; by itself the file's. `options` are
     models.load's. `about["constants"]` says where mean and std are from; of those among
-    `options` it is the caller's. classes: see `names`; None: what the file itself names,
-    or ImageNet's. ValueError if it cannot be.
+    `options` it is the caller's; "train_data" and "method" are what it was trained on and
+    with, for its records. classes: see `names`; None: what the file itself names, or
+    ImageNet's. ValueError if it cannot be.
     """
     if os.path.isdir(path):
         net, variables = runs.load(path, model, **options)
@@ -173,7 +174,7 @@ def from_file(
     fields = dict(
         run=name,
         algorithm=about.get("name", name),
-        variant="",
+        variant=about.get("method", ""),
         model=_model(net),
         train_data=about.get("train_data", "unknown"),
         stage=0,

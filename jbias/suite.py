@@ -13,7 +13,7 @@ A suite is a config (configs/suites/) with
                 batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
                 images float32 answers too where that is lower, under a measure's first
                 condition and its last), decisions (whether they are kept), devices,
-                gib, threads
+                gib, threads, energy (what costs assume: entries of costs.Energy)
     needs       of `sets`, and of `measures` that it has or would have, the argument that
                 gives each, such as "stimuli=DIR"; may be left out
 
@@ -24,11 +24,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import UInt8
 
 from jbias import config as jc
-from jbias import feed, sets, suite_measure
+from jbias import costs, feed, mesh, sets, suite_measure
 from jbias.data import spec
 from jbias.evals import probe
 
@@ -41,6 +42,7 @@ _RUN = dict(
     devices=0,
     gib=16.0,
     threads=0,
+    energy={},
 )
 # So many images of another set a probe gets, or fewer that take so many bytes.
 OTHERS = 2048, 2**28
@@ -79,10 +81,13 @@ class Suite(NamedTuple):
         return suite_measure.probe_of(measure, beside)
 
     def some(self, dataset: str) -> probe.Others:
-        """Images of a set, evenly spaced, few enough to be kept on a device."""
-        source = self.sources[dataset]
+        """Images of a set, evenly spaced, few enough to be kept on each device."""
+        source, devices = self.sources[dataset], self.run["devices"]
 
-        def read() -> UInt8[np.ndarray, "n h w 3"]:
+        def read() -> UInt8[jax.Array, "n h w 3"]:
+            return mesh.replicate(chosen(), mesh.make(devices))
+
+        def chosen() -> UInt8[np.ndarray, "n h w 3"]:
             count, size = OTHERS
             count = min(count, size // (3 * self.size**2), len(source))
             rows = np.linspace(0, len(source) - 1, count).round().astype(np.int64)
@@ -93,7 +98,8 @@ class Suite(NamedTuple):
             reading = feed.Reading(self.run["threads"] or cores())
             return next(feed.batches([kept], count, reading))
 
-        return probe.Others(dataset, f"{source.fingerprint} {self.size}", read)
+        told = f"{source.fingerprint} {self.size} {devices}"
+        return probe.Others(dataset, told, read)
 
     def tasks(self) -> Iterator[suite_measure.Task]:
         """Each measure on each of its sets, of those that are here."""
@@ -133,6 +139,7 @@ def open(
                     "suite, FILE:ARGS; add it"
                 )
             raise ValueError(f"--only: unknown {name!r}; {jc.nearest(name, known)}")
+    costs.energy("suite.run.energy", run["energy"])
     measures = tuple(
         suite_measure.read(name, options, config["sets"])
         for name, options in config["measures"].items()

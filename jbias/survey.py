@@ -1,6 +1,7 @@
 """Measures networks by a suite, one after the other; what is done is never done again."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Mapping
 
@@ -52,7 +53,7 @@ def run(
     if "train" in {task.dataset for task in tasks} and (
         differing := _otherwise(subject, asked)
     ):
-        say(differing)
+        say(f"{subject.name}: {differing}")
     with findings.claimed(folder, subject, asked):
         left = [
             task for task in tasks if not findings.is_done(folder, subject, task, asked)
@@ -85,7 +86,7 @@ def _line(error: BaseException) -> str:
 
 
 def _otherwise(subject: subjects.Subject, asked: suite.Suite) -> str:
-    """How the set `train` of a suite differs from what a run was trained on, or ""."""
+    """How the set `train` of a suite is another than a run was trained on, or ""."""
     own = subject.about.get("config", {}).get("train", {})
     given = asked.config["sets"]["train"]
     keys = ("data", "split", "drop", "keep") if own else ()
@@ -94,46 +95,51 @@ def _otherwise(subject: subjects.Subject, asked: suite.Suite) -> str:
         for key in keys
         if own.get(key, "") != given.get(key, "")
     ]
-    return f"{subject.name}: trained on {'; '.join(differing)}" if differing else ""
+    return f"trained on {'; '.join(differing)}" if differing else ""
 
 
 def _measure(subject, asked, folder, tasks, say, refuse) -> None:
     """Measures what is left, and keeps each at once; what cannot be is refused."""
-    prepared, foreign = {}, []
-    for dataset in dict.fromkeys(task.dataset for task in tasks):
+    prepared, foreign, faults = {}, [], []
+    for dataset, whole in dict.fromkeys(_images(asked, task) for task in tasks):
         try:
-            prepared[dataset] = shown.prepare(subject, asked, dataset, say)
+            given = shown.prepare(subject, asked, dataset, say, whole=whole)
+            prepared[dataset, whole] = given
         except spec.Mismatch:
             foreign.append(dataset)
         except _OWN_FAULT as error:
-            refuse(f"{dataset}: {line(error)}")
+            faults.append(f"{dataset}: {line(error)}")
     if foreign:
-        refuse(shown.foreign(subject, asked, foreign))
+        refuse(shown.foreign(subject, asked, list(dict.fromkeys(foreign))))
+    for fault in dict.fromkeys(faults):
+        refuse(fault)
     if not prepared:
         return
     devices = mesh.make(asked.run["devices"])
     network = subject.network(mesh.dtype(asked.run["precision"]))
     network = network._replace(variables=mesh.replicate(network.variables, devices))
-    tasks = [task for task in tasks if task.dataset in prepared]
+    tasks = [task for task in tasks if _images(asked, task) in prepared]
+    assumed = costs.energy("suite.run.energy", asked.run["energy"])
     alone = _ALONE if _is_alone(subject, asked) else {}
     if alone:
         kind = jnp.dtype(subject.net.dtype)
         say(f"{subject.name}: answers in its own way in {kind}; agreement is not made")
-    total = sum(_asked(asked, task, prepared[task.dataset]) for task in tasks)
+    all_of = [prepared[_images(asked, task)] for task in tasks]
+    total = sum(map(functools.partial(_asked, asked), tasks, all_of))
     known: dict[tuple, dict[str, decisions.Decisions]] = {}
     shared: dict[tuple, dict[str, str]] = {}  # Rules by which any of them decides.
-    for task in tasks:
-        if same := _same(asked, task):
-            rules = _rules(task, prepared[task.dataset]).values()
+    for task, given in zip(tasks, all_of, strict=True):
+        if same := _same(asked, task, given):
+            rules = _rules(task, given).values()
             shared.setdefault(same, {}).update(zip(rules, rules, strict=True))
     with console.counted(say, subject.name, total) as (tell, aside):
         hears = tell, aside
-        for task in tasks:
+        for task, whole in zip(tasks, all_of, strict=True):
             began = time.monotonic()
-            given = shown.some(prepared[task.dataset], task.measure.images)
+            given = shown.some(whole, task.measure.images)
             of = (subject, network, asked, task, given)
             images = _asked(asked, task, given)
-            same = _same(asked, task)
+            same = _same(asked, task, whole)
             again = same in known
             try:
                 found = None
@@ -162,10 +168,12 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             # None where another measure of the set had asked for the same decisions.
             told = {"images": images, "seconds": None if again else round(seconds, 2)}
             if not again:
-                told["cost"] = costs.of(seconds, workdirs.paid(devices))
+                told["cost"] = costs.of(seconds, workdirs.paid(devices), assumed)
             if not task.measure.inside:
                 told["classes"] = given.classes
                 told |= alone
+            if task.dataset == "train" and (differing := _otherwise(subject, asked)):
+                told["otherwise"] = differing  # No gap to tests is known of these.
             findings.keep(folder, subject, asked, task, numbers, told)
             words = brief.words(task.measure.probe, numbers)
             took = "decided before" if again else f"{seconds:.1f} s"
@@ -173,14 +181,21 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             say(f"{subject.name}: {task.name}, {words} ({images} {unit}, {took})")
 
 
-def _same(asked: suite.Suite, task: suite_measure.Task) -> tuple | None:
+def _images(asked: suite.Suite, task: suite_measure.Task) -> tuple[str, bool]:
+    """Which images a measure is of: the set, and whether without a right class, too."""
+    return task.dataset, not task.measure.inside and asked.made(*task).whole
+
+
+def _same(
+    asked: suite.Suite, task: suite_measure.Task, given: shown.Shown
+) -> tuple | None:
     """What measures have in common that need the same answers; None: nobody else's."""
     if task.measure.inside:
         return None
     made = asked.made(*task)
     if made.show is not probe.as_it_is or made.move or set(made.conditions) != {""}:
         return None
-    return task.dataset, task.measure.images
+    return task.dataset, len(given.index), task.measure.images
 
 
 def _rules(task: suite_measure.Task, given: shown.Shown) -> dict[str, str]:

@@ -137,6 +137,8 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
         ({"root": "elsewhere", "batch": 1}, ""),
         ({"split": "train[:10%]"}, "split 'train[:10%]', shown 'train[:98%]'"),
         ({"drop": "truck"}, "drop 'truck', shown ''"),
+        ({"keep": "mine.txt"}, "keep 'mine.txt', shown ''"),
+        ({"data": "cifar100"}, "data 'cifar100', shown 'cifar10'"),
         (None, ""),  # A file: nobody knows.
     ],
 )
@@ -145,7 +147,7 @@ def test_other_training_images_than_a_run_had_are_told(own, said):
     asked = types.SimpleNamespace(config={"sets": sets})
     about = {} if own is None else {"config": {"train": {**sets["train"], **own}}}
     line = survey._otherwise(types.SimpleNamespace(name="net", about=about), asked)
-    assert line == (f"net: trained on {said}" if said else "")
+    assert line == (f"trained on {said}" if said else "")
 
 
 SUITE = "--suite=configs/suites/distortion.py:smoke"

@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import shutil
+import types
 
 import jax
 import jax.numpy as jnp
@@ -25,15 +26,22 @@ from jbias import (
     models,
     results,
     sets,
+    shown,
     subjects,
     suite,
+    suite_measure,
     survey,
     train,
 )
-from jbias.data import sources
+from jbias.data import labels, sources, wordnet
 from jbias.evals import decisions, occlusion, plain, probes, show
 from jbias.models import class_names, states
-from jbias.report import measured_read
+from jbias.report import (
+    distortion_read,
+    distortion_tables,
+    distortion_values,
+    measured_read,
+)
 from tests import runs
 
 SUITE = """
@@ -1278,3 +1286,144 @@ def test_words_that_say_nothing_are_refused(args, said, capsys):
     with pytest.raises(SystemExit) as ended:
         evaluate.main(args)
     assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+CONFLICTS = """
+import ml_collections
+
+def get_config(text=""):
+    c = ml_collections.ConfigDict(dict(size=32))
+    c.sets = dict(conflict=dict(data="geirhos", split="cue-conflict", root=text))
+    c.measures = dict(
+        accuracy=dict(probe="plain", sets=("conflict",)),
+        shape_bias=dict(sets=("conflict",)),
+    )
+    return c
+"""
+
+
+def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(tmp_path):
+    """Each of the 16 classes once, with the texture of the one that is always answered."""
+    known = {*wordnet.wnids()}
+    members = {
+        name: next(wnid for wnid in wnids if wnid in known)
+        for name, wnids in labels.geirhos16().items()
+        if name not in ("airplane", "clock")
+    }
+    answered, *_ = members
+    for i, name in enumerate(labels.geirhos16()):
+        path = tmp_path / f"cue-conflict/{name}/{name}1-{answered}{i}.png"
+        path.parent.mkdir(parents=True)
+        Image.new("RGB", (32, 32), (i, i, i)).save(path)
+    net = models.MODELS["cnn"](len(members), width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    variables = jax.tree.map(jnp.zeros_like, variables)  # The first class, always.
+    said = class_names.Classes(tuple(members.values()), "wnid")
+    models.save_safetensors(tmp_path / "net.safetensors", net, variables, "own", said)
+    (tmp_path / "suite.py").write_text(CONFLICTS)
+    out = tmp_path / "out"
+    suited = f"--suite={tmp_path / 'suite.py'}:{tmp_path}"
+    path = f"--checkpoint={tmp_path / 'net.safetensors'}"
+    assert measure(path, "--zoo=", suited, out=out) == 0
+    found = results.read(out / "net")
+    found = found[~found["condition"].str.contains("class=")]
+    counts = {one.metric: (one.count, one.n) for one in found.itertuples()}
+    assert counts["accuracy"] == (1, 14)
+    assert counts["accuracy_shape"] == (1, 16)
+    assert counts["accuracy_texture"] == (16, 16)
+    assert counts["fraction_texture"] == (13, 16)
+    assert counts["shape_bias"] == (0, 13)
+    kept = out / "net/decisions/conflict/shape_bias.parquet"
+    label = decisions.read_conditions(kept)[""].columns["label"]
+    assert len(label) == 16 and (label < 0).sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("trained", "shape", "refused"),
+    [
+        ("stacked", (32, 32), "must be 2 to 1 in height to width, as those of stacked"),
+        ("stacked", (64, 32), ""),
+        ("cifar10", (64, 32), "must be 1 to 1 in height to width, as those of cifar10"),
+        ("cifar10+cifar100", (64, 32), "got 64 x 32 pixels"),
+        ("cifar10", (32, 32), ""),
+        ("unknown", (64, 32), ""),
+    ],
+)
+def test_images_of_another_form_than_those_of_training_are_refused(
+    trained, shape, refused
+):
+    source = data.load("shapes", "edge", n=16)
+    images = np.zeros((16, *shape, 3), np.uint8)
+    source = dataclasses.replace(source, images=images)
+    asked = types.SimpleNamespace(
+        sources={"test": source},
+        images={"test": images},
+        config={"sets": {"test": {}}},
+        measures=[
+            suite_measure.Measure("a", "plain", ("test",), 0, ("mean_prob",), {})
+        ],
+    )
+    subject = types.SimpleNamespace(
+        classes=source.classes, space=source.space, fields={"train_data": trained}
+    )
+    if not refused:
+        assert len(shown.prepare(subject, asked, "test", print).index) == 16
+        return
+    with pytest.raises(ValueError, match=refused):
+        shown.prepare(subject, asked, "test", print)
+
+
+def test_costs_take_what_the_suite_assumes(file, published, tmp_path, capsys):
+    args = *published, f"--suite={file}", "--only=few"
+    energy = "--suite.run.energy={'watts': 100, 'pue': 2.0}"
+    assert measure(*args, energy, out=tmp_path) == 0
+    (kept,) = tmp_path.rglob("few@edge.json")
+    cost = json.loads(kept.read_text())["cost"]
+    assert (cost["watts"], cost["pue"], cost["source"]) == (100, 2.0, "given")
+    assert cost["energy_kwh"] == pytest.approx(cost["device_hours"] * 0.2)
+    wrong = energy.replace("pue", "pu")
+    assert measure(*args, wrong, out=tmp_path / "no") == 2
+    assert "suite.run.energy: unknown 'pu'; did you mean" in capsys.readouterr().err
+
+
+def test_files_are_of_a_data_set_and_a_method_where_they_are_said(
+    published, tmp_path, capsys
+):
+    """An imported network has its place in the tables of trained ones."""
+    (tmp_path / "suite.py").write_text(
+        """
+import ml_collections
+
+def get_config(text=""):
+    c = ml_collections.ConfigDict(dict(size=32))
+    c.sets = dict(test=dict(data="shapes", correlation=0.99, split="edge", n=48))
+    c.measures = dict(
+        grid_shuffle=dict(grids=(2, 4, 8), sets=("test",)),
+        occlusion=dict(fractions=(0.3,), masks=("rectangle",), sets=("train",)),
+    )
+    c.sets.train = c.sets.test
+    return c
+"""
+    )
+    args = *published, f"--suite={tmp_path / 'suite.py'}"
+    own = "--trained=cifar10", "--method=fmix"
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(survey, "_otherwise", lambda *_: "trained on others")
+        assert measure(*args, *own, out=out) == 0
+    (group,), notes = distortion_read.read([f"{out}/*"])
+    assert group.key == ("cnn", "CIFAR-10", "FMix", "")
+    study = distortion_values.Study({group.key: group})
+    made = {table.name: table for table in distortion_tables.of(study, {})}
+    assert [row[0] for row in made["table1_grid_shuffle"].rows] == ["CIFAR-10"]
+    assert sum("trained on others" in note for note in notes) == 1
+    told = json.loads(next(out.rglob("occlusion@train.json")).read_text())
+    assert told["otherwise"] == "trained on others"
+    assert "otherwise" not in json.loads(
+        next(out.rglob("grid_shuffle@test.json")).read_text()
+    )
+    # Records of one network say the same of it.
+    assert measure(*args, "--method=basic", out=out) == 2
+    assert "train.data: 'cifar10' != 'unknown'" in capsys.readouterr().err
+    assert measure(*args, "--trained=cifar", out=out) == 2
+    assert "--trained: unknown 'cifar'; did you mean" in capsys.readouterr().err

@@ -146,6 +146,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         devices=0,
         gib=16.0,
         threads=0,
+        energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
     )
     c.size, c.sets, clean, conflict = PRESETS[arg.data](arg)
     c.measures = _measures(arg, c.size, tuple(c.sets), clean, conflict)

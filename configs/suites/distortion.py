@@ -117,6 +117,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         devices=0,
         gib=16.0,
         threads=0,
+        energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
     )
     c.size = arg.size or SETS[arg.data][2]
     c.sets = _stacked(arg) if arg.data == "stacked" else _sets(arg)

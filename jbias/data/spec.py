@@ -58,6 +58,7 @@ class Spec:
     size: str = ""  # What one has to get, such as "2.9 GB packed"; "" where nothing.
     where: str = ""  # The address to get it from, and how; "" likewise.
     narrows: tuple[str, ...] = ()  # Options that change what is taken of a split.
+    aspect: tuple[int, int] = (1, 1)  # Height to width of its images.
 
     @property
     def needs(self) -> str:

@@ -99,4 +99,5 @@ SPEC = spec.Spec(
         "https://www.cs.toronto.edu/~kriz/cifar.html and"
         " https://storage.googleapis.com/cvdf-datasets/mnist/"
     ),
+    aspect=(2, 1),
 )

@@ -77,14 +77,15 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
 
     classes: the names of the decision classes, for the conditions of each; without
     them a class is named by its number. Further conditions are taken for other rules by
-    which the same answers were made decisions, such as "mean_logit".
+    which the same answers were made decisions, such as "mean_logit". Images of classes
+    that the network lacks are shown too: a cue without a class is never answered.
     """
     if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
         raise ValueError(
             f"shape_bias: classes must be a sequence of names, got {classes!r}"
         )
     counted = functools.partial(numbers, classes=tuple(classes))
-    return probe.Probe({"": ()}, probe.as_it_is, counted)
+    return probe.Probe({"": ()}, probe.as_it_is, counted, whole=True)
 
 
 def numbers(

@@ -116,7 +116,7 @@ class _Conditions(Mapping):
 
     @functools.cached_property
     def _images(self) -> Array:
-        return jnp.asarray(self._others.read())
+        return occluders.held(self._others)
 
     def __getitem__(self, name: str) -> dict[str, Array]:
         if name not in self._names:

@@ -121,10 +121,10 @@ def params(
         return {"colour": np.float32(mean if fill == "mean" else (0, 0, 0))}
     if others is None:
         raise ValueError(f"{where}: fill='other' needs images of others, got none")
-    return {"colour": np.zeros(3, np.float32), "others": _held(others)}
+    return {"colour": np.zeros(3, np.float32), "others": held(others)}
 
 
 @functools.lru_cache(maxsize=4)
-def _held(others: probe.Others) -> UInt8[Array, "n h w 3"]:
+def held(others: probe.Others) -> UInt8[Array, "n h w 3"]:
     """Images of another set on the device, read once for all probes that show them."""
     return jnp.asarray(others.read())

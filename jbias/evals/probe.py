@@ -10,7 +10,6 @@ import types
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from jbias.evals import decisions
@@ -37,7 +36,8 @@ class Others:
 
     name: str
     fingerprint: str
-    read: Callable[[], UInt8[np.ndarray, "n h w 3"]] = dataclasses.field(compare=False)
+    # On the devices where they are shown.
+    read: Callable[[], UInt8[Array, "n h w 3"]] = dataclasses.field(compare=False)
 
 
 class Probe(NamedTuple):
@@ -61,6 +61,8 @@ class Probe(NamedTuple):
     static: what `show` must know of a condition before it is compiled, such as which
       corruption it is; then it is called as show(rows, params, static(condition)), and
       compiled for each answer.
+    whole: whether images of classes that the network lacks are shown too; their label is
+      -1, so that no answer is right. Without it they are left out.
     digest: tells whether what it read beside its options, such as people's answers, is
       still the same; "" where it read nothing.
     """
@@ -73,6 +75,7 @@ class Probe(NamedTuple):
     static: Callable[[str], Hashable] | None = None
     digest: str = ""
     look: Callable[[Rows], PyTree] | None = None
+    whole: bool = False
 
 
 def as_it_is(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:

@@ -106,6 +106,7 @@ def read(patterns: Sequence[str]) -> tuple[list[Group], list[str]]:
                     f"{seed(a)} of {key.words} ({key.model}); name the workdirs of one"
                 )
         groups.append(Group(key, tuple(networks)))
+    notes += [line for group in groups for line in _elsewhere(group)]
     return groups, notes + [line for group in groups for line in _mixed(group)]
 
 
@@ -158,6 +159,14 @@ def _place(key: Key) -> tuple:
 
     data = rank(key.data, [*DATA.values(), STACKED])
     return key.model, data, key.training, rank(key.method, [*METHODS.values()])
+
+
+def _elsewhere(group: Group) -> Iterator[str]:
+    """Says whose iOcclusion and diversity are not of the images of their training."""
+    for one in group.networks:
+        said = {told.get("otherwise") for told in one.measures.values()} - {None}
+        for words in sorted(said):
+            yield f"{one.name}: measured on training images that are not its own: {words}."
 
 
 def _mixed(group: Group) -> Iterator[str]:
