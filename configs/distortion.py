@@ -11,6 +11,10 @@ validates; the paper trains on all. On ImageNet it measures published ResNet-101
 `evaluate` imports; the recipe there is that of FMix's authors. The embedded set keeps its
 preset's epochs and batch.
 
+The paper's other networks are model=bagnet9, bagnet17 and vgg16_bn. VGGs have its head
+here: one linear layer on 512 means, no dropout. They need 32 pixels, so images of MNIST
+and Fashion-MNIST get a black frame of 2, as with size=32 for any network.
+
 Beside the arguments of configs/common.py:
 
 :method=basic       basic, mixup, cutmix (a centre for each image, labels by the share
@@ -19,15 +23,17 @@ Beside the arguments of configs/common.py:
 :partner=same       labels stay and the share of the image itself is from Beta(2, 1), the
                     reformulated objective; `same` mixes with the set itself, cifar10,
                     cifar100, mnist or fashion_mnist with images of that set, which lies
-                    at `partner_root`. Of 28 pixels they are padded to 32 with black;
-                    all are normalised by constants of their own
+                    at `partner_root`. Of 28 pixels they are padded to 32 with black and
+                    then shifted and cut to 32, where the paper's code shifts and cuts
+                    at 28 and pads afterwards: up to 2 rows and columns more stay. All
+                    are normalised by constants of their own
 :drop=truck         trains and tests without a class, or several: truck+ship
 :keep=FILE          trains and validates on these images of the training set alone
                     (docs/data.md)
 :mix_group=0        among how many neighbours of a batch partners are drawn; 0 is all,
                     as published, which one device must hold
 :small              two cores, minutes: a quarter of the width, a tenth of the training
-                    images, 10 epochs, two seeds; tests on all images
+                    images, 10 epochs, five seeds; tests on all images
 :smoke              every part once: an eighth of the width, a hundredth of the training
                     and a twentieth of the test images, two epochs, two seeds
 
@@ -62,9 +68,10 @@ SMALL_IMAGES = ("cifar10", "cifar100", "mnist", "fashion_mnist", "stacked")
 SMALL_IMAGES += ("tiny_imagenet",)
 # Channels of the first stage, images in percent, epochs, seeds.
 REDUCED = {
-    "small": dict(width=16, train=10, test=100, epochs=10.0, seeds=2),
+    "small": dict(width=16, train=10, test=100, epochs=10.0, seeds=5),
     "smoke": dict(width=8, train=1, test=5, epochs=2.0, seeds=2),
 }
+DIGITS = ("mnist", "fashion_mnist")  # Of 28 pixels.
 MULTISTEP = dict(name="multistep", milestones=(0.5, 0.75), gamma=0.1)
 # ResNet-101 as FMix's authors train it; see configs/fmix.py.
 IMAGENET = dict(
@@ -96,6 +103,8 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     short = "small" if own.small else "smoke" if "smoke" in given else ""
     if short:
         usual["seeds"] = REDUCED[short]["seeds"]
+    if data in DIGITS and "model=vgg" in rest:
+        usual["size"] = 32
     rest = [rest, *(f"{k}={v}" for k, v in usual.items() if k not in given)]
     c = common.experiment(
         ",".join(filter(None, rest)), dict(name="erm"), imagenet=IMAGENET
@@ -149,6 +158,11 @@ def _protocol(c: ml_collections.ConfigDict, data: str, given: set[str]) -> None:
     if "epochs" not in given:
         c.epochs = 200.0
     common.changed(c, dict(model=dict(width=64)))
+    if c.model.name.startswith("vgg"):
+        common.changed(c, dict(model=dict(hidden=0, dropout=0.0)))
+    if data in DIGITS and c.size == 32:
+        for options in (c.train, c.valid, *c.tests.values()):
+            common.changed(options, dict(pad=2))
     if data == "tiny_imagenet":
         c.inputs = (FLIP,)
     elif data != "stacked":  # Whose halves the preset shifts and flips.
@@ -195,7 +209,7 @@ def _mixed(c: ml_collections.ConfigDict, own: types.SimpleNamespace, data: str) 
         mix["reformulated"] = True
     if own.partner not in ("", "same"):
         mix["partner"] = "other"
-        pad = 2 if own.partner in ("mnist", "fashion_mnist") else 0
+        pad = 2 if own.partner in DIGITS else 0
         known = dict(data=own.partner, split="train", root=own.partner_root)
         c.train.other = dict(known, **({"pad": pad} if pad else {}))
         inputs, constants = (SHIFT, FLIP), CONSTANTS[own.partner]

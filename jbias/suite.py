@@ -8,7 +8,7 @@ A suite is a config (configs/suites/) with
                 `images`, how many of a set are shown, evenly spaced (0: all);
                 `aggregates`, rules for several classes that answer for one;
                 `others`, the set whose images a probe puts into these (by itself the
-                same set)
+                same set, where the probe cannot do without)
     run         step (of a run: best, latest or a number, where --step says nothing),
                 batch (0: 256 on accelerators, 32 on CPU), precision, agree (how many
                 images float32 answers too where that is lower, under a measure's first
@@ -76,8 +76,9 @@ class Suite(NamedTuple):
             "dataset": source.name.partition("/")[2].partition("[")[0],
             "files": _files(source),
             "classes": classes,
-            "others": self.some(measure.others or dataset),
         }
+        if measure.others or suite_measure.needs_others(measure):
+            beside["others"] = self.some(measure.others or dataset)
         return suite_measure.probe_of(measure, beside)
 
     def some(self, dataset: str) -> probe.Others:

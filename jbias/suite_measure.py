@@ -153,6 +153,12 @@ def inside(
     return functools.partial(look, **{**beside, **measure.options})
 
 
+def needs_others(measure: Measure) -> bool:
+    """Whether its probe puts images into others, and has no way to do without."""
+    taken = inspect.signature(probes.PROBES[measure.probe]).parameters
+    return "others" in taken and taken["others"].default is inspect.Parameter.empty
+
+
 def probe_of(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
     """Makes a measure's probe, with what of `beside` it takes; the same each time."""
     taken = inspect.signature(probes.PROBES[measure.probe]).parameters

@@ -23,11 +23,15 @@ For networks that configs/distortion.py trains, and others.
 :other_root=DIR     where it lies
 :other_split=train  which of it
 :stimuli=DIR        edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019, for
-                    networks of ImageNet's and Tiny ImageNet's classes
+                    networks of ImageNet's and Tiny ImageNet's classes; for ImageNet's
+                    enlarged to 256 pixels of which the middle 224 are shown, as in the
+                    paper's code (the suite of biases shows them whole)
 :correlation=0.99   of the embedded set, as in training
 :subset             of ImageNet's classes some are absent
-:size=0             pixels; 0 is as usual: 28, 32, 64 or 224
-:images=0           how many images of a set each probe shows; 0 is all
+:size=0             pixels; 0 is as usual: 28, 32, 64 or 224. Images of 28 pixels are
+                    padded by black to 32, as for VGG
+:images=0           how many images of a set each probe shows; 0 is all, and 50,000 of
+                    ImageNet's training images; fewer are evenly spaced
 :smoke              a few images of each set, every part once; train[:1%]
 
 The published protocol: networks after their last epoch (`run.step`, which --step changes);
@@ -60,6 +64,7 @@ SETS = types.MappingProxyType(
         "stacked": ("test", "train", 32, CIFAR),
     }
 )
+IMAGES = types.MappingProxyType({"imagenet": 50_000})  # Where all would be too many.
 EVERYWHERE = ("data", "size", "images", "smoke")
 _PARTS = ("train", "drop", "keep", "other", "other_root", "other_split")
 _FILES = ("root", "small", *_PARTS)
@@ -106,7 +111,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         correlation=0.99,
     )
     _check(text, arg)
-    arg.images = arg.images or 16 * arg.smoke
+    arg.images = arg.images or (16 if arg.smoke else IMAGES.get(arg.data, 0))
     c = ml_collections.ConfigDict()
     c.run = dict(
         step="latest",  # The last epoch, as published.
@@ -158,6 +163,7 @@ def _sets(arg) -> dict:
         short = "[:1%]" if arg.smoke else "[:10%]" if arg.small else ""
         train = f"train{short}" if short else train
         test = f"{test}[:5%]" if arg.smoke else test
+        own |= _padded(arg.data, arg)
     own |= dict(drop=arg.drop) if arg.drop else {}
     kept = dict(keep=arg.keep) if arg.keep else {}
     found = {
@@ -169,15 +175,19 @@ def _sets(arg) -> dict:
         more = dict(root=arg.other_root) if arg.other_root else {}
         if other == "fractals" and arg.smoke:
             more["n"] = 16  # Each takes a tenth of a second to draw.
-        if (
-            other in ("mnist", "fashion_mnist")
-            and (arg.size or SETS[arg.data][2]) == 32
-        ):
-            more["pad"] = 2  # With black, as in training.
+        more |= _padded(other, arg)
         found["other"] = dict(data=other, split=arg.other_split, **more)
+    whole = arg.data != "imagenet" or arg.size not in (0, 224)
+    cut = {} if whole else dict(resize=256)
     for name in STIMULI if arg.stimuli else ():
-        found[name] = dict(data="geirhos", split=name, root=arg.stimuli)
+        found[name] = dict(data="geirhos", split=name, root=arg.stimuli, **cut)
     return found
+
+
+def _padded(data: str, arg) -> dict:
+    """Digits and clothes among images of 32 pixels get a black frame, as in training."""
+    small = data in ("mnist", "fashion_mnist")
+    return dict(pad=2) if small and (arg.size or SETS[arg.data][2]) == 32 else {}
 
 
 def _stacked(arg) -> dict:
@@ -194,7 +204,8 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
     both = dict(sets=("test", "train"), images=arg.images)
     beside = dict(others="other") if "other" in names else {}
     fills = ("black", "mean", *(["other"] * bool(beside)))
-    boxes = dict(fills=fills, mean=SETS[arg.data][3], **beside, **test)
+    instead = dict(mean=SETS[arg.data][3], **beside)
+    boxes = dict(fills=fills, **instead, **test)
     fractions = tuple(i / 10 for i in range(1, 10))
     curves = dict(fractions=(0.3,) if arg.smoke else fractions)
     found = dict(
@@ -203,7 +214,7 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
         cut_occlusion_uniform=dict(
             probe="cut_occlusion", area="uniform", placement="restricted", **boxes
         ),
-        occlusion=dict(fill="black", **curves, **both),
+        occlusion=dict(fill="black", **instead, **curves, **both),
         mixing=dict(**test),
         # Of a network trained with mixing, over augmented training images.
         mixing_train=dict(
@@ -217,7 +228,7 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
                 area=0.3,
                 placement="restricted",
                 fills=("other",),
-                **beside,
+                **instead,
                 **test,
             ),
             occlusion_other=dict(
@@ -225,7 +236,7 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
                 fractions=(0.3,),
                 orders=("most",),
                 fill="other",
-                **beside,
+                **instead,
                 **both,
             ),
         )

@@ -120,7 +120,10 @@ def params(
     if fill != "other":
         return {"colour": np.float32(mean if fill == "mean" else (0, 0, 0))}
     if others is None:
-        raise ValueError(f"{where}: fill='other' needs images of others, got none")
+        raise ValueError(
+            f"{where}: fill 'other' needs images to put there, got none; name a set of "
+            "the suite by others="
+        )
     return {"colour": np.zeros(3, np.float32), "others": held(others)}
 
 

@@ -54,7 +54,10 @@ class VGG(staged.Staged):
     depths: convolutions in the stem and in each stage.
     batch_norm: puts one after each convolution.
     width: channels of the stem; 64 is the published size.
-    hidden: size of the two linear layers before the last.
+    hidden: size of the two linear layers before the last; 0 leaves them out, and the last
+      reads the means over the map, of which 32 pixels leave one place. That is the head
+      of the VGGs for small images in common use, such as
+      https://github.com/kuangliu/pytorch-cifar.
     """
 
     dropout: float = 0.5
@@ -80,6 +83,9 @@ class VGG(staged.Staged):
             start = stop + 1  # The max-pool has a place too.
         self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = parts
         init = nn.initializers.normal(0.01)
+        if not self.hidden:
+            self.fc = layers.linear(8 * self.width, self.classes)
+            return
         self.fc1 = nn.Dense(self.hidden, dtype=self.dtype, kernel_init=init)
         self.fc2 = nn.Dense(self.hidden, dtype=self.dtype, kernel_init=init)
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
@@ -88,6 +94,9 @@ class VGG(staged.Staged):
         return 32
 
     def _head(self, x: Array, key, train: bool) -> Array:
+        if not self.hidden:
+            x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
+            return self.fc(x.astype(jnp.float32))
         x = layers.flat(layers.adaptive_mean(x, 7))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):
             x = taps.through(self, nn.relu(layer(x)), name, key, train)

@@ -1,4 +1,6 @@
-"""Grad-CAM against closed forms, and its resizing against OpenCV's."""
+"""Grad-CAM against closed forms and the released code, and its resizing against OpenCV's."""
+
+import functools
 
 import cv2
 import jax
@@ -8,8 +10,9 @@ import pytest
 from flax import linen as nn
 
 from jbias import models
-from jbias.evals import grad_cam
+from jbias.evals import grad_cam, occlusion, show
 from jbias.models import taps
+from tests import drawn
 
 KEY = jax.random.key(5)
 
@@ -99,3 +102,47 @@ def test_sites_without_places_are_refused():
     x = jnp.ones((1, 1, 1 + 11, 5))
     with pytest.raises(ValueError, match="tokens of patches, got"):
         grad_cam.maps(x, x, 8, 8)
+
+
+@functools.cache
+def released():
+    """The network of tests/oracles/distortion.py, its images, and what is stored."""
+    stored = np.load(drawn.ORACLES / "distortion.npz")
+    constants = dict(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+    net = models.MODELS["preact_resnet18"](10, **constants)
+    return net, drawn.variables(net, 32, 1.3), stored
+
+
+@functools.cache
+def seen():
+    """What passes stage 3, and its gradient, of all images."""
+    net, variables, stored = released()
+    image = jnp.asarray(stored["images"], jnp.float32) / 255
+    pull = functools.partial(taps.pull, site="stage3", score=lambda z: z.max(-1))
+    return jax.jit(lambda image: pull(net, variables, image))(image)
+
+
+def test_maps_are_those_of_the_released_code():
+    stored = released()[2]["maps"]
+    assert stored.shape == (6, 32, 32) and (stored.max((1, 2)) > 0.5).all()
+    np.testing.assert_allclose(grad_cam.maps(*seen(), 32, 32), stored, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["most", "least"])
+def test_pixels_are_hidden_as_in_the_released_code(order):
+    """But for ties in 8 bits, and the rounding of how many of the least go."""
+    net, variables, stored = released()
+    made = occlusion.make(
+        masks=("grad_cam",), orders=(order,), fractions=(0.3,), quantise=True
+    )
+    network = show.Network(net.apply, variables, lambda *_: seen())
+    rows = np.arange(6, dtype=np.int32)
+    batch = show.Batch(stored["images"], rows, rows, rows, 6)
+    shown = show.shown(network, made, batch, f"grad_cam {order} 0.3")
+    gone = (np.asarray(shown) == 0).all(-1)
+    theirs = np.unpackbits(stored[f"{order} hidden"]).reshape(gone.shape) > 0
+    steps = np.floor(255 * stored["maps"])
+    for step, a, b in zip(steps, gone, theirs, strict=True):
+        assert (a.sum(), b.sum()) == (308, 308 if order == "most" else 307)
+        edge = step[b].min() if order == "most" else step[b].max()
+        assert set(step[a != b]) <= {edge, edge + 1}

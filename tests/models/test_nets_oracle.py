@@ -1,24 +1,18 @@
 """Networks against published implementations in PyTorch (tests/oracles/nets.py)."""
 
-import functools
 import json
 import math
-import pathlib
-import re
-import runpy
-import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jbias import models
+from tests import drawn
+from tests.drawn import DRAWN, MADE, ORACLES, published_shape, theirs, variables_of
 
-ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
-DRAWN = runpy.run_path(str(ORACLES / "resnet_weights.py"))
-MADE = runpy.run_path(str(ORACLES / "nets_cases.py"))
 STORED = np.load(ORACLES / "nets.npz")
+DISTORTION = np.load(ORACLES / "distortion.npz")
 PUBLISHED = json.loads(STORED["shapes"].tobytes())
 # Of torchvision's pages on its models; the others have no count but their shapes.
 COUNTS = {
@@ -42,34 +36,6 @@ COUNTS = {
     "squeezenet1_1": 1_235_496,
 }
 SLOW = ("mobilenetv3_large", "bagnet9")  # Others have all their layers.
-WORDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
-WORDS |= {"mean": "running_mean", "var": "running_var"}
-
-
-@functools.cache
-def variables_of(net, size: int):
-    image = jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32)
-    return jax.eval_shape(net.init, jax.random.key(0), image)
-
-
-def theirs(net, path) -> str:
-    """The published name of a variable, by the one rule that its module has."""
-    *module, kind = (entry.key for entry in path[1:])
-    module = "/".join(module)
-    rules = [
-        (found, template)
-        for rule, template in sys.modules[type(net).__module__].NAMES
-        if (found := re.fullmatch(rule, module))
-    ]
-    assert len(rules) == 1, f"{module} has {len(rules)} rules"
-    return f"{rules[0][0].expand(rules[0][1])}.{WORDS[kind]}"
-
-
-def published_shape(shape) -> tuple[int, ...]:
-    if len(shape) == 4:
-        h, w, i, o = shape
-        return o, i, h, w
-    return shape[::-1]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -92,14 +58,8 @@ def made(case):
     model, size, factor, options = MADE["CASES"][case]
     net = models.MODELS[model](DRAWN["CLASSES"], **options)
 
-    def drawn(path, x):
-        name = theirs(net, path)
-        value = DRAWN["draw"](name, published_shape(x.shape))
-        value = MADE["scaled"](name, value, np.float32(factor))
-        return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
-
-    variables = jax.tree_util.tree_map_with_path(drawn, variables_of(net, size))
-    return net, variables, DRAWN["images"](size)
+    found = drawn.variables(net, size, factor)
+    return net, found, DRAWN["images"](size)
 
 
 @pytest.mark.parametrize(
@@ -150,3 +110,19 @@ def test_the_first_batch_norm_remembers_as_theirs(name):
     for kind in ("running_mean", "running_var"):
         key = published.replace("running_var", kind)
         np.testing.assert_allclose(found[key], STORED[f"{case}/{key}"], atol=1e-5)
+
+
+def test_vgg_with_one_linear_layer_is_that_of_the_distortion_paper():
+    """Its VGG-16, an eighth as wide: batch norm, no hidden layer."""
+
+    def name(net, path):
+        return theirs(net, path).replace("classifier.6", "classifier")
+
+    constants = dict(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+    net = models.MODELS["vgg16_bn"](10, width=8, hidden=0, **constants)
+    variables = drawn.variables(net, 32, 2.0, name)
+    image = DISTORTION["images"] / np.float32(255)
+    expected = DISTORTION["vgg"]
+    assert np.ptp(expected, axis=0).mean() > 0.1
+    found = jax.jit(net.apply)(variables, image)
+    np.testing.assert_allclose(found, expected, atol=1e-4)

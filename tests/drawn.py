@@ -1,0 +1,55 @@
+"""Networks with the weights that oracles drew by the published names of tensors."""
+
+import functools
+import pathlib
+import re
+import runpy
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ORACLES = pathlib.Path(__file__).parent / "oracles"
+DRAWN = runpy.run_path(str(ORACLES / "resnet_weights.py"))
+MADE = runpy.run_path(str(ORACLES / "nets_cases.py"))
+WORDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
+WORDS |= {"mean": "running_mean", "var": "running_var"}
+
+
+@functools.cache
+def variables_of(net, size: int):
+    image = jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32)
+    return jax.eval_shape(net.init, jax.random.key(0), image)
+
+
+def theirs(net, path) -> str:
+    """The published name of a variable, by the one rule that its module has."""
+    *module, kind = (entry.key for entry in path[1:])
+    module = "/".join(module)
+    rules = [
+        (found, template)
+        for rule, template in sys.modules[type(net).__module__].NAMES
+        if (found := re.fullmatch(rule, module))
+    ]
+    assert len(rules) == 1, f"{module} has {len(rules)} rules"
+    return f"{rules[0][0].expand(rules[0][1])}.{WORDS[kind]}"
+
+
+def published_shape(shape) -> tuple[int, ...]:
+    if len(shape) == 4:
+        h, w, i, o = shape
+        return o, i, h, w
+    return shape[::-1]
+
+
+def variables(net, size: int, factor: float, name=theirs):
+    """All of a network's; the scales of batch norms times a factor."""
+
+    def drawn(path, x):
+        of = name(net, path)
+        value = DRAWN["draw"](of, published_shape(x.shape))
+        value = MADE["scaled"](of, value, np.float32(factor))
+        return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
+
+    return jax.tree_util.tree_map_with_path(drawn, variables_of(net, size))
