@@ -308,11 +308,121 @@ def test_distortions_protocol_is_the_papers(data):
     rates = rates_of(tx, 200)
     expected = np.repeat([0.1, 0.01, 0.001], [100, 50, 50])
     np.testing.assert_allclose(rates, expected, rtol=1e-5)
-    shift, flip, mix = c["inputs"]
-    assert (shift["name"], shift["pad"], flip["name"]) == ("pad_crop", 4, "flip")
-    assert mix == dict(name="cutmix", variant="torchbearer", alpha=1.0, mix_group=128)
-    tiny = distortion("data=tiny_imagenet,root=x")
-    assert [one["name"] for one in tiny["inputs"]] == ["flip"]
+
+
+@pytest.mark.parametrize(
+    ("data", "moves"),
+    [
+        ("cifar10", [("pad_crop", 4), ("flip", None)]),
+        ("cifar100", [("pad_crop", 4), ("flip", None)]),
+        ("fashion_mnist", [("pad_crop", 4), ("flip", None)]),
+        ("mnist", [("pad_crop", 4)]),  # A mirrored digit is none.
+        ("tiny_imagenet", [("flip", None)]),
+    ],
+)
+def test_distortions_images_are_moved_as_published(data, moves):
+    found = distortion(f"data={data},root=x")["inputs"]
+    assert [(one["name"], one.get("pad")) for one in found] == moves
+
+
+@pytest.mark.parametrize(
+    ("method", "mix"),
+    [
+        ("mixup", dict(name="mixup")),
+        ("cutmix", dict(name="cutmix", variant="torchbearer")),
+        ("fmix", dict(name="fmix", decay=3, spectrum="isotropic")),
+        ("rm", dict(name="random_masks", count=3, decay=3, spectrum="isotropic")),
+    ],
+)
+def test_distortions_mix_as_published(method, mix):
+    """Shares of Beta(1, 1), partners from the whole batch, labels mixed."""
+    *_, found = distortion(f"method={method},data=cifar10,root=x")["inputs"]
+    assert found == dict(mix, alpha=1.0, mix_group=128)
+
+
+@pytest.mark.parametrize("method", ["mixup", "cutmix", "fmix", "rm"])
+def test_labels_stay_with_images_of_the_same_set_as_partners(method):
+    *_, plain = distortion(f"method={method},data=cifar10,root=x")["inputs"]
+    *_, same = distortion(f"method={method},data=cifar10,root=x,partner=same")["inputs"]
+    assert same == dict(plain, reformulated=True)
+
+
+@pytest.mark.parametrize("spectrum", ["isotropic", "released"])
+def test_a_run_of_rm_has_three_masks_of_its_spectrum(spectrum):
+    """Released ones have one cosine along a row, which changes twice at most."""
+    c = distortion(f"method=rm,spectrum={spectrum},data=cifar10,root=x")
+    (mix,) = parts.transforms("inputs", c["inputs"][-1:])
+    batch = {"target": jnp.eye(128), "once": jax.random.key(2)}
+    shade = jnp.arange(128.0)[:, None, None, None] * jnp.ones((1, 16, 16, 3))
+    shown = jax.jit(lambda key: mix.apply({**batch, "image": shade}, key)["image"])
+    masks = np.array([shown(jax.random.key(i))[7, ..., 0] == 7 for i in range(24)])
+    assert len({mask.tobytes() for mask in masks}) == 3
+    changes = (masks != np.roll(masks, 1, 2)).sum(2).max()
+    assert (changes <= 2) == (spectrum == "released")
+
+
+def test_fmix_takes_its_spectrum():
+    *_, mix = distortion("method=fmix,spectrum=released,data=cifar10,root=x")["inputs"]
+    assert mix["spectrum"] == "released"
+
+
+@pytest.mark.parametrize(
+    ("arg", "train", "valid", "test"),
+    [
+        ("", {"split": "train[:98%]"}, {"split": "train[98%:]"}, {"split": "test"}),
+        (
+            ",small",
+            {"split": "train[:10%]"},
+            {"split": "train[98%:]"},
+            {"split": "test"},
+        ),
+        (",drop=truck", *[{"drop": "truck"}] * 3),
+        (",keep=y.npy", *[{"keep": "y.npy"}] * 2, {"keep": None}),
+    ],
+)
+def test_on_what_distortions_train_validate_and_test(arg, train, valid, test):
+    c = distortion(f"data=cifar10,root=x{arg}")
+    assert [*c["tests"]] == ["test"]
+    for found, expected in zip(
+        (c["train"], c["valid"], c["tests"]["test"]), (train, valid, test)
+    ):
+        assert {key: found.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("arg", "expected"),
+    [
+        ("small", (5, 10.0, 16)),
+        ("smoke", (2, 2.0, 8)),
+        ("small,seeds=3,epochs=4", (3, 4.0, 16)),
+    ],
+)
+def test_distortions_in_small(arg, expected):
+    c = distortion(f"data=cifar10,root=x,{arg}")
+    assert (len(c["seeds"]), c["epochs"], c["model"]["width"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("arg", "size", "pad"),
+    [
+        ("data=fashion_mnist,root=x,model=vgg16_bn", 32, 2),
+        ("data=fashion_mnist,root=x,size=32", 32, 2),
+        ("data=fashion_mnist,root=x", 28, None),
+        ("data=cifar10,root=x,model=vgg16_bn", 32, None),
+    ],
+)
+def test_distortions_of_28_pixels_get_a_frame_where_a_network_needs_32(arg, size, pad):
+    c = distortion(arg)
+    shown = (c["train"], c["valid"], *c["tests"].values())
+    assert c["size"] == size and {one.get("pad") for one in shown} == {pad}
+    if c["model"]["name"] == "vgg16_bn":
+        net = parts.network(c, 10)
+        shapes = jax.eval_shape(
+            net.init, jax.random.key(0), jnp.ones((1, size, size, 3))
+        )
+        assert net.batch_norm and not net.dropout
+        dense = [key for key in shapes["params"] if key.startswith("fc")]
+        assert dense == ["fc"] and shapes["params"]["fc"]["kernel"].shape == (512, 10)
 
 
 @pytest.mark.parametrize(

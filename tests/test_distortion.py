@@ -5,7 +5,6 @@ import types
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from configs.suites import distortion
@@ -46,33 +45,145 @@ def test_measures_are_of_sets_that_are_there_and_options_that_are_taken(text):
         make = probes.PROBES[one.probe]
         assert {*one.options} <= {*inspect.signature(make).parameters}
         assert one.datasets and "other" not in one.datasets
-        uses = "other" in (*one.options.get("fills", ()), one.options.get("fill"))
-        assert (one.others == "other") == uses
+        hides = one.probe in ("cut_occlusion", "occlusion")
+        assert (one.others == "other") == (hides and "other" in c.sets)
 
 
-def test_the_published_protocol():
-    c = distortion.get_config("data=cifar10,root=a,other=cifar100,other_root=b")
-    m = c.measures
-    assert c.run.step == "latest" and m.grid_shuffle.grids == (2, 4, 8)
-    assert (m.cut_occlusion.area, m.cut_occlusion.placement) == ("beta", "unrestricted")
-    assert m.cut_occlusion.fills == ("black", "mean", "other")
-    assert m.cut_occlusion_uniform.area == "uniform"
-    one = m.cut_occlusion_other
-    assert (one.area, one.placement, one.fills) == (0.3, "restricted", ("other",))
-    assert m.occlusion.fractions == tuple(np.round(np.arange(1, 10) / 10, 1))
-    assert m.occlusion.sets == m.occlusion_other.sets == ("test", "train")
-    assert (m.mixing_train.crop, m.mixing_train.mirror) == (4, True)
-    assert "crop" not in m.mixing and m.mixing.sets == ("test",)
-    assert c.sets.train.split == "train[:98%]"
-    tiny = distortion.get_config("data=tiny_imagenet,root=a,stimuli=b,train=train")
-    assert tiny.measures.mixing_train.crop == 0 and tiny.sets.train.split == "train"
-    assert tiny.measures.shape_bias.sets == ("cue-conflict",)
-    less = distortion.get_config("data=cifar100,root=a,small,drop=cup,keep=b.npy")
-    assert less.sets.train.split == "train[:10%]" and less.sets.train.keep == "b.npy"
-    assert less.sets.test.drop == less.sets.train.drop == "cup"
-    assert "keep" not in less.sets.test
-    stacked = distortion.get_config("data=stacked,root=a,digits=b")
-    assert stacked.measures.accuracy.sets == ("stacked_cifar", "stacked_mnist")
+TWO = "other=cifar100,other_root=b"
+
+
+def measures(text: str) -> dict:
+    return distortion.get_config(text).measures.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        ("grid_shuffle", dict(grids=(2, 4, 8), sets=("test",))),
+        # Beta(2, 1) anywhere; other fills on the same boxes.
+        (
+            "cut_occlusion",
+            dict(
+                area="beta",
+                placement="unrestricted",
+                fills=("black", "mean", "other"),
+                sets=("test",),
+            ),
+        ),
+        # The appendix: any area as likely, inside the image.
+        ("cut_occlusion_uniform", dict(area="uniform", placement="restricted")),
+        # Table 4: 30 % by another data set's images, inside.
+        (
+            "cut_occlusion_other",
+            dict(area=0.3, placement="restricted", fills=("other",), sets=("test",)),
+        ),
+        (
+            "occlusion_other",
+            dict(
+                fractions=(0.3,), orders=("most",), fill="other", sets=("test", "train")
+            ),
+        ),
+        (
+            "occlusion",
+            dict(
+                fractions=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+                fill="black",
+                sets=("test", "train"),
+            ),
+        ),
+        ("mixing", dict(sets=("test",), images=0)),
+        ("mixing_train", dict(sets=("train",), crop=4, mirror=True)),
+    ],
+)
+def test_measures_are_those_of_the_paper(measure, expected):
+    found = measures(f"data=cifar10,root=a,{TWO}")[measure]
+    assert {key: found[key] for key in expected} == expected
+    if measure == "mixing":
+        assert "crop" not in found and "mirror" not in found
+
+
+@pytest.mark.parametrize(
+    ("data", "colour"),
+    [
+        ("cifar10", (0.4914, 0.4822, 0.4465)),
+        ("cifar100", (0.4914, 0.4822, 0.4465)),
+        ("mnist", (0.1307,) * 3),
+        ("fashion_mnist", (0.1307,) * 3),
+        ("tiny_imagenet", (0.485, 0.456, 0.406)),
+        ("imagenet", (0.485, 0.456, 0.406)),
+    ],
+)
+def test_the_mean_colour_is_the_set_s_wherever_something_is_hidden(data, colour):
+    hiding = [
+        one
+        for name, one in measures(f"data={data},root=a,{TWO}").items()
+        if "occlusion" in name
+    ]
+    assert len(hiding) == 5 and all(one["mean"] == colour for one in hiding)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "expected"),
+    [
+        ("data=cifar10,root=a", "train", dict(split="train[:98%]")),
+        ("data=cifar10,root=a,train=train", "train", dict(split="train")),
+        ("data=cifar10,root=a,small", "train", dict(split="train[:10%]")),
+        ("data=cifar10,root=a,small", "test", dict(split="test")),
+        ("data=cifar10,root=a,drop=truck", "train", dict(drop="truck")),
+        ("data=cifar10,root=a,drop=truck", "test", dict(drop="truck")),
+        ("data=cifar10,root=a,keep=b.npy", "train", dict(keep="b.npy")),
+        ("data=cifar10,root=a,keep=b.npy", "test", dict(keep=None)),
+        # Of 28 pixels beside 32: 2 more on each side.
+        ("data=cifar10,root=a,other=mnist,other_root=b", "other", dict(pad=2)),
+        ("data=cifar10,root=a,other=fashion_mnist,other_root=b", "other", dict(pad=2)),
+        (f"data=cifar10,root=a,{TWO}", "other", dict(pad=None, split="train")),
+        (
+            "data=fashion_mnist,root=a,other=mnist,other_root=b",
+            "other",
+            dict(pad=None),
+        ),
+        ("data=fashion_mnist,root=a,size=32", "test", dict(pad=2)),
+        ("data=fashion_mnist,root=a,size=32", "train", dict(pad=2)),
+        ("data=fashion_mnist,root=a", "test", dict(pad=None)),
+        # Table 2: enlarged to 256 pixels, and of these the middle 224.
+        ("data=imagenet,root=a,stimuli=b", "cue-conflict", dict(resize=256)),
+        ("data=imagenet,root=a,stimuli=b,size=64", "edge", dict(resize=None)),
+        ("data=tiny_imagenet,root=a,stimuli=b", "cue-conflict", dict(resize=None)),
+    ],
+)
+def test_sets_are_what_the_networks_saw(text, where, expected):
+    found = distortion.get_config(text).sets[where]
+    assert {key: found.get(key) for key in expected} == expected
+
+
+def test_of_a_million_training_images_fifty_thousand_are_shown():
+    full = measures("data=imagenet,root=a")
+    assert {one["images"] for one in full.values()} == {50_000}
+    assert measures("data=imagenet,root=a,images=9")["occlusion"]["images"] == 9
+    assert measures("data=cifar10,root=a")["occlusion"]["images"] == 0
+
+
+def test_what_else_differs_by_data():
+    assert distortion.get_config().run.step == "latest"
+    tiny = measures("data=tiny_imagenet,root=a,stimuli=b")
+    assert tiny["mixing_train"]["crop"] == 0 and tiny["mixing_train"]["mirror"]
+    assert tiny["shape_bias"]["sets"] == ("cue-conflict",)
+    stacked = measures("data=stacked,root=a,digits=b")
+    assert list(stacked) == ["accuracy"]
+    assert stacked["accuracy"]["sets"] == ("stacked_cifar", "stacked_mnist")
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [("cut_occlusion", dict(fills=("other",))), ("occlusion", dict(fill="other"))],
+)
+def test_other_images_without_a_set_of_them_are_refused(name, hidden):
+    """They would be images of the shown set itself."""
+    c = distortion.get_config("smoke").to_dict()
+    c["measures"] = {name: {**c["measures"][name], **hidden, "others": ""}}
+    said = f"^{name}: fill 'other' needs images.* name a set of the suite by others="
+    with pytest.raises(ValueError, match=said):
+        suite.open(c, lambda line: None)
 
 
 @pytest.mark.parametrize(
