@@ -80,7 +80,11 @@ def measures(text: str) -> dict:
         (
             "occlusion_other",
             dict(
-                fractions=(0.3,), orders=("most",), fill="other", sets=("test", "train")
+                fractions=(0.3,),
+                orders=("most",),
+                fill="other",
+                site="stage3",
+                sets=("test", "train"),
             ),
         ),
         (

@@ -131,7 +131,8 @@ def test_flags_in_the_text_are_known(name, flag):
     if key.startswith("--config.") and "<" not in key:
         main(["--config=configs/padain.py", f"{key}={value or 0}"])
     elif key.startswith("--suite.") and "<" not in key and key != "--suite.key":
-        measuring.load("configs/suites/biases.py", [f"{key}={value or 0}"])
+        suite = "distortion" if name == "docs/distortion.md" else "biases"
+        measuring.load(f"configs/suites/{suite}.py", [f"{key}={value or 0}"])
     else:
         assert (
             key in known | {"--config", "--config.<key>", "--profile", "--workdir"}

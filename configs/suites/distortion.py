@@ -206,6 +206,7 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
     fills = ("black", "mean", *(["other"] * bool(beside)))
     instead = dict(mean=SETS[arg.data][3], **beside)
     boxes = dict(fills=fills, **instead, **test)
+    site = dict(site="stage3")  # Of Grad-CAM; docs/measures.md names those of VGG.
     fractions = tuple(i / 10 for i in range(1, 10))
     curves = dict(fractions=(0.3,) if arg.smoke else fractions)
     found = dict(
@@ -214,7 +215,7 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
         cut_occlusion_uniform=dict(
             probe="cut_occlusion", area="uniform", placement="restricted", **boxes
         ),
-        occlusion=dict(fill="black", **instead, **curves, **both),
+        occlusion=dict(fill="black", **instead, **site, **curves, **both),
         mixing=dict(**test),
         # Of a network trained with mixing, over augmented training images.
         mixing_train=dict(
@@ -237,6 +238,7 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
                 orders=("most",),
                 fill="other",
                 **instead,
+                **site,
                 **both,
             ),
         )

@@ -50,7 +50,9 @@ def make(
       each image at "random", one of the two. quantise: the map is in steps of 1/255.
     fractions: i, in thousandths between 0 and 1.
     fill, mean, others: as of `cut_occlusion.make`.
-    site: where the network is looked into, of models.taps.sites.
+    site: where the network is looked into, of models.taps.sites. "stage3" passes 8 by 8
+      places of 32 pixels in a ResNet with the small stem, as published; a VGG has as many
+      at "stage1" (2 by 2 at "stage3"), a BagNet 6 by 6 at "stage2" (2 by 2 or 3 by 3).
 
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for options that have no meaning.
