@@ -123,11 +123,9 @@ def check(measure: Measure, side: int) -> None:
         return
     make, where = probes.PROBES[measure.probe], f"suite.measures.{measure.name}"
     blank = np.zeros((1, side, side, 3), np.uint8)
-    beside = {
-        "side": side,
-        "classes": (),
-        "others": probe.Others("", "", lambda: blank),
-    }
+    beside = {"side": side, "classes": ()}
+    if measure.others or needs_others(measure):
+        beside["others"] = probe.Others("", "", lambda: blank)
     of_a_set = _OF_A_SET & inspect.signature(make).parameters.keys()
     if of_a_set:
         options = {**dict.fromkeys(of_a_set), **measure.options}
