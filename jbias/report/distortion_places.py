@@ -1,6 +1,7 @@
 """Which measures a group of networks has, and what they decided: by seed, by condition."""
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,8 +22,10 @@ _DEFAULTS = {
         "placement": "unrestricted",
         "fills": ("black", "mean", "other"),
     },
-    "occlusion": {"fill": "black"},
+    "occlusion": {"fill": "black", "site": "stage3", "quantise": False},
 }
+# Options that say which conditions there are; others say what a condition is.
+_WHICH = ("fills", "fractions", "grids", "masks", "orders")
 
 
 def where(
@@ -31,21 +34,37 @@ def where(
     """Gives the measure of a probe with such options on a set, and the set.
 
     on: "test" is any set that is neither of training nor validation, and no cue conflict.
+    ValueError where several measures fit, or the networks' differ in their options.
     """
-    found: dict[measured_read.Place, None] = {}
+    found: dict[measured_read.Place, dict[str, measured_read.Network]] = {}
     for one in group.networks:
-        found |= dict.fromkeys(
-            place for place in one.of(probe) if _fits(one, place, probe, wanted)
-        )
+        for place in one.of(probe):
+            if _fits(one, place, probe, wanted):
+                options = _options(one, place, probe)
+                what = {x: y for x, y in options.items() if x not in _WHICH}
+                alike = json.dumps(what, sort_keys=True)
+                found.setdefault(place, {})[alike] = one
     sets = [place for place in found if place[1] == on]
     if not sets and on == "test":
         sets = [place for place in found if place[1] not in _NO_TESTS]
+        sets = [place for place in sets if place[1] == sets[0][1]]
+    if len(sets) > 1 or any(len(found[place]) > 1 for place in sets):
+        names = ", ".join("@".join(place) for place in sets)
+        last = list(found[sets[-1]].values())[-1]
+        raise ValueError(
+            f"{last.workdir}: must have one measure of {probe} for this, with the same "
+            f"options for all seeds of {group.key.words}, got {names} "
+            f"({sum(len(found[place]) for place in sets)} kinds); name workdirs of one"
+        )
     return sets[0] if sets else None
 
 
+def _options(one, place, probe: str) -> dict:
+    return _DEFAULTS.get(probe, {}) | one.measures[place]["measure"].get("options", {})
+
+
 def _fits(one, place, probe: str, wanted: Mapping) -> bool:
-    told = one.measures[place]["measure"].get("options", {})
-    options = _DEFAULTS.get(probe, {}) | told
+    options = _options(one, place, probe)
     if "fills" in options and "fill" in wanted:
         options["fill"] = wanted["fill"] if wanted["fill"] in options["fills"] else ""
     return all(options.get(name) == value for name, value in wanted.items())
