@@ -13,6 +13,7 @@ from jbias.report import (
     distortion_figures,
     distortion_gaps,
     distortion_missing,
+    distortion_places,
     distortion_printed,
     distortion_tables,
     distortion_values,
@@ -78,6 +79,7 @@ def write(
     caveats = [*distortion_missing.lines(study), *notes]
     caveats += distortion_gaps.caveats(study.groups)
     caveats += distortion_tables.caveats(study)
+    caveats += distortion_places.caveats(study.groups)
     caveats += [*distortion_verdicts.caveats(claims, alpha), *_ALWAYS]
     bodies["tables"] += page.points(list(distortion_missing.empty(study)))
     bodies["caveats"] = page.points(caveats)

@@ -2,13 +2,13 @@
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from jbias.evals import decisions
-from jbias.report import distortion_read, measured_read
+from jbias.report import distortion_read, measured_read, tables
 
 # Sets that are never what is meant by "test".
 _NO_TESTS = (
@@ -40,10 +40,7 @@ def where(
     for one in group.networks:
         for place in one.of(probe):
             if _fits(one, place, probe, wanted):
-                options = _options(one, place, probe)
-                what = {x: y for x, y in options.items() if x not in _WHICH}
-                alike = json.dumps(what, sort_keys=True)
-                found.setdefault(place, {})[alike] = one
+                found.setdefault(place, {})[_kind(one, place, probe)] = one
     sets = [place for place in found if place[1] == on]
     if not sets and on == "test":
         sets = [place for place in found if place[1] not in _NO_TESTS]
@@ -61,6 +58,37 @@ def where(
 
 def _options(one, place, probe: str) -> dict:
     return _DEFAULTS.get(probe, {}) | one.measures[place]["measure"].get("options", {})
+
+
+def _kind(one, place, probe: str) -> str:
+    """Says what a condition of a measure is, as text: seeds must have the same."""
+    options = _options(one, place, probe)
+    what = {name: value for name, value in options.items() if name not in _WHICH}
+    return json.dumps(what, sort_keys=True)
+
+
+def caveats(
+    groups: Mapping[distortion_read.Key, distortion_read.Group],
+) -> Iterator[str]:
+    """Says which measures are not alike for all groups, or not of usual saliency."""
+    found: dict[tuple, dict[str, list[str]]] = {}
+    for key, group in groups.items():
+        for one in group.networks:
+            for place, told in one.measures.items():
+                kind = _kind(one, place, told["measure"]["probe"])
+                by = found.setdefault((key.model, key.data, "@".join(place)), {})
+                by.setdefault(kind, []).append(key.method)
+    for (model, data, measure), by in found.items():
+        usual = [json.loads(kind) for kind in by]
+        odd = any(
+            x.get("quantise") or x.get("site", "stage3") != "stage3" for x in usual
+        )
+        if len(by) > 1 or odd:
+            told = (f"{tables.join(dict.fromkeys(x))} {kind}" for kind, x in by.items())
+            yield (
+                f"{measure} ({data}, {model}) was measured in {len(by)} ways: "
+                f"{'; '.join(told)}."
+            )
 
 
 def _fits(one, place, probe: str, wanted: Mapping) -> bool:

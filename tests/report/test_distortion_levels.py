@@ -237,5 +237,7 @@ def test_seeds_are_measured_alike(tmp_path, options, refused):
     else:
         place = distortion_places.where(group, "occlusion", fill="black")
         assert place == ("occlusion", "test")
+    lines = list(distortion_places.caveats({group.key: group}))
+    assert len(lines) == refused and all("in 2 ways" in line for line in lines)
     told = json.loads((tmp_path / "1/measures/occlusion@test.json").read_text())
     assert told["measure"]["options"] == options
