@@ -78,6 +78,7 @@ def _training(study, runs: Sequence[Run]) -> tables.Table | None:
                 **{name: total.get(name) for name in _COSTS},
             }
         )
+    rows += _totals(rows, "run", "assumed", ("seeds", "measured"))
     return measured_cells.table(
         "training",
         "Runs that trained networks, how many of their seeds are measured here, and what "
@@ -113,6 +114,7 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
             values = [(told.get("cost") or {}).get(name) for told in each]
             row[name] = None if None in values else sum(values)
         rows.append(row)
+    rows += _totals(rows, "model", "device", ("hours",))
     return measured_cells.table(
         "seconds",
         "How long each measure took, compiling included: seconds a network, and hours and "
@@ -130,6 +132,24 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
             **_COSTS,
         },
     )
+
+
+def _totals(
+    rows: Sequence[Mapping], lead: str, device: str, names: Sequence[str]
+) -> list[dict]:
+    """Gives a row a device with sums; hours of unlike devices are not added up.
+
+    A cost that one row does not have is not known of the total, either.
+    """
+    found = []
+    for one in dict.fromkeys(row[device] for row in rows):
+        mine = [row for row in rows if row[device] == one]
+        total = {lead: "total", device: one}
+        for name in (*names, *_COSTS):
+            values = [row[name] for row in mine]
+            total[name] = None if None in values else sum(values)
+        found.append(total)
+    return found
 
 
 def _device(told: Mapping) -> str:

@@ -107,9 +107,9 @@ def _mixing(known: Sequence[str]) -> Iterator[Layout]:
     yield Layout(
         "table6_without_class",
         "Table 6",
-        "DI index in % under rectangles as in Table 3, of images of another data set: of "
-        "networks trained and tested without the class that errors of the basic ones gather "
-        "in.",
+        "DI index in % where images of another data set hide a part: of networks trained and "
+        "tested without the class that errors of the basic ones gather in. The paper does not "
+        "say how large the part is; rectangles as in Table 3 are a choice made here.",
         ("Data",),
         _by_data(*_CIFAR, *known),
         _methods("di_anywhere", ("MixUp", "FMix"), distortion_read.WITHOUT),

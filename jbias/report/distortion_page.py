@@ -13,6 +13,7 @@ from jbias.report import (
     distortion_figures,
     distortion_gaps,
     distortion_missing,
+    distortion_places,
     distortion_printed,
     distortion_tables,
     distortion_values,
@@ -43,8 +44,8 @@ colour.
 iOcclusion hides the most salient pixels, as the paper says; its released code draws for each \
 image whether the most or the least salient are hidden.
 FMix masks here are isotropic; those of the released code vary along one axis alone.
-The DI index is above 0 by chance, and more so of few errors: the class that errors gather in \
-is chosen by them.
+The DI index is above 0 by chance, and more so of few errors and few seeds: the class that \
+errors gather in is chosen by them. Rows "by chance" say how much.
 The DI index counts every wrong prediction; the released code counts a class once a batch.
 The paper has no number of CutMix on ImageNet, and one network a method there, so no deviation.
 The printed Table 4 does not say here which data set it is of; it is set beside \
@@ -77,10 +78,12 @@ def write(
         bodies[section] += tables.to_html(table)
     caveats = [*distortion_missing.lines(study), *notes]
     caveats += distortion_gaps.caveats(study.groups)
+    caveats += distortion_tables.caveats(study)
+    caveats += distortion_places.caveats(study.groups)
     caveats += [*distortion_verdicts.caveats(claims, alpha), *_ALWAYS]
     bodies["tables"] += page.points(list(distortion_missing.empty(study)))
     bodies["caveats"] = page.points(caveats)
-    answer = distortion_verdicts.headline(claims)
+    answer = distortion_verdicts.headline(claims, alpha)
     files["results.json"] = _summary(study, made, answer, caveats)
     files["index.html"] = page.document(
         "jbias data distortion",

@@ -1,13 +1,14 @@
 """Which measures a group of networks has, and what they decided: by seed, by condition."""
 
 import functools
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from jbias.evals import decisions
-from jbias.report import distortion_read, measured_read
+from jbias.report import distortion_read, measured_read, tables
 
 # Sets that are never what is meant by "test".
 _NO_TESTS = (
@@ -21,8 +22,10 @@ _DEFAULTS = {
         "placement": "unrestricted",
         "fills": ("black", "mean", "other"),
     },
-    "occlusion": {"fill": "black"},
+    "occlusion": {"fill": "black", "site": "stage3", "quantise": False},
 }
+# Options that say which conditions there are; others say what a condition is.
+_WHICH = ("fills", "fractions", "grids", "masks", "orders")
 
 
 def where(
@@ -31,21 +34,65 @@ def where(
     """Gives the measure of a probe with such options on a set, and the set.
 
     on: "test" is any set that is neither of training nor validation, and no cue conflict.
+    ValueError where several measures fit, or the networks' differ in their options.
     """
-    found: dict[measured_read.Place, None] = {}
+    found: dict[measured_read.Place, dict[str, measured_read.Network]] = {}
     for one in group.networks:
-        found |= dict.fromkeys(
-            place for place in one.of(probe) if _fits(one, place, probe, wanted)
-        )
+        for place in one.of(probe):
+            if _fits(one, place, probe, wanted):
+                found.setdefault(place, {})[_kind(one, place, probe)] = one
     sets = [place for place in found if place[1] == on]
     if not sets and on == "test":
         sets = [place for place in found if place[1] not in _NO_TESTS]
+        sets = [place for place in sets if place[1] == sets[0][1]]
+    if len(sets) > 1 or any(len(found[place]) > 1 for place in sets):
+        names = ", ".join("@".join(place) for place in sets)
+        last = list(found[sets[-1]].values())[-1]
+        raise ValueError(
+            f"{last.workdir}: must have one measure of {probe} for this, with the same "
+            f"options for all seeds of {group.key.words}, got {names} "
+            f"({sum(len(found[place]) for place in sets)} kinds); name workdirs of one"
+        )
     return sets[0] if sets else None
 
 
+def _options(one, place, probe: str) -> dict:
+    return _DEFAULTS.get(probe, {}) | one.measures[place]["measure"].get("options", {})
+
+
+def _kind(one, place, probe: str) -> str:
+    """Says what a condition of a measure is, as text: seeds must have the same."""
+    options = _options(one, place, probe)
+    what = {name: value for name, value in options.items() if name not in _WHICH}
+    return json.dumps(what, sort_keys=True)
+
+
+def caveats(
+    groups: Mapping[distortion_read.Key, distortion_read.Group],
+) -> Iterator[str]:
+    """Says which measures are not alike for all groups, or not of usual saliency."""
+    found: dict[tuple, dict[str, list[str]]] = {}
+    for key, group in groups.items():
+        for one in group.networks:
+            for place, told in one.measures.items():
+                kind = _kind(one, place, told["measure"]["probe"])
+                by = found.setdefault((key.model, key.data, "@".join(place)), {})
+                by.setdefault(kind, []).append(key.method)
+    for (model, data, measure), by in found.items():
+        usual = [json.loads(kind) for kind in by]
+        odd = any(
+            x.get("quantise") or x.get("site", "stage3") != "stage3" for x in usual
+        )
+        if len(by) > 1 or odd:
+            told = (f"{tables.join(dict.fromkeys(x))} {kind}" for kind, x in by.items())
+            yield (
+                f"{measure} ({data}, {model}) was measured in {len(by)} ways: "
+                f"{'; '.join(told)}."
+            )
+
+
 def _fits(one, place, probe: str, wanted: Mapping) -> bool:
-    told = one.measures[place]["measure"].get("options", {})
-    options = _DEFAULTS.get(probe, {}) | told
+    options = _options(one, place, probe)
     if "fills" in options and "fill" in wanted:
         options["fill"] = wanted["fill"] if wanted["fill"] in options["fills"] else ""
     return all(options.get(name) == value for name, value in wanted.items())

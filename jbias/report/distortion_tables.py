@@ -17,13 +17,18 @@ from jbias.report import (
 Printed = Mapping[distortion_printed.Cell, distortion_printed.Printed]
 Cell = distortion_printed.Cell
 _SPREAD = (
-    "Mean ± standard deviation over seeds (n - 1 in its denominator) and, of ours, an "
-    "interval of 95 % of the mean; n is the number of seeds."
+    "Mean ± standard deviation over seeds (n - 1 in its denominator) and, of ours, Student's "
+    "interval of 95 % of the mean, no accuracy beyond 0 and 100; n is the number of seeds."
 )
 _INDEX = (
-    "At the end the class that errors gather in. The weight of the index is a mean over "
-    "seeds, so its deviation leaves out that of the weight; the interval, percentiles of a "
-    "bootstrap over seeds, has it. Other intervals are Student's."
+    "At the end the class that errors gather in. Its weight is a mean over seeds, so the "
+    "deviation of the index leaves out that of the weight. Its brackets are no interval of "
+    "95 % but the middle 95 % of redraws of five seeds or more: the true index is in 65 to 85 of "
+    "100 such ranges of five seeds where one class gathers, and in none where no class is "
+    "preferred. By chance: the index where each seed's errors are dealt out anew between "
+    "plain and distorted images; it falls with n, so compare indices of as many seeds. A dash "
+    f"for seeds that decide more than {100 * distortion_values.ONE_CLASS:.0f} % of the plain "
+    "images for one class: it cannot grow."
 )
 
 
@@ -51,6 +56,9 @@ def _table(
             source += f", n={min(sizes)}" if len(sizes) == 1 else ""
             shown = (_shown(one, len(sizes) > 1) for one in found)
             rows.append((*words, source, *shown))
+            if any(one is not None and not math.isnan(one.chance) for one in found):
+                chances = (number(one.chance) if one else "–" for one in found)
+                rows.append((*words, f"{source} by chance", *chances))
             images += [one.images for one in found if one is not None]
             data += _full(row, found, model)
         if any(theirs):
@@ -80,7 +88,7 @@ def _shown(found: distortion_values.Values | None, sized: bool) -> str:
     if found is None:
         return "–"
     told = spread(found)
-    if len(found.runs) > 1:
+    if not math.isnan(found.low):
         told += f" [{number(found.low)}, {number(found.high)}]"
     if found.left_out:
         told += f" (n = {len(found.runs)} of {len(found.runs) + found.left_out})"
@@ -107,6 +115,33 @@ def span(values: Sequence[int]) -> str:
     return " to ".join(f"{value:,}" for value in ends)
 
 
+def caveats(study: distortion_values.Study) -> Iterator[str]:
+    """Says whose DI index is missing, and where indices are of unlike numbers of seeds."""
+    for layout in distortion_layouts.of(study.data):
+        for words, row in distortion_layouts.cells(layout):
+            if not row[0].quantity.startswith("di_"):
+                continue
+            for model in study.models:
+                found = {x: study.value(x.quantity, x.key(model)) for x in row}
+                found = {x.method: one for x, one in found.items() if one is not None}
+                whose = f"{layout.number}, {', '.join(words)} ({model})"
+                sizes = {name: len(one.runs) for name, one in found.items()}
+                if len(set(sizes.values())) > 1:
+                    told = (f"{name} {size}" for name, size in sizes.items())
+                    yield (
+                        f"{whose}: seeds are {', '.join(told)}. The DI index of fewer is "
+                        'larger by chance: look at the row "by chance".'
+                    )
+                lost = [
+                    f"{one.left_out} of {x}" for x, one in found.items() if one.left_out
+                ]
+                if lost:
+                    yield (
+                        f"{whose}: no DI index of {tables.join(lost)}, which decide nearly all "
+                        "plain images for one class."
+                    )
+
+
 def _full(row: Sequence[Cell], found: Sequence, source: str) -> Iterator[dict]:
     for cell, one in zip(row, found, strict=True):
         if one is None:
@@ -116,7 +151,7 @@ def _full(row: Sequence[Cell], found: Sequence, source: str) -> Iterator[dict]:
             yield told | {"n": None if math.isnan(one.std) else distortion_printed.RUNS}
             continue
         told |= {"n": len(one.runs), "left_out": one.left_out, "images": one.images}
-        told |= {"low": one.low, "high": one.high}
+        told |= {"low": one.low, "high": one.high, "by_chance": one.chance}
         yield told | {
             "dominant": one.dominant,
             "seeds": " ".join(map(str, one.seeds)),

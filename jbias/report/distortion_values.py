@@ -5,7 +5,6 @@ networks together (`jbias.evals.interference`), so its values by seed are not in
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +13,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from jbias.evals import interference
+from jbias.evals import decisions, interference
 from jbias.report import (
     distortion_gaps,
     distortion_places,
@@ -23,6 +22,9 @@ from jbias.report import (
 )
 
 CONFIDENCE = 0.95
+# Whoever decides more than this for one class has no index: it cannot grow.
+ONE_CLASS = 0.9
+_PERCENT = (0.0, 100.0)
 _GRIDS = {"FashionMNIST": "2x2", "MNIST": "2x2", "ImageNet": "8x8"}  # Of Table 1.
 _MIXED = {"MixUp": "mixup", "FMix": "fmix", "CutMix": "cutmix"}
 
@@ -57,17 +59,19 @@ QUANTITIES: Mapping[str, Quantity] = {
 class Values:
     """One quantity of the r seeds of a group, as shown. With one seed there is no spread.
 
-    units: what a test may exchange between groups, an entry a seed; `statistic` of some of
-      them is their mean value.
+    units: what a test may exchange between groups, an entry a seed, and `statistic` of
+      some of them the number that is tested: the mean, but of iOcclusion the ratio of
+      mean gaps. No units where it cannot be told.
     """
 
     runs: Float[np.ndarray, "r"]
     seeds: tuple[int, ...]
     low: float
     high: float
-    units: Float[np.ndarray, "r ..."]
+    units: Float[np.ndarray, "u ..."]
     statistic: Callable[[np.ndarray], float]
     worst: float = math.nan
+    chance: float = math.nan  # The index if no class were preferred.
     dominant: str = ""  # The class that errors gather in.
     images: int = 0  # That each was shown, of one set.
     left_out: int = 0  # Seeds of which it cannot be told; they are not in `runs`.
@@ -75,6 +79,10 @@ class Values:
     @property
     def mean(self) -> float:
         return _mean(self.runs)
+
+    @property
+    def tested(self) -> float:
+        return float(self.statistic(self.units)) if len(self.units) else math.nan
 
     @property
     def std(self) -> float:
@@ -129,15 +137,13 @@ def _find(group: distortion_read.Group, quantity: str, method: str) -> Values | 
         return _gap(group, "grad_cam most")
     if quantity == "cut_occlusion":
         place = distortion_places.where(group, "occlusion", fill="other")
-        return numbers(
-            group, place, "accuracy", f"rectangle {distortion_gaps.PART}", scale=100
-        )
+        return numbers(group, place, "accuracy", f"rectangle {distortion_gaps.PART}")
     one = QUANTITIES[quantity]
     place = distortion_places.where(group, one.probe, on=one.on)
     if quantity in ("affinity", "diversity", "mix_diversity"):
         return numbers(group, place, quantity, _MIXED.get(method, method))
     metrics = {"gst_shape": "accuracy_shape", "gst_texture": "accuracy_texture"}
-    return numbers(group, place, metrics.get(quantity, "accuracy"), "", scale=100)
+    return numbers(group, place, metrics.get(quantity, "accuracy"))
 
 
 def interfering(
@@ -159,10 +165,8 @@ def numbers(
     place: measured_read.Place | None,
     metric: str,
     condition: str = "",
-    *,
-    scale: float = 1.0,
 ) -> Values | None:
-    """Gives one metric of the seeds that have it."""
+    """Gives one metric of the seeds that have it, accuracies in percent."""
     if place is None:
         return None
     told = {
@@ -172,18 +176,27 @@ def numbers(
     known = {s: n for s, n in told.items() if n is not None and n.value is not None}
     if not known:
         return None
-    values = [scale * number.value for number in known.values()]
-    return plain(tuple(known), values, max(number.n for number in known.values()))
+    values = np.array([number.value for number in known.values()])
+    images = max(number.n for number in known.values())
+    if metric.startswith("accuracy"):
+        return plain(tuple(known), 100 * values, images, within=_PERCENT)
+    return plain(tuple(known), values, images)
 
 
-def plain(seeds: Sequence[int], values: Sequence[float], images: int = 0) -> Values:
-    """Gives values by seed with Student's interval of their mean."""
+def plain(
+    seeds: Sequence[int],
+    values: Sequence[float],
+    images: int = 0,
+    *,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> Values:
+    """Gives values by seed with Student's interval of their mean, cut where none can be."""
     runs = np.asarray(values, np.float64)
     r, half = len(runs), math.nan
     if r > 1:
         t = float(scipy.special.stdtrit(r - 1, (1 + CONFIDENCE) / 2))
         half = t * float(runs.std(ddof=1)) / math.sqrt(r)
-    ends = _mean(runs) - half, _mean(runs) + half
+    ends = np.clip([_mean(runs) - half, _mean(runs) + half], *within).tolist()
     return Values(runs, tuple(seeds), *ends, runs, _mean, images=int(images))
 
 
@@ -201,8 +214,13 @@ def _gap(group: distortion_read.Group, way: str) -> Values | None:
         return None
     runs, told = found.index(way)[at][0], found.told
     seeds = [seed for seed, is_told in zip(found.seeds, told, strict=True) if is_told]
-    one = plain(seeds, runs[told], images=found.images[1].max())
-    return dataclasses.replace(one, left_out=int((~told).sum()))
+    one = plain(seeds, runs[told], found.images[1].max(), within=(0, math.inf))
+    return dataclasses.replace(
+        one,
+        units=found.units(way)[at][0],
+        statistic=distortion_gaps.ratio,
+        left_out=int((~told).sum()),
+    )
 
 
 def index(
@@ -212,28 +230,45 @@ def index(
     *,
     variant: str = "share",
 ) -> Values | None:
-    """Gives the index of interference of the seeds whose decisions were kept."""
-    known = distortion_places.decided(group, place, condition)
-    if not known:
+    """Gives the index of interference of the seeds whose decisions were kept.
+
+    Seeds that decide nearly all images for one class are left out (`ONE_CLASS`).
+    """
+    kept = distortion_places.decided(group, place, condition)
+    if not kept:
         return None
     names = distortion_places.classes(group, place)
+    known = [one for one in kept if _most(one[1][0]) <= ONE_CLASS]
+    lost = len(kept) - len(known)
+    if not known:
+        images = len(kept[0][1][0].prediction)
+        return dataclasses.replace(plain((), (), images), left_out=lost)
     clean, distorted = ([pair[i] for _, pair in known] for i in range(2))
-    found = interference.of_runs(
-        clean, distorted, classes=len(names), variant=variant, interval="bootstrap"
-    )
+    asked = dict(classes=len(names))
+    found = interference.of_runs(clean, distorted, **asked, variant=variant)
+    share = variant == "share"
     c = found.dominant
     return Values(
         runs=found.runs,
         seeds=tuple(seed for seed, _ in known),
         low=found.low,
         high=found.high,
-        units=found.increase,
-        statistic=functools.partial(_index, variant=variant),
+        units=found.parts if share else found.runs,
+        statistic=_product if share else _mean,
         worst=found.worst,
+        chance=interference.by_chance(clean, distorted, **asked) if share else math.nan,
         dominant="" if c is None else names[c],
         images=len(clean[0].prediction),
+        left_out=lost,
     )
 
 
-def _index(increase: np.ndarray, *, variant: str) -> float:
-    return interference.index(increase, variant=variant).mean
+def _most(decided: decisions.Decisions) -> float:
+    """The share of images that is decided for the most frequent class."""
+    counts = np.unique(decided.prediction, return_counts=True)[1]
+    return float(counts.max() / counts.sum())
+
+
+def _product(parts: Float[np.ndarray, "r 2"]) -> float:
+    """The index of seeds whose errors gather in a class, by its part and its growth."""
+    return float(np.prod(parts.mean(axis=0)))

@@ -8,59 +8,84 @@ import pandas as pd
 from jbias.report import distortion_claims, distortion_tables, tables
 
 HOLDS, NOT = distortion_claims.HOLDS, distortion_claims.NOT
-UNKNOWN = distortion_claims.UNKNOWN
+UNKNOWN, UNTESTED = distortion_claims.UNKNOWN, distortion_claims.UNTESTED
 
 
-def headline(found: pd.DataFrame) -> tuple[str, str]:
-    """Gives the answer in one sentence and what it rests on."""
+def headline(found: pd.DataFrame, alpha: float) -> tuple[str, str]:
+    """Gives the answer in one sentence, of claims of the text, and what it rests on."""
     if not len(found):
         return (
             "No ordering of the paper can be looked at here.",
             "Its networks are missing.",
         )
     there = found[found["here_verdict"] != ""]
-    known = there[there["here_more"].notna() & there["here_less"].notna()]
-    as_claimed = int((known["here_more"] > known["here_less"]).sum())
+    text, shown = (
+        there[there["whose"] == whose]
+        for whose in (distortion_claims.TEXT, distortion_claims.TABLE)
+    )
+    sure = there[there["fdr"] <= alpha]
+    hold = int((sure["here_p"] < sure["here_against"]).sum())
     once = found.drop_duplicates(["table", "data", "claim"])
-    both = ["here_verdict", "paper_verdict"]
-    told = there[~there[both].isin(["", UNKNOWN]).any(axis=1)]
-    alike = int((told["here_verdict"] == told["paper_verdict"]).sum())
-    agreed = f" Of {len(told)} that can be told in both {alike} are alike."
+    answer = (
+        f"Of {len(text)} orderings of the paper's text that can be looked at here "
+        f"{_counted(text, 'here')}."
+    )
+    return answer, (
+        f"{_ordered(text, 'here')}. Of {len(shown)} more that its tables show "
+        f"{_counted(shown, 'here')}; {_ordered(shown, 'here')}. Over all "
+        f"{there['fdr'].notna().sum()} tests at once, of what is told no more than "
+        f"{alpha:.0%} false (Benjamini and Hochberg), {hold} hold and "
+        f"{len(sure) - hold} do not. In the paper {_ordered(once, 'paper')}."
+    )
+
+
+def _ordered(found: pd.DataFrame, side: str) -> str:
+    counts = found[f"{side}_order"].value_counts()
+    equal = counts.get(distortion_claims.EQUAL, 0)
     return (
-        f"Of {len(there)} orderings that can be looked at here {_counted(there, 'here')}.",
-        (
-            f"{as_claimed} of {len(known)} have the means in the claimed order. In the paper's "
-            f"own numbers {_counted(once, 'paper')}.{agreed if len(told) else ''}"
-        ),
+        f"{counts.get(distortion_claims.AS_CLAIMED, 0)} of "
+        f"{(found[f'{side}_order'] != '').sum()} have the means in the claimed order"
+        + (f", {equal} have equal ones" if equal else "")
     )
 
 
 def _counted(found: pd.DataFrame, side: str) -> str:
     counts = found[f"{side}_verdict"].value_counts()
-    hold, do_not, unknown = (counts.get(words, 0) for words in (HOLDS, NOT, UNKNOWN))
-    return f"{hold} hold, {do_not} do not, and of {unknown} it cannot be told"
+    hold, do_not, unknown, untested = (
+        counts.get(words, 0) for words in (HOLDS, NOT, UNKNOWN, UNTESTED)
+    )
+    told = f"{hold} hold, {do_not} do not, and of {unknown} it cannot be told"
+    return told + (f"; {untested} cannot be tested" if untested else "")
 
 
 def caveats(found: pd.DataFrame, alpha: float) -> Iterator[str]:
     """Says what the tests cannot see."""
     if not len(found):
         return
-    blind = int((found["here_holm_least"] > alpha).sum())
+    blind = int((found["here_holm_least"] > alpha / 2).sum())
     if blind:
         ways = math.comb(10, 5)
         yield (
             f"Of {blind} orderings it cannot be told whatever the numbers: so few seeds "
-            f"have no p small enough to pass Holm's adjustment at {alpha:g}; the least p that "
-            "is possible stands beside each. Five seeds of each have 1/252, which suffices "
-            f"for up to {math.floor(alpha * ways)} claims of a table and data set."
+            f"have no p small enough to pass Holm's adjustment at {alpha / 2:g}, half the "
+            "level on each side; the least p that is possible stands beside each. Five "
+            f"seeds of each have 1/252, which suffices for up to "
+            f"{math.floor(alpha / 2 * ways)} claims of a measure and data set."
         )
-    single = (found["here_verdict"] == UNKNOWN) & found["here_p"].isna()
-    if single.any():
+    lost = int((found["here_verdict"] == UNTESTED).sum())
+    if lost:
         yield (
-            f"{single.sum()} orderings have fewer than two seeds on a side: their means are "
-            "shown, and there is no test."
+            f"{lost} orderings have fewer than two seeds on a side of which the measure can "
+            "be told: their means are shown, and there is no test."
         )
-    if found["here_p"].notna().any():
+    tested = found[found["here_p"].notna()]
+    if len(tested):
+        families = tested["family"].nunique()
+        yield (
+            f"If all methods were alike, up to {alpha * families:.2g} of the {families} "
+            f"families of orderings ({len(tested)} tests) would say something by chance, "
+            "on average."
+        )
         yield (
             "Seeds that begin alike are taken as independent in the tests, and the seeds of "
             "one method as exchangeable with those of another where the two are alike."
@@ -76,19 +101,25 @@ def of(frame: pd.DataFrame, alpha: float) -> Iterator[tables.Table]:
         return
     here = frame["here_verdict"] != ""
     told = (
-        "that the first mean is above the second. Paper: Welch's t from printed means, "
-        "deviations (0.00 taken as 0.005) and five runs. All p are one-sided, for the claim; "
-        "p (Holm) is adjusted over the claims of a table and data set, and decides: holds "
-        f"(bold, shaded) where it is no more than {alpha:g}, does not hold (underlined) where "
-        "the same is true of against (Holm), p of the opposite."
+        "that the first mean is above the second. From: the paper's text, or one of its "
+        "tables. Paper: Welch's t from printed means, deviations (0.00 taken as 0.005) and "
+        "five runs; no test of what was read off these numbers, nor of the DI index, whose "
+        "runs share a weight. All p are one-sided, for the claim; p (Holm) is adjusted over "
+        "the claims of a measure and data set, text and table apart, and decides: holds "
+        f"(bold, shaded) where it is no more than {alpha / 2:g}, does not hold (underlined) "
+        "where the same is true of against (Holm), p of the opposite; so both together have "
+        f"a level of {alpha:g}."
     )
     if here.any():
         yield _claims(
             "claims",
             f"What the paper claims, or its tables show, as orderings: {told} Here: all ways "
             "to exchange n seeds between the two groups, or a sample of them; p (ranks) is "
-            "Wilcoxon, Mann and Whitney's; p (Holm, all) is adjusted over every claim here. "
-            "In brackets: with so few seeds p (Holm) is never smaller, whatever the numbers.",
+            "Wilcoxon, Mann and Whitney's. Of the DI index a seed's part and growth of the "
+            "class that its method's errors gather in are exchanged, of iOcclusion its gaps by "
+            "the mean gap: means are ratios of mean gaps. p (FDR, all) is of both sides, "
+            "adjusted over every test here after Benjamini and Hochberg. In brackets: with so "
+            "few seeds p (Holm) is never smaller, whatever the numbers.",
             frame[here],
             alpha,
         )
@@ -101,13 +132,15 @@ _HEADS = {
     "here_verdict": "here",
     "paper_verdict": "in the paper",
     "here_means": "means",
+    "here_order": "order",
     "here_n": "n",
     "here_p": "p",
     "here_holm": "p (Holm)",
     "here_holm_against": "against (Holm)",
     "here_ranks": "p (ranks)",
-    "holm_all": "p (Holm, all)",
+    "fdr": "p (FDR, all)",
     "paper_means": "paper: means",
+    "paper_order": "order",
     "paper_n": "n",
     "paper_holm": "p (Holm)",
     "paper_holm_against": "against (Holm)",
@@ -116,14 +149,14 @@ _HEADS = {
 
 def _claims(name: str, caption: str, frame: pd.DataFrame, alpha: float) -> tables.Table:
     leading = ["model"] if frame["model"].nunique() > 1 else []
-    leading += ["table", "data", "claim"]
+    leading += ["table", "data", "claim", "whose"]
     sides = [
         side for side in ("here", "paper") if (frame[f"{side}_verdict"] != "").any()
     ]
     heads = {
         key: title
         for key, title in _HEADS.items()
-        if key.partition("_")[0] in sides or (key == "holm_all" and "here" in sides)
+        if key.partition("_")[0] in sides or (key == "fdr" and "here" in sides)
     }
     rows = [
         (*(row[key] for key in leading), *(_cell(row, key, alpha) for key in heads))
@@ -134,7 +167,7 @@ def _claims(name: str, caption: str, frame: pd.DataFrame, alpha: float) -> table
     return tables.Table(
         name=name,
         caption=caption,
-        head=(leading[0].capitalize(), *leading[1:], *heads.values()),
+        head=(leading[0].capitalize(), *leading[1:-1], "from", *heads.values()),
         rows=tuple(rows),
         data=frame,
         strong=frozenset(holds),
@@ -153,8 +186,8 @@ def _cell(row: dict, key: str, alpha: float) -> str:
         )
     if what == "verdict":
         least = row["here_holm_least"] if side == "here" else 0
-        ending = f" (p ≥ {tables.p_text(least)})" if least > alpha else ""
+        ending = f" (p ≥ {tables.p_text(least)})" if least > alpha / 2 else ""
         return f"{row[key]}{ending}" or "–"
-    if what == "n":
+    if what in ("n", "order"):
         return row[key] or "–"
     return "–" if pd.isna(row[key]) else tables.p_text(row[key])

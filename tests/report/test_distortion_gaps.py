@@ -93,19 +93,22 @@ def test_seeds_are_told_by_two_errors_of_a_difference(study):
     np.testing.assert_allclose(index[2, gaps.told], 0.03 / 0.15)
 
 
-def test_mean_interval_and_orderings_are_of_the_seeds_left(study):
+def test_orderings_are_of_the_ratio_of_mean_gaps_of_all_seeds(study):
+    """Mean and interval are those of the seeds that are told."""
     value = study.value("iocclusion", key("MixUp"))
     assert value.seeds == (0, 1, 4) and value.left_out == 2
-    assert value.mean == pytest.approx(0.2) and len(value.units) == 3
+    assert value.mean == pytest.approx(0.2) and len(value.units) == 5
+    assert value.tested == pytest.approx(0.03 / 0.1)
     lost = study.value("iocclusion", key("CutMix"))
-    assert np.isnan([lost.mean, lost.std, lost.low]).all()
+    assert np.isnan([lost.mean, lost.std, lost.low, lost.tested]).all()
     assert (len(lost.runs), lost.left_out) == (0, 2)
     found = distortion_claims.of_measured(study, "preact_resnet18")
     told = {claim.words: verdict for claim, verdict in found.items()}
-    assert told["iOcclusion: MixUp > basic"].n == (3, 3)
-    assert told["iOcclusion: MixUp > basic"].least == 1 / 20
+    mixup = told["iOcclusion: MixUp > basic"]
+    assert mixup.n == (5, 3) and mixup.least == 1 / 56 and np.isnan(mixup.ranks)
+    assert (mixup.more, mixup.less) == pytest.approx((0.03 / 0.1, 0.2))
     lost = told["iOcclusion: CutMix > MixUp"]
-    assert lost.n == (0, 3) and lost.words(1.0) == distortion_claims.UNKNOWN
+    assert lost.n == (0, 5) and lost.words(1.0) == distortion_claims.UNTESTED
 
 
 def test_the_ratio_of_means_is_of_all_seeds_and_steadier(study):
