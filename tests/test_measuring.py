@@ -1259,7 +1259,12 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
     given = [one for one in given if one.name]  # Others try the options.
     assert [one.name for one in given] == ["cue_conflict", "edge"]
     images = asked.images["cue_conflict"]
-    assert np.array_equal(given[0].read(), images) and len(images) == 240
+    held = given[0].read()
+    assert np.array_equal(held, images) and len(images) == 240
+    assert isinstance(held.sharding, jax.sharding.NamedSharding)  # Laid out once,
+    assert held.is_fully_replicated and held.devices() == {
+        *jax.devices()
+    }  # everywhere.
     told = [findings._told(task, asked, "") for task in asked.tasks()]
     assert "others" not in told[1]["dataset"]
     assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint

@@ -1,6 +1,7 @@
 """Affinity, diversity and MixDiversity: against training's own mixing, and in limits."""
 
 import functools
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 
 from jbias import evals
 from jbias.augment import cutmix, fmix, mixup
-from jbias.evals import mixing, probe
+from jbias.evals import mixing, occluders, probe
 
 N, K, SIDE = 12, 4, 8
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, SIDE, SIDE, 3), np.uint8)
@@ -32,7 +33,7 @@ def made(images=IMAGES) -> probe.Probe:
 
 
 def others(images) -> probe.Others:
-    return probe.Others("test", "sha", lambda: images)
+    return probe.Others("test", f"{zlib.crc32(images)}", lambda: images)
 
 
 def filled(value: int, n: int = ROWS) -> np.ndarray:
@@ -201,6 +202,13 @@ def test_crops_and_mirrors_are_of_mixed_images_alone():
     assert (shown(one, "", white, INDEX[:N]) == 1).all()
     stimuli = shown(one, "mixup", white, INDEX[:N])
     assert (stimuli[:, 2:-2, 2:-2] > 1 - 1e-6).all() and (stimuli[:, 0] == 0).any()
+
+
+def test_partners_are_held_once_for_all_probes():
+    one, other = (mixing.make(others=others(IMAGES), seed=seed) for seed in (0, 1))
+    held = one.conditions["mixup"]["others"]
+    assert held is other.conditions["cutmix"]["others"]
+    assert held is occluders.held(others(IMAGES))
 
 
 def test_partners_are_read_when_they_are_needed():
