@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from etils import epath
 
 from jbias import config as jc
@@ -146,10 +147,16 @@ def _told(
     """How a measure is made, and on what."""
     source, others = asked.sources[task.dataset], task.measure.others
     beside = {"others": asked.sources[others].fingerprint} if others else {}
-    read = "" if task.measure.inside else asked.made(*task).digest
+    made = None if task.measure.inside else asked.made(*task)
+    counted = {}
+    if made and made.whole:  # Of all that have a class, whatever the network's are.
+        n = int((np.asarray(source.columns["label"]) >= 0).sum())
+        n = min(n, task.measure.images or n)
+        counted = {"images": n * len(made.conditions)}
     return {
         "measure": task.measure.told,
-        **({"read": read} if read else {}),
+        **({"read": made.digest} if made and made.digest else {}),
+        **counted,
         "precision": precision,
         "dataset": {
             **beside,

@@ -1307,7 +1307,9 @@ def get_config(text=""):
 """
 
 
-def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(tmp_path):
+def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(
+    tmp_path, capsys
+):
     """Each of the 16 classes once, with the texture of the one that is always answered."""
     known = {*wordnet.wnids()}
     members = {
@@ -1341,6 +1343,11 @@ def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(tmp_pat
     kept = out / "net/decisions/conflict/shape_bias.parquet"
     label = decisions.read_conditions(kept)[""].columns["label"]
     assert len(label) == 16 and (label < 0).sum() == 2
+    # What was measured when such images were left out is another measure.
+    told = out / "net/measures/shape_bias@conflict.json"
+    told.write_text(told.read_text().replace('"images": 16', '"images": 14'))
+    assert measure(path, "--zoo=", suited, out=out) == 2
+    assert "(then != now): images: 14 != 16" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
