@@ -89,6 +89,15 @@ def main(arguments: list[str]) -> None:
 # ml_collections still calls what Python 3.12 deprecates.
 LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
+
+def measured_with(arguments: list[str]) -> None:
+    """Reads what jbias.evaluate would, the suite with its changes."""
+    args, changes = evaluate.parser().parse_known_args(arguments)
+    assert all(text.startswith("--suite.") for text in changes)
+    if changes:
+        measuring.load(args.suite, changes)
+
+
 READERS = {
     "main": main,
     "report": lambda arguments: cli._parser().parse_args(arguments),
@@ -96,7 +105,7 @@ READERS = {
     "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
-    "evaluate": lambda arguments: evaluate.parser().parse_args(arguments),
+    "evaluate": measured_with,
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
