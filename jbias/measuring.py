@@ -217,6 +217,8 @@ def networks(
             stem = f"{folder}-{stem}"
         try:
             if checkpoint_paths.is_trained(path):
+                if not (epath.Path(path) / _DONE).exists():
+                    say(f"{path}: has not ended; what it saved so far is measured")
                 for subject in subjects.from_run(path, step=step):
                     yield Opened.of(subject)
             else:

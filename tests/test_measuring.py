@@ -127,6 +127,17 @@ def measured(run, file, tmp_path_factory):
     return out
 
 
+def test_a_run_that_has_not_ended_is_told(run, tmp_path):
+    half, said = tmp_path / "half", []
+    shutil.copytree(run, half)
+    args = evaluate.parser().parse_args([f"--checkpoint={half}"])
+    assert len(list(measuring.networks([str(half)], args, "latest", said.append))) == 2
+    assert said == []
+    (half / "done").unlink()
+    assert len(list(measuring.networks([str(half)], args, "latest", said.append))) == 2
+    assert said == [f"{half}: has not ended; what it saved so far is measured"]
+
+
 def test_numbers_are_those_of_the_run_itself(run, measured):
     keys = ["run", "stage", "seed", "step", "dataset", "condition", "metric"]
     own = results.read(run).merge(
@@ -325,7 +336,7 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
         ("--suite.size='large'", "--suite.size: "),
         ("--model=resnet5", "--model: unknown 'resnet5'; did you mean 'resnet50'?"),
         ("--classes=none.txt", "--classes: must be imagenet or a file"),
-        ("--checkpoint=none.pth", "--checkpoint: nothing is at 'none.pth'"),
+        ("--checkpoint=none.pth", "nothing is at 'none.pth'"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_measured(
