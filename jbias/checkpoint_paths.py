@@ -22,7 +22,9 @@ def find(paths: Sequence[str]) -> list[str]:
         path = os.path.expanduser(given)
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if not matches:
-            raise ValueError(f"--checkpoint (or --runs): nothing is at {given!r}; check it")
+            raise ValueError(
+                f"--checkpoint (or --runs): nothing is at {given!r}; check it"
+            )
         for match in matches:
             inside = list(_inside(match))
             if not inside and len(matches) == 1:
