@@ -24,6 +24,8 @@
                     trains under a chosen shift of an attribute, M0 to M4 (marginal), C0
                     to C6 (conditional) or J0 to J4 (joint), or on one of its values,
                     only-red; tests in and out of distribution (docs/shifts.md)
+:balance=group      batches with equal shares of all groups of a class and an attribute,
+                    or by `class`, `attribute` or another column
 :inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
                     stylize takes `render` on shapes and `small` elsewhere
 :variant=biasbed    the algorithm as BiasBed's release has it, where that differs
@@ -59,6 +61,7 @@ from jbias import models
 
 EVERYWHERE = {
     "data",
+    "balance",
     "inputs",
     "variant",
     "init",
@@ -111,6 +114,8 @@ def experiment(
     if arg.smoke:
         c.epochs, c.optim.warmup = short, ""
     changed(c.train, dict(accumulate=1, **train))  # Micro-batches a step.
+    if arg.balance:
+        changed(c.train, dict(balance=arg.balance))
     if "other" in c.train and "inputs" not in c.train.other:
         c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
     c.size = arg.size or c.size
@@ -122,6 +127,7 @@ def experiment(
         canvas = dict(canvas=round(c.size * 256 / 224)) if cut else {}
         changed(c.train, dict(window=16384, **canvas))
     labelled(c, *(one["name"] for one in added))
+    labelled(c, f"balance-{arg.balance.replace('+', '-')}" if arg.balance else "")
     if arg.variant == "biasbed":
         c.aggregate = "mean_logit"
         if "variant" in algo:
@@ -275,6 +281,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         train="train",
         valid="",
         tests="",
+        balance="",
         inputs="",
         variant="",
         init="",

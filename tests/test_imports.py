@@ -83,6 +83,7 @@ CORE = {
     "costs",
     "step",
     "order",
+    "balance",
     "pairing",
     "xla",
     "feed",
