@@ -60,7 +60,7 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
     }
 )
 
-_OF_ALL = ("skip", "keep", "drop", "shift")  # Options that every set has.
+_OF_ALL = ("skip", "keep", "drop", "shift", "portion")  # Options that every set has.
 
 
 def load(name: str, split: str, **options) -> spec.Source:
@@ -71,8 +71,9 @@ def load(name: str, split: str, **options) -> spec.Source:
     size and where one gets it, where a set is not there.
 
     Every set has the options `skip`, a list of damaged images to leave out; `keep`, a
-    file that says which images stay; `drop`, classes to leave out, "truck+ship"; and
-    `shift`, a part with a chosen table of an attribute (shifted.py).
+    file that says which images stay; `drop`, classes to leave out, "truck+ship";
+    `shift`, a part with a chosen table of an attribute (shifted.py); and `portion`, a
+    share of every class and attribute, "[:80%]", of what the others leave.
     """
     if name not in DATASETS:
         raise ValueError(
@@ -101,7 +102,7 @@ def load(name: str, split: str, **options) -> spec.Source:
                 f"data.load: {name!r} must have the option {option!r}, got"
                 f" {sorted(options)}; expected: {entry.needs}"
             )
-    skip, keep, drop, shift = (options.pop(name, "") for name in _OF_ALL)
+    skip, keep, drop, shift, share = (options.pop(name, "") for name in _OF_ALL)
     source = _made(entry, split, options)
     if skip or keep:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
@@ -112,7 +113,8 @@ def load(name: str, split: str, **options) -> spec.Source:
     if skip:
         source = damaged.leave_out(source, base, skip, whole)
     source = subset.drop(source, drop.split("+")) if drop else source
-    return shifted.apply(source, shift) if shift else source
+    source = shifted.apply(source, shift) if shift else source
+    return subset.portion(source, share) if share else source
 
 
 def _made(entry: spec.Spec, split: str, options: Mapping) -> spec.Source:
