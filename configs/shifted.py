@@ -56,4 +56,4 @@ def _own(arg, given: Collection[str]) -> dict:
         return {}
     texture = arg.attribute == "attribute" and "correlation" not in given
     even = dict(correlation=1 / len(shapes.CLASSES)) if texture else {}
-    return dict(n=512 if arg.smoke else _POOL, **even)
+    return dict(n=_POOL // 4 if arg.smoke else _POOL, **even)
