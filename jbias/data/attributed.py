@@ -19,7 +19,6 @@ from jbias.data import cells, folder, listing, sources, spec, stores, transforms
 
 CITE = "images of the user's own: cite their authors"
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
-MOST = 64  # A column with more values is left out unless asked for.
 
 
 class _Listed(NamedTuple):
@@ -141,7 +140,7 @@ def _asked(
 ) -> list[str]:
     """The columns that "attribute" is made of."""
     if not attribute:
-        fit = [name for name, column in further.items() if not _unfit(column)]
+        fit = [name for name, column in further.items() if not cells.unfit(column)]
         return [ATTRIBUTE if ATTRIBUTE in further else [*fit, *further][0]]
     asked = attribute.split("+")
     for name in asked:
@@ -177,22 +176,12 @@ def _few(table: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], list[str
     kept, out = {}, []
     for name, column in table.items():
         why = "batches have another of that name" if cells.is_taken(name) else ""
-        why = "" if name == ATTRIBUTE else why or _unfit(column)
+        why = "" if name == ATTRIBUTE else why or cells.unfit(column)
         if why:
             out.append(f"{name} ({why})")
         else:
             kept[name] = column
     return kept, out
-
-
-def _unfit(column: Sequence[str]) -> str:
-    """Why a column is no attribute by itself, if it is none."""
-    count = len({*column} - {""})
-    if not count:
-        return "empty"
-    if cells.is_measured(column):
-        return "numbers that are not whole"
-    return f"{count:,} values" if count > MOST else ""
 
 
 def _note(lost: int, asked: str, out: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
+MOST = 64  # More values are too many for an attribute, unless it is asked for.
 NONE = "(none)"  # What an image with an empty cell has.
 # What a batch calls by these names is another thing.
 _TAKEN = (
@@ -56,8 +57,17 @@ def is_taken(name: str) -> bool:
     return name in _TAKEN or name.startswith("accepted_")
 
 
-def is_measured(names: Sequence[str]) -> bool:
-    """Tells whether cells are numbers of which some are not whole."""
+def unfit(names: Sequence[str]) -> str:
+    """Why a column is no attribute by itself, or "": empty, measured, too many values."""
+    count = len({*names} - {""})
+    if not count:
+        return "empty"
+    if _is_measured(names):
+        return "numbers that are not whole"
+    return f"{count:,} values" if count > MOST else ""
+
+
+def _is_measured(names: Sequence[str]) -> bool:
     try:
         numbers = [float(name) for name in names if name]
     except ValueError:
