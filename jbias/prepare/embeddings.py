@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from flax import errors
 from jaxtyping import Float, Int
 
 from jbias import console, subjects
@@ -47,7 +48,7 @@ def of(
         "images_of": source.fingerprint,
         "preprocessing": source.preprocessing,
     }
-    words = json.dumps(made_by, sort_keys=True)
+    words = json.dumps({**made_by, "block": _BLOCK}, sort_keys=True)
     folder = folder / hashlib.sha256(words.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(source), _BLOCK)
@@ -84,9 +85,7 @@ def _make(
     ):
         done = len(source) - sum(min(_BLOCK, len(source) - b * _BLOCK) for b in todo)
         for block, images in reading.ahead(pool, read, todo):
-            found = features.read(
-                net, subject.variables, images, sites=[site], pool=1, columns=_WIDTH
-            )[site]
+            found = _read(net, subject, images, site)
             if not np.isfinite(found).all():
                 raise ValueError(
                     f"prepare clusters: features must be numbers, {subject.name} at"
@@ -98,3 +97,17 @@ def _make(
             os.replace(part, paths[block])
             done += len(images)
             progress(done, len(source))
+
+
+def _read(net, subject, images, site: str) -> Float[np.ndarray, "b d"]:
+    try:
+        seen = features.read(
+            net, subject.variables, images, sites=[site], pool=1, columns=_WIDTH
+        )
+    except errors.FlaxError as error:
+        raise ValueError(
+            f"prepare clusters: {subject.name} must take images of"
+            f" {images.shape[2]} pixels, got {str(error).partition('. ')[0]}; give"
+            " another --size"
+        ) from error
+    return seen[site]
