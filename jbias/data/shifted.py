@@ -107,6 +107,11 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return o
 
 
+def names(source: spec.Source, attribute: str) -> tuple[str, ...]:
+    """The values of an attribute, as the set numbers them."""
+    return _column(f"data.{source.name}: shift", source, attribute, "")[1]
+
+
 def _column(
     where: str, source: spec.Source, name: str, order: str
 ) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
