@@ -144,7 +144,10 @@ def _told_apart(those: Sequence[Fact]) -> dict[tuple, str]:
     keys = workdirs.differing([fact.settings for fact in those])
     if len(keys) > _MOST:
         return {fact.frozen: f"as {fact.run.name}" for fact in those}
-    shorts = [key.rpartition(".")[2] for key in keys]
+    shorts = [
+        key.rpartition(".")[2] if not key.endswith("shift.seed") else "shift_seed"
+        for key in keys
+    ]
     shown = [
         short if shorts.count(short) == 1 else key
         for key, short in zip(keys, shorts, strict=True)
