@@ -11,7 +11,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import config_files, data, evaluate, look, prepare
-from jbias.report import biases, cli, correlate, distortion, measured
+from jbias.report import biases, cli, correlate, distortion, measured, shifts
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -26,6 +26,7 @@ DOCS = (
     "docs/models.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
+    "docs/shifts.md",
     "docs/statistics-seeds.md",
     "docs/statistics.md",
     "examples/README.md",
@@ -104,6 +105,7 @@ READERS = {
     "report.biases": lambda arguments: biases._parser().parse_args(arguments),
     "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
+    "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
     "look": lambda arguments: look.parser().parse_args(arguments),
@@ -132,6 +134,7 @@ def test_commands_are_understood(name, command, monkeypatch):
 def test_flags_in_the_text_are_known(name, flag):
     parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
     parsers += [biases._parser(), distortion._parser(), look.parser()]
+    parsers += [shifts._parser()]
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
         code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
