@@ -49,6 +49,7 @@ def make(
         values={"attribute": tuple(known.tolist())},
         name=name,
         space="names",
+        measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop),
         cite=CITE,
     )

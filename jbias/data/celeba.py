@@ -71,6 +71,7 @@ def make(
         values={"attribute": values},
         name=f"celeba/{split}",
         space="names",
+        measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop, native=True),
         cite=CITE,
     )
