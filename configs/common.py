@@ -20,6 +20,10 @@
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
+:shift=C6,attribute=...,images=...,shift_seed=...
+                    trains under a chosen shift of an attribute, M0 to M4 (marginal), C0
+                    to C6 (conditional) or J0 to J4 (joint), or on one of its values,
+                    only-red; tests in and out of distribution (docs/shifts.md)
 :inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
                     stylize takes `render` on shapes and `small` elsewhere
 :variant=biasbed    the algorithm as BiasBed's release has it, where that differs
@@ -48,7 +52,7 @@ from collections.abc import Mapping, Sequence
 
 import ml_collections
 
-from configs import datasets
+from configs import datasets, shifted
 from jbias import config as jc
 from jbias import data as known
 from jbias import models
@@ -65,6 +69,10 @@ EVERYWHERE = {
     "epochs",
     "crop",
     "skip",
+    "shift",
+    "attribute",
+    "images",
+    "shift_seed",
     "smoke",
 }
 
@@ -85,7 +93,11 @@ def experiment(
     arg = _arguments(text)
     c = _plain(arg)
     c.algo = dict(algo)
+    if arg.shift:
+        shifted.settle(arg, jc.given(text))
     datasets.PRESETS[arg.data](c, arg)
+    if arg.shift:
+        shifted.apply(c, arg, jc.given(text))
     _fit(c.model)
     short = c.epochs
     if arg.data == "imagenet":
@@ -273,6 +285,10 @@ def _arguments(text: str) -> types.SimpleNamespace:
         epochs=0.0,
         crop="",
         skip="",
+        shift="",
+        attribute="attribute",
+        images=0,
+        shift_seed=0,
         demo=False,
         smoke=False,
     )
@@ -296,6 +312,10 @@ def _arguments(text: str) -> types.SimpleNamespace:
         )
     if arg.demo and arg.smoke:
         raise ValueError("config argument: take demo or smoke, not both")
+    if not arg.shift and (lone := jc.given(text) & {"images", "shift_seed"}):
+        raise ValueError(
+            f"config argument: {min(lone)!r} has a say with shift=... alone, e.g. shift=C6"
+        )
     useless = jc.given(text) - EVERYWHERE - datasets.USED[arg.data]
     if useless:
         raise ValueError(

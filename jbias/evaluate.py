@@ -23,11 +23,10 @@ many were measured. JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
-from jbias import flags, xla
+from jbias import command, flags, xla
 
 # Of what need not be known to be given, once it is known not to be ignored.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": "", "out": "measured"}
@@ -65,28 +64,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(args, name) is None:
             setattr(args, name, value)
     xla.set_flags()
-    try:
-        # Only now: --help and wrong arguments need none of it, and flags are set.
-        from jbias import console, follow, measuring, opening
+    return command.run(lambda: _work(args, changes), stopped="goes on")
 
-        console.hush()
-        opening.keep_programs()
-        if args.suite:
-            return measuring.run(args, changes)
-        follow.run(
-            args.follow,
-            interval=args.interval,
-            once=args.once,
-            devices=args.devices,
-        )
-    except (ValueError, OSError) as error:
-        if os.environ.get("JBIAS_TRACEBACK"):
-            raise
-        print(f"jbias: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("jbias: stopped; the same command goes on", file=sys.stderr)
-        return 130
+
+def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
+    # Only now: --help and wrong arguments need none of it, and flags are set.
+    from jbias import console, follow, measuring, opening
+
+    console.hush()
+    opening.keep_programs()
+    if args.suite:
+        return measuring.run(args, changes)
+    follow.run(
+        args.follow, interval=args.interval, once=args.once, devices=args.devices
+    )
     return 0
 
 

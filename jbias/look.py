@@ -27,11 +27,10 @@ drawn, or arguments are wrong; 130 stopped. Standard error says why.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
-from jbias import flags, xla
+from jbias import command, flags, xla
 
 _OF_NETWORKS = (*flags.OF_FILES, "step", "site", "seeds", "maps")
 
@@ -53,21 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.seeds = 1 if args.seeds is None else args.seeds
     args.maps = 256 if args.maps is None else args.maps
     xla.set_flags()
-    try:
-        # Only now: --help and wrong arguments need none of it, and flags are set.
-        from jbias import console, looking, opening
+    return command.run(lambda: _work(args, changes), stopped="draws all anew")
 
-        console.hush()
-        opening.keep_programs()
-        return looking.run(args, changes)
-    except (ValueError, OSError) as error:
-        if os.environ.get("JBIAS_TRACEBACK"):
-            raise
-        print(f"jbias: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("jbias: stopped; the same command draws all anew", file=sys.stderr)
-        return 130
+
+def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
+    # Only now: --help and wrong arguments need none of it, and flags are set.
+    from jbias import console, looking, opening
+
+    console.hush()
+    opening.keep_programs()
+    return looking.run(args, changes)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ from matplotlib import figure as mpl_figure
 
 from jbias import config as jc
 from jbias import (
+    config_files,
     console,
     measuring,
     mesh,
@@ -98,7 +99,7 @@ class Drawn(NamedTuple):
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Draws what the arguments name; returns the exit code."""
     out, say = epath.Path(args.out), console.logger(None)
-    config = measuring.load(args.suite, changes)
+    config = config_files.load(args.suite, changes, flag="suite")
     _narrow(config, args.set, args.only)
     with config.unlocked():
         config.run.gib = 0.0  # Few images are shown: they are read from their files.

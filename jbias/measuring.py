@@ -1,10 +1,7 @@
 """What `python -m jbias.evaluate --suite` does: finds networks, and measures each."""
 
 import argparse
-import ast
-import importlib.util
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +14,7 @@ from flax import errors
 from jbias import (
     checkpoint,
     checkpoint_paths,
+    config_files,
     console,
     data,
     models,
@@ -54,7 +52,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
     out = epath.Path(args.out)
     say = console.logger(None)
-    config = load(args.suite, changes)
+    config = config_files.load(args.suite, changes, flag="suite")
     if args.devices:
         config.run.devices = args.devices
     only = tuple(filter(None, map(str.strip, args.only.split(","))))
@@ -149,54 +147,6 @@ def _check_step(where: str, step: str | int | None, paths: Sequence[str]) -> Non
         raise ValueError(f"{where}: no run has step {step}; there are {known}")
 
 
-def load(named: str, changes: Sequence[str] = ()) -> ml_collections.ConfigDict:
-    """Reads a suite `path/to/file.py:arguments`, and changes its entries.
-
-    changes: "--suite.measures.pgd.steps=10" and the like. ValueError for what is not
-    there.
-    """
-    path, _, arg = named.partition(":")
-    if not os.path.isfile(path):
-        folder = os.path.dirname(path) or "."
-        there = os.listdir(folder) if os.path.isdir(folder) else []
-        known = [one for one in there if one.endswith(".py") and one[0] != "_"]
-        hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
-        raise ValueError(f"--suite: no file {path!r}; {hint}")
-    config = _module("suite", path).get_config(arg)
-    for change in changes:
-        key, equals, text = change.removeprefix("--suite.").partition("=")
-        if not equals:
-            raise ValueError(f"{change}: must be --suite.key=value")
-        _change(config, key, text)
-    return config
-
-
-def _change(config: ml_collections.ConfigDict, key: str, text: str) -> None:
-    *way, last = key.split(".")
-    for name in way:
-        if name not in config:
-            raise ValueError(
-                f"--suite.{key}: no such entry; {jc.nearest(name, config)}"
-            )
-        if not isinstance(config[name], ml_collections.ConfigDict):
-            raise ValueError(  # noqa: TRY004
-                f"--suite.{key}: {name} has no entries, it is {config[name]!r}"
-            )
-        config = config[name]
-    with config.unlocked():
-        try:
-            config[last] = _value(text)
-        except TypeError as error:
-            raise ValueError(f"--suite.{key}: {error}") from error
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
 def networks(
     paths: Sequence[str],
     args: argparse.Namespace,
@@ -207,7 +157,7 @@ def networks(
     named = args.zoo
     if named is None:
         named = _ZOO if os.path.isfile(_ZOO) else ""
-    zoo = _module("zoo", named) if named else None
+    zoo = config_files.module("zoo", named) if named else None
     stems = [checkpoint_paths.stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):
@@ -313,15 +263,6 @@ def _constants(subject: subjects.Subject) -> str:
         numbers = [f"{n} ({word})" for n, word in zip(numbers, words, strict=True)]
     told = f": {words[0]}" if len(words) == 1 else ""
     return f"{subject.name}: {', '.join(numbers)}{told}; --mean and --std change it"
-
-
-def _module(name: str, path: str) -> Any:
-    """Runs a file of Python and gives what it defines."""
-    found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # Dataclasses look their module up.
-    found.loader.exec_module(module)
-    return module
 
 
 def _followed(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Opened]:

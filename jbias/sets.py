@@ -9,7 +9,7 @@ from etils import epath
 from jaxtyping import Float, Int, UInt8
 
 from jbias import console, data, feed
-from jbias.data import labels, pipeline, spec
+from jbias.data import labels, pipeline, shifts, spec
 from jbias.data import sources as sources_lib
 
 # Of config.train, and some of its `other`, beside the data set's own options.
@@ -274,6 +274,20 @@ def _relabelled(first: spec.Source, more: spec.Source) -> dict[str, np.ndarray]:
     return {"label": classes.relabel[more.columns["label"]]}
 
 
+def tables(source: spec.Source) -> dict[str, list[list[int]]]:
+    """Counts of each column whose values have names: a row a class, a column a value."""
+    labels = source.columns["label"]
+    return {
+        name: shifts.held(
+            labels[labels >= 0],
+            source.columns[name][labels >= 0],
+            len(source.classes),
+            len(names),
+        ).tolist()
+        for name, names in source.values.items()
+    }
+
+
 def describe(source: spec.Source) -> dict[str, Any]:
     """What provenance says of a set."""
     return {
@@ -284,6 +298,7 @@ def describe(source: spec.Source) -> dict[str, Any]:
         "space": source.space,
         "note": source.note,
         "values": {name: [*names] for name, names in source.values.items()},
+        "tables": tables(source),
         "preprocessing": source.preprocessing,
         "fingerprint": source.fingerprint,
         "cite": source.cite,

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[1] / "configs"
 NAMES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in ROOT.rglob("*.py")
-    if path.stem not in ("common", "datasets", "protocol", "zoo", "__init__")
+    if path.stem not in ("common", "datasets", "protocol", "shifted", "zoo", "__init__")
     and path.parent.name != "suites"  # Of measures, no recipes.
 )
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
@@ -506,3 +506,31 @@ def test_on_stacked_images_a_method_mixes_digits_alone(method):
 def test_distortions_that_mean_nothing_are_refused(arg, message):
     with pytest.raises(ValueError, match=f"^config argument: .*{message}"):
         distortion(arg)
+
+
+def test_a_shift_makes_four_parts_of_the_whole_split():
+    c = config_of("erm", "data=colored_mnist,root=x,shift=C6,images=600,shift_seed=3")
+    parts = {"train": c["train"], "valid": c["valid"], **c["tests"]}
+    assert {name: one["shift"]["part"] for name, one in parts.items()} == {
+        name: name for name in ("train", "valid", "id", "ood")
+    }
+    for one in parts.values():
+        assert one["split"] == "train"
+        assert one["form"] == "uniform"
+        assert one["shift"]["level"] == "C6"
+        assert (one["shift"]["images"], one["shift"]["seed"]) == (600, 3)
+    assert "batch" not in c["valid"]
+    single = config_of("erm", "data=colored_mnist,root=x,shift=only-red")
+    assert {*single["tests"]} == {"id", "ood-yellow", "ood-green", "ood-blue"}
+
+
+@pytest.mark.parametrize(
+    ("arg", "message"),
+    [
+        ("data=colored_mnist,root=x,form=irm,shift=C6", "shift needs form=uniform"),
+        ("images=600", "'images' has a say with shift"),
+    ],
+)
+def test_arguments_of_no_use_to_a_shift_are_refused(arg, message):
+    with pytest.raises(ValueError, match=message):
+        config_of("erm", arg)

@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import data, evaluate, look, measuring, prepare
+from jbias import config_files, data, evaluate, look, prepare
 from jbias.report import biases, cli, correlate, distortion, measured
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -95,7 +95,7 @@ def measured_with(arguments: list[str]) -> None:
     args, changes = evaluate.parser().parse_known_args(arguments)
     assert all(text.startswith("--suite.") for text in changes)
     if changes:
-        measuring.load(args.suite, changes)
+        config_files.load(args.suite, changes, flag="suite")
 
 
 READERS = {
@@ -141,7 +141,9 @@ def test_flags_in_the_text_are_known(name, flag):
         main(["--config=configs/padain.py", f"{key}={value or 0}"])
     elif key.startswith("--suite.") and "<" not in key and key != "--suite.key":
         suite = "distortion" if name == "docs/distortion.md" else "biases"
-        measuring.load(f"configs/suites/{suite}.py", [f"{key}={value or 0}"])
+        config_files.load(
+            f"configs/suites/{suite}.py", [f"{key}={value or 0}"], flag="suite"
+        )
     else:
         assert (
             key in known | {"--config", "--config.<key>", "--profile", "--workdir"}

@@ -43,6 +43,7 @@ ROOMS = {
             "saliency",
             "shown",
             "stimuli",
+            "studying",
             "subjects",
             "suite",
             "suite_measure",
@@ -66,6 +67,8 @@ ROOMS = {
 # Neither rooms nor entries: they know each other, and no room.
 CORE = {
     "config",
+    "config_files",
+    "command",
     "seeds",
     "layout",
     "batched",
@@ -154,6 +157,7 @@ def test_heavy_readers_are_imported_where_used(path):
         "report.correlate",
         "report.biases",
         "prepare",
+        "study",
     ],
 )
 def test_help_waits_for_nothing(command):

@@ -18,6 +18,7 @@ from PIL import Image
 from configs.suites import biases
 from jbias import (
     checkpoint_paths,
+    config_files,
     data,
     evaluate,
     feed,
@@ -833,7 +834,9 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
         subject = dataclasses.replace(
             subject, net=net, apply=lambda *at: net.apply(*at)
         )
-    config = measuring.load(str(file), ["--suite.run.precision=bfloat16"])
+    config = config_files.load(
+        str(file), ["--suite.run.precision=bfloat16"], flag="suite"
+    )
     asked = suite.open(config, lines.append, only=("few",))
     assert not survey.run(subject, asked, tmp_path, lines.append, whole=False)
     told = json.loads((tmp_path / "net/measures/few@edge.json").read_text())
@@ -1130,7 +1133,9 @@ def test_other_answers_of_people_are_refused(tmp_path, capsys):
 
 
 def test_suites_are_changed_by_key(file):
-    c = measuring.load(str(file), ["--suite.run.batch=7", "--suite.sets.edge.n=32"])
+    c = config_files.load(
+        str(file), ["--suite.run.batch=7", "--suite.sets.edge.n=32"], flag="suite"
+    )
     assert (c.run.batch, c.sets.edge.n) == (7, 32)
 
 
@@ -1257,7 +1262,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
         return plain.make()
 
     monkeypatch.setattr(probes, "PROBES", {**probes.PROBES, "mixed": make})
-    config = measuring.load(str(file))
+    config = config_files.load(str(file), flag="suite")
     config.measures = dict(
         own=dict(probe="mixed", sets=("edge",)),
         cues=dict(probe="mixed", sets=("edge",), others="cue_conflict"),
@@ -1285,7 +1290,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
 
 
 def test_other_images_for_a_probe_that_shows_none_are_refused(file):
-    config = measuring.load(str(file))
+    config = config_files.load(str(file), flag="suite")
     config.measures.few.others = "cue_conflict"
     with pytest.raises(ValueError, match=r"few\.others: plain shows no other images"):
         suite.open(config, print)

@@ -25,6 +25,7 @@ from jbias.data import (
     pacs,
     real,
     shapes,
+    shifted,
     spec,
     stacked,
     subset,
@@ -59,6 +60,8 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
     }
 )
 
+_OF_ALL = ("skip", "keep", "drop", "shift")  # Options that every set has.
+
 
 def load(name: str, split: str, **options) -> spec.Source:
     """Makes the source of one split, such as load("pacs", "photo[:90%]", root=...).
@@ -68,7 +71,8 @@ def load(name: str, split: str, **options) -> spec.Source:
     size and where one gets it, where a set is not there.
 
     Every set has the options `skip`, a list of damaged images to leave out; `keep`, a
-    file that says which images stay; and `drop`, classes to leave out, "truck+ship".
+    file that says which images stay; `drop`, classes to leave out, "truck+ship"; and
+    `shift`, a part with a chosen table of an attribute (shifted.py).
     """
     if name not in DATASETS:
         raise ValueError(
@@ -84,7 +88,7 @@ def load(name: str, split: str, **options) -> spec.Source:
         )
     known = dict(inspect.signature(entry.make).parameters)
     text = known.pop("split").replace(default="")
-    known |= dict.fromkeys(("skip", "keep", "drop"), text)
+    known |= dict.fromkeys(_OF_ALL, text)
     for option in options:
         if option not in known:
             raise ValueError(
@@ -97,7 +101,7 @@ def load(name: str, split: str, **options) -> spec.Source:
                 f"data.load: {name!r} must have the option {option!r}, got"
                 f" {sorted(options)}; expected: {entry.needs}"
             )
-    skip, keep, drop = (options.pop(name, "") for name in ("skip", "keep", "drop"))
+    skip, keep, drop, shift = (options.pop(name, "") for name in _OF_ALL)
     source = _made(entry, split, options)
     if skip or keep:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
@@ -107,7 +111,8 @@ def load(name: str, split: str, **options) -> spec.Source:
         source = subset.keep(source, split, keep, whole)
     if skip:
         source = damaged.leave_out(source, base, skip, whole)
-    return subset.drop(source, drop.split("+")) if drop else source
+    source = subset.drop(source, drop.split("+")) if drop else source
+    return shifted.apply(source, shift) if shift else source
 
 
 def _made(entry: spec.Spec, split: str, options: Mapping) -> spec.Source:

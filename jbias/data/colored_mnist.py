@@ -110,12 +110,12 @@ def make(
         flips = FLIPS[form] if correlation is None else (1 - correlation,) * 3
         noise = LABEL_NOISE if label_noise is None else label_noise
         pixels, columns, note = _environments(root, part.base, form, flips, noise, seed)
-        palette, classes = [PALETTE["red"], PALETTE["green"]], ("5-9", "0-4")
+        colours, classes = ("red", "green"), ("5-9", "0-4")
     else:
         share = float(part.base == "train") if correlation is None else correlation
         pixels, columns, note = _shifted(root, part.base, form, share, seed)
-        palette, classes = [*PALETTE.values()], mnist.DIGITS
-    count = _count(where, n, len(pixels))
+        colours, classes = tuple(PALETTE), mnist.DIGITS
+    count, palette = _count(where, n, len(pixels)), [PALETTE[one] for one in colours]
     columns = {key: column[:count].astype(np.int32) for key, column in columns.items()}
     size = SIZES[form] if size is None else size
     made = arrays.build(
@@ -132,7 +132,8 @@ def make(
         cite={"irm": CITE, "domainbed": _DOMAINBED}.get(form, _SHIFTS),
     )
     words = ("every second pixel; " if form == "irm" else "") + made.preprocessing
-    return dataclasses.replace(made, note=note, preprocessing=words)
+    told = dict(note=note, preprocessing=words, values={"attribute": colours})
+    return dataclasses.replace(made, **told)
 
 
 def _check(

@@ -1,0 +1,76 @@
+"""Reads configs and suites, which are files of Python, and changes their entries."""
+
+import ast
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import ml_collections
+
+from jbias import config as jc
+
+
+def load(
+    named: str, changes: Sequence[str] = (), *, flag: str
+) -> ml_collections.ConfigDict:
+    """Reads a config or suite `path/to/file.py:arguments`, and changes its entries.
+
+    changes: of the flag "suite", "--suite.measures.pgd.steps=10" and the like.
+    ValueError for what is not there.
+    """
+    path, _, arg = named.partition(":")
+    if not os.path.isfile(path):
+        folder = os.path.dirname(path) or "."
+        there = os.listdir(folder) if os.path.isdir(folder) else []
+        known = [one for one in there if one.endswith(".py") and one[0] != "_"]
+        hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
+        raise ValueError(f"--{flag}: no file {path!r}; {hint}")
+    try:
+        config = module(flag, path).get_config(arg)
+    except ImportError as error:
+        raise ValueError(
+            f"--{flag}: {error}; configs are found from the directory that holds them"
+        ) from error
+    for change in changes:
+        key, equals, text = change.removeprefix(f"--{flag}.").partition("=")
+        if not equals:
+            raise ValueError(f"{change}: must be --{flag}.key=value")
+        _change(config, flag, key, text)
+    return config
+
+
+def _change(config: ml_collections.ConfigDict, flag: str, key: str, text: str) -> None:
+    *way, last = key.split(".")
+    for name in way:
+        if name not in config:
+            raise ValueError(
+                f"--{flag}.{key}: no such entry; {jc.nearest(name, config)}"
+            )
+        if not isinstance(config[name], ml_collections.ConfigDict):
+            raise ValueError(  # noqa: TRY004
+                f"--{flag}.{key}: {name} has no entries, it is {config[name]!r}"
+            )
+        config = config[name]
+    with config.unlocked():
+        try:
+            config[last] = _value(text)
+        except TypeError as error:
+            raise ValueError(f"--{flag}.{key}: {error}") from error
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def module(name: str, path: str) -> Any:
+    """Runs a file of Python and gives what it defines."""
+    found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # Dataclasses look their module up.
+    found.loader.exec_module(module)
+    return module

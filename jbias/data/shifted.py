@@ -1,0 +1,229 @@
+"""The option `shift` of every data set: a part of it with a chosen table of an attribute.
+
+    shift = dict(level="C6", part="train", attribute="attribute", images=0, held=0.1,
+                 seed=0, groups="", order="")
+
+level       M0 to M4, C0 to C6, J0 to J4 (shifts.LEVELS), or "only-red": one value is
+            trained on, the others are tested on
+part        "train", "valid", "id" (the test like training) or "ood"; of "only-red" also
+            "ood-green", one of the other values alone
+attribute   a column of the set, which becomes its column "attribute"
+images      of the training distribution, in all of train, valid and id; 0 is as many as
+            all levels of all kinds have alike, or with "only" all there are
+held        the shares of these that are valid and id; ood has as many as id
+seed        which images
+groups      the classes of both groups, "cat+dog/car+bus"; first and last half if empty
+order       the attribute's values, "red+yellow+green+blue"; as the set numbers them
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jbias.data import shifts, sources, spec
+
+OPTIONS: Mapping[str, Any] = dict(
+    level="", part="", attribute="attribute", images=0, held=0.1, seed=0, groups="", order=""
+)  # fmt: skip
+_PARTS = {"train": "train", "valid": "valid", "id": "id_test", "ood": "ood_test"}
+_ONLY = "only-"
+
+
+def apply(source: spec.Source, options: Mapping[str, Any]) -> spec.Source:
+    """Takes one part of a shift; the note has its counts by class and value.
+
+    Raises ValueError, one line, for options that do not fit, and shifts.Infeasible where
+    images are missing.
+    """
+    where = f"data.{source.name}: shift"
+    o = _checked(where, options)
+    column, names = _column(where, source, o["attribute"], o["order"])
+    groups = _groups(where, source.classes, o["groups"])
+    try:
+        if o["level"].startswith(_ONLY):
+            index = _single(where, source, column, names, o)
+        else:
+            index = _levelled(where, source, column, names, groups, o)
+    except shifts.Infeasible as error:
+        raise shifts.Infeasible(f"{where}: {error}") from error
+    told = ", ".join(
+        f"{key} {o[key]}" for key in ("level", "part", "attribute", "seed")
+    )
+    digest = hashlib.sha256(index.tobytes()).hexdigest()
+    part = sources.take(source, index, digest=f"shift {told} {digest}")
+    columns = {**part.columns, "attribute": column[index].astype(np.int32)}
+    counted = shifts.held(
+        columns["label"], columns["attribute"], len(source.classes), len(names)
+    )
+    note = f"shift {o['level']}, {o['part']}: {words(counted, source.classes, names)}"
+    return dataclasses.replace(
+        part,
+        columns=columns,
+        values={**part.values, "attribute": names},
+        note="; ".join(filter(None, (part.note, note))),
+    )
+
+
+def words(
+    counted: Int[np.ndarray, "k m"], classes: Sequence[str], values: Sequence[str]
+) -> str:
+    """Says how many images there are of each value, class by class, or of like classes."""
+    rows: dict[tuple, list[str]] = {}
+    for name, row in zip(classes, counted.tolist(), strict=True):
+        rows.setdefault(tuple(row), []).append(name)
+    return f"{'/'.join(values)} " + ", ".join(
+        f"{' '.join(map(str, row))} of {'each of ' * (len(some) > 1)}{'+'.join(some)}"
+        for row, some in rows.items()
+    )
+
+
+def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    for key in options:
+        if key not in OPTIONS:
+            raise ValueError(
+                f"{where} must have known options, got {key!r};"
+                f" {spec.did_you_mean(key, OPTIONS)}"
+            )
+    o = {**OPTIONS, **options}
+    if o["level"] not in shifts.LEVELS and not o["level"].startswith(_ONLY):
+        raise ValueError(
+            f"{where}.level must be one of {', '.join(shifts.LEVELS)} or"
+            f" {_ONLY}<value>, got {o['level']!r}"
+        )
+    only = o["level"].startswith(_ONLY)
+    if o["part"] not in _PARTS and not (only and o["part"].startswith("ood-")):
+        raise ValueError(
+            f"{where}.part must be one of {', '.join(_PARTS)}, got {o['part']!r}"
+        )
+    if not 0 < o["held"] < 0.5:
+        raise ValueError(f"{where}.held must be between 0 and 1/2, got {o['held']}")
+    for key in ("images", "seed"):
+        if type(o[key]) is not int or o[key] < 0:
+            raise ValueError(f"{where}.{key} must be 0 or more, got {o[key]!r}")
+    return o
+
+
+def names(source: spec.Source, attribute: str) -> tuple[str, ...]:
+    """The values of an attribute, as the set numbers them."""
+    return _column(f"data.{source.name}: shift", source, attribute, "")[1]
+
+
+def _column(
+    where: str, source: spec.Source, name: str, order: str
+) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
+    """The attribute of each image and the names of its values, in the order asked for."""
+    known = [key for key in source.columns if key != "label"]
+    if name not in known:
+        raise ValueError(
+            f"{where}.attribute must be a column of the set, got {name!r};"
+            f" {spec.did_you_mean(name, known) if known else 'it has none'}"
+        )
+    column = np.asarray(source.columns[name])
+    names = source.values.get(name) or tuple(map(str, range(column.max() + 1)))
+    if not order:
+        return column, names
+    asked = tuple(order.split("+"))
+    if sorted(asked) != sorted(names):
+        raise ValueError(
+            f"{where}.order must name each value once, {'+'.join(names)}, got {order!r}"
+        )
+    return np.array([asked.index(one) for one in names])[column], asked
+
+
+def _groups(where: str, classes: Sequence[str], text: str) -> Int[np.ndarray, "k"]:
+    if not text:
+        return shifts.halves(len(classes))
+    groups = np.full(len(classes), -1, np.int32)
+    sides = [side.split("+") for side in text.split("/")]
+    for number, side in enumerate(sides):
+        for name in side:
+            if name not in classes or len(sides) != 2:
+                raise ValueError(
+                    f"{where}.groups must be classes of two groups, such as a+b/c+d, got"
+                    f" {name!r} in {text!r}; {spec.did_you_mean(name, classes)}"
+                )
+            groups[classes.index(name)] = number
+    return groups
+
+
+def _shares(held: float) -> dict[str, float]:
+    """Of the images of the training distribution, what each part has."""
+    return {"train": 1 - 2 * held, "valid": held, "id_test": held, "ood_test": held}
+
+
+def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
+    kind, share = shifts.LEVELS[o["level"]]
+    train, test = shifts.tables(kind, share, groups, len(names))
+    there = shifts.held(
+        source.columns["label"], column, len(source.classes), len(names)
+    )
+    size = o["images"]
+    if not size:
+        grid = [
+            shifts.tables(*one, groups, len(names)) for one in shifts.LEVELS.values()
+        ]
+        size = shifts.largest(there, grid, _shares(o["held"]))
+    sizes = _sizes(size, o["held"])
+    if not min(sizes.values()):
+        raise shifts.Infeasible(
+            "images must be there of every class and value, got"
+            f" {words(there, source.classes, names)}"
+        )
+    made = shifts.make_shift(
+        source.columns["label"], column, train, test, sizes, o["seed"]
+    )
+    return getattr(made, _PARTS[o["part"]])
+
+
+def _sizes(size: int, held: float) -> dict[str, int]:
+    """Whole numbers of images; those of the training distribution sum to `size`."""
+    sizes = shifts.scaled(_shares(held), size)
+    return {**sizes, "train": size - sizes["valid"] - sizes["id_test"]}
+
+
+def _single(where, source, column, names, o) -> Int[np.ndarray, "n"]:
+    """Images of one value to train on, and of the others to test on."""
+    values = [o["level"].removeprefix(_ONLY)]
+    values += [o["part"][4:]] if o["part"].startswith("ood-") else []
+    for value in values:
+        if value not in names or values.count(value) > 1:
+            raise ValueError(
+                f"{where}: the values must be different ones of the attribute, got"
+                f" {'/'.join(values)}; {spec.did_you_mean(value, names)}"
+            )
+    own = np.eye(len(names))[names.index(values[0])]
+    others = (1 - own) / (len(names) - 1)
+    if len(values) > 1:
+        others = np.eye(len(names))[names.index(values[1])]
+    if not o["images"]:
+        return _all_of(source.columns["label"], column, own, others, o)
+    train, test = (np.tile(row, (len(source.classes), 1)) for row in (own, others))
+    sizes = _sizes(o["images"], o["held"])
+    made = shifts.make_shift(
+        source.columns["label"], column, train, test, sizes, o["seed"]
+    )
+    return getattr(made, _PARTS[o["part"][:3] if len(values) > 1 else o["part"]])
+
+
+def _all_of(
+    y: Int[np.ndarray, "n"],
+    column: Int[np.ndarray, "n"],
+    own: Float[np.ndarray, "m"],
+    others: Float[np.ndarray, "m"],
+    o: Mapping[str, Any],
+) -> Int[np.ndarray, "n"]:
+    """All images of the values, however many a class has; each class dealt alike."""
+    if o["part"].startswith("ood"):
+        return np.flatnonzero(others[column] > 0)
+    chosen = []
+    for k in range(int(y.max()) + 1):
+        members = np.flatnonzero((y == k) & (own[column] > 0))
+        members = np.random.default_rng([o["seed"], k]).permutation(members)
+        count = round(o["held"] * len(members))
+        cut = {"id": slice(0, count), "valid": slice(count, 2 * count)}
+        chosen.append(members[cut.get(o["part"], slice(2 * count, None))])
+    return np.sort(np.concatenate(chosen))

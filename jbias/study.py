@@ -1,0 +1,102 @@
+r"""Audits a recipe: trains it under every kind and level of shift of each attribute.
+
+    python -m jbias.study --config=configs/erm.py:data=colored_mnist,root=/data/mnist
+    python -m jbias.study --config=configs/erm.py:data=attributed,root=DIR,seeds=5 \
+        --attributes=hair,background --levels=M4,C --workdir=runs/faces
+    python -m jbias.report.shifts --runs='runs/study/*/*/*' --out=report-shifts
+
+Each network has a workdir of its own, <workdir>/<recipe>/<attribute>/<level>; all seeds
+of one train together. The same command goes on where it was stopped, and what is done
+stays. Several --config, such as a recipe and its remedies, or --models make a study of
+each; --config.key=value changes an entry of all.
+
+Exit codes: 0 all are trained; 1 some could not be, and standard error says why; 2 none,
+or arguments are wrong; 130 or 143 stopped with all work saved.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from jbias import command, xla
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Does what the arguments say; returns the exit code."""
+    args, rest = parser().parse_known_args(argv)
+    changes = [text for text in rest if text.startswith("--config.")]
+    if len(changes) < len(rest):
+        unknown = next(text for text in rest if text not in changes)
+        parser().error(f"unknown argument {unknown!r}")
+    if not args.config:
+        parser().error("--config is missing, e.g. --config=configs/erm.py")
+    xla.set_flags()
+    return command.run(lambda: _work(args, changes), stopped="goes on")
+
+
+def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
+    # Only now: --help and wrong arguments need none of it, and flags are set.
+    from jbias import console, opening, studying
+
+    console.hush()
+    opening.keep_programs()
+    return studying.run(args, changes)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m jbias.study",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = made.add_argument
+    add(
+        "--config",
+        action="append",
+        metavar="FILE:ARGUMENTS",
+        help="the recipe, as for jbias.main, without shift; may be given several times",
+    )
+    add(
+        "--models",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="networks to train each recipe with (default: the recipe's own)",
+    )
+    add(
+        "--attributes",
+        type=_names,
+        default=("attribute",),
+        metavar="A,B",
+        help="columns of the data set (default: attribute)",
+    )
+    add(
+        "--levels",
+        type=_names,
+        default=("M", "C", "J"),
+        metavar="A,B",
+        help="such as M4,C6; a letter is all of its kind, `only` trains on each value "
+        "alone (default: M,C,J)",
+    )
+    add("--workdir", default="runs/study", metavar="DIR", help="(default: %(default)s)")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="tells which networks there are and how far each is, and trains none",
+    )
+    return made
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = tuple(map(str.strip, text.split(",")))
+    if not all(found) or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(
+            f"must be different names, as A,B, got {text!r}"
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

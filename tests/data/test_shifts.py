@@ -1,0 +1,178 @@
+"""Chosen shifts: realised tables equal the requested, no image twice, refusals."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jbias.data import shifts
+
+GRID = [
+    (name, k, m)
+    for name, k, m in itertools.product(shifts.LEVELS, (2, 3, 5, 10), (2, 3, 4, 7))
+]
+
+
+def drawn(classes, values, n=6000, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, classes, n), rng.integers(0, values, n)
+
+
+def pair(name, classes, values):
+    return shifts.tables(*shifts.LEVELS[name], shifts.halves(classes), values)
+
+
+@pytest.mark.parametrize(("name", "classes", "values"), GRID)
+def test_realised_tables_equal_the_requested(name, classes, values):
+    y, attribute = drawn(classes, values)
+    train, test = pair(name, classes, values)
+    sizes = dict(train=811, valid=97, id_test=101, ood_test=203)
+    made = shifts.make_shift(y, attribute, train, test, sizes, seed=3)
+    for part, table in (
+        ("train", train),
+        ("valid", train),
+        ("id_test", train),
+        ("ood_test", test),
+    ):
+        index = getattr(made, part)
+        counted = made.realised[part]
+        again = np.array(
+            [
+                [
+                    np.sum((y[index] == k) & (attribute[index] == a))
+                    for a in range(values)
+                ]
+                for k in range(classes)
+            ]
+        )
+        np.testing.assert_array_equal(counted, again)
+        assert counted.sum() == sizes[part] == len(index)
+        of_class = counted.sum(1)
+        assert of_class.max() - of_class.min() <= 1
+        assert np.abs(counted - of_class[:, None] * table).max() < 1
+    taken = np.concatenate([made.train, made.valid, made.id_test, made.ood_test])
+    assert len(np.unique(taken)) == len(taken)
+
+
+@pytest.mark.parametrize(("name", "classes", "values"), GRID)
+def test_what_each_kind_keeps(name, classes, values):
+    kind, share = shifts.LEVELS[name]
+    train, test = pair(name, classes, values)
+    for table in (train, test):
+        np.testing.assert_allclose(table.sum(1), 1)
+        assert table.min() >= 0
+    np.testing.assert_allclose(train + test, 2 / values)
+    of_value = [table.mean(0) for table in (train, test)]
+    if share == 0.5:
+        np.testing.assert_allclose(train, test)
+    if kind == "conditional":
+        np.testing.assert_allclose(*of_value, atol=1e-12)
+        assert share == 0.5 or not np.allclose(train, test)
+    if kind == "marginal":  # P(class | value) is even: no row differs from another.
+        for table in (train, test):
+            np.testing.assert_allclose(table, np.tile(table[0], (classes, 1)))
+    if kind == "joint" and share > 0.5:
+        assert np.abs(of_value[0] - of_value[1]).max() > 1e-3
+        assert not np.allclose(train[0], train[-1])
+
+
+def test_extremes_are_the_published_colours():
+    """Spec: (1/2, 1/2, 0, 0) and what group 1 has, of four colours and ten digits."""
+    groups = shifts.halves(10)
+    for kind, second in (
+        ("marginal", (0.5, 0.5, 0, 0)),
+        ("conditional", (0, 0, 0.5, 0.5)),
+        ("joint", (0, 0.5, 0.5, 0)),
+    ):
+        train, test = shifts.tables(kind, 1.0, groups, 4)
+        np.testing.assert_allclose(train[:5], np.tile((0.5, 0.5, 0, 0), (5, 1)))
+        np.testing.assert_allclose(train[5:], np.tile(second, (5, 1)))
+        np.testing.assert_allclose(test, 0.5 - train)
+
+
+def test_levels_are_monotone_and_end_in_the_extreme():
+    for kind in shifts.KINDS:
+        shares = [level.share for level in shifts.LEVELS.values() if level.kind == kind]
+        assert shares == sorted(set(shares))
+        assert shares[0] == 0.5
+        assert shares[-1] == 1
+    assert shifts.EXTREMES == {"marginal": "M4", "conditional": "C6", "joint": "J4"}
+
+
+def test_the_largest_size_is_feasible_and_one_more_is_not():
+    shares = dict(train=0.8, id_test=0.1, ood_test=0.3)
+    for seed, (name, classes, values) in enumerate(GRID[::5]):
+        y, attribute = drawn(classes, values, 700, seed)
+        there = shifts.held(y, attribute, classes, values)
+        most = shifts.largest(there, [pair(name, classes, values)], shares)
+        train, test = pair(name, classes, values)
+        sizes = shifts.scaled(shares, most)
+        made = shifts.make_shift(y, attribute, train, test, sizes, seed)
+        assert len(made.train) == sizes["train"]
+        more = shifts.scaled(shares, most + classes * values * 4)
+        with pytest.raises(shifts.Infeasible, match="largest feasible size is"):
+            shifts.make_shift(y, attribute, train, test, more, seed)
+
+
+def test_a_refusal_counts_what_is_missing():
+    y, attribute = np.repeat([0, 1], 10), np.tile([0, 1], 10)
+    train, test = pair("C6", 2, 2)
+    with pytest.raises(
+        ValueError, match="missing are 2 of class 0 with value 0, 2 of"
+    ) as e:
+        shifts.make_shift(y, attribute, train, test, dict(train=14), seed=0)
+    assert "largest feasible size is 10, as train 10" in str(e.value)
+
+
+def test_the_same_seed_takes_the_same_images_and_levels_are_nested():
+    y, attribute = drawn(4, 2)
+    sizes = dict(train=400, id_test=40, ood_test=40)
+    made = {
+        (name, seed): shifts.make_shift(y, attribute, *pair(name, 4, 2), sizes, seed)
+        for name in ("C5", "C6")
+        for seed in (0, 0, 1)
+    }
+    again = shifts.make_shift(y, attribute, *pair("C6", 4, 2), sizes, 0)
+    np.testing.assert_array_equal(again.train, made["C6", 0].train)
+    assert not np.array_equal(again.train, made["C6", 1].train)
+    common = np.intersect1d(made["C5", 0].train, made["C6", 0].train)
+    assert len(common) == 380  # 95 % of one are all but the strays of the other.
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(train=np.full((2, 2), 0.6)), "rows of the train table must be probabil"),
+        (dict(test=np.full((2, 3), 1 / 3)), "both tables must be"),
+        (dict(y=np.array([0, 1, 2, 1])), "y must be from 0 to 1"),
+        (dict(y=np.array([0.0, 1, 1, 0])), "y must be whole numbers"),
+        (dict(sizes=dict(train=-1)), "sizes must be whole numbers"),
+        (dict(sizes=dict(tests=1)), "sizes must be whole numbers of train, valid"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    arguments = dict(
+        y=np.array([0, 1, 0, 1]),
+        attribute=np.array([0, 0, 1, 1]),
+        train=np.full((2, 2), 0.5),
+        test=np.full((2, 2), 0.5),
+        sizes=dict(train=2),
+        seed=0,
+    )
+    with pytest.raises(ValueError, match=message) as error:
+        shifts.make_shift(**{**arguments, **change})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sideways", 1.0, shifts.halves(2), 2), "kind must be one of marginal"),
+        (("marginal", 1.5, shifts.halves(2), 2), "share must be in"),
+        (("marginal", 1.0, shifts.halves(2), 1), "2 values or more"),
+        (("marginal", 1.0, np.array([0, 0, 1]), 2), "two of equally many classes"),
+    ],
+)
+def test_impossible_tables_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        shifts.tables(*arguments)
