@@ -6,9 +6,8 @@ no part in any number.
 """
 
 import numpy as np
-from jaxtyping import Bool, Int
 
-from jbias.evals import decisions
+from jbias.evals import cells, decisions
 
 SHOWN = 64  # So many groups are told one by one.
 
@@ -32,7 +31,9 @@ def by_group(
         )
     label = np.asarray(columns["label"])
     value = np.asarray(columns[attribute])
-    right, n = cells(decided.prediction == label, label, value)
+    n = cells.count(label, value)
+    right = cells.sums(decided.prediction == label, label, value, n.shape)
+    right = right.astype(np.int64)
     (row, column), total = np.nonzero(n), int(n.sum())
     if not total:
         return []
@@ -54,23 +55,3 @@ def by_group(
         condition = f"group={k}/{a}"
         found.append(number("group_accuracy", count / of, count, of, condition))
     return found
-
-
-def cells(
-    correct: Bool[np.ndarray, "n"],
-    label: Int[np.ndarray, "n"],
-    value: Int[np.ndarray, "n"],
-    shape: tuple[int, int] | None = None,
-) -> tuple[Int[np.ndarray, "k m"], Int[np.ndarray, "k m"]]:
-    """How many images of each class and value are right, and how many there are.
-
-    Negative classes and values are left out. shape: (classes, values); None: as many as
-    occur.
-    """
-    kept = (label >= 0) & (value >= 0)
-    correct, label, value = correct[kept], label[kept], value[kept]
-    k, m = shape or (int(label.max(initial=-1)) + 1, int(value.max(initial=-1)) + 1)
-    flat = label.astype(np.int64) * m + value
-    n = np.bincount(flat, minlength=k * m)
-    right = np.bincount(flat[np.asarray(correct, bool)], minlength=k * m)
-    return right.reshape(k, m), n.reshape(k, m)
