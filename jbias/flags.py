@@ -2,12 +2,13 @@
 
 import argparse
 import functools
+from collections.abc import Callable
 
 OF_FILES = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that these commands share."""
+def add(parser: argparse.ArgumentParser, *, suite: bool = True) -> None:
+    """Adds the flags that these commands share; without a suite those of networks."""
     add = parser.add_argument
     add(
         "--checkpoint",
@@ -19,14 +20,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         ".npz), a run's workdir, a folder of these, or a glob; may be given "
         "again, and under either name",
     )
-    add(
-        "--suite",
-        metavar="FILE[:ARGS]",
-        help="what is measured, e.g. configs/suites/biases.py:images=1000; ARGS are the "
-        "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
-        "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
-        "--suite.run.precision=float32",
-    )
+    if suite:
+        _add_suite(add)
     add(
         "--model",
         metavar="NAME",
@@ -68,13 +63,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     add(
         "--step",
         metavar="STEP",
-        help="of a run: best (by validation), latest, or a number (default: the suite's "
-        "run.step, which is best if it does not say)",
-    )
-    add(
-        "--only",
-        metavar="A,B",
-        help="measures of the suite, by their names there; all if not given",
+        help="of a run: best (by validation), latest, or a number (default: "
+        + (
+            "the suite's run.step, which is best if it does not say)"
+            if suite
+            else "best)"
+        ),
     )
     add(
         "--devices",
@@ -83,6 +77,22 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many of those here are used, whatever the run or the suite has; 0 is "
         "all, or what the suite says (default: %(default)s)",
+    )
+
+
+def _add_suite(add: Callable) -> None:
+    add(
+        "--suite",
+        metavar="FILE[:ARGS]",
+        help="what is measured, e.g. configs/suites/biases.py:images=1000; ARGS are the "
+        "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
+        "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
+        "--suite.run.precision=float32",
+    )
+    add(
+        "--only",
+        metavar="A,B",
+        help="measures of the suite, by their names there; all if not given",
     )
 
 
