@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    flags.add(made, suite=False)
+    flags.add_networks(made)
     add = made.add_argument
     add(
         "--data",
@@ -135,6 +135,13 @@ def parser() -> argparse.ArgumentParser:
         default=8,
         metavar="N",
         help="so many pairs of images that flip are shown of each bug (default: %(default)s)",
+    )
+    add(
+        "--devices",
+        type=_whole(0),
+        default=0,
+        metavar="N",
+        help="how many of those here are used; 0 is all (default: %(default)s)",
     )
     add("--out", default="audit", metavar="DIR", help="(default: %(default)s)")
     return made

@@ -2,13 +2,12 @@
 
 import argparse
 import functools
-from collections.abc import Callable
 
 OF_FILES = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
-def add(parser: argparse.ArgumentParser, *, suite: bool = True) -> None:
-    """Adds the flags that these commands share; without a suite those of networks."""
+def add_networks(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say which networks."""
     add = parser.add_argument
     add(
         "--checkpoint",
@@ -20,8 +19,6 @@ def add(parser: argparse.ArgumentParser, *, suite: bool = True) -> None:
         ".npz), a run's workdir, a folder of these, or a glob; may be given "
         "again, and under either name",
     )
-    if suite:
-        _add_suite(add)
     add(
         "--model",
         metavar="NAME",
@@ -63,24 +60,15 @@ def add(parser: argparse.ArgumentParser, *, suite: bool = True) -> None:
     add(
         "--step",
         metavar="STEP",
-        help="of a run: best (by validation), latest, or a number (default: "
-        + (
-            "the suite's run.step, which is best if it does not say)"
-            if suite
-            else "best)"
-        ),
-    )
-    add(
-        "--devices",
-        type=int,
-        default=0,
-        metavar="N",
-        help="how many of those here are used, whatever the run or the suite has; 0 is "
-        "all, or what the suite says (default: %(default)s)",
+        help="of a run: best (by validation), latest, or a number (default: the suite's "
+        "run.step, which is best if it does not say)",
     )
 
 
-def _add_suite(add: Callable) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that these commands share."""
+    add_networks(parser)
+    add = parser.add_argument
     add(
         "--suite",
         metavar="FILE[:ARGS]",
@@ -93,6 +81,14 @@ def _add_suite(add: Callable) -> None:
         "--only",
         metavar="A,B",
         help="measures of the suite, by their names there; all if not given",
+    )
+    add(
+        "--devices",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how many of those here are used, whatever the run or the suite has; 0 is "
+        "all, or what the suite says (default: %(default)s)",
     )
 
 
