@@ -10,7 +10,7 @@ class, D8 of the smallest (Hu, Sang, Wang and Jiang 2021, https://arxiv.org/abs/
 Writes OUT/<split>.csv, which the option columns=OUT/<split>.csv of that set reads back as
 its column `cluster`; and for each class OUT/<split>-<number>-<class>.png, a row a cluster with
 the images nearest to its centre. Features stay in OUT/features: a command that was
-stopped, or one with another --k, begins from them. To train on D1 alone: shift=only-D1.
+stopped, or one with another --k and --out and these --features, begins from them. To train on D1 alone: shift=only-D1.
 """
 
 import argparse
@@ -40,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=clusters)
     add = parser.add_argument
     add("--out", default="clusters", help="the folder to write into (%(default)s)")
+    add("--features", default="", help="where features are kept (OUT/features)")
     add("--options", default="", help="further options of the set: label=Male,a=b")
     add("--network", default="", help="which of several, by name; the first if empty")
     add("--site", default="", help="where in it; by itself the last, pooled")
@@ -54,7 +55,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def clusters(
-    out: str, *, site: str, options: str, name: str, shown: int, **arguments: Any
+    out: str,
+    *,
+    features: str,
+    site: str,
+    options: str,
+    name: str,
+    shown: int,
+    **arguments: Any,
 ) -> str:
     """Clusters one split; returns what it did.
 
@@ -71,7 +79,8 @@ def clusters(
     source, whole, places = _source(kind, split, own)
     members = _members(source, rule["k"])
     folder = pathlib.Path(out).expanduser()
-    blocks, made_by = embeddings.of(folder / "features", subject, source, site)
+    kept = pathlib.Path(features).expanduser() if features else folder / "features"
+    blocks, made_by = embeddings.of(kept, subject, source, site)
     made_by = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
     claims.refuse_others(_WHERE, folder, path.name, made_by)

@@ -127,6 +127,9 @@ def test_the_same_command_gives_the_same_and_begins_where_it_stopped(
     assert (tmp_path / "out/all.csv").read_bytes() == first
     assert run("--shown=0", "--restarts=2") == 2
     assert "restarts is 10 there, 2 here; name another --out" in capsys.readouterr().err
+    out, kept = tmp_path / "other", tmp_path / "out/features"
+    assert run("--shown=0", "--restarts=2", f"--out={out}", f"--features={kept}") == 0
+    assert seen == [20] and (out / "all.csv").exists()
 
 
 def test_balanced_and_normalised_and_of_another_site(run, planted, tmp_path, capsys):
