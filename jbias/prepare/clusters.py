@@ -69,30 +69,40 @@ def clusters(
     Raises ValueError, one line, for what is unknown, too few images in a class or a
     cluster, and a folder that holds clusters of other settings.
     """
-    rule = {key: arguments.pop(key) for key in _RULE}
-    rule["least"] = rule["k"] if rule["least"] is None else rule["least"]
+    rule = _rule({key: arguments.pop(key) for key in _RULE})
     console.hush()
     subject = _network({key: arguments.pop(key, None) for key in _NETWORK})
     arguments["size"] = arguments["size"] or _size(subject)
-    kind, split, own = reading.asked(arguments)
-    own |= reading.further(_WHERE, options)
-    source, whole, places = _source(kind, split, own)
+    kind, split, given = reading.asked(arguments)
+    given |= reading.further(_WHERE, options)
+    source, whole, places = _source(kind, split, given)
     members = _members(source, rule["k"])
     folder = pathlib.Path(out).expanduser()
-    kept = pathlib.Path(features).expanduser() if features else folder / "features"
-    blocks, made_by = embeddings.of(kept, subject, source, site)
-    made_by = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
-    claims.refuse_others(_WHERE, folder, path.name, made_by)
+    made_by = embeddings.described(subject, source, site)
+    own = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
+    claims.refuse_others(_WHERE, folder, path.name, own)
+    kept = pathlib.Path(features).expanduser() if features else folder / "features"
+    blocks = embeddings.of(kept, subject, source, made_by)
     found = _found(source.classes, members, blocks, rule)
     if shown:
         _show(path.with_suffix(""), source, members, blocks, found, rule, shown)
-    cells = [""] * len(whole)
+    cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
-        for image, number in zip(index, one.number, strict=True):
-            cells[places[image]] = _named(number, rule["k"])
-    annotated.write(str(path), whole, {name: cells}, network=subject.name, **made_by)
+        cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
+    annotated.write(str(path), whole, {name: cells}, network=subject.name, **own)
     return _told(path, name, subject, made_by["site"], found)
+
+
+def _rule(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """How to cluster; ValueError for numbers that mean nothing."""
+    rule = {**asked, "least": asked["k"] if asked["least"] is None else asked["least"]}
+    for key, least in (("k", 2), ("restarts", 1), ("seed", 0), ("least", 1)):
+        if rule[key] < least:
+            raise ValueError(
+                f"{_WHERE}: --{key} must be {least} or more, got {rule[key]}"
+            )
+    return rule
 
 
 def _network(asked: Mapping[str, Any]) -> subjects.Subject:
@@ -139,11 +149,10 @@ def _members(source: spec.Source, k: int) -> list[Int[np.ndarray, "m"]]:
     labels = source.columns["label"]
     members = [np.flatnonzero(labels == i) for i in range(len(source.classes))]
     few = min(range(len(members)), key=lambda i: len(members[i]))
-    if k < 2 or len(members[few]) < k:
+    if len(members[few]) < k:
         raise ValueError(
-            f"{_WHERE}: --k must be 2 or more, and every class must have as many images,"
-            f" got {k} and {len(members[few])} of class {source.classes[few]!r}; take a"
-            " smaller --k"
+            f"{_WHERE}: every class must have --k={k} images or more, got"
+            f" {len(members[few])} of class {source.classes[few]!r}; take a smaller --k"
         )
     return members
 
