@@ -137,6 +137,8 @@ def test_flags_in_the_text_are_known(name, flag):
     parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
     parsers += [biases._parser(), distortion._parser(), look.parser()]
     parsers += [shifts._parser(), audit.parser(), study.parser()]
+    commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
+    parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
         code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
