@@ -57,7 +57,7 @@ def remedies(found: Sequence[shift_remedies.Remedy]) -> tables.Table | None:
         row = {"data": cell.recipe.data, "attribute": cell.attribute}
         row |= {"level": cell.level, "model": cell.recipe.model}
         row |= {"algorithm": cell.recipe.algorithm}
-        row |= {"setting": cell.recipe.setting or None}
+        row |= {"setting": cell.recipe.told or None}
         row |= {"pairs": "plain" if one.is_plain else "yes" if one.paired else "no"}
         row |= {"id": shift_cells.spread(cell.inside)}
         row |= {"ood": shift_cells.spread(cell.outside)}
