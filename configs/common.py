@@ -20,10 +20,18 @@
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
+:data=attributed,root=...,train=...,valid=...,tests=a+b,label=...,attribute=...
+                    a user's own tables <root>/<split>.csv; which columns are the class
+                    and the attribute ("hair+smile" is both together)
+:data=celeba,root=...,label=Male,attribute=Black_Hair+Blond_Hair
+                    CelebA; which of its attributes are the class and the attribute
 :shift=C6,attribute=...,images=...,shift_seed=...
                     trains under a chosen shift of an attribute, M0 to M4 (marginal), C0
                     to C6 (conditional) or J0 to J4 (joint), or on one of its values,
                     only-red; tests in and out of distribution (docs/shifts.md)
+:columns=clusters/train.csv
+                    further attributes of the training images, such as the clusters of
+                    `python -m jbias.prepare clusters`
 :balance=group      batches with equal shares of all groups of a class and an attribute,
                     or by `class`, `attribute` or another column
 :inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
@@ -72,6 +80,7 @@ EVERYWHERE = {
     "epochs",
     "crop",
     "skip",
+    "columns",
     "shift",
     "attribute",
     "images",
@@ -99,6 +108,9 @@ def experiment(
     if arg.shift:
         shifted.settle(arg, jc.given(text))
     datasets.PRESETS[arg.data](c, arg)
+    for part in (c.train, c.valid) if arg.columns else ():
+        if shifted.base(part) == shifted.base(c.train):
+            part.columns = arg.columns
     if arg.shift:
         shifted.apply(c, arg, jc.given(text))
     _fit(c.model)
@@ -292,6 +304,8 @@ def _arguments(text: str) -> types.SimpleNamespace:
         epochs=0.0,
         crop="",
         skip="",
+        label="",
+        columns="",
         shift="",
         attribute="attribute",
         images=0,

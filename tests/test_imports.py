@@ -12,7 +12,7 @@ import jbias
 ROOT = pathlib.Path(jbias.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-ENTRIES = {"main", "evaluate", "look", "prepare", "study"}
+ENTRIES = {"main", "evaluate", "look", "prepare", "study", "audit"}
 EVERYTHING = {"*"}
 ROOMS = {
     "models": set(),
@@ -25,12 +25,13 @@ ROOMS = {
     "selection": {"results"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats"},
-    "report": {"results", "selection", "stats", "evals"},
+    "report": {"results", "selection", "stats", "evals", "data"},
     "step": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
     **dict.fromkeys(
         (
+            "auditing",
             "build",
             "checkpoint_paths",
             "checks",
@@ -154,9 +155,11 @@ def test_heavy_readers_are_imported_where_used(path):
         "main",
         "evaluate",
         "look",
+        "audit",
         "report",
         "report.correlate",
         "report.biases",
+        "report.shifts",
         "prepare",
         "study",
     ],

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from jbias.data import (
+    annotated,
     attributed,
     celeba,
     cifar,
@@ -26,6 +27,7 @@ from jbias.data import (
     real,
     shapes,
     shifted,
+    shifts,
     spec,
     stacked,
     subset,
@@ -60,7 +62,10 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
     }
 )
 
-_OF_ALL = ("skip", "keep", "drop", "shift", "portion")  # Options that every set has.
+# Options that every set has.
+_OF_ALL = ("columns", "skip", "keep", "drop", "shift", "portion")
+
+make_shift = shifts.make_shift  # For arrays of one's own.
 
 
 def load(name: str, split: str, **options) -> spec.Source:
@@ -72,8 +77,9 @@ def load(name: str, split: str, **options) -> spec.Source:
 
     Every set has the options `skip`, a list of damaged images to leave out; `keep`, a
     file that says which images stay; `drop`, classes to leave out, "truck+ship";
-    `shift`, a part with a chosen table of an attribute (shifted.py); and `portion`, a
-    share of every class and attribute, "[:80%]", of what the others leave.
+    `columns`, a file with further attributes (annotated.py); `shift`, a part with a
+    chosen table of an attribute (shifted.py); and `portion`, a share of every class and
+    attribute, "[:80%]", of what the others leave.
     """
     if name not in DATASETS:
         raise ValueError(
@@ -102,19 +108,22 @@ def load(name: str, split: str, **options) -> spec.Source:
                 f"data.load: {name!r} must have the option {option!r}, got"
                 f" {sorted(options)}; expected: {entry.needs}"
             )
-    skip, keep, drop, shift, share = (options.pop(name, "") for name in _OF_ALL)
+    taken = (options.pop(name, "") for name in _OF_ALL)
+    columns, skip, keep, drop, shift, portion = taken
     source = _made(entry, split, options)
-    if skip or keep:
+    if columns or skip or keep:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
         same = (split, options) == (base, wide)
         whole = source if same else _made(entry, base, wide)
+    if columns:
+        source = annotated.add(source, split, columns, whole)
     if keep:
         source = subset.keep(source, split, keep, whole)
     if skip:
         source = damaged.leave_out(source, base, skip, whole)
     source = subset.drop(source, drop.split("+")) if drop else source
     source = shifted.apply(source, shift) if shift else source
-    return subset.portion(source, share) if share else source
+    return subset.portion(source, portion) if portion else source
 
 
 def _made(entry: spec.Spec, split: str, options: Mapping) -> spec.Source:
