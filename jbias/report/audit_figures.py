@@ -32,38 +32,35 @@ def of(found: audited.Audited) -> Drawn:
         + (f", {_MOST} of {len(tested)}." if len(tested) > _MOST else "."),
     )
     for one in found.shown:
-        yield (
-            f"levels_{one.name}",
-            "curves",
-            levels(one),
-            (
-                f"{one.name}: accuracy in distribution (line) and out of it (dashes), by"
-                " level; cross-fitted."
-            ),
+        yield from _one(found, one)
+
+
+def _one(found: audited.Audited, one: suspects.Suspect) -> Drawn:
+    """The figures of one attribute."""
+    yield (
+        f"levels_{one.name}",
+        "curves",
+        levels(one),
+        (
+            f"{one.name}: accuracy in distribution (line) and out of it (dashes), by level;"
+            " cross-fitted."
+        ),
+    )
+    told = (
+        f"{one.name}: images by the probability of their right class, on sets of the"
+        f" extreme level of the {one.kind} shift, in distribution and out of it; dots are"
+        " means. A network that does not rely on it has both alike."
+    )
+    yield f"likelihood_{one.name}", "likelihood", likelihood(found, one), told
+    if one.name in found.examples:
+        told = (
+            f"{one.name}: images of one class, right where the value agrees with it"
+            " (above) and wrong where not (below), with the value, how probable the right"
+            " class is, and what was decided, how probable that is. Of"
+            f" {found.networks[0]}; the most wrong are chosen, each with the image that"
+            " shares most other attributes."
         )
-        yield (
-            f"likelihood_{one.name}",
-            "likelihood",
-            likelihood(found, one),
-            (
-                f"{one.name}: images by the probability of their right class, on sets of the"
-                f" extreme level of the {one.kind} shift, in distribution and out of it; dots"
-                " are means. A network that does not rely on it has both alike."
-            ),
-        )
-        if one.name in found.examples:
-            yield (
-                f"flips_{one.name}",
-                "flips",
-                flips(found, one),
-                (
-                    f"{one.name}: images of one class, right where the value agrees with it"
-                    " (above) and wrong where not (below), with the value, how probable the"
-                    " right class is, and what was decided, how probable that is. Of"
-                    f" {found.networks[0]}; the most wrong are chosen, each with the"
-                    " image that shares most other attributes."
-                ),
-            )
+        yield f"flips_{one.name}", "flips", flips(found, one), told
 
 
 def drops(found: audited.Audited, some: list[suspects.Suspect]) -> mpl_figure.Figure:

@@ -28,14 +28,8 @@ def ranked(found: audited.Audited) -> tables.Table:
     for number, one in enumerate(found.suspects):
         values = found.values[one.name]
         told = [one.name, str(len(values)), audit_words.verdict(one), one.kind or "–"]
-        record = {
-            "rank": number + 1,
-            "attribute": one.name,
-            "values": len(values),
-            "verdict": one.verdict,
-            "kind": one.kind,
-            "other": one.other,
-        }
+        record = {"rank": number + 1, "attribute": one.name, "values": len(values)}
+        record |= {"verdict": one.verdict, "kind": one.kind, "other": one.other}
         if one.kind:
             shown, numbers = _numbers(found, one)
             told += shown
