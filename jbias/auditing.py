@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
     paths = measuring.checked(args, out, config)
     config = _suite(args, options, paths)
-    asked = suite.open(config, say)
+    asked = _opened(config, say)
     candidates = _candidates(asked.sources[_SET], args.attributes)
     models: dict[str, list[Answers]] = {}
     refused = []
@@ -91,6 +91,22 @@ def _suite(
     config.measures = {_MEASURE: measure}
     config.run = dict(devices=args.devices, step=args.step or "best")
     return config
+
+
+def _opened(
+    config: ml_collections.ConfigDict, say: Callable[[str], None]
+) -> suite.Suite:
+    """Opens the set; ValueError, in the words of the flags, where it cannot be."""
+    lines: list[str] = []
+    try:
+        asked = suite.open(config, lines.append)
+    except ValueError as error:
+        _, absent, why = "".join(lines[-1:]).partition("not here, so not measured: ")
+        told = why if absent else str(error)
+        raise ValueError(told.replace(f"suite.sets.{_SET}", "--data")) from error
+    for line in lines:
+        say(line)
+    return asked
 
 
 def _size(paths: Sequence[str]) -> int:
