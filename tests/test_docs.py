@@ -10,8 +10,8 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import config_files, data, evaluate, look, prepare
-from jbias.report import biases, cli, correlate, distortion, measured
+from jbias import audit, config_files, data, evaluate, look, prepare, study
+from jbias.report import biases, cli, correlate, distortion, measured, shifts
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -26,6 +26,7 @@ DOCS = (
     "docs/models.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
+    "docs/shifts.md",
     "docs/statistics-seeds.md",
     "docs/statistics.md",
     "examples/README.md",
@@ -104,8 +105,11 @@ READERS = {
     "report.biases": lambda arguments: biases._parser().parse_args(arguments),
     "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
+    "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
+    "audit": lambda arguments: audit.parser().parse_args(arguments),
+    "study": lambda arguments: study.parser().parse_args(arguments),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
@@ -132,6 +136,9 @@ def test_commands_are_understood(name, command, monkeypatch):
 def test_flags_in_the_text_are_known(name, flag):
     parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
     parsers += [biases._parser(), distortion._parser(), look.parser()]
+    parsers += [shifts._parser(), audit.parser(), study.parser()]
+    commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
+    parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
         code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]

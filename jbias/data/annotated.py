@@ -35,7 +35,9 @@ def write(
     if isinstance(whole, sources.EncodedSource):
         told["file"] = list(whole.files)
     table = {IMAGE: range(len(whole)), **told, **columns}
-    beside = {"fingerprint": whole.fingerprint, "images": len(whole), **about}
+    values = {name: cells.numbered(column)[0] for name, column in columns.items()}
+    beside = {"fingerprint": whole.fingerprint, "images": len(whole), "values": values}
+    beside |= about
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(f"{path}.json.part", "w", encoding="utf-8") as file:
         json.dump(beside, file, indent=1)
@@ -87,7 +89,7 @@ def _table(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Names by column for every image, in order, and which columns are no attributes."""
     header, lines = cells.read(path)
-    told = _beside(where, path)
+    told = str(_beside(where, path)["fingerprint"])
     if told != whole.fingerprint:
         raise ValueError(
             f"{where}: columns must be of these images, got {path!r} of a split with"
@@ -123,11 +125,21 @@ def _table(
     return found, out
 
 
-def _beside(where: str, path: str) -> str:
-    """The fingerprint that a file is for."""
+def values(path: str) -> dict[str, tuple[str, ...]]:
+    """The names in each column, as `write` told them; none where nothing is told."""
+    try:
+        told = _beside("columns", os.path.expanduser(path)).get("values", {})
+    except ValueError:
+        return {}
+    return {name: tuple(names) for name, names in told.items()}
+
+
+def _beside(where: str, path: str) -> dict[str, Any]:
+    """What stands beside a file: at least the fingerprint that it is for."""
     try:
         with open(f"{path}.json", encoding="utf-8") as file:
-            return str(json.load(file)["fingerprint"])
+            told = json.load(file)
+        return {**told, "fingerprint": told["fingerprint"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(

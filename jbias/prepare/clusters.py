@@ -10,7 +10,7 @@ class, D8 of the smallest (Hu, Sang, Wang and Jiang 2021, https://arxiv.org/abs/
 Writes OUT/<split>.csv, which the option columns=OUT/<split>.csv of that set reads back as
 its column `cluster`; and for each class OUT/<split>-<number>-<class>.png, a row a cluster with
 the images nearest to its centre. Features stay in OUT/features: a command that was
-stopped, or one with another --k, begins from them. To train on D1 alone: shift=only-D1.
+stopped, or one with another --k and --out and these --features, begins from them. To train on D1 alone: shift=only-D1.
 """
 
 import argparse
@@ -40,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=clusters)
     add = parser.add_argument
     add("--out", default="clusters", help="the folder to write into (%(default)s)")
+    add("--features", default="", help="where features are kept (OUT/features)")
     add("--options", default="", help="further options of the set: label=Male,a=b")
     add("--network", default="", help="which of several, by name; the first if empty")
     add("--site", default="", help="where in it; by itself the last, pooled")
@@ -54,36 +55,54 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def clusters(
-    out: str, *, site: str, options: str, name: str, shown: int, **arguments: Any
+    out: str,
+    *,
+    features: str,
+    site: str,
+    options: str,
+    name: str,
+    shown: int,
+    **arguments: Any,
 ) -> str:
     """Clusters one split; returns what it did.
 
     Raises ValueError, one line, for what is unknown, too few images in a class or a
     cluster, and a folder that holds clusters of other settings.
     """
-    rule = {key: arguments.pop(key) for key in _RULE}
-    rule["least"] = rule["k"] if rule["least"] is None else rule["least"]
+    rule = _rule({key: arguments.pop(key) for key in _RULE})
     console.hush()
     subject = _network({key: arguments.pop(key, None) for key in _NETWORK})
     arguments["size"] = arguments["size"] or _size(subject)
-    kind, split, own = reading.asked(arguments)
-    own |= reading.further(_WHERE, options)
-    source, whole, places = _source(kind, split, own)
+    kind, split, given = reading.asked(arguments)
+    given |= reading.further(_WHERE, options)
+    source, whole, places = _source(kind, split, given)
     members = _members(source, rule["k"])
     folder = pathlib.Path(out).expanduser()
-    blocks, made_by = embeddings.of(folder / "features", subject, source, site)
-    made_by = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
-    claims.refuse_others(_WHERE, folder, path.name, made_by)
+    made_by = embeddings.described(subject, source, site)
+    own = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
+    claims.refuse_others(_WHERE, folder, path.name, own)
+    kept = pathlib.Path(features).expanduser() if features else folder / "features"
+    blocks = embeddings.of(kept, subject, source, made_by)
     found = _found(source.classes, members, blocks, rule)
     if shown:
         _show(path.with_suffix(""), source, members, blocks, found, rule, shown)
-    cells = [""] * len(whole)
+    cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
-        for image, number in zip(index, one.number, strict=True):
-            cells[places[image]] = _named(number, rule["k"])
-    annotated.write(str(path), whole, {name: cells}, network=subject.name, **made_by)
+        cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
+    annotated.write(str(path), whole, {name: cells}, network=subject.name, **own)
     return _told(path, name, subject, made_by["site"], found)
+
+
+def _rule(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """How to cluster; ValueError for numbers that mean nothing."""
+    rule = {**asked, "least": asked["k"] if asked["least"] is None else asked["least"]}
+    for key, least in (("k", 2), ("restarts", 1), ("seed", 0), ("least", 1)):
+        if rule[key] < least:
+            raise ValueError(
+                f"{_WHERE}: --{key} must be {least} or more, got {rule[key]}"
+            )
+    return rule
 
 
 def _network(asked: Mapping[str, Any]) -> subjects.Subject:
@@ -130,11 +149,10 @@ def _members(source: spec.Source, k: int) -> list[Int[np.ndarray, "m"]]:
     labels = source.columns["label"]
     members = [np.flatnonzero(labels == i) for i in range(len(source.classes))]
     few = min(range(len(members)), key=lambda i: len(members[i]))
-    if k < 2 or len(members[few]) < k:
+    if len(members[few]) < k:
         raise ValueError(
-            f"{_WHERE}: --k must be 2 or more, and every class must have as many images,"
-            f" got {k} and {len(members[few])} of class {source.classes[few]!r}; take a"
-            " smaller --k"
+            f"{_WHERE}: every class must have --k={k} images or more, got"
+            f" {len(members[few])} of class {source.classes[few]!r}; take a smaller --k"
         )
     return members
 

@@ -1,11 +1,10 @@
-"""What a network makes of all images of a set, kept in blocks: what is there is not made
-again."""
+"""What a network makes of all images of a set, kept on disk in blocks."""
 
 import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -24,15 +23,12 @@ _BLOCK = 512  # Images of a file.
 _WIDTH = 8192  # Columns, beyond which features are projected to so many.
 
 
-def of(
-    folder: pathlib.Path, subject: subjects.Subject, source: spec.Source, site: str
-) -> tuple[list[Float[np.ndarray, "b d"]], dict[str, Any]]:
-    """Features of all images at a site, by blocks on disk, and what they are made by.
+def described(
+    subject: subjects.Subject, source: spec.Source, site: str
+) -> dict[str, Any]:
+    """What features are made by: network, site and images.
 
-    Maps and tokens are averaged over the image. Each block is a file of `folder`, in a
-    folder of its own for this network, site and set. site: "" is the last one. Raises
-    ValueError for an unknown site, an image that does not decode, and features that are
-    no numbers.
+    site: "" is the last one. Raises ValueError for an unknown one.
     """
     known = taps.sites(subject.net, source.size)
     site = site or known[-1]
@@ -41,20 +37,34 @@ def of(
             f"prepare clusters: --site must be of {taps.brief(known)}, got {site!r};"
             f" {spec.did_you_mean(site, known)}"
         )
-    made_by = {
+    return {
         "site": site,
         "identity": subject.identity,
         "source": source.name,
         "images_of": source.fingerprint,
         "preprocessing": source.preprocessing,
     }
+
+
+def of(
+    folder: pathlib.Path,
+    subject: subjects.Subject,
+    source: spec.Source,
+    made_by: Mapping[str, Any],
+) -> list[Float[np.ndarray, "b d"]]:
+    """Features of all images, by blocks on disk; maps and tokens are averaged.
+
+    Each block is a file of `folder`, in a folder of its own for what it is made by; those
+    that are there are not made again. Raises ValueError for an image that does not
+    decode, a network that takes none of this size, and features that are no numbers.
+    """
     words = json.dumps({**made_by, "block": _BLOCK}, sort_keys=True)
     folder = folder / hashlib.sha256(words.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(source), _BLOCK)
     paths = [folder / f"{start // _BLOCK:06d}.npy" for start in starts]
-    _make(subject, source, site, paths)
-    return [np.load(path, mmap_mode="r") for path in paths], made_by
+    _make(subject, source, made_by["site"], paths)
+    return [np.load(path, mmap_mode="r") for path in paths]
 
 
 def rows(

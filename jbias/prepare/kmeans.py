@@ -121,7 +121,7 @@ def squared(
     rows: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "k d"]
 ) -> Float[np.ndarray, "n k"]:
     """Squared distances of every row to every centre, |x|^2 - 2 x.c + |c|^2."""
-    lengths = (rows**2).sum(1)[:, None] + (centres**2).sum(1)
+    lengths = np.einsum("nd,nd->n", rows, rows)[:, None] + (centres**2).sum(1)
     return np.maximum(lengths - 2 * rows @ centres.T, 0)
 
 

@@ -127,6 +127,9 @@ def test_the_same_command_gives_the_same_and_begins_where_it_stopped(
     assert (tmp_path / "out/all.csv").read_bytes() == first
     assert run("--shown=0", "--restarts=2") == 2
     assert "restarts is 10 there, 2 here; name another --out" in capsys.readouterr().err
+    out, kept = tmp_path / "other", tmp_path / "out/features"
+    assert run("--shown=0", "--restarts=2", f"--out={out}", f"--features={kept}") == 0
+    assert seen == [20] and (out / "all.csv").exists()
 
 
 def test_balanced_and_normalised_and_of_another_site(run, planted, tmp_path, capsys):
@@ -152,7 +155,7 @@ def test_a_part_leaves_the_others_without_a_cluster(run, planted, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--k=20"], "as many images, got 20 and 19 of class 'dog'; take a smaller"),
+        (["--k=20"], "must have --k=20 images or more, got 19 of class 'dog'; take"),
         (["--k=1"], "--k must be 2 or more"),
         (["--k=8"], "every cluster must have 8 images, class 'cat' has one of "),
         (["--site=stage9"], "--site must be of .*did you mean 'stage"),
@@ -160,7 +163,7 @@ def test_a_part_leaves_the_others_without_a_cluster(run, planted, tmp_path):
         (["--split=none"], "must be an existing folder"),
         (["--options=crop"], "--options must read a=b,c=d, got 'crop'"),
         (["--size=32"], "small must take images of 32 pixels, got .*another --size"),
-        (["--restarts=0"], "restarts 1 or more"),
+        (["--restarts=0"], "--restarts must be 1 or more, got 0"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(run, arguments, message, capsys):

@@ -1,0 +1,161 @@
+"""How much accuracy a shift costs: drops with intervals, against the control, tested.
+
+A drop is accuracy in distribution less that out of it, in points, and in per cent of the
+accuracy in distribution (Drop% of Hu, Sang, Wang and Jiang 2021,
+https://arxiv.org/abs/2111.09190): of the means over seeds, not a mean of drops.
+"""
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Int
+
+from jbias.report import shift_read
+from jbias.stats import draws as draws_lib
+
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimate:
+    """A number with its interval; NaN where it is not known."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drawn:
+    """Mean accuracies in and out of distribution, from 0 to 1: seen, and in b draws."""
+
+    inside: float
+    outside: float
+    insides: Float[np.ndarray, "b"]
+    outsides: Float[np.ndarray, "b"]
+
+    @property
+    def points(self) -> tuple[float, Float[np.ndarray, "b"]]:
+        return (
+            100 * (self.inside - self.outside),
+            100 * (self.insides - self.outsides),
+        )
+
+    @property
+    def percent(self) -> tuple[float, Float[np.ndarray, "b"]]:
+        """100 (ID - OOD) / ID; nothing to lose is no drop."""
+        return (
+            float(percent(self.inside, self.outside)),
+            percent(self.insides, self.outsides),
+        )
+
+
+def percent(inside, outside):
+    """Gives the drop in per cent of the accuracy in distribution."""
+    inside, outside = np.asarray(inside, np.float64), np.asarray(outside, np.float64)
+    known = inside > 0
+    return np.where(known, 100 * (inside - outside) / np.where(known, inside, 1), 0.0)
+
+
+class Draws:
+    """Draws of seeds and of test images; cells with the same seeds have the same of these.
+
+    Two levels, after Saravanan, Berman and Sober 2020, https://arxiv.org/abs/2007.07797.
+    Seeds are drawn with replacement, their deviations from the mean widened by
+    sqrt(s / (s - 1)), without which few seeds look too sure. Images: Binomial(n, p) / n of
+    the mean accuracy p (with 1 of 2 images more, so that p = 1 varies, too); all seeds see
+    the same images, so none of that noise is averaged away over seeds. Those of two
+    cells are drawn apart.
+    """
+
+    def __init__(self, draws: int, seed: int):
+        self.draws, self.seed = draws, seed
+
+    def of(self, cell: shift_read.Cell) -> Drawn:
+        """Draws a cell's mean accuracies; a seed's two are drawn together."""
+        chosen = self._seeds(cell.seeds)
+        pairs = zip((cell.inside, cell.outside), cell.tested, strict=True)
+        named = f"{cell.recipe.label}/{cell.attribute}/{cell.level}"
+        random = np.random.default_rng([self.seed, 1, zlib.crc32(named.encode())])
+        drawn = [self._mean(values, n, chosen, random) for values, n in pairs]
+        return Drawn(
+            float(cell.inside.mean()), float(cell.outside.mean()), drawn[0], drawn[1]
+        )
+
+    def _seeds(self, seeds: Sequence[int]) -> Int[np.ndarray, "b s"]:
+        random = np.random.default_rng([self.seed, 0, *sorted(map(abs, seeds))])
+        return random.integers(len(seeds), size=(self.draws, len(seeds)))
+
+    def _mean(
+        self, values: Float[np.ndarray, "s"], n: int, chosen: np.ndarray, random
+    ) -> Float[np.ndarray, "b"]:
+        mean, s = float(values.mean()), len(values)
+        wider = math.sqrt(s / (s - 1)) if s > 1 else 1.0
+        seeds = (values[chosen].mean(axis=1) - mean) * wider
+        p = (mean * n + 1) / (n + 2)
+        images = random.binomial(n, p, size=self.draws) / n - p
+        return np.clip(mean + seeds + images, 0, 1)
+
+
+def estimate(value: float, drawn: Float[np.ndarray, "b"]) -> Estimate:
+    """Joins a value with the percentiles of its draws."""
+    found = draws_lib.estimate(value, drawn, confidence=CONFIDENCE)
+    return Estimate(float(value), float(found.low), float(found.high))
+
+
+def area(shares: Sequence[float], drops: Sequence) -> np.ndarray:
+    """Gives the mean height of a curve of drops over shares, by trapezoids.
+
+    NaN for a single share. drops: numbers, or draws (levels, b).
+    """
+    shares, drops = np.asarray(shares, np.float64), np.asarray(drops, np.float64)
+    if len(shares) < 2:
+        return np.full(drops.shape[1:], math.nan)
+    return np.trapezoid(drops, shares, axis=0) / (shares[-1] - shares[0])
+
+
+def image_variance(cell: shift_read.Cell) -> float:
+    """Gives the variance of a drop in points over test images, if seeds see the same."""
+    total = 0.0
+    for values, n in zip((cell.inside, cell.outside), cell.tested, strict=True):
+        p = (float(values.mean()) * n + 1) / (n + 2)
+        total += 100**2 * p * (1 - p) / n
+    return total
+
+
+def pooled(cells: Sequence[shift_read.Cell]) -> tuple[float, int]:
+    """Gives the variance of drops in points between seeds, inside cells, and its df."""
+    squares, free = 0.0, 0
+    for cell in cells:
+        drops = 100 * (cell.inside - cell.outside)
+        squares += float(((drops - drops.mean()) ** 2).sum())
+        free += len(drops) - 1
+    return (squares / free if free else 0.0), free
+
+
+def larger(
+    extreme: shift_read.Cell,
+    control: shift_read.Cell | None,
+    spread: tuple[float, int],
+) -> float:
+    """p of: the drop at the extreme is not larger than at the control (in points).
+
+    t = d / sqrt(v sum 1/s + w): v with its degrees of freedom is the variance between
+    seeds, pooled over the cells of a recipe (as the error of an analysis of variance), w
+    that over test images; degrees of freedom by Satterthwaite 1946. Without a control the
+    drop is compared with 0. Of single seeds v is not known, and the test is of images.
+    """
+    those = [one for one in (extreme, control) if one is not None]
+    drops = [100 * float((one.inside - one.outside).mean()) for one in those]
+    difference = drops[0] - (drops[1] if control is not None else 0.0)
+    variance, free = spread
+    seeds = variance * sum(1 / len(one.seeds) for one in those)
+    images = sum(map(image_variance, those))
+    degrees = (seeds + images) ** 2 / (seeds**2 / free) if seeds else math.inf
+    if math.isinf(degrees):
+        return float(scipy.stats.norm.sf(difference / math.sqrt(images)))
+    return float(scipy.stats.t.sf(difference / math.sqrt(seeds + images), degrees))

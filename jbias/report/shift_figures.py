@@ -1,0 +1,254 @@
+"""Which figures the report of shifts has, of what, and what their captions say."""
+
+import itertools
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib import figure as mpl_figure
+
+from jbias.data import shifts
+from jbias.evals import decisions
+from jbias.report import (
+    figures,
+    shift_cells,
+    shift_drops,
+    shift_plots,
+    shift_read,
+    shift_verdicts,
+)
+
+PANELS, LINES = 9, 12  # More on one figure nobody can read.
+FIRST = 1_000  # Iterations of learning curves.
+_FEWEST = 5  # Evaluations that make a curve.
+Drawn = Iterator[tuple[str, str, mpl_figure.Figure, str]]
+
+
+def of(
+    study: shift_read.Study,
+    candidates: Sequence[shift_verdicts.Candidate],
+    draws: shift_drops.Draws,
+) -> Drawn:
+    """Gives the figures as (name, section, figure, caption)."""
+    for kind in shifts.KINDS:
+        yield from _levels(kind, candidates)
+    yield from _against(study.cells)
+    yield from _learning(study)
+    yield from _probabilities(study)
+    yield from _sizes(study.cells, draws)
+
+
+def _levels(kind: str, candidates) -> Drawn:
+    """Drops over the levels of one kind: a panel an attribute, a line a recipe."""
+    panels: dict[str, list[shift_plots.Line]] = {}
+    names = shift_cells.short(one.recipe for one in candidates)
+    places = {
+        level.share: name for name, level in shifts.LEVELS.items() if level.kind == kind
+    }
+    for one in candidates:
+        curve = one.curves.get(kind)
+        if curve is None or len(curve.points) < 2:
+            continue
+        drops = [point.drop for point in curve.points]
+        columns = (
+            [getattr(x, part) for x in drops] for part in ("value", "low", "high")
+        )
+        shares = [point.cell.share for point in curve.points]
+        line = shift_plots.Line(names[one.recipe], shares, *columns)
+        panels.setdefault(one.attribute, []).append(line)
+    if not panels:
+        return
+    names = list(dict.fromkeys(x.name for lines in panels.values() for x in lines))
+    shown, kept = dict(itertools.islice(panels.items(), PANELS)), names[:LINES]
+    shown = {
+        title: [line for line in drawn if line.name in kept]
+        for title, drawn in shown.items()
+    }
+    figure = shift_plots.curves(
+        shown,
+        kept,
+        ticks=dict.fromkeys(shown, places),
+        labels=(f"level ({kind})", "drop in points"),
+    )
+    caption = (
+        f"Drop in points over the levels of the {kind} shift, with intervals of 95 % over "
+        "redrawn seeds and test images. The first level is the control; levels stand at "
+        f"their shares. {_left_out(panels, names)}"
+    )
+    yield f"levels_{kind}", "levels", figure, caption.strip()
+
+
+def _left_out(panels, names: Sequence[str] = ()) -> str:
+    told = []
+    if len(panels) > PANELS:
+        told.append(f"the first {PANELS} of {len(panels)} panels, by rank")
+    if len(names) > LINES:
+        told.append(f"{LINES} of {len(names)} recipes")
+    return f"Drawn are {' and '.join(told)}." if told else ""
+
+
+def _extremes(cells: Sequence[shift_read.Cell]) -> list[shift_read.Cell]:
+    """Gives the most extreme level of each candidate and kind, but no control."""
+    found: dict[tuple, shift_read.Cell] = {}
+    for cell in sorted((c for c in cells if c.kind), key=lambda one: one.share):
+        if cell.share > shift_read.CONTROL:
+            found[(*cell.candidate, cell.kind)] = cell
+    return list(found.values())
+
+
+def _against(cells: Sequence[shift_read.Cell]) -> Drawn:
+    """Accuracy out of distribution over that in it, a panel a kind."""
+    panels: dict[str, list[shift_plots.Spot]] = {}
+    extremes = _extremes(cells)
+    short = shift_cells.short(cell.recipe for cell in extremes)
+    several = len({(one.recipe.data, one.attribute) for one in extremes}) > 1
+    for cell in sorted(extremes, key=lambda one: shifts.KINDS.index(one.kind)):
+        title = f"{cell.kind}, {cell.attribute}" if several else cell.kind
+        spot = shift_plots.Spot(
+            short[cell.recipe], 100 * cell.inside, 100 * cell.outside
+        )
+        panels.setdefault(title, []).append(spot)
+    panels = {title: spots for title, spots in panels.items() if len(spots) > 1}
+    names = sorted({spot.name for spots in panels.values() for spot in spots})
+    if not panels:
+        return
+    shown = dict(itertools.islice(panels.items(), PANELS))
+    caption = (
+        "Accuracy out of distribution over accuracy in distribution at the most extreme "
+        f"level: a small mark a seed, a large one their mean. {_left_out(panels)}"
+    )
+    figure = shift_plots.against(shown, names)
+    yield "in_against_out", "ranks", figure, caption.strip()
+
+
+def _learning(study: shift_read.Study) -> Drawn:
+    """Accuracies over the first iterations, where runs were evaluated often."""
+    panels = []
+    frame = study.frame
+    frame = frame[(frame["metric"] == "accuracy") & (frame["step"] <= FIRST)]
+    frame = frame[(frame["condition"] == "") & frame["value"].notna()]
+    frame = frame[frame["dataset"].isin([shift_read.ID, shift_read.OOD])]
+    by_workdir = dict(iter(frame.groupby("workdir", observed=True)))
+    for cell in _extremes(study.cells):
+        parts = [by_workdir.get(run.workdir) for run in cell.runs]
+        rows = [part for part in parts if part is not None]
+        if not rows:
+            continue
+        table = pd.concat(rows).groupby(["dataset", "step"], observed=True)["value"]
+        table = table.agg(["mean", "std"]).reset_index()
+        if table["step"].nunique() < _FEWEST:
+            continue
+        words = {shift_read.ID: _SETS[0], shift_read.OOD: _SETS[1]}
+        table["algorithm"] = table["dataset"].astype(str).map(words)
+        title = f"{cell.recipe.network}, {cell.attribute} {cell.level}"
+        panels.append((title, table.rename(columns={"step": "epoch"})))
+    if not panels:
+        return
+    figure = figures.curves(panels[:PANELS], _SETS, scale=100, label="iteration")
+    caption = (
+        f"Accuracy in % over the first {FIRST:,} iterations at the most extreme level of each "
+        "kind: mean over seeds, the band is ± one standard deviation over seeds. "
+        f"{_left_out(panels)}"
+    )
+    yield "learning_curves", "learning", figure, caption.strip()
+
+
+_SETS = ("in distribution", "out of distribution")
+
+
+def _probabilities(study: shift_read.Study) -> Drawn:
+    """Probabilities of the right class, where decisions were kept with them."""
+    panels = {}
+    for cell in _extremes(study.cells):
+        pair = [likelihoods(cell, name) for name in (shift_read.ID, shift_read.OOD)]
+        if all(len(values) for values in pair):
+            title = f"{cell.recipe.model}, {cell.attribute} {cell.level}"
+            title += f", {cell.recipe.algorithm}"
+            title += f" [{cell.recipe.told}]" if cell.recipe.told else ""
+            panels[title] = tuple(pair)
+    if not panels:
+        return
+    shown = dict(itertools.islice(panels.items(), PANELS))
+    caption = (
+        "Probability of the right class in and out of distribution at the most extreme "
+        f"level, images of all seeds together. {_left_out(panels)}"
+    )
+    figure = shift_plots.probabilities(shown)
+    yield "probabilities", "probabilities", figure, caption.strip()
+
+
+def likelihoods(cell: shift_read.Cell, dataset: str) -> np.ndarray:
+    """Gives the probabilities of the right class of all seeds at what was selected."""
+    rows = cell.rows[
+        (cell.rows["dataset"] == dataset) & (cell.rows["metric"] == "accuracy")
+    ]
+    found = []
+    for workdir, mine in rows.groupby("workdir"):
+        for step, some in mine.groupby("step"):
+            path = pathlib.Path(workdir) / f"decisions/{dataset}/{step}.parquet"
+            if not path.exists():
+                continue
+            by_seed = decisions.read(path)
+            for seed in some["seed"]:
+                columns = by_seed[seed].columns if seed in by_seed else {}
+                if "likelihood" in columns:
+                    found.append(np.asarray(columns["likelihood"], np.float64))
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def _sizes(cells: Sequence[shift_read.Cell], draws) -> Drawn:
+    """Accuracy over the number of training images, where there are several."""
+    groups: dict[tuple, dict[int, shift_read.Cell]] = {}
+    for cell in cells:
+        if cell.images and (cell.single or cell.share > shift_read.CONTROL):
+            recipe = cell.recipe
+            key = (
+                recipe.model,
+                recipe.algorithm,
+                recipe.data,
+                cell.attribute,
+                cell.level,
+            )
+            groups.setdefault(key, {})[cell.images] = cell
+    panels: dict[str, list[shift_plots.Line]] = {}
+    for (model, algorithm, *_, attribute, level), by in groups.items():
+        if len(by) > 1:
+            title = f"{model}, {attribute} {level}"
+            title += f", {algorithm}" if algorithm != "erm" else ""
+            panels[title] = list(_size_lines(by, draws))
+    if not panels:
+        return
+    shown = dict(itertools.islice(panels.items(), PANELS))
+    figure = shift_plots.curves(
+        shown,
+        _SETS,
+        ticks={
+            title: {x: f"{x:,}" for line in drawn for x in line.x}
+            for title, drawn in shown.items()
+        },
+        labels=("training images", "accuracy in %"),
+        log=True,
+    )
+    caption = (
+        "What more training images do: accuracy in and out of distribution, with intervals "
+        f"of 95 % over redrawn seeds and test images. {_left_out(panels)}"
+    )
+    yield "sizes", "sizes", figure, caption.strip()
+
+
+def _size_lines(by: Mapping[int, shift_read.Cell], draws) -> Iterator[shift_plots.Line]:
+    images = sorted(by)
+    drawn = [draws.of(by[n]) for n in images]
+    for name, value, many in (
+        (_SETS[0], "inside", "insides"),
+        (_SETS[1], "outside", "outsides"),
+    ):
+        ends = [
+            shift_drops.estimate(100 * getattr(x, value), 100 * getattr(x, many))
+            for x in drawn
+        ]
+        columns = (
+            [getattr(x, part) for x in ends] for part in ("value", "low", "high")
+        )
+        yield shift_plots.Line(name, images, *columns)

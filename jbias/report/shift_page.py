@@ -1,0 +1,179 @@
+"""The page and the files of the report of networks trained under chosen shifts."""
+
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from jbias.report import (
+    figures,
+    page,
+    shift_compared,
+    shift_drops,
+    shift_figures,
+    shift_lists,
+    shift_made,
+    shift_printed,
+    shift_ranks,
+    shift_read,
+    shift_remedies,
+    shift_tables,
+    shift_verdicts,
+    tables,
+)
+
+_SECTIONS = (
+    ("verdicts", "Which attributes hurt"),
+    ("remedies", "What remedies close"),
+    ("levels", "Drops over levels"),
+    ("tables", "The paper's tables"),
+    ("ranks", "Ranks in and out of distribution"),
+    ("learning", "The first iterations"),
+    ("probabilities", "Probabilities of the right class"),
+    ("sizes", "Sizes of data"),
+    ("caveats", "What to keep in mind"),
+    ("made", "What was trained"),
+)
+_FOOTER = (
+    "Shifts are those of Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of "
+    "Deep Networks on Out-of-Distribution Data, 2021; numbers of tables and figures are those of "
+    "that paper. The tables lie beside this page as CSV and LaTeX (<code>tables/</code>), the "
+    "figures as SVG, PDF and PNG (<code>figures/</code>), and all of it in "
+    "<code>results.json</code>."
+)
+
+
+class Options(NamedTuple):
+    """What the user asked for."""
+
+    tau: float
+    alpha: float
+    reference: str
+    draws: int
+    seed: int
+
+
+class _Found(NamedTuple):
+    """All that a report tells."""
+
+    study: shift_read.Study
+    draws: shift_drops.Draws
+    candidates: Sequence[shift_verdicts.Candidate]
+    remedies: Sequence[shift_remedies.Remedy]
+    agreements: Sequence[shift_ranks.Agreement]
+    realised: Sequence[dict]
+    caveats: Sequence[str]
+
+
+def write(
+    study: shift_read.Study,
+    printed: shift_printed.Printed,
+    out: pathlib.Path,
+    options: Options,
+) -> Iterator[str]:
+    """Writes the report; gives lines that sum it up. Nothing is written on an error."""
+    found = _found(study, printed, options)
+    bodies = {name: "" for name, _ in _SECTIONS}
+    files: dict[str, str | bytes] = {}
+    for name, section, fig, told in shift_figures.of(
+        study, found.candidates, found.draws
+    ):
+        files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
+        files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
+        files[f"figures/{name}.png"] = figures.to_png(fig)
+        bodies[section] += page.figure(name, svg, told)
+    made = [pair for pair in _tables(found, printed) if pair[1] is not None]
+    for section, table in made:
+        files[f"tables/{table.name}.csv"] = tables.to_csv(table)
+        files[f"tables/{table.name}.tex"] = tables.to_latex(table)
+        bodies[section] += tables.to_html(table)
+    bodies["caveats"] = page.points(found.caveats)
+    bodies["made"] += shift_made.folded(found.realised)
+    answer = shift_compared.headline(found.candidates, study, options.alpha)
+    files["results.json"] = _summary(found, made, answer, options)
+    files["index.html"] = page.document(
+        "jbias shifts",
+        heading="Networks under chosen shifts",
+        under="Marginal, conditional and joint shifts of attributes, jbias report",
+        answer=answer,
+        facts=_facts(study),
+        sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
+        footer=_FOOTER,
+    )
+    page.write(out, files)
+    return iter([*answer, *study.notes, f"written: {out / 'index.html'}"])
+
+
+def _found(study: shift_read.Study, printed, options: Options) -> _Found:
+    draws = shift_drops.Draws(options.draws, options.seed)
+    how = dict(tau=options.tau, alpha=options.alpha)
+    agreements = list(shift_ranks.of(study.cells, draws))
+    theirs = {shift_printed.data_of(cell.recipe.data) for cell in study.cells}
+    agreements += [
+        one
+        for one in shift_ranks.of_printed(printed.table1)
+        if agreements or one.data in theirs
+    ]
+    told = [f"Selection: {study.rule}.", *study.notes]
+    if study.oracle:
+        told[0] += " In and out of distribution are of different evaluations then."
+    return _Found(
+        study=study,
+        draws=draws,
+        candidates=shift_verdicts.of(study.cells, draws, **how),
+        remedies=shift_remedies.of(study.cells, draws, reference=options.reference),
+        agreements=agreements,
+        realised=list(shift_made.realised(study.cells)),
+        caveats=[*told, *shift_made.caveats(study.cells), *shift_compared.ALWAYS],
+    )
+
+
+def _tables(found: _Found, printed) -> Iterator[tuple[str, tables.Table | None]]:
+    yield "verdicts", shift_lists.verdicts(found.candidates)
+    yield "verdicts", shift_lists.kinds(found.candidates)
+    yield "remedies", shift_compared.remedies(found.remedies)
+    yield "levels", shift_lists.levels(found.candidates)
+    for table in shift_tables.of(found.study.cells, printed, found.draws):
+        yield "tables", table
+    yield "ranks", shift_compared.ranks(found.agreements)
+    yield "made", shift_made.runs(found.study.cells)
+
+
+def _facts(study: shift_read.Study) -> dict[str, object]:
+    cells = study.cells
+    counts = sorted({len(cell.seeds) for cell in cells})
+    return {
+        "Recipes": len({cell.recipe for cell in cells}),
+        "Attributes": len({(cell.recipe.data, cell.attribute) for cell in cells}),
+        "Levels": len({cell.level for cell in cells}),
+        "Networks": sum(len(cell.seeds) for cell in cells),
+        "Seeds each": "–".join(map(str, dict.fromkeys((counts[0], counts[-1])))),
+    }
+
+
+def _summary(found: _Found, made, answer, options: Options) -> str:
+    """Gives results.json: strict JSON, null for what does not exist."""
+    tree = {
+        "headline": answer[0],
+        "basis": answer[1],
+        "selection": found.study.rule,
+        "options": options._asdict(),
+        "verdicts": [
+            {
+                **one.recipe._asdict(),
+                "attribute": one.attribute,
+                "verdict": one.verdict,
+                "kind": one.worst.kind if one.worst else None,
+            }
+            for one in found.candidates
+        ],
+        "caveats": list(found.caveats),
+        "realised": list(found.realised),
+        "tables": {
+            table.name: json.loads(
+                table.data.to_json(orient="records", double_precision=15)
+            )
+            for _, table in made
+        },
+    }
+    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"

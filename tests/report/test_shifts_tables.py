@@ -1,0 +1,184 @@
+"""The paper's tables in its layout, ours beside theirs, and what its numbers are."""
+
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias import stats
+from jbias.report import (
+    shift_drops,
+    shift_printed,
+    shift_ranks,
+    shift_read,
+    shift_singles,
+    shift_tables,
+)
+from tests.report import shifted
+
+PUBLISHED = pathlib.Path(__file__).parents[2] / "examples/published"
+DRAWS = shift_drops.Draws(200, 0)
+
+
+@pytest.fixture(scope="module")
+def printed():
+    return shift_printed.read(str(PUBLISHED))
+
+
+def published(name):
+    return pd.read_csv(PUBLISHED / f"ood_{name}.csv")
+
+
+def test_printed_drops_of_table_1_are_relative_and_of_averages():
+    table = published("table1")
+    drop = 100 * (table["id_acc"] - table["ood_acc"]) / table["id_acc"]
+    # Accuracies are rounded to 0.01, and so are drops.
+    assert np.abs(drop - table["drop_pct"]).max() < 0.02
+    models = table[table["model"] != "Average"].groupby(["dataset", "shift"])
+    average = table[table["model"] == "Average"].set_index(["dataset", "shift"])
+    means = models[["id_acc", "ood_acc"]].mean()
+    assert np.abs(means - average[means.columns]).to_numpy().max() < 0.011
+    of_drops = models["drop_pct"].mean() - average["drop_pct"]
+    assert of_drops.abs().max() > 0.03  # So they are no averages of drops.
+
+
+def test_printed_drops_of_table_2_are_three_quarters_but_for_one():
+    """The mean over four columns of which the trained one has no drop; one repeats."""
+    table, drops = published("table2"), published("table2_drops")
+    key = ["model", "train_colour", "train_size"]
+    rows = {
+        names: shift_drops.percent(
+            part.loc[part["is_id"] == 1, "accuracy"].item(),
+            part.loc[part["is_id"] == 0, "accuracy"].mean(),
+        )
+        for names, part in table.groupby(key)
+    }
+    assert len(rows) == 16
+    off = {}
+    for names, printed in drops.set_index(key)["drop_pct"].items():
+        expected = shift_singles.paper_compat(float(rows[names]), 4)
+        if abs(printed - expected) > 0.02:
+            off[names] = printed, round(expected, 2)
+    assert off == {("2-layer CNN", "B", "1K"): (12.26, 12.45)}
+    same = drops.set_index(key)["drop_pct"]
+    assert same["2-layer CNN", "G", "1K"] == same["2-layer CNN", "B", "1K"]
+
+
+def test_ranks_of_the_printed_models(printed):
+    found = {(x.data, x.kind): x for x in shift_ranks.of_printed(printed.table1)}
+    rho = {"marginal": 0.66, "conditional": -0.03, "joint": 0.94}
+    for kind, expected in rho.items():
+        one = found["CelebA", kind]
+        assert one.rho == pytest.approx(expected, abs=0.005)
+        assert len(one.models) == 6 and one.pairs == 15
+        rows = published("table1").query("dataset == 'CelebA' and shift == @kind")
+        rows = rows[rows["model"] != "Average"]
+        tau = stats.kendall(rows["id_acc"], rows["ood_acc"])
+        assert (one.tau, one.tau_p) == (tau.statistic, tau.pvalue)
+
+
+def read(folder):
+    return shift_read.read([f"{folder}/*"]).cells
+
+
+def only(folder, value, *, others, name="", **more):
+    accuracies = {f"ood-{x}": y for x, y in others.items()}
+    shifted.write(
+        folder / f"{name}{value}", f"only-{value}", {"id": 0.99, **accuracies}, **more
+    )
+
+
+def test_table_1_has_ours_beside_theirs(tmp_path, printed):
+    for level, inside, outside in (
+        ("M4", 0.96, 0.48),
+        ("C6", 0.98, 0.0),
+        ("J4", 0.9, 0.3),
+    ):
+        for model, up in (("resnet18", 0.0), ("squeezenet1_0", 0.02), ("mine", 0.04)):
+            where = tmp_path / f"{model}-{level}"
+            shifted.write(
+                where, level, {"id": inside, "ood": outside + up}, model=model
+            )
+    shifted.write(tmp_path / "M0", "M0", {"id": 0.9, "ood": 0.9})
+    (table,) = shift_tables.of(read(tmp_path), printed, DRAWS)
+    assert table.name == "table1_kinds" and table.texts == 3
+    rows = {row[1:3]: row[3:] for row in table.rows}
+    ours = rows["resnet18", "here, n=3"]
+    assert ours[0:2] == ("96.00 ± 0.00", "48.00 ± 0.00")
+    assert ours[2].startswith("50.00 [")
+    assert ours[5].startswith("100.00 [")
+    paper = ("96.80", "49.51", "48.85", "98.17", "0.21", "99.79")
+    assert rows["resnet18: ResNet18", "paper"][:6] == paper
+    average = rows["Average", "here, n=3"]
+    assert average[:2] == ("96.00", "50.00")
+    assert average[2].startswith(f"{100 * (96 - 50) / 96:.2f} [")
+    assert rows["Average", "paper"][:3] == ("93.88", "37.90", "59.63")
+    assert ("mine", "here, n=3") in rows and ("ResNet34", "paper") in rows
+    assert sum(label == "here, n=3" for _, label in rows) == 4
+    own = table.data.set_index(["model", "kind"])
+    assert own.loc[("mine", "joint"), "drop_percent"] == pytest.approx(100 * 0.56 / 0.9)
+
+
+def test_averages_of_the_same_models(tmp_path, printed):
+    for model in ("resnet18", "resnet34"):
+        shifted.write(tmp_path / model, "M4", {"id": 0.9, "ood": 0.5}, model=model)
+    (table,) = shift_tables.of(read(tmp_path), printed, DRAWS)
+    rows = {row[1:3]: row[3:] for row in table.rows}
+    inside, outside = (96.8 + 98) / 2, (49.51 + 41.21) / 2
+    drop = f"{100 * (inside - outside) / inside:.2f}"
+    shown = rows["Average of these models", "paper"][:3]
+    assert shown == (f"{inside:.2f}", f"{outside:.2f}", drop)
+
+
+def test_a_level_before_the_last_is_named(tmp_path):
+    shifted.write(tmp_path / "a", "C5", {"id": 0.9, "ood": 0.5})
+    (table,) = shift_tables.of(read(tmp_path), shift_printed.Printed(), DRAWS)
+    assert table.rows[0][8].endswith("(C5)") and table.rows[0][5] == "–"
+
+
+def test_table_2_has_a_column_a_value(tmp_path, printed):
+    only(
+        tmp_path,
+        "green",
+        others={"red": 0.2, "yellow": 0.6, "blue": 0.1},
+        trained=1_000,
+    )
+    only(
+        tmp_path, "red", others={"green": 0.2, "yellow": 0.6, "blue": 0.1}, model="mine"
+    )
+    (table,) = shift_tables.of(read(tmp_path), printed, DRAWS)
+    assert (
+        table.head[4:8] == shifted.COLOURS
+    )  # In the order of the data, not of letters.
+    mine, green, paper = table.rows
+    assert mine[1:4] == ("mine", "red", "here, n=3, 8,000 images")
+    assert green[4:8] == (
+        "20.00 ± 0.00",
+        "60.00 ± 0.00",
+        "99.00 ± 0.00",
+        "10.00 ± 0.00",
+    )
+    drop = 100 * (0.99 - 0.3) / 0.99
+    assert green[8:] == (f"{drop:.2f}", f"{0.75 * drop:.2f}")
+    assert paper[3:] == (
+        *("paper, 1K", "14.40", "19.90", "99.10", "14.00"),
+        *("83.75", "62.82"),
+    )
+    assert table.strong == {(0, 4), (1, 6), (2, 6)}
+    relative = [(0.99 - x) / 0.99 for x in (0.2, 0.6, 0.1, 0.99)]
+    kept = table.data.query("model == 'resnet18'")["drop_paper_compat"]
+    assert kept.iloc[0] == pytest.approx(100 * np.mean(relative))
+
+
+def test_table_3_has_clusters_in_their_order(tmp_path, printed):
+    names = [f"D{i}" for i in range(1, 11)]
+    for i in (10, 2, 1):
+        others = {name: 0.5 for name in names if name != f"D{i}"} | {"D5": 0.86}
+        only(tmp_path, f"D{i}", others=others, attribute="cluster", data="celeba")
+    (table,) = shift_tables.of(read(tmp_path), printed, DRAWS)
+    rows = [row[1:] for row in table.rows]
+    assert [row[1] for row in rows] == ["D1", "D1", "D2", "D2", "D10", "mean"]
+    assert rows[0][3:5] == ("99.00 ± 0.00", "54.00 ± 0.00")  # The plain mean of nine.
+    assert rows[1] == ("resnet18: ResNet18", "D1", "paper", "96.06", "94.37", "1.76")
+    assert rows[-1][3:5] == ("99.00", "54.00")
