@@ -104,14 +104,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--tau",
-        type=_share(0),
-        default=0.05,
-        metavar="SHARE",
-        help="a drop that matters (default: %(default)s, 5 points)",
+        type=_between(0, 100),
+        default=5.0,
+        metavar="POINTS",
+        help="a drop that matters (default: %(default)g points)",
     )
     add(
         "--alpha",
-        type=_share(1e-9),
+        type=_between(1e-9, 1),
         default=0.05,
         metavar="P",
         help="level of the tests together, of each model (default: %(default)s)",
@@ -167,15 +167,15 @@ def _whole(least: int):
     return read
 
 
-def _share(least: float):
+def _between(least: float, most: float):
     def read(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = -1.0
-        if not least <= value < 1:
+        if not least <= value < most:
             raise argparse.ArgumentTypeError(
-                f"must be a number from {least:g} to 1, such as 0.05, got {text!r}"
+                f"must be a number from {least:g} to below {most:g}, got {text!r}"
             )
         return value
 

@@ -232,10 +232,13 @@ def _audited(
         columns=columns,
         values=candidates.values,
         **answers,
-        suspects=suspects.rank(*of, columns, tested, tau=args.tau, alpha=args.alpha),
+        suspects=suspects.rank(
+            *of, columns, tested, tau=args.tau / 100, alpha=args.alpha
+        ),
         examples={},
         notes=notes,
-        **{key: getattr(args, key) for key in ("tau", "alpha", "draws", "seed")},
+        tau=args.tau / 100,
+        **{key: getattr(args, key) for key in ("alpha", "draws", "seed")},
     )
     examples = dict(_examples(made, asked, args.pairs))
     return dataclasses.replace(made, examples=examples)

@@ -135,7 +135,7 @@ def test_wrong_arguments_are_one_line(network, tmp_path, capsys, change, words):
         (["--checkpoint=x"], "--data is missing"),
         (["--checkpoint=x", "--data=shapes", "y.pth"], "unknown argument 'y.pth'"),
         (["--checkpoint=x", "--data=shapes", "--data.n"], "must be --data.KEY=VALUE"),
-        (["--tau=5"], "argument --tau: must be a number from 0 to 1"),
+        (["--tau=-1"], "argument --tau: must be a number from 0 to below 100"),
         (["--draws=10"], "argument --draws: must be a whole number of at least 100"),
         (["--attributes=a,a"], "argument --attributes: must be different names"),
     ],

@@ -144,6 +144,7 @@ _MADE = (
         " the other way round; the drop is the mean of both."
     ),
 )
+_WIDENED = "networks, whose deviations are widened by √(s / (s - 1)), and images"
 _KEPT = (
     "A drop says that accuracy differs between these images. What is alike in all"
     " images, or differs with an attribute that is no column, is not seen; an attribute"
@@ -157,8 +158,8 @@ def made_of(found: audited.Audited) -> Iterator[str]:
     yield from _MADE
     yield (
         f"Intervals: 95 %, percentiles of {found.draws:,} bootstrap draws of"
-        f" {'networks and images' if several else 'images'} within cells and halves, the"
-        " arrangement given; where nothing depends on the attribute they are somewhat too"
+        f" {_WIDENED if several else 'images'} within cells and halves, the arrangement"
+        " given; where nothing depends on the attribute they are somewhat too"
         " narrow, the test is not. p: one-sided, of the cross-fitted drop over the mean"
         " of both halves' standard errors, for"
         f" {'these networks' if several else 'this network'}; Holm over"
