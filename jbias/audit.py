@@ -30,6 +30,8 @@ from collections.abc import Sequence
 
 from jbias import command, flags, xla
 
+_KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known early.
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
@@ -98,6 +100,14 @@ def parser() -> argparse.ArgumentParser:
         help="columns of the data set (default: all whose values have names)",
     )
     add(
+        "--kinds",
+        type=_kinds,
+        default=_KINDS,
+        metavar="A,B",
+        help=f"of shifts: {', '.join(_KINDS)} (default: all). A marginal drop may be of "
+        "images that are harder; conditional asks for shortcuts alone",
+    )
+    add(
         "--apart",
         action="store_true",
         help="each seed of a run is a model of its own",
@@ -153,6 +163,16 @@ def _names(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(
             f"must be different names, as A,B, got {text!r}"
         )
+    return found
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    found = _names(text)
+    for name in found:
+        if name not in _KINDS:
+            raise argparse.ArgumentTypeError(
+                f"must be of {', '.join(_KINDS)}, got {name!r}"
+            )
     return found
 
 

@@ -268,6 +268,7 @@ def _tested(name, correct, label, columns, names, args) -> dict[str, reliance.Re
             tested[key] = reliance.measure(
                 *(correct, label, column),
                 names=names[key],
+                kinds=args.kinds,
                 draws=args.draws,
                 seed=args.seed,
             )
@@ -280,16 +281,19 @@ def _examples(
 ) -> Iterator[tuple[str, audited.Examples]]:
     """Pairs of images that flip, of what is shown."""
     devices = mesh.make(asked.run["devices"])
+    hurt = {one.name for one in found.shown}
     for one in found.shown if count else ():
-        column = found.columns[one.name]
-        others = [c for name, c in found.columns.items() if name != one.name]
+        column, n = found.columns[one.name], len(found.label)
+        others = {key: c for key, c in found.columns.items() if key != one.name}
+        bugs = [c for key, c in others.items() if key in hurt]
         pairs = sides.pairs(
             found.correct[0],
             found.likelihood[0],
             sides.of(one.found, one.kind, found.label, column),
             found.label,
-            np.array(others).reshape(len(others), len(found.label)),
+            np.array([*others.values()]).reshape(-1, n),
             count,
+            first=np.array(bugs).reshape(-1, n),
         )
         if not pairs:
             continue

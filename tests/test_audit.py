@@ -112,7 +112,10 @@ def test_a_run_is_one_model_and_what_is_no_network_is_told(network, tmp_path, ca
             ["--data=mnist", "--root=nowhere"],
             "--data: root must be an existing folder, got",
         ),
-        (["--data=fractals"], "must have a column of attributes, got label"),
+        (
+            ["--split=edge", "--data.factors=False"],
+            "shapes/edge must have a column of attributes, got label; name",
+        ),
         (["--data.colour=red"], "got 'colour'"),
         (["--split=tset"], "did you mean 'test'"),
         (["--model=cnnn"], "--model: unknown 'cnnn'"),
@@ -120,7 +123,7 @@ def test_a_run_is_one_model_and_what_is_no_network_is_told(network, tmp_path, ca
     ],
 )
 def test_wrong_arguments_are_one_line(network, tmp_path, capsys, change, words):
-    options = [] if "--data=fractals" in change or "--data=mnist" in change else DATA
+    options = [] if "--data=mnist" in change else DATA
     given = [*network, *options, *QUICK, *change, f"--out={tmp_path / 'out'}"]
     assert audit.main(given) == 2
     said = capsys.readouterr().err.strip().splitlines()
