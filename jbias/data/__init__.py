@@ -27,6 +27,7 @@ from jbias.data import (
     real,
     shapes,
     shifted,
+    shifts,
     spec,
     stacked,
     subset,
@@ -62,6 +63,8 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
 )
 
 _OF_ALL = ("columns", "skip", "keep", "drop", "shift")  # Options that every set has.
+
+make_shift = shifts.make_shift  # For arrays of one's own.
 
 
 def load(name: str, split: str, **options) -> spec.Source:

@@ -74,6 +74,7 @@ def make(
         values=found.values,
         name=name,
         space="names",
+        measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop),
         cite=CITE,
     )

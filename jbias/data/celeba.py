@@ -75,6 +75,7 @@ def make(
         values={name: values for name, (values, _) in columns.items()},
         name=f"celeba/{split}",
         space="names",
+        measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop, native=True),
         cite=CITE,
     )
