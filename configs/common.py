@@ -32,6 +32,8 @@
 :columns=clusters/train.csv
                     further attributes of the training images, such as the clusters of
                     `python -m jbias.prepare clusters`
+:balance=group      batches with equal shares of all groups of a class and an attribute,
+                    or by `class`, `attribute` or another column
 :inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
                     stylize takes `render` on shapes and `small` elsewhere
 :variant=biasbed    the algorithm as BiasBed's release has it, where that differs
@@ -67,6 +69,7 @@ from jbias import models
 
 EVERYWHERE = {
     "data",
+    "balance",
     "inputs",
     "variant",
     "init",
@@ -123,6 +126,8 @@ def experiment(
     if arg.smoke:
         c.epochs, c.optim.warmup = short, ""
     changed(c.train, dict(accumulate=1, **train))  # Micro-batches a step.
+    if arg.balance:
+        changed(c.train, dict(balance=arg.balance))
     if "other" in c.train and "inputs" not in c.train.other:
         c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
     c.size = arg.size or c.size
@@ -134,6 +139,7 @@ def experiment(
         canvas = dict(canvas=round(c.size * 256 / 224)) if cut else {}
         changed(c.train, dict(window=16384, **canvas))
     labelled(c, *(one["name"] for one in added))
+    labelled(c, f"balance-{arg.balance.replace('+', '-')}" if arg.balance else "")
     if arg.variant == "biasbed":
         c.aggregate = "mean_logit"
         if "variant" in algo:
@@ -287,6 +293,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         train="train",
         valid="",
         tests="",
+        balance="",
         inputs="",
         variant="",
         init="",

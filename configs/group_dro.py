@@ -20,4 +20,5 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     return common.experiment(
         arg,
         dict(name="group_dro", eta=0.01, adjustment=0.0, by="class+attribute"),
+        train=dict(balance="group"),
     )

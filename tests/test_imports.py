@@ -84,6 +84,7 @@ CORE = {
     "costs",
     "step",
     "order",
+    "balance",
     "pairing",
     "xla",
     "feed",

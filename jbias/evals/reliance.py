@@ -48,6 +48,7 @@ class Kind:
     pvalue: float  # That the drop is not above 0.
     chosen: arrangement.Arrangement  # On all images; for words, pictures and re-use.
     tried: tuple[arrangement.Arrangement, arrangement.Arrangement]  # On each half.
+    each: tuple[float, ...]  # The drop of each network alone.
 
     @property
     def extreme(self) -> Point:
@@ -132,6 +133,7 @@ class _Half(NamedTuple):
     members: list[Int[np.ndarray, "i"]]  # Numbers of each cell's images, row by row.
     accuracy: Float[np.ndarray, "k m"]
     variance: Float[np.ndarray, "k m"]  # Of these means, smoothed.
+    each: Float[np.ndarray, "s k m"]  # Accuracies of each network.
 
     @classmethod
     def of(cls, correct, label, value, mine, kept) -> "_Half":
@@ -140,11 +142,12 @@ class _Half(NamedTuple):
             for k in kept[0]
             for a in kept[1]
         ]
-        share, n = correct.mean(0), np.array([len(one) for one in members])
-        right = np.array([share[one].sum() for one in members])
-        shape = len(kept[0]), len(kept[1])
-        accuracy, variance = right / n, cells.variance(right, n)
-        return cls(members, accuracy.reshape(shape), variance.reshape(shape))
+        n = np.array([len(one) for one in members])
+        each = np.stack([correct[:, one].mean(1) for one in members], 1)
+        mean, shape = each.mean(0), (len(kept[0]), len(kept[1]))
+        variance = cells.variance(mean * n, n).reshape(shape)
+        each = each.reshape(len(correct), *shape)
+        return cls(members, mean.reshape(shape), variance, each)
 
 
 def _kind(kind, accuracy, halves, drawn, confidence) -> Kind:
@@ -171,7 +174,9 @@ def _kind(kind, accuracy, halves, drawn, confidence) -> Kind:
     error = float(np.mean(errors))
     pvalue = float(stats.norm.sf((curve[-1].drop - curve[0].drop) / error))
     chosen = arrangement.choose(kind, accuracy)
-    return Kind(kind, tuple(curve), error, pvalue, chosen, tried)
+    each = sum((one.contrast() * halves[h].each).sum((-2, -1)) for one, h in pairs) / 2
+    given = chosen, tried, tuple(each.tolist())
+    return Kind(kind, tuple(curve), error, pvalue, *given)
 
 
 def _drawn(

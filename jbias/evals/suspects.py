@@ -11,7 +11,8 @@ from jbias.evals import reliance, within
 from jbias.stats import adjustment
 
 TAU, ALPHA = 0.05, 0.05
-VERDICTS = ("bug", "goes with", "none", "untestable")
+_NORMAL = 1.96  # Standard errors of an interval of 95 %.
+VERDICTS = ("bug", "some", "goes with", "none", "untestable")
 
 
 class Suspect(NamedTuple):
@@ -45,7 +46,9 @@ def rank(
     p-value, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
     "bug" where some kind is, and the drop stays above `tau`, interval and all, within
     every bug that is ranked before it; else it "goes with" the one after which least is
-    left, `other`. See `kind_of` for which kind is told.
+    left, `other`. See `kind_of` for which kind is told. "some": so it would be of these
+    networks, but they differ, and so the interval is wide: by the standard error of their
+    images alone the drop is above `tau`.
     """
     tests = [(name, kind) for name, one in found.items() for kind in one.kinds]
     raw = [found[name].kinds[kind].pvalue for name, kind in tests]
@@ -55,13 +58,15 @@ def rank(
         mine = {kind: holm[name, kind] for kind in one.kinds}
         kind, hurts = kind_of(one, mine, tau=tau, alpha=alpha)
         verdict = "untestable" if not kind else "bug" if hurts else "none"
+        if kind and not hurts and mine[kind] <= alpha and _some(one.kinds[kind], tau):
+            verdict = "some"
         rows.append(Suspect(name, one, mine, kind, verdict))
-    last = {"bug": 0, "none": 1, "untestable": 2}
+    last = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
     rows.sort(key=lambda row: (last[row.verdict], -row.drop if row.kind else 0))
     share, bugs, told = np.atleast_2d(correct).mean(0), [], []
     for row in rows:
         row = _beside(row, bugs, share, label, candidates, tau)
-        if row.verdict == "bug":
+        if row.verdict in ("bug", "some"):
             bugs.append(row)
         told.append(row)
     return told
@@ -97,6 +102,11 @@ def kind_of(
     return best, hurts[best]
 
 
+def _some(one: reliance.Kind, tau: float) -> bool:
+    """Whether the drop of these networks is above `tau`, as far as images tell."""
+    return len(one.each) > 1 and one.drop - _NORMAL * one.error > tau
+
+
 def _beside(row: Suspect, bugs, share, label, candidates, tau: float) -> Suspect:
     """Holds each bug before it fixed; keeps the one after which least is left."""
     if not bugs or not row.kind:
@@ -107,5 +117,6 @@ def _beside(row: Suspect, bugs, share, label, candidates, tau: float) -> Suspect
         rest = within.drop(share, label, *pair, row.found, row.kind)
         left.append((-np.inf if rest is None else rest.low, bug.name, rest))
     low, other, rest = min(left, key=lambda one: one[:2])
-    verdict = "goes with" if row.verdict == "bug" and low <= tau else row.verdict
+    hurts = row.verdict in ("bug", "some")
+    verdict = "goes with" if hurts and low <= tau else row.verdict
     return row._replace(verdict=verdict, other=other, remains=rest)

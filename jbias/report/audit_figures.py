@@ -58,9 +58,10 @@ def of(found: audited.Audited) -> Drawn:
                 flips(found, one),
                 (
                     f"{one.name}: images of one class, right where the value agrees with it"
-                    " (left) and wrong where not, with what was decided, how probable that is,"
-                    f" and how probable the right class. Of {found.networks[0]}; chosen as the"
-                    " most wrong, each beside the image that shares most other attributes."
+                    " (above) and wrong where not (below), with the value, how probable the"
+                    " right class is, and what was decided, how probable that is. Of"
+                    f" {found.networks[0]}; the most wrong are chosen, each with the"
+                    " image that shares most other attributes."
                 ),
             )
 
@@ -134,19 +135,23 @@ def flips(found: audited.Audited, one: suspects.Suspect) -> mpl_figure.Figure:
     """Pairs side by side; below each what is decided, and how probable that is."""
     shown = found.examples[one.name]
     column, values = found.columns[one.name], found.values[one.name]
-    notes, names = {"agrees": [], "disagrees": []}, []
-    for pair in shown.pairs:
-        names.append(found.classes[found.label[pair.agrees]])
-        for side, told in notes.items():
-            i = getattr(pair, side)
-            right = bool(found.correct[0, i])
+    pictures, notes = {}, {}
+    for pair, *both in zip(shown.pairs, shown.agrees, shown.disagrees, strict=True):
+        right = found.classes[found.label[pair.agrees]]
+        name = right
+        while name in pictures:  # A class may have several.
+            name += " "
+        pictures[name], notes[name] = both, []
+        for i in pair[:2]:
             decided = found.answers[found.prediction[0, i]]
             words = [values[column[i]], f"{decided} {found.confidence[0, i]:.2f}"]
-            if not right:
-                words.insert(1, f"right class {found.likelihood[0, i]:.2f}")
-            told.append(contact_sheet.Note(tuple(words), right))
-    columns = {"agrees": shown.agrees, "disagrees": shown.disagrees}
-    return contact_sheet.draw(columns, names, notes=notes, title=one.name)
+            if not found.correct[0, i]:
+                words.insert(1, f"{right} {found.likelihood[0, i]:.2f}")
+            notes[name].append(
+                contact_sheet.Note(tuple(words), bool(found.correct[0, i]))
+            )
+    rows, title = ("agrees", "disagrees"), f"{one.name} flips the answer"
+    return contact_sheet.draw(pictures, rows, notes=notes, title=title, across=8)
 
 
 def _panels(entries: int):
@@ -173,11 +178,11 @@ def _plain(axes) -> None:
 def _levels(axes, kind: str, curve) -> None:
     """Names levels where they stand; of two that are close the lower is left out."""
     axes.set_title(kind, fontsize=9, color=figures.INK, loc="left")
-    close = [
-        later.share - point.share < 0.06
-        for point, later in zip(curve, [*curve[1:], curve[-1]._replace(share=9)])
-    ]
-    names = ["" if near else p.level for p, near in zip(curve, close)]
+    names, right = [], 9.0
+    for point in reversed(curve):
+        near = right - point.share < 0.06
+        names.insert(0, "" if near else point.level)
+        right = right if near else point.share
     axes.set_xticks([point.share for point in curve], names)
 
 

@@ -26,7 +26,9 @@ def interval(one: suspects.Suspect) -> str:
 
 
 def verdict(one: suspects.Suspect) -> str:
-    return f"goes with {one.other}" if one.verdict == "goes with" else one.verdict
+    """The verdict, complete in itself."""
+    whole = {"goes with": f"goes with {one.other}", "some": "bug of some networks"}
+    return whole.get(one.verdict, one.verdict)
 
 
 def answer(found: audited.Audited) -> tuple[str, str]:
@@ -47,6 +49,12 @@ def answer(found: audited.Audited) -> tuple[str, str]:
         hurt = "hurts" if len(told) == 1 else "hurt"
         return f"{found.model}: {tables.join(told)} {hurt}.", basis
     first = tested[0]
+    if first.verdict == "some":
+        most = points(max(first.found.kinds[first.kind].each))
+        return (
+            f"{found.model}: {first.name} hurts some networks, by up to {most} points"
+            f" ({first.kind}), and others less or not at all; see below."
+        ), basis
     return (
         f"{found.model}: no attribute hurts by more than {points(found.tau)} points;"
         f" the largest drop is that of {first.name}, {interval(first)}."
@@ -112,6 +120,14 @@ def findings(found: audited.Audited) -> Iterator[str]:
                 else f"no images tell it apart from {one.other}"
             )
             yield f"{one.name} is not blamed: {left}."
+        if one.verdict == "some":
+            each = one.found.kinds[one.kind].each
+            yield (
+                f"{one.name}: {one.kind}, {direction(found, one)}. Networks differ, their"
+                f" drops are {tables.join(sorted(map(points, each), key=float))} points,"
+                " so that little is said of others trained alike; --apart audits each"
+                " alone."
+            )
 
 
 def made_of(found: audited.Audited) -> Iterator[str]:
@@ -146,6 +162,11 @@ def made_of(found: audited.Audited) -> Iterator[str]:
         f" at most {found.alpha:g}, and where that much is left within each bug ranked"
         " before it. The kind is the one with the larger drop in relation to the"
         " accuracy in distribution; joint only where the other two are there as well."
+        + (
+            " Bug of some networks: the same by images alone, and networks differ."
+            if several
+            else ""
+        )
     )
     yield (
         "A drop says that accuracy differs between these images. What is alike in all"

@@ -49,6 +49,7 @@ class Audited:
 
     @property
     def shown(self) -> list[suspects.Suspect]:
-        """Those that figures are drawn of: bugs, else the first."""
+        """Those that figures are drawn of: what hurts, else the first."""
         tested = [one for one in self.suspects if one.kind]
-        return (self.bugs or tested[:1])[:4]
+        hurt = [one for one in tested if one.verdict in ("bug", "some")]
+        return (hurt or tested[:1])[:4]

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -18,13 +19,14 @@ INTERVAL = (
     "In brackets intervals of 95 % over redrawn seeds and test images; all seeds see the same "
     "images."
 )
+HEADS = types.MappingProxyType({"inside": "ID", "outside": "OOD", "drop": "Drop %"})
 two = measured_cells.digits(2)
 
 
 def trained(cell: shift_read.Cell) -> str:
     """Says what a part of a table has in common but for models and kinds."""
     recipe = cell.recipe
-    ending = f" [{recipe.setting}]" if recipe.setting else ""
+    ending = f" [{recipe.dealt}]" if recipe.dealt else ""
     return f"{recipe.data} by {cell.attribute}, {recipe.algorithm}{ending}"
 
 
@@ -76,7 +78,7 @@ def short(
     parts = parts if "model" in parts else ["model", *parts]
     return {
         recipe: ", ".join(getattr(recipe, part) for part in parts)
-        + (f" [{recipe.setting}]" if recipe.setting else "")
+        + (f" [{recipe.told}]" if recipe.told else "")
         for recipe in recipes
     }
 
@@ -90,4 +92,32 @@ def groups(cell: shift_read.Cell) -> dict[str, str]:
     return {
         f"{metric}@{name}": spread(values)
         for (name, metric), values in cell.groups.items()
+    }
+
+
+def average(
+    cells: Sequence[shift_read.Cell], draws: shift_drops.Draws
+) -> shift_drops.Drawn:
+    """Averages accuracies over cells; a drop of it is one of averages."""
+    drawn = [draws.of(cell) for cell in cells]
+    names = ("inside", "outside", "insides", "outsides")
+    means = [np.mean([getattr(one, name) for one in drawn], axis=0) for name in names]
+    return shift_drops.Drawn(float(means[0]), float(means[1]), *means[2:])
+
+
+def full(cell: shift_read.Cell, draws: shift_drops.Draws) -> dict:
+    """Gives a cell's numbers in full, for files."""
+    drawn = draws.of(cell)
+    drop = shift_drops.estimate(*drawn.percent)
+    return {
+        "trained": trained(cell),
+        "model": cell.recipe.network,
+        "kind": cell.kind or None,
+        "level": cell.level,
+        "seeds": len(cell.seeds),
+        "id": 100 * drawn.inside,
+        "ood": 100 * drawn.outside,
+        "drop_percent": drop.value,
+        "low": drop.low,
+        "high": drop.high,
     }

@@ -32,20 +32,21 @@ def headline(
         return "No shift beyond the control was run.", basis
     kinds = sum(curve.tested for one in tested for curve in one.curves.values())
     basis = (
-        f"{len(tested)} candidates, {kinds} tests of kinds, adjusted after Holm at "
+        f"{len(tested)} recipes and attributes, {kinds} tests of kinds, adjusted after Holm at "
         f"{alpha:g}; a bug costs more than {tested[0].tau:g} points beyond the control. "
         f"{basis}"
     )
     if not bugs:
-        return f"No attribute of {len(tested)} is found to hurt.", basis
+        return f"None of {len(tested)} candidates is found to be a bug.", basis
     first = bugs[0]
     whose = f" of {first.recipe.label}" if many else ""
     normal = first.worst.normalised
-    answer = (
-        f"{len(bugs)} of {len(tested)} candidates are bugs; the worst is "
-        f"{first.attribute}{whose}, {first.worst.kind}: "
-        f"{shift_cells.two(normal.value)} % of the accuracy is lost."
-    )
+    what = f"{first.attribute}{whose}, {first.worst.kind}"
+    lost = f"{shift_cells.two(normal.value)} % of the accuracy is lost"
+    answer = f"The one candidate is a bug, {what}: {lost}."
+    if len(tested) > 1:
+        are = "is a bug: it" if len(bugs) == 1 else "are bugs: the worst"
+        answer = f"{len(bugs)} of {len(tested)} candidates {are} is {what}; {lost}."
     return answer, basis
 
 
@@ -57,7 +58,7 @@ def remedies(found: Sequence[shift_remedies.Remedy]) -> tables.Table | None:
         row = {"data": cell.recipe.data, "attribute": cell.attribute}
         row |= {"level": cell.level, "model": cell.recipe.model}
         row |= {"algorithm": cell.recipe.algorithm}
-        row |= {"setting": cell.recipe.setting or None}
+        row |= {"setting": cell.recipe.told or None}
         row |= {"pairs": "plain" if one.is_plain else "yes" if one.paired else "no"}
         row |= {"id": shift_cells.spread(cell.inside)}
         row |= {"ood": shift_cells.spread(cell.outside)}

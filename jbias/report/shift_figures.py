@@ -141,7 +141,7 @@ def _learning(study: shift_read.Study) -> Drawn:
             continue
         words = {shift_read.ID: _SETS[0], shift_read.OOD: _SETS[1]}
         table["algorithm"] = table["dataset"].astype(str).map(words)
-        title = f"{cell.recipe.model}, {cell.attribute} {cell.level}"
+        title = f"{cell.recipe.network}, {cell.attribute} {cell.level}"
         panels.append((title, table.rename(columns={"step": "epoch"})))
     if not panels:
         return
@@ -165,7 +165,7 @@ def _probabilities(study: shift_read.Study) -> Drawn:
         if all(len(values) for values in pair):
             title = f"{cell.recipe.model}, {cell.attribute} {cell.level}"
             title += f", {cell.recipe.algorithm}"
-            title += f" [{cell.recipe.setting}]" if cell.recipe.setting else ""
+            title += f" [{cell.recipe.told}]" if cell.recipe.told else ""
             panels[title] = tuple(pair)
     if not panels:
         return

@@ -99,7 +99,8 @@ _NUMBERS = {
 
 
 def _named(recipe: shift_read.Recipe) -> dict:
-    return {**recipe._asdict(), "setting": recipe.setting or None}
+    found = {name: getattr(recipe, name) for name in ("model", "algorithm", "data")}
+    return found | {"setting": recipe.told or None}
 
 
 def _numbers(curve: shift_verdicts.Curve) -> dict:

@@ -18,7 +18,7 @@ def runs(cells: Sequence[shift_read.Cell]) -> tables.Table | None:
                 {
                     "workdir": run.workdir,
                     **cell.recipe._asdict(),
-                    "setting": cell.recipe.setting or None,
+                    "setting": cell.recipe.told or None,
                     "attribute": cell.attribute,
                     "level": cell.level,
                     "seeds": ", ".join(map(str, run.seeds)),

@@ -42,7 +42,7 @@ def of(
     for cell in cells:
         if cell.kind and cell.share > shift_read.CONTROL:
             recipe = cell.recipe
-            key = (recipe.algorithm, recipe.data, cell.attribute, recipe.setting)
+            key = (recipe.algorithm, recipe.data, cell.attribute, recipe.dealt)
             key += (shifts.KINDS.index(cell.kind),)
             groups.setdefault(key, {}).setdefault(cell.level, []).append(cell)
     for key in sorted(groups):
@@ -83,7 +83,7 @@ def _measured(cells: Sequence[shift_read.Cell], draws) -> Agreement:
         ends.high,
     )
     words = ("here", first.recipe.algorithm, first.recipe.data, first.attribute)
-    models = tuple(cell.recipe.model for cell in cells)
+    models = tuple(cell.recipe.network for cell in cells)
     return Agreement(*words, first.kind, models, *ranked)
 
 

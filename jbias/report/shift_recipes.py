@@ -17,7 +17,8 @@ ONLY = "only-"  # Levels that train on one value.
 # Settings that runs of one recipe need not share: how they ran, and what a cell says.
 _NO_RECIPE = ("run", "seeds", "workdir", "save_every", "eval_every", "valid", "tests")
 _OF_CELL = ("level", "attribute", "part")
-_MOST = 3  # Settings that a name holds.
+_SHIFT = "train.shift."
+_MOST, _LONG = 3, 40  # Settings that a name holds, and letters of one.
 
 
 class Recipe(NamedTuple):
@@ -26,11 +27,22 @@ class Recipe(NamedTuple):
     model: str
     algorithm: str
     data: str
-    setting: str = ""
+    dealt: str = ""  # How images were dealt to parts, where recipes differ in it.
+    setting: str = ""  # What else recipes of one name differ in.
+
+    @property
+    def told(self) -> str:
+        """What a name has in brackets."""
+        return ", ".join(filter(None, (self.dealt, self.setting)))
+
+    @property
+    def network(self) -> str:
+        """The model, and how it was trained where several ways were taken."""
+        return f"{self.model} [{self.setting}]" if self.setting else self.model
 
     @property
     def label(self) -> str:
-        ending = f" [{self.setting}]" if self.setting else ""
+        ending = f" [{self.told}]" if self.told else ""
         return f"{self.algorithm}, {self.model}, {self.data}{ending}"
 
 
@@ -46,13 +58,15 @@ class Fact:
     settings: Mapping[str, str]
 
     @property
-    def rivals(self) -> tuple:
-        """What must be told apart by settings."""
-        return self.base, self.attribute, self.level.startswith(ONLY)
+    def peers(self) -> tuple:
+        """Of these images must be dealt alike, or it is told; they may be other models."""
+        single = self.level.startswith(ONLY)
+        return self.base.algorithm, self.base.data, self.attribute, single
 
     @property
-    def frozen(self) -> tuple:
-        return tuple(sorted(self.settings.items()))
+    def rivals(self) -> tuple:
+        """Of these settings must be alike, or it is told."""
+        return self.base, self.peers, _frozen(self.options)
 
     @property
     def trained_on(self) -> Mapping[str, Any]:
@@ -94,15 +108,15 @@ def of(frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]) -> Recipes:
     Raises ValueError where runs to be pooled were trained on other images.
     """
     facts = _facts(frame, shifted)
-    rivals: dict[tuple, dict[tuple, Fact]] = {}
-    for fact in facts:
-        rivals.setdefault(fact.rivals, {}).setdefault(fact.frozen, fact)
-    names = {key: _told_apart(list(those.values())) for key, those in rivals.items()}
+    dealt = _names(facts, "peers", "options")
+    settings = _names(facts, "rivals", "settings")
     found: Recipes = {}
     for fact in facts:
-        setting = names[fact.rivals][fact.frozen]
-        key = fact.base._replace(setting=setting), fact.attribute, fact.level
-        found.setdefault(key, []).append(fact)
+        recipe = fact.base._replace(
+            dealt=dealt[fact.peers, _frozen(fact.options)],
+            setting=settings[fact.rivals, _frozen(fact.settings)],
+        )
+        found.setdefault((recipe, fact.attribute, fact.level), []).append(fact)
     for those in found.values():
         _refuse_other_images(those)
     return {key: found[key] for key in sorted(found, key=_place)}
@@ -118,6 +132,7 @@ def _facts(frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]) -> list[Fac
         data = f"{row['train_data']}/{form}" if form else str(row["train_data"])
         options = {key: str(shift[key]) for key in shift if key not in _OF_CELL}
         kept = {k: v for k, v in run.settings.items() if k not in _NO_RECIPE}
+        kept = workdirs.flatten(_of_recipe(kept))
         found.append(
             Fact(
                 run=run,
@@ -125,7 +140,7 @@ def _facts(frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]) -> list[Fac
                 attribute=str(shift.get("attribute", "attribute")),
                 level=str(shift["level"]),
                 options=options,
-                settings=workdirs.flatten(_of_recipe(kept)),
+                settings={k: v for k, v in kept.items() if _SHIFT not in k},
             )
         )
     return found
@@ -139,26 +154,40 @@ def _of_recipe(tree: Any, inside: str = "") -> Any:
     return [_of_recipe(one) for one in tree] if isinstance(tree, list) else tree
 
 
-def _told_apart(those: Sequence[Fact]) -> dict[tuple, str]:
-    """Names the settings in which recipes of one name differ; "" where there is one."""
-    keys = workdirs.differing([fact.settings for fact in those])
-    if len(keys) > _MOST:
-        return {fact.frozen: f"as {fact.run.name}" for fact in those}
-    shorts = [
-        key.rpartition(".")[2] if not key.endswith("shift.seed") else "shift_seed"
-        for key in keys
-    ]
+def _frozen(settings: Mapping[str, str]) -> tuple:
+    return tuple(sorted(settings.items()))
+
+
+def _names(facts: Sequence[Fact], by: str, of: str) -> dict[tuple, str]:
+    """Names what differs in `of` among those that are alike in `by`; "" where nothing does."""
+    groups: dict[tuple, dict[tuple, Fact]] = {}
+    for fact in facts:
+        alike = groups.setdefault(getattr(fact, by), {})
+        alike.setdefault(_frozen(getattr(fact, of)), fact)
+    return {
+        (key, frozen): name
+        for key, those in groups.items()
+        for frozen, name in zip(those, _told_apart(list(those.values()), of))
+    }
+
+
+def _told_apart(those: Sequence[Fact], of: str) -> list[str]:
+    """Gives each a name of the settings in which they differ."""
+    settings = [getattr(fact, of) for fact in those]
+    keys = workdirs.differing(settings)
+    shorts = [key.rpartition(".")[2] for key in keys]
     shown = [
         short if shorts.count(short) == 1 else key
         for key, short in zip(keys, shorts, strict=True)
     ]
-    return {
-        fact.frozen: ", ".join(
-            f"{name}={fact.settings.get(key, 'unset')}"
-            for name, key in zip(shown, keys, strict=True)
-        )
-        for fact in those
-    }
+    shown = [{"seed": "shift_seed"}.get(name, name) for name in shown]
+    values = [[one.get(key, "unset") for key in keys] for one in settings]
+    if len(keys) > _MOST or any(len(x) > _LONG for row in values for x in row):
+        return [f"as {fact.run.name}" for fact in those]
+    return [
+        ", ".join(f"{name}={value}" for name, value in zip(shown, row, strict=True))
+        for row in values
+    ]
 
 
 def _refuse_other_images(those: Sequence[Fact]) -> None:

@@ -26,7 +26,7 @@ def table(cells: Cells, printed: shift_printed.Printed) -> tables.Table:
         shown = [
             shift_cells.spread(found[name]) if name in found else "–" for name in values
         ]
-        words = shift_cells.trained(cell), cell.recipe.model, cell.single
+        words = shift_cells.trained(cell), cell.recipe.network, cell.single
         drops = [shift_cells.two(drop) for drop in drops_of(cell)]
         rows.append((*words, _sized(cell), *shown, *drops))
         data += _full(cell, found)
@@ -95,7 +95,7 @@ def _sized(cell: shift_read.Cell) -> str:
 
 
 def _place(cell: shift_read.Cell, values: Sequence[str]) -> tuple:
-    words = shift_cells.trained(cell), cell.recipe.model, cell.images
+    words = shift_cells.trained(cell), cell.recipe.network, cell.images
     return *words, values.index(cell.single)
 
 
@@ -124,7 +124,7 @@ def _full(cell: shift_read.Cell, found: Mapping[str, np.ndarray]) -> Iterator[di
     for name, values in found.items():
         yield {
             "trained": shift_cells.trained(cell),
-            "model": cell.recipe.model,
+            "model": cell.recipe.network,
             "value": cell.single,
             "images": cell.images,
             "tested": name,

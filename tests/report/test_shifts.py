@@ -125,14 +125,29 @@ def test_settings_tell_recipes_apart_and_seeds_are_pooled(tmp_path):
     shifted.write(tmp_path / "e", "C6", fine, shift_seed=1)
     shifted.write(tmp_path / "f", "C0", fine, attribute="size")
     cells = read(tmp_path).cells
-    assert sorted((c.recipe.setting, c.seeds) for c in cells) == [
-        ("", (0, 1, 2)),  # Of another attribute, so of no rival.
-        ("images=0, shift_seed=0, epochs=5", (0, 1, 2)),
-        ("images=0, shift_seed=0, epochs=9", (0, 1, 2)),
-        ("images=0, shift_seed=1, epochs=5", (0, 1, 2)),
-        ("images=1000, shift_seed=0, epochs=5", (0, 1, 2)),
+    assert sorted((c.recipe.dealt, c.recipe.setting) for c in cells) == [
+        ("", ""),  # Of another attribute, so of no rival.
+        ("images=0, shift_seed=0", "epochs=5"),
+        ("images=0, shift_seed=0", "epochs=9"),
+        ("images=0, shift_seed=1", ""),
+        ("images=1000, shift_seed=0", ""),
     ]
+    assert {cell.seeds for cell in cells} == {(0, 1, 2)}
     assert sorted(c.images for c in cells) == [800, 8_000, 8_000, 8_000, 8_000]
+
+
+def test_how_images_are_dealt_is_told_of_all_models_alike(tmp_path):
+    fine = {"id": 0.9, "ood": 0.5}
+    shifted.write(tmp_path / "a", "C6", fine, images=1_000)
+    shifted.write(tmp_path / "b", "C6", fine, images=5_000)
+    shifted.write(tmp_path / "c", "C6", fine, images=5_000, model="cnn", epochs=2)
+    shifted.write(tmp_path / "d", "C6", fine, images=5_000, inputs=["x" * 50])
+    recipes = {c.runs[0].workdir[-1]: c.recipe for c in read(tmp_path).cells}
+    assert recipes["a"].network == "resnet18" and recipes["c"].network == "cnn"
+    assert [recipes[name].dealt for name in "abcd"] == ["images=1000"] + [
+        "images=5000"
+    ] * 3
+    assert recipes["d"].setting.startswith("as run-d")  # Too long to be told.
 
 
 def test_levels_of_stages_are_of_one_recipe(tmp_path):

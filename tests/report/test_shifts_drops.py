@@ -72,6 +72,35 @@ def test_no_interval_is_empty_where_all_images_are_right():
     assert found.low < 0 == found.value < found.high
 
 
+def test_few_seeds_vary_as_their_deviation_says():
+    """Draws have the standard error of a mean, n - 1 in the deviation's denominator."""
+    values = np.array([0.3, 0.4, 0.56])
+    _, drawn = DRAWS.of(cell("C6", 0 * values + 0.9, values, n=10**9)).points
+    error = 100 * values.std(ddof=1) / math.sqrt(3)
+    assert drawn.std() == pytest.approx(error, rel=0.05)  # Of 2,000 draws.
+
+
+def test_the_control_is_taken_off():
+    cells = [cell("C0", 0.9, 0.81), cell("C3", 0.9, 0.7), cell("C6", 0.8, 0.4)]
+    (one,) = shift_verdicts.of(cells, DRAWS)
+    curve = one.curves["conditional"]
+    assert (curve.extreme.cell, curve.control.cell) == (cells[2], cells[0])
+    assert curve.over.value == pytest.approx(40 - 9)
+    assert curve.normalised.value == pytest.approx(50 - 10)
+    assert curve.area.value == pytest.approx((0.3 * 14.5 + 0.2 * 30) / 0.5)
+    (one,) = shift_verdicts.of(cells[1:], DRAWS)
+    assert one.curves["conditional"].control is None
+    assert one.curves["conditional"].over.value == pytest.approx(40)
+
+
+def test_a_bug_is_surely_larger_than_tau():
+    cells = [cell("C0", 0.9, 0.9), cell("C6", 0.9, 0.84)]
+    (one,) = shift_verdicts.of(cells, DRAWS)
+    over = one.worst.over
+    assert over.low < 5 < over.value and one.worst.holm < 0.05
+    assert one.verdict == shift_verdicts.NONE
+
+
 def test_area_is_the_mean_height():
     grid = np.linspace(0.5, 1, 2_001)
     assert shift_drops.area(grid, grid**3) == pytest.approx(
@@ -201,15 +230,15 @@ def test_a_significant_but_small_drop_is_no_bug():
 
 def test_what_is_closed_of_a_drop():
     plain = cell("C6", [0.9, 0.92, 0.94], [0.3, 0.32, 0.34])
-    half = cell("C6", [0.88, 0.9, 0.92], [0.58, 0.6, 0.62], algorithm="group_dro")
+    most = cell("C6", [0.88, 0.9, 0.92], [0.73, 0.75, 0.77], algorithm="group_dro")
     less = cell("C5", 0.9, 0.5)
     less_too = cell("C5", 0.9, 0.6, algorithm="group_dro")
-    found = shift_remedies.of([less, less_too, half, plain], DRAWS)
-    assert [one.cell for one in found] == [plain, half]  # The last level they share.
-    assert found[1].closed.value == pytest.approx(0.5)
-    assert found[1].closed.low < 0.5 < found[1].closed.high
+    found = shift_remedies.of([less, less_too, most, plain], DRAWS)
+    assert [one.cell for one in found] == [plain, most]  # The last level they share.
+    assert found[1].closed.value == pytest.approx(0.75)
+    assert found[1].closed.low < 0.75 < found[1].closed.high
     assert found[1].id_cost.value == pytest.approx(2)
-    assert found[1].gain.value == pytest.approx(28)
+    assert found[1].gain.value == pytest.approx(43)
     assert found[1].paired and math.isnan(found[0].closed.value)
 
 
