@@ -1,7 +1,7 @@
 """Tables of verdicts by candidate and kind, and of every level."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jbias.report import (
     measured_cells,
@@ -164,19 +164,23 @@ def levels(found: Sequence[shift_verdicts.Candidate]) -> tables.Table | None:
         "that training prefers; 0.5 is the control. Metrics of groups are of classes with "
         f"values, by test set. {shift_cells.INTERVAL}",
         rows,
-        {
-            **_RECIPE,
-            "attribute": ("attribute", str),
-            "level": ("level", str),
-            "id": ("ID", str),
-            "ood": ("OOD", str),
-            "drop": ("drop, points", str),
-            "percent": ("drop %", str),
-            **{name: (name.replace("_", " "), str) for name in metrics},
-            "share": ("share", measured_cells.digits(3)),
-            "seeds": ("n", measured_cells.whole),
-            "images": ("images trained", measured_cells.whole),
-            "n_id": ("ID images", measured_cells.whole),
-            "n_ood": ("OOD images", measured_cells.whole),
-        },
+        _level_heads(metrics),
     )
+
+
+def _level_heads(metrics: Iterable[str]) -> dict:
+    return {
+        **_RECIPE,
+        "attribute": ("attribute", str),
+        "level": ("level", str),
+        "id": ("ID", str),
+        "ood": ("OOD", str),
+        "drop": ("drop, points", str),
+        "percent": ("drop %", str),
+        **{name: (name.replace("_", " "), str) for name in metrics},
+        "share": ("share", measured_cells.digits(3)),
+        "seeds": ("n", measured_cells.whole),
+        "images": ("images trained", measured_cells.whole),
+        "n_id": ("ID images", measured_cells.whole),
+        "n_ood": ("OOD images", measured_cells.whole),
+    }

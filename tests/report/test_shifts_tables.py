@@ -160,15 +160,26 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
         "10.00 ± 0.00",
     )
     drop = 100 * (0.99 - 0.3) / 0.99
-    assert green[8:] == (f"{drop:.2f}", f"{0.75 * drop:.2f}")
+    assert green[8:] == ("30.00 ± 0.00", f"{drop:.2f}", f"{0.75 * drop:.2f}")
     assert paper[3:] == (
         *("paper, 1K", "14.40", "19.90", "99.10", "14.00"),
-        *("83.75", "62.82"),
+        *("16.10", "83.75", "62.82"),
     )
     assert table.strong == {(0, 4), (1, 6), (2, 6)}
     relative = [(0.99 - x) / 0.99 for x in (0.2, 0.6, 0.1, 0.99)]
     kept = table.data.query("model == 'resnet18'")["drop_paper_compat"]
     assert kept.iloc[0] == pytest.approx(100 * np.mean(relative))
+
+
+def test_others_that_are_tested_together_are_of_as_many_values(tmp_path):
+    where = tmp_path / "a"
+    shifted.write(where, "only-red", {"id": 0.8, "ood": 0.2}, data="faces")
+    (table,) = shift_tables.of(read(tmp_path), shift_printed.Printed(), DRAWS)
+    assert table.rows[0][4:] == ("80.00 ± 0.00", "20.00 ± 0.00", "75.00", "56.25")
+    path = where / "provenance.json"
+    path.write_text("{}")
+    (table,) = shift_tables.of(read(tmp_path), shift_printed.Printed(), DRAWS)
+    assert table.rows[0][-2:] == ("75.00", "–")
 
 
 def test_table_3_has_clusters_in_their_order(tmp_path, printed):
