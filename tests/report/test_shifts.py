@@ -119,7 +119,7 @@ def read(tmp_path, **how):
 def test_settings_tell_recipes_apart_and_seeds_are_pooled(tmp_path):
     fine = {"id": 0.9, "ood": 0.5}
     shifted.write(tmp_path / "a", "C6", fine, seeds=(0, 1))
-    shifted.write(tmp_path / "b", "C6", fine, seeds=(2,), eval_every="1 epoch")
+    shifted.write(tmp_path / "b", "C6", fine, seeds=(2,), run={"workers": 9})
     shifted.write(tmp_path / "c", "C6", fine, epochs=9)
     shifted.write(tmp_path / "d", "C6", fine, images=1_000, trained=800)
     shifted.write(tmp_path / "e", "C6", fine, shift_seed=1)
@@ -171,6 +171,9 @@ def test_seeds_twice_and_other_images_are_refused(tmp_path, capsys):
     shifted.write(tmp_path / "b", "C6", fine, seeds=(3,), trained=7_000)
     assert "must be trained on the images of" in refused(capsys, *args)
     assert not (tmp_path / "out").exists()
+    shutil.rmtree(tmp_path / "b")
+    shifted.write(tmp_path / "b", "C6", fine, seeds=(2,), valid={"data": "other"})
+    assert "got seed 2 of both" in refused(capsys, *args)
 
 
 def test_what_is_left_out_is_told(tmp_path):
