@@ -2,7 +2,8 @@ r"""Networks under chosen shifts of colour, on Colored MNIST in four colours.
 
 Hu et al. 2021 (https://arxiv.org/abs/2111.09190) train standard networks of images of 32
 pixels and give neither optimiser nor rate; batches are of 16, as in their learning
-curves. Here Adam with 5e-4 for all networks, cosine, four epochs. Cost: 1.
+curves. Here Adam with 5e-4, cosine, four epochs; SqueezeNets, whose last ReLU dies at
+that rate, take 1e-4. Cost: 1.
 
     python -m jbias.study --config=configs/colored_mnist.py:root=DIR,images=5000 \
         --models=resnet18,squeezenet1_0 --levels=M4,C6,J4

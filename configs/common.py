@@ -20,10 +20,20 @@
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
+:data=attributed,root=...,train=...,valid=...,tests=a+b,label=...,attribute=...
+                    a user's own tables <root>/<split>.csv; which columns are the class
+                    and the attribute ("hair+smile" is both together)
+:data=celeba,root=...,label=Male,attribute=Black_Hair+Blond_Hair
+                    CelebA; which of its attributes are the class and the attribute
 :shift=C6,attribute=...,images=...,shift_seed=...
                     trains under a chosen shift of an attribute, M0 to M4 (marginal), C0
                     to C6 (conditional) or J0 to J4 (joint), or on one of its values,
                     only-red; tests in and out of distribution (docs/shifts.md)
+:columns=clusters/train.csv
+                    further attributes of the training images, such as the clusters of
+                    `python -m jbias.prepare clusters`
+:balance=group      batches with equal shares of all groups of a class and an attribute,
+                    or by `class`, `attribute` or another column
 :inputs=mixup+blur  batch transforms, with their default options, after the recipe's;
                     stylize takes `render` on shapes and `small` elsewhere
 :variant=biasbed    the algorithm as BiasBed's release has it, where that differs
@@ -59,6 +69,7 @@ from jbias import models
 
 EVERYWHERE = {
     "data",
+    "balance",
     "inputs",
     "variant",
     "init",
@@ -69,6 +80,7 @@ EVERYWHERE = {
     "epochs",
     "crop",
     "skip",
+    "columns",
     "shift",
     "attribute",
     "images",
@@ -96,6 +108,9 @@ def experiment(
     if arg.shift:
         shifted.settle(arg, jc.given(text))
     datasets.PRESETS[arg.data](c, arg)
+    for part in (c.train, c.valid) if arg.columns else ():
+        if shifted.base(part) == shifted.base(c.train):
+            part.columns = arg.columns
     if arg.shift:
         shifted.apply(c, arg, jc.given(text))
     _fit(c.model)
@@ -111,6 +126,8 @@ def experiment(
     if arg.smoke:
         c.epochs, c.optim.warmup = short, ""
     changed(c.train, dict(accumulate=1, **train))  # Micro-batches a step.
+    if arg.balance:
+        changed(c.train, dict(balance=arg.balance))
     if "other" in c.train and "inputs" not in c.train.other:
         c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
     c.size = arg.size or c.size
@@ -122,6 +139,7 @@ def experiment(
         canvas = dict(canvas=round(c.size * 256 / 224)) if cut else {}
         changed(c.train, dict(window=16384, **canvas))
     labelled(c, *(one["name"] for one in added))
+    labelled(c, f"balance-{arg.balance.replace('+', '-')}" if arg.balance else "")
     if arg.variant == "biasbed":
         c.aggregate = "mean_logit"
         if "variant" in algo:
@@ -275,6 +293,7 @@ def _arguments(text: str) -> types.SimpleNamespace:
         train="train",
         valid="",
         tests="",
+        balance="",
         inputs="",
         variant="",
         init="",
@@ -285,6 +304,8 @@ def _arguments(text: str) -> types.SimpleNamespace:
         epochs=0.0,
         crop="",
         skip="",
+        label="",
+        columns="",
         shift="",
         attribute="attribute",
         images=0,

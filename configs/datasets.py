@@ -180,16 +180,43 @@ def corrupted(
 
 def folder(c: ml_collections.ConfigDict, arg) -> None:
     """A user's own folders: root/<split>/<class>/<image>."""
+    _users(c, arg, {})
+
+
+def attributed(c: ml_collections.ConfigDict, arg) -> None:
+    """A user's own table, root/<split>.csv, or folders inside those of the classes."""
+    _users(c, arg, _chosen(arg))
+
+
+def celeba(c: ml_collections.ConfigDict, arg) -> None:
+    """Faces, cropped to squares: one attribute is the class, another the shortcut."""
+    _photographs(c, arg, size=64, epochs=10.0)
+    common = dict(data="celeba", root=arg.root, **_chosen(arg))
+    c.train = dict(split="train", batch=64, **common)
+    c.valid = dict(split="valid", **common)
+    c.tests = {"test": dict(split="test", **common)}
+
+
+def _chosen(arg) -> dict[str, str]:
+    """The set's own options; with `columns`, the attribute may be one of that file's."""
+    usual = arg.columns or arg.attribute == "attribute"
+    chosen = {"label": arg.label, "attribute": "" if usual else arg.attribute}
+    return {key: value for key, value in chosen.items() if value}
+
+
+def _users(c: ml_collections.ConfigDict, arg, options: dict[str, str]) -> None:
     _photographs(c, arg, size=64, epochs=30.0)
     if arg.valid:
-        c.train = dict(data="folder", split=arg.train, root=arg.root, batch=64)
-        c.valid = dict(data="folder", split=arg.valid, root=arg.root)
+        c.train = dict(data=arg.data, split=arg.train, root=arg.root, batch=64)
+        c.valid = dict(data=arg.data, split=arg.valid, root=arg.root)
     else:
-        _part(c, arg, "folder", arg.train)
+        _part(c, arg, arg.data, arg.train)
     c.tests = {
-        name: dict(data="folder", split=name, root=arg.root)
+        name: dict(data=arg.data, split=name, root=arg.root)
         for name in filter(None, arg.tests.split("+"))
     }
+    for part in (c.train, c.valid, *c.tests.values()):
+        part.update(options)
 
 
 def _part(c: ml_collections.ConfigDict, arg, data: str, split: str) -> None:
@@ -234,7 +261,9 @@ USED = {
     **{name: {"root", "corrupted"} for name in ("cifar10", "cifar100")},
     "colored_mnist": {"root", "form", "grey"},
     "stacked": {"root", "digits"},
+    "celeba": {"root", "label"},
     "folder": {"root", "train", "valid", "tests"},
+    "attributed": {"root", "train", "valid", "tests", "label"},
 }
 PRESETS = {
     "shapes": shapes,
@@ -247,5 +276,7 @@ PRESETS = {
     "cifar10": cifar,
     "cifar100": cifar,
     "stacked": stacked,
+    "celeba": celeba,
     "folder": folder,
+    "attributed": attributed,
 }

@@ -4,11 +4,12 @@ All come out of the whole split that the preset trains on: one to train on, one 
 validate, a test like training and a test out of its distribution.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import ml_collections
 
-from jbias.data import colored_mnist, shapes
+from jbias.data import annotated, colored_mnist, shape_factors, shapes
 
 # Of config.train, what says how it is fed.
 _FED = ("batch",)
@@ -30,9 +31,11 @@ def apply(c: ml_collections.ConfigDict, arg, given: Collection[str]) -> None:
     """Changes train, valid and tests of a config; `given` are the arguments' names."""
     fed = {key: c.train[key] for key in _FED if key in c.train}
     whole = {key: value for key, value in c.train.items() if key not in _FED}
-    whole["split"] = whole["split"].partition("[")[0]
+    whole["split"] = base(whole)
     whole |= _own(arg, given)
-    told = dict(attribute=arg.attribute, images=arg.images, seed=arg.shift_seed)
+    # What a set's own option names is its column "attribute".
+    column = "attribute" if "attribute" in whole else arg.attribute
+    told = dict(attribute=column, images=arg.images, seed=arg.shift_seed)
 
     def part(name: str) -> dict:
         return {**whole, "shift": dict(level=arg.shift, part=name, **told)}
@@ -42,18 +45,33 @@ def apply(c: ml_collections.ConfigDict, arg, given: Collection[str]) -> None:
     c.tests = {name: part(name) for name in ("id", *_outside(arg))}
 
 
+def base(part: Mapping[str, Any]) -> str:
+    """The split that a set is a part of."""
+    return part["split"].partition("[")[0]
+
+
 def _outside(arg) -> tuple[str, ...]:
-    """The parts out of distribution; of a single colour, each of the others."""
-    if arg.data == "colored_mnist" and arg.shift.startswith("only-"):
-        own = arg.shift.removeprefix("only-")
-        return tuple(f"ood-{one}" for one in colored_mnist.PALETTE if one != own)
-    return ("ood",)
+    """The parts out of distribution; of a single value, each of the others."""
+    if not arg.shift.startswith("only-"):
+        return ("ood",)
+    values = (
+        dict(attribute=colored_mnist.PALETTE) if arg.data == "colored_mnist" else {}
+    )
+    values |= shape_factors.VALUES if arg.data == "shapes" else {}
+    values |= annotated.values(arg.columns) if arg.columns else {}
+    own = arg.shift.removeprefix("only-")
+    others = [one for one in values.get(arg.attribute, ()) if one != own]
+    return tuple(f"ood-{one}" for one in others) or ("ood",)
 
 
 def _own(arg, given: Collection[str]) -> dict:
     """What a preset must have so that attribute and class can be told apart."""
     if arg.data != "shapes":
         return {}
-    texture = arg.attribute == "attribute" and "correlation" not in given
-    even = dict(correlation=1 / len(shapes.CLASSES)) if texture else {}
-    return dict(n=512 if arg.smoke else _POOL, **even)
+    by_texture = arg.attribute in ("attribute", "pattern")
+    own = dict(n=(2048 if by_texture else 512) if arg.smoke else _POOL)
+    if by_texture and "correlation" not in given:
+        own["correlation"] = 1 / len(shapes.CLASSES)
+    if arg.attribute in shape_factors.NAMES:
+        own["factors"] = True
+    return own

@@ -159,7 +159,7 @@ def _stage(
 
     def learner(config) -> tuple[base.Algo, tuple]:
         part = jc.stages(config)[number]
-        algo = parts.algorithm(part["algo"], net)
+        algo = parts.algorithm(part["algo"], net, plans["train"].columns)
         optimiser = functools.partial(parts.optimiser, part["optim"])
         return algo, tuple(optimiser(one, total, epoch) for one in algo.updates)
 

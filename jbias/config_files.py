@@ -55,12 +55,13 @@ def _change(config: ml_collections.ConfigDict, flag: str, key: str, text: str) -
         config = config[name]
     with config.unlocked():
         try:
-            config[last] = _value(text)
+            config[last] = value(text)
         except TypeError as error:
             raise ValueError(f"--{flag}.{key}: {error}") from error
 
 
-def _value(text: str) -> Any:
+def value(text: str) -> Any:
+    """Reads a literal of Python; what is none is text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

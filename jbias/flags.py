@@ -6,8 +6,8 @@ import functools
 OF_FILES = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that these commands share."""
+def add_networks(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say which networks."""
     add = parser.add_argument
     add(
         "--checkpoint",
@@ -18,14 +18,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, .safetensors, "
         ".npz), a run's workdir, a folder of these, or a glob; may be given "
         "again, and under either name",
-    )
-    add(
-        "--suite",
-        metavar="FILE[:ARGS]",
-        help="what is measured, e.g. configs/suites/biases.py:images=1000; ARGS are the "
-        "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
-        "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
-        "--suite.run.precision=float32",
     )
     add(
         "--model",
@@ -70,6 +62,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="STEP",
         help="of a run: best (by validation), latest, or a number (default: the suite's "
         "run.step, which is best if it does not say)",
+    )
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that these commands share."""
+    add_networks(parser)
+    add = parser.add_argument
+    add(
+        "--suite",
+        metavar="FILE[:ARGS]",
+        help="what is measured, e.g. configs/suites/biases.py:images=1000; ARGS are the "
+        "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
+        "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
+        "--suite.run.precision=float32",
     )
     add(
         "--only",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import optax
 from flax import linen as nn
 
@@ -74,13 +75,20 @@ def check_options(
             )
 
 
-def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:
-    """The algorithm of ours, or the one at `path/to/file.py:function`."""
+def algorithm(
+    options: Mapping[str, Any],
+    net: nn.Module,
+    columns: Mapping[str, np.ndarray] | None = None,
+) -> base.Algo:
+    """The algorithm of ours, or the one at `path/to/file.py:function`.
+
+    One that takes `columns` gets those of the training data, where these are known.
+    """
     path, colon, function = options["name"].rpartition(":")
     if not colon:
         options = with_functions("config.algo", options)
         make, options = named("config.algo", options, algos.ALGOS)
-        return call("config.algo", make, net, **options)
+        return call("config.algo", make, net, **_told(make, options, columns))
     if not pathlib.Path(path).is_file():
         raise ValueError(
             f"config.algo.name: no file {path!r}; give path/to/file.py:make"
@@ -94,7 +102,15 @@ def algorithm(options: Mapping[str, Any], net: nn.Module) -> base.Algo:
     if function not in vars(module):
         raise ValueError(f"config.algo.name: {path} has no function {function!r}")
     options = {key: value for key, value in options.items() if key != "name"}
-    return call("config.algo", vars(module)[function], net, **options)
+    make = vars(module)[function]
+    return call("config.algo", make, net, **_told(make, options, columns))
+
+
+def _told(make: Callable, options: dict, columns: Mapping | None) -> dict[str, Any]:
+    if "columns" in options:
+        raise ValueError("config.algo.columns: is filled in from the data; remove it")
+    takes = columns is not None and "columns" in inspect.signature(make).parameters
+    return {**options, "columns": columns} if takes else options
 
 
 def own_files(config: Mapping[str, Any]) -> dict[str, str]:

@@ -18,6 +18,7 @@ _TRAINING = (
     "accumulate",
     "also",
     "shares",
+    "balance",
     "other",
     "inputs",
     "pair",

@@ -8,8 +8,9 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias import feed, mesh, pairing, parts, rows, sets, streams
+from jbias import balance, feed, mesh, pairing, parts, rows, sets, streams
 from jbias import order as orders
+from jbias.algos import groups
 from jbias.data import crops, sources, spec
 
 CROP = "random_resized_crop"
@@ -56,6 +57,7 @@ def plans(
     """Plans how stage `number` is fed: "train", and "other" if there is one."""
     at = f"config.stages[{number}]" if number else "config"
     options, suffix = config["train"], f"/{number}" * (number > 0)
+    _misplaced(f"{at}.train", options)
     named, beside = train.named(number), f"train/{number}/other"
     opened = {name: one for name, one in named.items() if name != beside}
     places = (f"{at}.train", f"{at}.inputs")
@@ -70,11 +72,18 @@ def plans(
         if pair := options.get("pair"):
             other = _paired(places[0], pair, found["train"], other)
         found["other"] = other
-    if "pair" in config["train"]:
-        raise ValueError(
-            f"{at}.train.pair: belongs to the second set; move it to {at}.train.other"
-        )
     return found
+
+
+def _misplaced(where: str, options: Mapping[str, Any]) -> None:
+    if "pair" in options:
+        raise ValueError(
+            f"{where}.pair: belongs to the second set; move it to {where}.other"
+        )
+    if "balance" in (options.get("other") or {}):
+        raise ValueError(
+            f"{where}.other.balance: labels of a second set are not used; remove it"
+        )
 
 
 def _paired(where: str, pair: str, train: Plan, other: Plan) -> Plan:
@@ -83,8 +92,8 @@ def _paired(where: str, pair: str, train: Plan, other: Plan) -> Plan:
         raise ValueError(f"{where}.pair: must be 'class', got {pair!r}; or remove it")
     if train.stream or other.stream or not isinstance(train.order, orders.Whole):
         raise ValueError(
-            f"{where}.pair: needs both sets in memory and no shares; remove crop and "
-            "shares, or pair"
+            f"{where}.pair: needs both sets in memory and neither shares nor balance; "
+            "remove crop, shares and balance, or pair"
         )
     (source,) = other.opened.values()
     of = train.order, train.columns["label"], source.columns["label"], other.name
@@ -111,7 +120,10 @@ def _plan(places, options, inputs, opened, columns, name) -> Plan:
                 f"{said}, got {source.name}, whose images are in memory as they are"
             )
     counts = [len(source) for source in opened.values()]
-    order = _order(where, options, stream, counts, name)
+    if options.get("balance"):
+        order = _balanced(where, options, stream, columns, name)
+    else:
+        order = _order(where, options, stream, counts, name)
     return Plan(opened, columns, stream, left, order, name)
 
 
@@ -133,6 +145,27 @@ def _order(
         said = f"for `other` {error}" if where.endswith(".other") else error
         where = where.removesuffix(".other")
         raise ValueError(f"{where}.{key}: {said}") from error
+
+
+def _balanced(
+    where: str,
+    options: Mapping[str, Any],
+    stream: Stream | None,
+    columns: Mapping[str, np.ndarray],
+    name: str,
+) -> balance.Balanced:
+    """Equal shares of the groups that config.train.balance names."""
+    if options.get("shares") or (stream and stream.steps is not None):
+        clash = "shares" if options.get("shares") else "crop='device'"
+        raise ValueError(
+            f"{where}.balance: cannot be had with {clash}; remove one of them"
+        )
+    _, numbers = groups.named(f"{where}.balance", columns, options["balance"])
+    _, of = np.unique(np.stack(numbers), axis=1, return_inverse=True)
+    try:
+        return balance.Balanced(of.ravel(), options["batch"], name)
+    except ValueError as error:
+        raise ValueError(f"{where}.batch: {error}") from error
 
 
 def streamed(

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 
 def recoloured(batch, permute, alpha):
     """Stands in for style transfer: mean colours are swapped."""
@@ -41,6 +43,26 @@ class Method:
         return dict(self.strong if self.config is None else self.config)
 
 
+class Columns(dict):
+    """Columns of training data, as an option that a cache can hold."""
+
+    __hash__ = object.__hash__
+
+
+# Groups and environments of very different size; those of the tests' batches.
+COLUMNS = Columns(
+    label=np.repeat(np.arange(5), 12),
+    attribute=np.minimum(np.arange(60) % 12, 2),
+    domain=np.arange(60) % 4 // 3,
+)
+ONE_GROUP = Columns(label=np.zeros(9, int), attribute=np.full(9, 2))
+
+
+def told(**options) -> dict[str, Any]:
+    """Options of an algorithm that is told the columns of the training data."""
+    return {"columns": COLUMNS, **options}
+
+
 def _group(**options) -> dict[str, Any]:
     return {"mix_group": 4, **options}
 
@@ -51,6 +73,7 @@ def _no_linear(path) -> bool:
 
 METHODS: Mapping[str, Method] = {
     "erm": Method(),
+    "coral": Method(told(gamma=10.0), (told(gamma=0.0),), config={"gamma": 10.0}),
     "debiased": Method(
         _group(transfer=recoloured, alpha=1.0, gamma=0.5),
         (_group(stylised=False),),
@@ -62,7 +85,17 @@ METHODS: Mapping[str, Method] = {
         nulls=({"area": 9},),
         moves=lambda path: "conv" not in path[-2],
     ),
+    "group_dro": Method(
+        told(eta=1.0, adjustment=1.0),
+        ({"columns": ONE_GROUP},),
+        config={"eta": 1.0, "adjustment": 1.0},
+    ),
     "infodrop": Method({"temperature": 0.5}, ({"rate": 0},)),
+    "irm": Method(
+        told(weight=100.0, anneal=0.5),
+        (told(weight=0.0),),
+        config={"weight": 100.0, "anneal": 0.5},
+    ),
     "linear_probe": Method(moves=lambda path: path[0] == "fc", start=3.0),
     "mixstyle": Method(
         _group(p=1.0, stages=(1, 2, 3)),
@@ -70,6 +103,12 @@ METHODS: Mapping[str, Method] = {
     ),
     "padain": Method(_group(p=1.0), (_group(p=0.0), _group(p=0.0, traced=("p",)))),
     "pgd": Method({"eps": 0.1}, ({"eps": 0},), start=3.0),
+    "reweight": Method(
+        told(power=0.5),
+        (told(power=0.0), {"columns": ONE_GROUP}),
+        config={"power": 0.5},
+        start=2.0,
+    ),
     "sagnet": Method(
         _group(), (_group(w_adv=0.0, randomise_style=False, dropout=0.0),)
     ),
@@ -79,5 +118,10 @@ METHODS: Mapping[str, Method] = {
         loss="contrast",
         views=2,
         inputs=({"name": "views", "views": 2}, {"name": "flip"}),
+    ),
+    "vrex": Method(
+        told(beta=10.0, anneal=0.5),
+        (told(beta=0.0),),
+        config={"beta": 10.0, "anneal": 0.5},
     ),
 }

@@ -32,7 +32,9 @@ def traced(
     block = math.lcm(algo.mix_group, norm_group or 1)
     inputs = parts.transforms("inputs", METHODS[name].inputs)
     image = jax.ShapeDtypeStruct((HELD, SIZE, SIZE, 3), jnp.uint8)
-    rows = {"image": image, "label": jax.ShapeDtypeStruct((HELD,), jnp.int32)}
+    known = ("label", "attribute", "domain")
+    rows = {name: jax.ShapeDtypeStruct((HELD,), jnp.int32) for name in known}
+    rows["image"] = image
     return collectives.traced(
         build.trainer(algo, txs, inputs, CLASSES, accumulate=accumulate, block=block),
         build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0),

@@ -3,7 +3,7 @@
     python -m tests.strategies '{"preset": "erm", "seeds": 2, "ways": [["looped", 8], ...],
         "change": {"model.norm_group": 4}}'
 
-The output is JSON: for each way the losses of two steps by seed, and the mesh. With
+With "config", a whole config as JSON, that is trained and no preset. The output is JSON: for each way the losses of two steps by seed, and the mesh. With
 "moved": true it is what the first way's compiled step moves between devices, with
 "held": true how many values each device holds while eight trees of four come and go.
 """
@@ -62,8 +62,9 @@ def held(devices) -> list[int]:
     return most
 
 
-def main(text: str) -> None:
-    asked = json.loads(text)
+def _config(asked: dict) -> dict:
+    if "config" in asked:
+        return asked["config"]
     config = runs.small(asked["preset"])
     config.train.batch = 64
     config.train.n = 128
@@ -71,7 +72,12 @@ def main(text: str) -> None:
         config.algo.p = 0.3
     with config.unlocked():
         config.update_from_flattened_dict(asked["change"])
-    config, which = jc.plain(config), tuple(range(asked["seeds"]))
+    return jc.plain(config)
+
+
+def main(text: str) -> None:
+    asked = json.loads(text)
+    config, which = _config(asked), tuple(range(asked["seeds"]))
     found = []
     if asked.get("held"):
         assert mesh.make(8, 8, together=3).shape["seed"] == 2

@@ -524,6 +524,50 @@ def test_a_shift_makes_four_parts_of_the_whole_split():
     assert {*single["tests"]} == {"id", "ood-yellow", "ood-green", "ood-blue"}
 
 
+def test_attributes_of_faces_and_tables_are_chosen():
+    faces = config_of("erm", "data=celeba,root=x,label=Male,attribute=Bald+Bangs")
+    parts = [faces["train"], faces["valid"], faces["tests"]["test"]]
+    assert [one["split"] for one in parts] == ["train", "valid", "test"]
+    assert {(one["label"], one["attribute"]) for one in parts} == {
+        ("Male", "Bald+Bangs")
+    }
+    assert faces["size"] == 64
+    plain = config_of("erm", "data=celeba,root=x")["train"]
+    assert not {"label", "attribute"} & {*plain}
+    mine = config_of("erm", "data=attributed,root=x,label=kind,attribute=sky,tests=b+c")
+    assert {*mine["tests"]} == {"b", "c"}
+    parts = [mine["train"], mine["valid"], *mine["tests"].values()]
+    assert {(one["data"], one["label"], one["attribute"]) for one in parts} == {
+        ("attributed", "kind", "sky")
+    }
+    shifted = config_of("erm", "data=attributed,root=x,attribute=sky,shift=C6")
+    assert shifted["train"]["attribute"] == "sky"
+    assert shifted["train"]["shift"]["attribute"] == "attribute"
+
+
+def test_factors_of_shapes_are_had_where_one_is_shifted():
+    c = config_of("erm", "shift=C6,attribute=background")
+    assert c["train"]["factors"] and c["tests"]["ood"]["factors"]
+    assert c["train"]["shift"]["attribute"] == "background"
+    assert c["train"]["correlation"] == 0.99
+    assert "factors" not in config_of("erm", "shift=C6")["train"]
+    single = config_of("erm", "shift=only-dark,attribute=background")
+    assert {*single["tests"]} == {"id", "ood-light"}
+
+
+def test_columns_of_a_file_are_those_of_the_training_split():
+    c = config_of("erm", "data=pacs,root=x,columns=a.csv")
+    assert c["train"]["columns"] == c["valid"]["columns"] == "a.csv"
+    assert not any("columns" in one for one in c["tests"].values())
+    assert "columns" not in config_of("erm", "columns=a.csv")["valid"]
+    faces = "data=celeba,root=x,columns=a.csv,attribute=cluster,shift=only-D1"
+    c = config_of("erm", faces)
+    assert "attribute" not in c["train"]
+    for part in (c["train"], c["valid"], *c["tests"].values()):
+        assert part["columns"] == "a.csv" and part["shift"]["attribute"] == "cluster"
+    assert {*c["tests"]} == {"id", "ood"}  # There is no such file to tell more.
+
+
 @pytest.mark.parametrize(
     ("arg", "message"),
     [

@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import config_files, data, evaluate, look, prepare
+from jbias import audit, config_files, data, evaluate, look, prepare, study
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -108,6 +108,8 @@ READERS = {
     "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
+    "audit": lambda arguments: audit.parser().parse_args(arguments),
+    "study": lambda arguments: study.parser().parse_args(arguments),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
@@ -134,7 +136,9 @@ def test_commands_are_understood(name, command, monkeypatch):
 def test_flags_in_the_text_are_known(name, flag):
     parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
     parsers += [biases._parser(), distortion._parser(), look.parser()]
-    parsers += [shifts._parser()]
+    parsers += [shifts._parser(), audit.parser(), study.parser()]
+    commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
+    parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
         code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]

@@ -12,7 +12,7 @@ import jbias
 ROOT = pathlib.Path(jbias.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-ENTRIES = {"main", "evaluate", "look", "prepare", "study"}
+ENTRIES = {"main", "evaluate", "look", "prepare", "study", "audit"}
 EVERYTHING = {"*"}
 ROOMS = {
     "models": set(),
@@ -31,6 +31,7 @@ ROOMS = {
     "train": EVERYTHING,
     **dict.fromkeys(
         (
+            "auditing",
             "build",
             "checkpoint_paths",
             "checks",
@@ -83,6 +84,7 @@ CORE = {
     "costs",
     "step",
     "order",
+    "balance",
     "pairing",
     "xla",
     "feed",
@@ -153,6 +155,7 @@ def test_heavy_readers_are_imported_where_used(path):
         "main",
         "evaluate",
         "look",
+        "audit",
         "report",
         "report.correlate",
         "report.biases",

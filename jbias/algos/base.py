@@ -117,25 +117,61 @@ def forward(
     return out, {**stats, **new["stats"]}
 
 
+def read(
+    net: nn.Module, *args: Any, train: bool = True
+) -> tuple[Float[Array, "b k"], Float[Array, "b c"], dict]:
+    """Runs the net: its logits, what its linear layer reads, and new statistics.
+
+    Of maps that is their mean, where a convolution of one pixel ends the net.
+    args: parameters, statistics, images and key, as of `forward`.
+    """
+    seen = []
+
+    def note(call, args, options, context):
+        if context.method_name == "__call__" and context.module.path == ("fc",):
+            seen.append(args[0])
+        return call(*args, **options)
+
+    with nn.intercept_methods(note):
+        logits, new = forward(net, *args, train=train)
+    (h,) = seen
+    if h.ndim == 4:
+        h = jnp.mean(h, (1, 2))
+    return logits, h.astype(jnp.float32), new
+
+
 def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
     """The class loss: sum_i w_i CE(z_i, target_i) / sum_i w_i, in float32.
 
     Targets are distributions over the classes; without "weight" all w_i are 1. Where
-    the batch is "binary", the classes are independent yes-or-no questions and CE is
-    the mean of their binary cross-entropies. Where it has a "consistency", that many
-    times the divergence between the "views" of each image is added.
+    the batch has a "consistency", that many times the divergence between the "views" of
+    each image is added.
+    """
+    return agreeing(average(each(logits, batch), batch), logits, batch)
+
+
+def each(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b"]:
+    """CE(z_i, target_i) of every example, in float32.
+
+    Where the batch is "binary", the classes are independent yes-or-no questions and CE
+    is the mean of their binary cross-entropies.
     """
     logits = logits.astype(jnp.float32)
     if batch.get("binary"):
         yes, no = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
         target = batch["target"]
-        loss = average(-jnp.mean(target * yes + (1 - target) * no, axis=-1), batch)
-    else:
-        log_p = jax.nn.log_softmax(logits)
-        loss = average(-jnp.sum(batch["target"] * log_p, axis=-1), batch)
-    if "consistency" in batch:
-        loss += batch["consistency"] * divergence(logits, batch["views"])
-    return loss
+        return -jnp.mean(target * yes + (1 - target) * no, axis=-1)
+    return -jnp.sum(batch["target"] * jax.nn.log_softmax(logits), axis=-1)
+
+
+def agreeing(
+    loss: Float[Array, ""], logits: Float[Array, "b k"], batch: Batch
+) -> Float[Array, ""]:
+    """Adds what a batch with a "consistency" asks of its views to a loss."""
+    if "consistency" not in batch:
+        return loss
+    apart = divergence(logits.astype(jnp.float32), batch["views"])
+    return loss + batch["consistency"] * apart
 
 
 def average(each: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:

@@ -10,8 +10,6 @@ is three. What is compared is what the linear layer reads, in any network: poole
 hidden layers of a VGG, the class token of a transformer.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -45,7 +43,8 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
                 f"simclr: needs 2 views of each image, got {batch.get('views', 1)}; "
                 'put dict(name="views", views=2) first into config.inputs'
             )
-        h, seen = representation(net, params["net"], stats["net"], batch["image"], key)
+        own = params["net"], stats["net"]
+        _, h, seen = base.read(net, *own, batch["image"], key)
         z, noted = base.forward(
             projection, params["projection"], stats["projection"], h, None
         )
@@ -57,35 +56,13 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     def init(key, image, net_variables):
         def width(variables):
             own = variables["params"], variables.get("stats", {})
-            return representation(net, *own, image, key, train=False)[0]
+            return base.read(net, *own, image, key, train=False)[1]
 
         h = jax.eval_shape(width, net_variables)
         return projection.init(key, jnp.zeros((1, h.shape[-1])))
 
     updates = (base.Update("contrast", _trained),)
     return base.Algo(net, losses, updates, {"projection": init}, whole_batch=True)
-
-
-def representation(
-    net: nn.Module, *args: Any, train: bool = True
-) -> tuple[Float[Array, "b c"], dict]:
-    """What the linear layer of a net reads, of maps their mean, and new statistics.
-
-    args: parameters, statistics, images and key, as of base.forward.
-    """
-    read = []
-
-    def note(call, args, options, context):
-        if context.method_name == "__call__" and context.module.path == ("fc",):
-            read.append(args[0])
-        return call(*args, **options)
-
-    with nn.intercept_methods(note):
-        _, seen = base.forward(net, *args, train=train)
-    (h,) = read
-    if h.ndim == 4:  # A convolution of one pixel ends the net.
-        h = jnp.mean(h, (1, 2))
-    return h.astype(jnp.float32), seen
 
 
 class Projection(nn.Module):

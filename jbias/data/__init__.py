@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from jbias.data import (
+    annotated,
     attributed,
     celeba,
     cifar,
@@ -26,6 +27,7 @@ from jbias.data import (
     real,
     shapes,
     shifted,
+    shifts,
     spec,
     stacked,
     subset,
@@ -60,7 +62,9 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
     }
 )
 
-_OF_ALL = ("skip", "keep", "drop", "shift")  # Options that every set has.
+_OF_ALL = ("columns", "skip", "keep", "drop", "shift")  # Options that every set has.
+
+make_shift = shifts.make_shift  # For arrays of one's own.
 
 
 def load(name: str, split: str, **options) -> spec.Source:
@@ -71,8 +75,9 @@ def load(name: str, split: str, **options) -> spec.Source:
     size and where one gets it, where a set is not there.
 
     Every set has the options `skip`, a list of damaged images to leave out; `keep`, a
-    file that says which images stay; `drop`, classes to leave out, "truck+ship"; and
-    `shift`, a part with a chosen table of an attribute (shifted.py).
+    file that says which images stay; `drop`, classes to leave out, "truck+ship";
+    `columns`, a file with further attributes (annotated.py); and `shift`, a part with a
+    chosen table of an attribute (shifted.py).
     """
     if name not in DATASETS:
         raise ValueError(
@@ -101,12 +106,14 @@ def load(name: str, split: str, **options) -> spec.Source:
                 f"data.load: {name!r} must have the option {option!r}, got"
                 f" {sorted(options)}; expected: {entry.needs}"
             )
-    skip, keep, drop, shift = (options.pop(name, "") for name in _OF_ALL)
+    columns, skip, keep, drop, shift = (options.pop(name, "") for name in _OF_ALL)
     source = _made(entry, split, options)
-    if skip or keep:
+    if columns or skip or keep:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
         same = (split, options) == (base, wide)
         whole = source if same else _made(entry, base, wide)
+    if columns:
+        source = annotated.add(source, split, columns, whole)
     if keep:
         source = subset.keep(source, split, keep, whole)
     if skip:

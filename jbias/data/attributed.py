@@ -1,117 +1,194 @@
-"""Images of the user's own with a class and an attribute, such as the background.
+"""Images of the user's own with a class and attributes, such as the background.
 
 Layout: <root>/<split>/<class>/<attribute>/*.jpg, as NICO has it with its contexts, or
-<root>/<split>.csv with the columns file, class and attribute, a line an image, files
-relative to <root>. The column "attribute" numbers the attributes' sorted names, which
-the source's `values` tell.
+<root>/<split>.csv with the columns file, class and any further ones, a line an image,
+files relative to <root>. Each further column with few different values is a column of
+the source: it numbers the values' sorted names, which the source's `values` tell. The
+column "attribute" is one of them, or a combination of several.
 """
 
-import csv
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
-from jbias.data import folder, listing, sources, spec, stores, transforms
+from jbias.data import cells, folder, listing, sources, spec, stores, transforms
 
 CITE = "images of the user's own: cite their authors"
-COLUMNS = ("file", "class", "attribute")
+FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
+
+
+class _Listed(NamedTuple):
+    """What folders or a table say of all images of a split."""
+
+    files: listing.Files
+    classes: tuple[str, ...]
+    columns: Mapping[str, Int[np.ndarray, "n"]]
+    values: Mapping[str, tuple[str, ...]]
+    note: str = ""
 
 
 def make(
     split: str,
     *,
     root: str,
+    label: str = CLASS,
+    attribute: str = "",
     size: int = 224,
     resize: int | None = None,
     crop: bool = True,
     ignore: Sequence[str] = (),
 ) -> sources.EncodedSource:
-    """Lists a split, or a part of every class of it such as "train[:90%]"."""
+    """Lists a split, or a part of every class of it such as "train[:90%]".
+
+    label: the column of the table that is the class. attribute: the one, or several such
+    as "hair+smile", that the column "attribute" is made of; by itself the one of that
+    name, else the first of the further ones. Images without either are left out; where
+    a cell of another column is empty, its value is "(none)".
+    """
     name = f"{os.path.basename(os.path.abspath(root))}/{split}"
     where = f"data.attributed {name}"
     part = listing.parse_split(where, split)
     root = listing.existing(where, os.path.expanduser(root), "root")
     table = os.path.join(root, f"{part.base}.csv")
     if os.path.isfile(table):
-        place, (files, classes, attributes) = root, _rows(root, table)
+        place, found = root, _table(root, table, label, attribute)
     else:
         place, _ = folder.find(where, root, split)
-        files, classes, attributes = _folders(where, place, ignore)
-    known, column = np.unique(attributes, return_inverse=True)
-    return folder.build(
+        if (label, attribute) not in ((CLASS, ""), (CLASS, ATTRIBUTE)):
+            raise ValueError(
+                f"{where}: label and attribute must name columns of {table!r}, got"
+                f" {label!r} and {attribute!r} and no such file; leave them out"
+            )
+        found = _folders(where, place, ignore)
+    source = folder.build(
         where,
         part,
-        store=stores.Files(place, files.names),
-        files=files,
-        classes=classes,
-        extra={"attribute": column.astype(np.int32)},
-        values={"attribute": tuple(known.tolist())},
+        store=stores.Files(place, found.files.names),
+        files=found.files,
+        classes=found.classes,
+        extra=found.columns,
+        values=found.values,
         name=name,
         space="names",
+        measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop),
         cite=CITE,
     )
+    return dataclasses.replace(source, note=found.note)
 
 
-def _folders(
-    where: str, path: str, ignore: Sequence[str]
-) -> tuple[listing.Files, tuple[str, ...], list[str]]:
-    """Files, classes and the attribute of each file, out of the folders."""
+def _folders(where: str, path: str, ignore: Sequence[str]) -> _Listed:
+    """What the folders say."""
     classes = listing.class_folders(where, path)
     files = listing.scan(where, path, {name: name for name in classes}, ignore)
-    cells = [name.split("/") for name in files.names]
-    wrong = [name for name, row in zip(files.names, cells) if len(row) < 3]
+    parts = [name.split("/") for name in files.names]
+    wrong = [name for name, row in zip(files.names, parts) if len(row) < 3]
     if wrong:
         raise ValueError(
             f"{where}: images must lie in <class>/<attribute>/, got {len(wrong):,}"
             f" directly in a class, first {wrong[0]!r}; move them"
         )
-    return files, classes, [row[1] for row in cells]
+    known, column = cells.numbered([row[1] for row in parts])
+    return _Listed(files, classes, {ATTRIBUTE: column}, {ATTRIBUTE: known})
 
 
-def _rows(root: str, table: str) -> tuple[listing.Files, tuple[str, ...], list[str]]:
-    """The same out of a CSV file."""
-    seen, lengths = {}, []
-    for number, (name, label, attribute) in _lines(table):
-        if not (name and label and attribute) or not listing.is_image(name):
-            raise ValueError(
-                f"{table}:{number}: a line must have an image's file, class and"
-                f" attribute, got {[name, label, attribute]}"
-            )
-        path = os.path.join(root, name)
-        if name in seen or not os.path.isfile(path):
-            why = "once" if name in seen else f"and exist below {root!r}"
-            raise ValueError(f"{table}:{number}: files must be there {why}: {name!r}")
-        seen[name] = (label, attribute)
-        lengths.append(os.path.getsize(path))
-    if not seen:
-        raise ValueError(f"{table}: must have a line an image, got the header alone")
-    names, labels = tuple(seen), [label for label, _ in seen.values()]
-    classes, found = np.unique(labels, return_inverse=True)
-    files = listing.Files(names, np.array(lengths, np.int64), found.astype(np.int32))
-    files = files.take(np.lexsort((np.array(names), found)))
-    return files, tuple(classes.tolist()), [seen[name][1] for name in files.names]
-
-
-def _lines(table: str) -> list[tuple[int, tuple[str | None, ...]]]:
-    """Line numbers and the three cells of each line."""
-    try:
-        with open(table, encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
-            header = tuple(reader.fieldnames or ())
-            rows = [
-                (reader.line_num, tuple(row.get(name) for name in COLUMNS))
-                for row in reader
-            ]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{table}: must be a CSV file in UTF-8: {error}") from error
-    if not {*COLUMNS} <= {*header}:
+def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
+    """What a CSV file says."""
+    header, lines = cells.read(path)
+    further = [name for name in header if name not in (FILE, label)]
+    if not {FILE, label} <= {*header} or not further:
         raise ValueError(
-            f"{table}: the header must have {', '.join(COLUMNS)}, got"
+            f"{path}: the header must have {FILE}, {label} and an attribute, got"
             f" {', '.join(header) or 'nothing'}"
         )
-    return rows
+    _check_files(root, path, lines)
+    table = {name: [row[name] for _, row in lines] for name in header}
+    asked = _asked(path, attribute, {name: table[name] for name in further})
+    wanted = cells.joined(path, table, asked)
+    kept = [i for i, pair in enumerate(zip(table[label], wanted)) if all(pair)]
+    if not kept:
+        raise ValueError(
+            f"{path}: must have a line with {label} and {'+'.join(asked)}, got"
+            f" {len(lines):,} lines"
+        )
+    names = [table[FILE][i] for i in kept]
+    classes, found = cells.numbered([table[label][i] for i in kept])
+    lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
+    files = listing.Files(tuple(names), np.array(lengths, np.int64), found)
+    order = np.lexsort((np.array(names), found))
+    kept = np.array(kept)[order]
+    told = {ATTRIBUTE: wanted} | {n: table[n] for n in further if n != ATTRIBUTE}
+    told = {name: [column[i] for i in kept] for name, column in told.items()}
+    told, out = _few(told)
+    if ATTRIBUTE in further and asked != [ATTRIBUTE]:
+        out.insert(0, f"{ATTRIBUTE} (another is asked for)")
+    made = {name: cells.numbered(column) for name, column in told.items()}
+    return _Listed(
+        files.take(order),
+        classes,
+        {name: column for name, (_, column) in made.items()},
+        {name: known for name, (known, _) in made.items()},
+        _note(len(lines) - len(kept), f"{label} or {'+'.join(asked)}", out),
+    )
+
+
+def _asked(
+    path: str, attribute: str, further: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """The columns that "attribute" is made of."""
+    if not attribute:
+        fit = [name for name, column in further.items() if not cells.unfit(column)]
+        return [ATTRIBUTE if ATTRIBUTE in further else [*fit, *further][0]]
+    asked = attribute.split("+")
+    for name in asked:
+        if name not in further or asked.count(name) > 1:
+            raise ValueError(
+                f"{path}: attribute must name different columns beside file and class,"
+                f" got {attribute!r}; {spec.did_you_mean(name, further)}"
+            )
+    return asked
+
+
+def _check_files(
+    root: str, path: str, lines: Sequence[tuple[int, Mapping[str, str]]]
+) -> None:
+    """Refuses a line without an image, a file that is not there, and one named twice."""
+    if not lines:
+        raise ValueError(f"{path}: must have a line an image, got the header alone")
+    seen = set()
+    for number, row in lines:
+        name = row[FILE]
+        if not listing.is_image(name):
+            raise ValueError(
+                f"{path}:{number}: a line must have an image's file, got {name!r}"
+            )
+        if name in seen or not os.path.isfile(os.path.join(root, name)):
+            why = "once" if name in seen else f"and exist below {root!r}"
+            raise ValueError(f"{path}:{number}: files must be there {why}: {name!r}")
+        seen.add(name)
+
+
+def _few(table: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """Columns that are attributes, and words about the others; "attribute" is one."""
+    kept, out = {}, []
+    for name, column in table.items():
+        why = "batches have another of that name" if cells.is_taken(name) else ""
+        why = "" if name == ATTRIBUTE else why or cells.unfit(column)
+        if why:
+            out.append(f"{name} ({why})")
+        else:
+            kept[name] = column
+    return kept, out
+
+
+def _note(lost: int, asked: str, out: Sequence[str]) -> str:
+    notes = [f"{lost:,} images without {asked} left out"] if lost else []
+    notes += [f"no attributes: {', '.join(out)}"] if out else []
+    return "; ".join(notes)
 
 
 SPEC = spec.Spec(
@@ -122,6 +199,6 @@ SPEC = spec.Spec(
     about=(
         "any images by class and attribute, as NICO's by context:"
         " <root>/<split>/<class>/<attribute>/*.jpg, or <root>/<split>.csv with the"
-        " columns file, class and attribute"
+        " columns file, class and an attribute or several"
     ),
 )

@@ -37,6 +37,7 @@ def make(
     root: str,
     label: str = "Blond_Hair",
     attribute: str = "Male",
+    flags: str = "",
     size: int = 224,
     resize: int | None = None,
     crop: bool = True,
@@ -45,7 +46,8 @@ def make(
 
     The column "attribute" likewise, or, for several that exclude each other, such as
     "Black_Hair+Blond_Hair+Brown_Hair+Gray_Hair", which of them holds: images with none
-    or more than one are left out.
+    or more than one are left out. flags: further attributes, "Male+Smiling", or "all", as
+    columns of their own names.
     """
     where = f"data.celeba {split}"
     part = listing.parse_split(where, split)
@@ -54,11 +56,13 @@ def make(
         _found(where, root, name) for name in (_IMAGES, _FLAGS, _PARTITION)
     )
     names = _split(where, partition, part.base)
-    flags = _flags(where, table, names)
-    _check(where, label, attribute, flags)
-    values, column = _column(flags, attribute.split("+"))
+    held = _flags(where, table, names)
+    _check(where, label, attribute, held)
+    values, column = _column(held, attribute.split("+"))
     (kept,) = np.nonzero(column >= 0)
-    found = flags[label].astype(np.int32)
+    columns = {"attribute": (values, column)}
+    columns |= {one: _column(held, [one]) for one in _further(where, flags, held)}
+    found = held[label].astype(np.int32)
     kept = kept[np.argsort(found[kept], kind="stable")]
     files = listing.Files(tuple(names), _lengths(where, place, names), found).take(kept)
     source = folder.build(
@@ -67,10 +71,11 @@ def make(
         store=stores.Files(place, files.names),
         files=files,
         classes=(f"not {label}", label),
-        extra={"attribute": column[kept]},
-        values={"attribute": values},
+        extra={name: column[kept] for name, (_, column) in columns.items()},
+        values={name: values for name, (values, _) in columns.items()},
         name=f"celeba/{split}",
         space="names",
+        measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop, native=True),
         cite=CITE,
     )
@@ -87,6 +92,18 @@ def _check(where: str, label: str, attribute: str, known: Collection[str]) -> No
                 f" {len(known)}, got {label!r} and {attribute!r};"
                 f" {spec.did_you_mean(name, known)}"
             )
+
+
+def _further(where: str, flags: str, known: Collection[str]) -> Sequence[str]:
+    """Those that are asked for as columns."""
+    asked = tuple(known) if flags == "all" else tuple(filter(None, flags.split("+")))
+    for name in asked:
+        if name not in known:
+            raise ValueError(
+                f"{where}: flags must be all or some of the {len(known)}, got {flags!r};"
+                f" {spec.did_you_mean(name, known)}"
+            )
+    return asked
 
 
 def _note(base: str, attribute: str, n: int, kept: int) -> str:
@@ -188,5 +205,5 @@ SPEC = spec.Spec(
     ),
     size="1.5 GB packed",
     where="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
-    narrows=("label", "attribute"),
+    narrows=("label", "attribute", "flags"),
 )

@@ -128,7 +128,7 @@ def make(
         columns=columns,
         name=f"colored_mnist/{form}/{split}",
         space="names",
-        measures=("accuracy",),
+        measures=("accuracy", "groups"),
         cite={"irm": CITE, "domainbed": _DOMAINBED}.get(form, _SHIFTS),
     )
     words = ("every second pixel; " if form == "irm" else "") + made.preprocessing

@@ -39,7 +39,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from jbias.data import cache, shape_masks, shape_scenes, sources, spec, textures
+from jbias.data import (
+    cache,
+    listing,
+    shape_factors,
+    shape_masks,
+    shape_scenes,
+    sources,
+    spec,
+    textures,
+)
 
 CITE = (
     "Embedded shapes of jbias, after Trifeature: Hermann and Lampinen, What shapes"
@@ -156,6 +165,19 @@ def _renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
     return {"renders": renders}
 
 
+def _factors(
+    split: str, n: int, seed: int, texture: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """Draws the scenes anew, and reads off what their images show."""
+    parts = []
+    for start in range(0, n, BLOCK):
+        rows = np.arange(min(BLOCK, n - start))
+        scenes = _scenes(split, _generator(split, "scene", start // BLOCK, seed))[rows]
+        here = None if texture is None else texture[start + rows]
+        parts.append(shape_factors.of(scenes, here))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def _draw(split: str, n: int, **options) -> dict[str, np.ndarray]:
     starts = range(0, n, BLOCK)
     parts = [_block(split, s // BLOCK, min(BLOCK, n - s), **options) for s in starts]
@@ -171,6 +193,7 @@ def make(
     correlation: float = 0.99,
     seed: int = 0,
     renders: bool = False,
+    factors: bool = False,
 ) -> sources.ArraySource:
     """Draws, or reads from the cache, one split of n images.
 
@@ -178,6 +201,7 @@ def make(
     validation, else 480, if None); image i does not depend on n.
     renders: also gives, as arrays["renders"] (n, 16, size, size, 3), every scene drawn
     with each of the 16 textures; the one of its own "attribute" is the image.
+    factors: also gives a column for each of shape_factors.NAMES that the images show.
     Raises ValueError, one line, for arguments outside their range.
     """
     n = _COUNTS.get(split, 480) if n is None else n
@@ -199,6 +223,12 @@ def make(
         more = _cached(f"shapes-{split}-renders", words, draw)
         content.update(words.encode())
     conflict = split == "cue_conflict"
+    fingerprint, values = content.hexdigest(), dict(_VALUES)
+    if factors:
+        found = _factors(split, int(n), int(seed), arrays.get("attribute"))
+        named = {name: shape_factors.VALUES[name] for name in found}
+        fingerprint = listing.digest_with(fingerprint, found, named)
+        arrays, values = {**arrays, **found}, {**values, **named}
     return sources.ArraySource(
         images=arrays.pop("image"),
         name=f"shapes/{split}",
@@ -207,10 +237,10 @@ def make(
         columns=arrays,
         measures=("accuracy", "shape_bias") if conflict else ("accuracy",),
         preprocessing=f"drawn at {size} pixels",
-        fingerprint=content.hexdigest(),
+        fingerprint=fingerprint,
         cite=CITE,
         arrays=more,
-        values={name: names for name, names in _VALUES.items() if name in arrays},
+        values={name: names for name, names in values.items() if name in arrays},
     )
 
 
@@ -232,4 +262,5 @@ SPEC = spec.Spec(
         "16 shapes with 16 textures as shortcut, drawn at 32 to 224 pixels; 4096 train,"
         " 512 valid, 480 in each test set; no download"
     ),
+    narrows=("renders", "factors"),
 )

@@ -123,7 +123,9 @@ def _column(
             f" {spec.did_you_mean(name, known) if known else 'it has none'}"
         )
     column = np.asarray(source.columns[name])
-    names = source.values.get(name) or tuple(map(str, range(column.max() + 1)))
+    told = source.values.get(name) or tuple(map(str, range(column.max() + 1)))
+    present, column = np.unique(column, return_inverse=True)
+    names = tuple(told[value] for value in present)  # Others are of other splits.
     if not order:
         return column, names
     asked = tuple(order.split("+"))
@@ -169,9 +171,12 @@ def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
         size = shifts.largest(there, grid, _shares(o["held"]))
     sizes = _sizes(size, o["held"])
     if not min(sizes.values()):
+        few = [np.unravel_index(i, there.shape) for i in np.argsort(there, axis=None)]
+        some = ", ".join(
+            f"{there[k, a]} of {source.classes[k]} with {names[a]}" for k, a in few[:4]
+        )
         raise shifts.Infeasible(
-            "images must be there of every class and value, got"
-            f" {words(there, source.classes, names)}"
+            f"images must be there of every class and value, fewest are {some}"
         )
     made = shifts.make_shift(
         source.columns["label"], column, train, test, sizes, o["seed"]

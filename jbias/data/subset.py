@@ -24,10 +24,10 @@ def keep(source: spec.Source, split: str, path: str, whole: spec.Source) -> spec
     """
     where = f"data.{source.name}"
     chosen = _mask(where, path, len(whole))
-    places = np.arange(len(whole))
+    here = np.arange(len(whole))
     if source is not whole:
-        places = _places(source, split, whole)
-    (kept,) = np.nonzero(chosen[places])
+        here = places(source, split, whole, "keep")
+    (kept,) = np.nonzero(chosen[here])
     if not len(kept):
         raise ValueError(
             f"{where}: keep must leave an image, {path!r} names none of the"
@@ -104,10 +104,10 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     return mask
 
 
-def _places(
-    source: spec.Source, split: str, whole: spec.Source
+def places(
+    source: spec.Source, split: str, whole: spec.Source, option: str
 ) -> Int[np.ndarray, "n"]:
-    """Where the images of a part are in the whole."""
+    """Where the images of a part are in the whole; `option` needs to know."""
     if isinstance(source, sources.EncodedSource):
         place = {whole.store.key(i): i for i in range(len(whole))}
         return np.array([place[source.store.key(i)] for i in range(len(source))])
@@ -118,7 +118,7 @@ def _places(
     index = listing.part(where, files, whole.classes, part)
     if not np.array_equal(whole.images[index], source.images):
         raise ValueError(
-            f"{where}: keep must come with a whole split here, got {split!r}; name the"
-            f" images of {part.base!r} to keep in two files"
+            f"{where}: {option} must come with a whole split here, got {split!r}; name"
+            f" the images of {part.base!r} in two files"
         )
     return index

@@ -8,6 +8,7 @@ from jbias.evals.consistency import error_consistency
 from jbias.evals.critical_band import critical_band_fit
 from jbias.evals.cue_conflict import measure, shape_bias
 from jbias.evals.decisions import Decisions, Number
+from jbias.evals.groups import by_group
 from jbias.evals.halves import halves
 
 __all__ = [
@@ -25,5 +26,6 @@ MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxy
         "real_accuracy": real_accuracy,
         "shape_bias": measure,
         "halves": halves,
+        "groups": by_group,
     }
 )

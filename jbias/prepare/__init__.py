@@ -7,6 +7,7 @@
     python -m jbias.prepare corrupt --data=pacs --root=DIR --split=photo --out=c
     python -m jbias.prepare stylize --data=folder --root=photos --out=photos-stylized
     python -m jbias.prepare colored-mnist --root=DIR --out=colored
+    python -m jbias.prepare clusters --checkpoint=resnet50.pth --data=folder --root=DIR
     python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
     python -m jbias.prepare export --checkpoint=resnet50.pth --out=x.safetensors
     python -m jbias.prepare style --out=small_adain.npz
@@ -35,6 +36,7 @@ COMMANDS: Mapping[str, str] = types.MappingProxyType(
         "corrupt": "a set under common corruptions, as test sets",
         "stylize": "a set in the style of other images, as a set to train on",
         "colored-mnist": "digits in colours that tell their class, as arrays",
+        "clusters": "finds attributes: clusters of what a network sees in images",
         "weights": "converts weights that others published",
         "export": "a network for others, or for runs to start from",
         "style": "trains the compact style transfer",

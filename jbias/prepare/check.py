@@ -48,7 +48,7 @@ def check(src: str, splits: str, **options) -> str:
     does not decode.
     """
     name, path, listed = (options.pop(key) for key in ("data", "sheet", "list"))
-    options |= _further(options.pop("options"))
+    options |= reading.further("prepare check", options.pop("options"))
     options = {key: value for key, value in options.items() if value}
     lines, rows, noted, reasons = [], {}, {}, []
     for split, source in _opened(name, src, splits, options):
@@ -112,16 +112,6 @@ def _splits(name: str, src: str) -> list[str]:
             f" {root!r}; name shards by --splits=train+val"
         )
     return list(known)
-
-
-def _further(text: str) -> dict[str, Any]:
-    """Options of a set's own: "a=b,c=True"."""
-    pairs = [item.partition("=") for item in text.split(",") if item]
-    for key, sign, _ in pairs:
-        if not sign:
-            raise ValueError(f"prepare check: --options must read a=b,c=d, got {key!r}")
-    known = {"True": True, "False": False}
-    return {key: known.get(value, value) for key, _, value in pairs}
 
 
 def _decode(source: spec.Source) -> list[tuple[int, str]]:

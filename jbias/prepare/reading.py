@@ -16,12 +16,14 @@ _OPTIONS = ("root", "space", "correlation", "n")  # Of data sets, by the same na
 WORKERS = 4
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(
+    parser: argparse.ArgumentParser, *, size: int = 32, pixels: str = "pixels"
+) -> None:
     """Adds what names a set; those left out have the set's own defaults."""
     add = parser.add_argument
     add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
     add("--split", default="train", help="such as train or train[:90%%]")
-    add("--size", type=int, default=32, help="pixels")
+    add("--size", type=int, default=size, help=pixels)
     left_out = dict(default=argparse.SUPPRESS)
     add("--root", help="the folder of a data set of files", **left_out)
     add("--space", help="what class folders are named by, folder only", **left_out)
@@ -33,11 +35,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def source(arguments: dict[str, Any]) -> spec.Source:
     """Opens the set, and takes its options out of the arguments."""
+    name, split, options = asked(arguments)
+    return data.load(name, split, **options)
+
+
+def asked(arguments: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """Takes a set's name, split and options out of the arguments."""
     name, split = arguments.pop("data"), arguments.pop("split")
     options = {key: arguments.pop(key) for key in _OPTIONS if key in arguments}
     if "data_seed" in arguments:
         options["seed"] = arguments.pop("data_seed")
-    return data.load(name, split, size=arguments.pop("size"), **options)
+    return name, split, {"size": arguments.pop("size"), **options}
+
+
+def further(where: str, text: str) -> dict[str, Any]:
+    """Reads options of a set's own: "a=b,c=True"."""
+    pairs = [item.partition("=") for item in text.split(",") if item]
+    for key, sign, _ in pairs:
+        if not sign:
+            raise ValueError(f"{where}: --options must read a=b,c=d, got {key!r}")
+    known = {"True": True, "False": False}
+    return {key: known.get(value, value) for key, _, value in pairs}
 
 
 def sample(source: spec.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h w 3"]:

@@ -33,7 +33,13 @@ def image():
 @pytest.fixture(scope="session")
 def batch(image):
     target = jax.nn.one_hot(jnp.arange(8) % CLASSES, CLASSES)
-    return {"image": image, "target": target}
+    attribute, domain = jnp.arange(8) % 3, jnp.arange(8) // 6
+    return {
+        "image": image,
+        "target": target,
+        "attribute": attribute,
+        "domain": domain,
+    }
 
 
 def draw(shapes, seed=0):

@@ -11,13 +11,18 @@ from jbias import algos, models
 from jbias.algos import dsu
 from jbias.models import taps
 from tests import networks
-from tests.methods import METHODS, recoloured
+from tests.methods import COLUMNS, METHODS, recoloured
 
 KEY = jax.random.key(0)
 BATCH = 4
 OPTIONS = {
     "debiased": {"transfer": recoloured},
     **{name: {"p": 1.0} for name in ("dsu", "efdmix", "mixstyle", "padain")},
+    **{
+        name: {"columns": COLUMNS}
+        for name, method in METHODS.items()
+        if "columns" in method.strong
+    },
 }
 MIXES = {name for name, method in METHODS.items() if "mix_group" in method.strong}
 PLAIN = {"vgg11", "vgg16", "vgg19", "alexnet", "squeezenet1_0", "squeezenet1_1"}
@@ -61,6 +66,7 @@ def losses(algorithm, net, side, remedy):
 
     def run(params, stats, image, key):
         batch = {"image": image, "target": jnp.eye(BATCH, 5)}
+        batch |= dict(attribute=jnp.arange(BATCH) % 3, domain=jnp.arange(BATCH) // 2)
         batch |= {"views": views} if views > 1 else {}
         named, aux = algo.losses(params, stats, batch, key)
         return named, aux.stats

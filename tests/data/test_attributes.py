@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import class_names, office_home, spec
+from jbias.data import cells, class_names, office_home, spec
 
 FLAGS = ("Black_Hair", "Blond_Hair", "Gray_Hair", "Male")
 # Black, blond, grey, male, part; images 1 to 6.
@@ -74,9 +74,24 @@ def test_the_folders_of_the_authors_are_found(faces):
     assert len(data.load("celeba", "train", root=str(faces), size=8)) == 5
 
 
+def test_further_attributes_of_faces_are_columns(faces):
+    options = dict(root=str(faces), size=8)
+    plain = data.load("celeba", "train", **options)
+    some = data.load("celeba", "train", flags="Gray_Hair+Male", **options)
+    assert some.files == plain.files and some.fingerprint != plain.fingerprint
+    assert [*some.values] == ["attribute", "Gray_Hair", "Male"]
+    np.testing.assert_array_equal(some.columns["Male"], plain.columns["attribute"])
+    grey = dict(zip(some.files, some.columns["Gray_Hair"].tolist(), strict=True))
+    assert [name for name, value in grey.items() if value] == ["000003.jpg"]
+    assert some.values["Gray_Hair"] == ("not Gray_Hair", "Gray_Hair")
+    every = data.load("celeba", "train", flags="all", **options)
+    assert [*every.values] == ["attribute", *FLAGS]
+
+
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
+        (None, {"flags": "Male+Grey_Hair"}, "did you mean 'Gray_Hair'"),
         (None, {"label": "Blonde_Hair"}, "did you mean 'Blond_Hair'"),
         (None, {"attribute": "Blond_Hair"}, "must be different ones of the 4"),
         (None, {"attribute": "Male+Male"}, "must be different ones of the 4"),
@@ -148,9 +163,19 @@ def test_a_list_gives_the_same_as_folders(tree):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file,class\n", "header must have file, class, attribute, got file, class"),
+        ("file,class\n", "must have file, class and an attribute, got file, class"),
+        ("file,attribute,hair\n", "must have file, class and an attribute, got"),
+        ("file,class,hair,hair\n", "different names, got 'hair'"),
         ("file,class,attribute\n", "got the header alone"),
-        ("file,class,attribute\na/000.png,cat,\n", "listed.csv:2: a line must have"),
+        (
+            "file,class,attribute\na/000.png,cat,\n",
+            "must have a line with class and attribute, got 1 lines",
+        ),
+        ("file,class,attribute\n,cat,snow\n", "listed.csv:2: a line must have an"),
+        (
+            "file,class,attribute\na/000.png,cat,snow, deep\n",
+            "listed.csv:2: .* as many cells as the header, 3, got 4; quote commas",
+        ),
         (
             "file,class,attribute\na/9.png,cat,snow\n",
             "2: files must be there and exist",
@@ -166,6 +191,108 @@ def test_other_lists_are_refused(tree, text, message):
     (root / "listed.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         data.load("attributed", "listed", root=str(root))
+
+
+TABLE = """\
+file,class,hair,smile,age,score,id,label,attribute
+a/000.png,cat,black,yes,3,0.5,p0,x,u
+a/001.png,dog,black,no,3,0.25,p1,x,v
+a/002.png,dog,brown,,4,1,p2,x,u
+a/003.png,cat,,yes,5,2,p3,x,v
+a/004.png,,brown,no,5,3,p4,x,u
+"""
+
+
+@pytest.fixture
+def table(tree, monkeypatch):
+    """table(text, **options) loads such a list; three values are many."""
+    monkeypatch.setattr(cells, "MOST", 3)
+    root = tree({"a": 5})
+
+    def load(text=TABLE, **options):
+        (root / "listed.csv").write_text(text)
+        return data.load("attributed", "listed", root=str(root), size=8, **options)
+
+    return load
+
+
+def named(source, name) -> list[str]:
+    """What a column says of each image."""
+    return [source.values[name][value] for value in source.columns[name]]
+
+
+def test_columns_of_a_table_are_attributes(table):
+    source = table()
+    assert source.classes == ("cat", "dog")
+    assert [name[2:5] for name in source.files] == ["000", "003", "001", "002"]
+    assert named(source, "attribute") == ["u", "v", "v", "u"]
+    assert named(source, "hair") == ["black", "(none)", "black", "brown"]
+    assert source.values["hair"] == ("black", "brown", "(none)")
+    assert named(source, "smile") == ["yes", "yes", "no", "(none)"]
+    assert source.values["age"] == ("3", "4", "5")
+    assert [*source.values] == ["attribute", "hair", "smile", "age"]
+    assert source.columns["hair"].dtype == np.int32
+    assert source.note == (
+        "1 images without class or attribute left out; no attributes: score (numbers"
+        " that are not whole), id (4 values), label (batches have another of that name)"
+    )
+    assert table().fingerprint == source.fingerprint
+    other = table(TABLE.replace("black,no", "brown,no"))
+    assert other.files == source.files and other.fingerprint != source.fingerprint
+
+
+def test_columns_are_chosen_as_class_and_attribute(table):
+    source = table(label="hair", attribute="smile")
+    assert source.classes == ("black", "brown")
+    assert [name[2:5] for name in source.files] == ["000", "001", "004"]
+    assert named(source, "attribute") == named(source, "smile") == ["yes", "no", "no"]
+    assert named(source, "class") == ["cat", "dog", "(none)"]
+    assert source.note.startswith(
+        "2 images without hair or smile left out; no attributes: attribute (another is"
+    )
+    many = table(attribute="id")
+    assert named(many, "attribute") == ["p0", "p3", "p1", "p2"]
+    assert "id" not in many.columns
+
+
+def test_several_columns_make_one(table):
+    source = table(attribute="hair+smile")
+    assert source.values["attribute"] == ("black no", "black yes")
+    assert named(source, "attribute") == ["black yes", "black no"]
+    assert [name[2:5] for name in source.files] == ["000", "001"]
+    same = TABLE.replace("black,yes", "a b,c").replace("black,no", "a,b c")
+    with pytest.raises(ValueError, match="values of hair.smile must differ when"):
+        table(same, attribute="hair+smile")
+
+
+def test_an_attribute_is_found_by_itself(table):
+    one = table("file,class,weather\na/000.png,cat,sun\n")
+    assert [*one.values] == ["attribute", "weather"]
+    first = table("file,class,x,p,q\na/000.png,a,.5,u,v\na/001.png,a,1.5,u,w\n")
+    assert named(first, "attribute") == ["u", "u"]
+    numbers = table("file,class,x\na/000.png,a,.5\na/001.png,a,1.5\n")
+    assert numbers.values == {"attribute": (".5", "1.5")}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attribute": "hairs"}, "got 'hairs'; did you mean 'hair'"),
+        ({"attribute": "hair+hair"}, "must name different columns"),
+        ({"attribute": "class"}, "must name different columns beside file and class"),
+        ({"label": "colour"}, "header must have file, colour and an attribute"),
+    ],
+)
+def test_unknown_columns_are_refused(table, options, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        table(**options)
+    assert "\n" not in str(refused.value)
+
+
+def test_folders_have_one_attribute(tree):
+    root = tree({"train/cat/snow": 2, "train/dog/grass": 2})
+    with pytest.raises(ValueError, match="must name columns of .*train.csv', got"):
+        data.load("attributed", "train", root=str(root), attribute="hair")
 
 
 def test_images_without_an_attribute_are_refused(tree):

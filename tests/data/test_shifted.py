@@ -152,6 +152,14 @@ def test_wrong_options_are_refused_in_a_line(whole, options, message):
     assert "\n" not in str(error.value)
 
 
+def test_values_that_do_not_occur_are_none(whole):
+    seen = np.flatnonzero(whole.columns["colour"] != 1)
+    some = sources.take(whole, seen, digest="no yellow")
+    one = shifted.apply(some, dict(level="C6", part="ood", attribute="colour"))
+    assert one.values["attribute"] == ("red", "green", "blue")
+    assert one.columns["attribute"].max() == 2
+
+
 def test_every_set_has_the_option():
     with pytest.raises(ValueError, match="attribute must be a column of the set"):
         data.load("shapes", "silhouette", n=64, shift=dict(level="C6", part="id"))

@@ -1,0 +1,19 @@
+r"""V-REx (Krueger et al., ICML 2021, arXiv:2003.00688). Cost: 1.0 of ERM.
+
+Environments are the sources or the data's own "domain", else the "attribute". The weight
+is DomainBed's, for batches; the authors' 10,000 is for whole sets as one batch.
+
+    python -m jbias.main --config=configs/vrex.py
+    python -m jbias.main --config=configs/vrex.py:data=colored_mnist,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return common.experiment(arg, dict(name="vrex", beta=10.0, anneal=0.1, by=""))

@@ -1,0 +1,62 @@
+"""Reweighting: every example counts by how rare its group is in the training data.
+
+The usual baseline for attribute shifts, such as in Sagawa, Raghunathan, Koh and Liang,
+"An Investigation of Why Overparameterization Exacerbates Spurious Correlations", ICML
+2020, https://arxiv.org/abs/2005.04345.
+"""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Float
+
+from jbias.algos import base, erm, groups
+from jbias.augment import options
+
+
+def make(
+    net: nn.Module,
+    *,
+    power: float = 1.0,
+    by: str = groups.GROUP,
+    columns: Mapping[str, np.ndarray] | None = None,
+) -> base.Algo:
+    """ERM on sum_i w_i CE_i / b, where w_i is as n_g^-power, of mean 1 over the data.
+
+    n_g is the number of training examples in the group of example i: those of its class
+    and attribute, or by the columns that `by` names, joined by +. With power=1 all groups
+    count alike, with 0, or where all are of one size, this is ERM to the bit. Weights
+    that a transform gave are multiplied. The mean is over the examples and not over their
+    weights, so that a batch with rare ones counts for more and the gradient is that of
+    the reweighted data. `columns` are those of the training data, which the frame fills
+    in.
+    """
+    if isinstance(power, int | float) and not power >= 0:
+        raise ValueError(f"reweight: power must be at least 0, got {power}")
+    plain = erm.make(net)
+    if options.surely(power, 0):
+        return plain
+    if columns is None:
+        return groups.untold("reweight", net)
+    known = groups.of("reweight: by", columns, by)
+    if len(set(known.counts[known.counts > 0])) == 1:
+        return plain
+    table = weights(known.counts, power)
+
+    def losses(params, stats, batch, key, static=None):
+        prior = batch.get("weight", jnp.ones(len(batch["target"])))
+        weight = prior * table[known.number(batch)]
+        total = batch.get("weight_sum", jnp.sum(prior))
+        batch = {**batch, "weight": weight, "weight_sum": total}
+        return plain.losses(params, stats, batch, key, static)
+
+    return base.Algo(net, losses)
+
+
+def weights(counts: np.ndarray, power: float) -> Float[jnp.ndarray, "g"]:
+    """n n_g^-power / sum_h n_h^(1 - power), and 0 for groups without examples."""
+    n = jnp.asarray(counts, jnp.float32)
+    rare = jnp.where(n > 0, jnp.maximum(n, 1) ** -power, 0)
+    return jnp.sum(n) * rare / jnp.sum(n * rare)

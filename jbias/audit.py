@@ -1,0 +1,186 @@
+r"""Audits models: which attribute of the images hurts, how much, and in which way.
+
+    python -m jbias.audit --checkpoint=runs/x --data=attributed --root=DIR \
+        --attributes=hair,background --out=audit/
+    python -m jbias.audit --checkpoint=net.pth --model=resnet50 --classes=names.txt \
+        --data=attributed --root=DIR
+    python -m jbias.audit --runs='runs/*' --data=shapes --data.factors=True \
+        --data.correlation=0.0625 --data.n=4096
+
+Nothing is trained. Every network is shown the images once; of each column of the data set
+whose values have names, or of --attributes, test sets of all kinds and levels are made of
+its answers: marginal (M0 to M4), conditional (C0 to C6) and joint (J0 to J4) shifts. The
+seeds of a run are one model, each file is one.
+
+Writes to --out: index.html (one page that needs no network) with attributes ranked by how
+much they hurt, drop curves, images that flip and probabilities in and out of
+distribution; tables/*.csv and *.tex, figures/*.svg, *.pdf and *.png, results.json; of
+several models these are in models/<name>/. In networks/<name>/ lies what each network
+decided, so that the same command goes on where it was stopped.
+
+Every class should have images of every value: what has not is left out, and told.
+
+Exit codes: 0 done; 1 some network was left out; 2 none could be audited, or arguments are
+wrong; 130 stopped. Standard error says why.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from jbias import command, flags, xla
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Does what the arguments say; returns the exit code."""
+    args, rest = parser().parse_known_args(argv)
+    options = [text for text in rest if text.startswith("--data.")]
+    if len(options) < len(rest):
+        unknown = next(text for text in rest if text not in options)
+        paths = "" if unknown[0] == "-" else "; a path is --checkpoint=PATH"
+        parser().error(f"unknown argument {unknown!r}{paths}")
+    if not args.checkpoint:
+        parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
+    if not args.data:
+        parser().error("--data is missing, e.g. --data=attributed --root=DIR")
+    wrong = next((text for text in options if "=" not in text), None)
+    if wrong:
+        parser().error(f"{wrong}: must be --data.KEY=VALUE")
+    xla.set_flags()
+    return command.run(lambda: _work(args, options), stopped="goes on")
+
+
+def _work(args: argparse.Namespace, options: Sequence[str]) -> int:
+    # Only now: --help and wrong arguments need none of it, and flags are set.
+    from jbias import auditing, console, opening
+
+    console.hush()
+    opening.keep_programs()
+    return auditing.run(args, options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m jbias.audit",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    flags.add_networks(made)
+    add = made.add_argument
+    add(
+        "--data",
+        metavar="NAME",
+        help="a data set of jbias.data.DATASETS; --data.KEY=VALUE, as often as wanted, is "
+        "an option of it, e.g. --data.label=smile",
+    )
+    add("--root", metavar="DIR", help="its folder, as --data.root=DIR")
+    add("--split", default="test", help="of the data set (default: %(default)s)")
+    add(
+        "--size",
+        type=_whole(1),
+        metavar="PIXELS",
+        help="of the images' sides (default: that of the runs, for files 224)",
+    )
+    add(
+        "--images",
+        type=_whole(0),
+        default=0,
+        metavar="N",
+        help="so many images, evenly spaced; 0 is all (default: %(default)s)",
+    )
+    add(
+        "--attributes",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="columns of the data set (default: all whose values have names)",
+    )
+    add(
+        "--apart",
+        action="store_true",
+        help="each seed of a run is a model of its own",
+    )
+    add(
+        "--tau",
+        type=_share(0),
+        default=0.05,
+        metavar="SHARE",
+        help="a drop that matters (default: %(default)s, 5 points)",
+    )
+    add(
+        "--alpha",
+        type=_share(1e-9),
+        default=0.05,
+        metavar="P",
+        help="level of the tests together, of each model (default: %(default)s)",
+    )
+    add(
+        "--draws",
+        type=_whole(100),
+        default=2000,
+        metavar="N",
+        help="of the bootstrap (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=_whole(0),
+        default=0,
+        help="of halves and draws (default: %(default)s)",
+    )
+    add(
+        "--pairs",
+        type=_whole(0),
+        default=8,
+        metavar="N",
+        help="so many pairs of images that flip are shown of each bug (default: %(default)s)",
+    )
+    add(
+        "--devices",
+        type=_whole(0),
+        default=0,
+        metavar="N",
+        help="how many of those here are used; 0 is all (default: %(default)s)",
+    )
+    add("--out", default="audit", metavar="DIR", help="(default: %(default)s)")
+    return made
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = tuple(map(str.strip, text.split(",")))
+    if not all(found) or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(
+            f"must be different names, as A,B, got {text!r}"
+        )
+    return found
+
+
+def _whole(least: int):
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number of at least {least}, got {text!r}"
+            )
+        return int(text)
+
+    return read
+
+
+def _share(least: float):
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not least <= value < 1:
+            raise argparse.ArgumentTypeError(
+                f"must be a number from {least:g} to 1, such as 0.05, got {text!r}"
+            )
+        return value
+
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(main())

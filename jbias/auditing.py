@@ -1,0 +1,272 @@
+"""What `python -m jbias.audit` does: shows networks a set once, and tests its columns."""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import ml_collections
+import numpy as np
+from etils import epath
+
+from jbias import (
+    checkpoint_paths,
+    config_files,
+    console,
+    measuring,
+    mesh,
+    stimuli,
+    subjects,
+    suite,
+    survey,
+)
+from jbias.data import spec, wordnet
+from jbias.evals import decisions, reliance, sides, suspects
+from jbias.models import runs
+from jbias.report import audit_page, audited
+
+_SET, _MEASURE = "audited", "accuracy"
+_SIZE = 224  # Of files, which do not say theirs.
+
+
+class Answers(NamedTuple):
+    """What one network decided, by the images' numbers in the set."""
+
+    model: str
+    network: str
+    index: np.ndarray
+    decided: decisions.Decisions
+    classes: tuple[str, ...]
+
+
+class Candidates(NamedTuple):
+    """The columns that may hurt, by name."""
+
+    columns: Mapping[str, np.ndarray]
+    values: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+
+
+def run(args: argparse.Namespace, options: Sequence[str]) -> int:
+    """Audits what the arguments name; returns the exit code."""
+    out, say = epath.Path(args.out), console.logger(None)
+    config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
+    paths = measuring.checked(args, out, config)
+    config = _suite(args, options, paths)
+    asked = suite.open(config, say)
+    candidates = _candidates(asked.sources[_SET], args.attributes)
+    models: dict[str, list[Answers]] = {}
+    refused = []
+    for answers, why in _answered(paths, args, asked, out, say):
+        if why:
+            refused.append(f"not audited: {why}")
+        else:
+            models.setdefault(answers.model, []).append(answers)
+    if not models:
+        raise ValueError("--checkpoint: no network could be audited; above stands why")
+    found = [
+        _audited(name, several, asked, candidates, args, say)
+        for name, several in models.items()
+    ]
+    for line in audit_page.write(found, pathlib.Path(args.out), refused):
+        say(line)
+    return 1 if refused else 0
+
+
+def _suite(
+    args: argparse.Namespace, options: Sequence[str], paths: Sequence[str]
+) -> ml_collections.ConfigDict:
+    """A suite of one set and one measure."""
+    given = {"root": args.root} if args.root else {}
+    for text in options:
+        key, _, value = text.removeprefix("--data.").partition("=")
+        given[key] = config_files.value(value)
+    config = ml_collections.ConfigDict()
+    config.size = args.size or _size(paths)
+    config.sets = {_SET: {"data": args.data, "split": args.split, **given}}
+    measure = dict(probe="plain", sets=(_SET,), images=args.images)
+    config.measures = {_MEASURE: measure}
+    config.run = dict(devices=args.devices, step=args.step or "best")
+    return config
+
+
+def _size(paths: Sequence[str]) -> int:
+    """The pixels that all runs were trained with, and that files are taken to want."""
+    sizes = {
+        runs.stored(epath.Path(path) / "config.json", ("size",))["size"]
+        if checkpoint_paths.is_trained(path)
+        else _SIZE
+        for path in paths
+    }
+    if len(sizes) > 1:
+        raise ValueError(
+            f"--size: must be given for networks of {', '.join(map(str, sorted(sizes)))}"
+            " pixels together"
+        )
+    return sizes.pop()
+
+
+def _candidates(source: spec.Source, wanted: Sequence[str]) -> Candidates:
+    """The columns asked for, or all whose values have names, each partition once."""
+    possible = [
+        name
+        for name in source.columns
+        if name != "label" and not name.startswith("accepted_")
+    ]
+    for name in wanted:
+        if name not in possible:
+            known = spec.did_you_mean(name, possible) if possible else "it has none"
+            raise ValueError(
+                f"--attributes: must be columns of {source.name}, got {name!r}; {known}"
+            )
+    names = list(wanted) or [name for name in possible if name in source.values]
+    # What is called `attribute` is often a copy of a column with a better name.
+    names.sort(key=lambda name: name == "attribute")
+    columns, values, notes = {}, {}, []
+    for name in names:
+        column = np.asarray(source.columns[name])
+        twin = next((n for n, c in columns.items() if np.array_equal(c, column)), None)
+        if twin:
+            notes.append(f"{name} is the same as {twin} in every image.")
+            continue
+        columns[name] = column
+        count = int(column.max(initial=-1)) + 1
+        values[name] = tuple(source.values.get(name, map(str, range(count))))
+    if not columns:
+        raise ValueError(
+            f"--data: {source.name} must have a column of attributes, got"
+            f" {', '.join(source.columns)}; name columns by --attributes, or give a set"
+            " that has some, such as attributed"
+        )
+    return Candidates(columns, values, tuple(notes))
+
+
+def _answered(
+    paths: Sequence[str],
+    args: argparse.Namespace,
+    asked: suite.Suite,
+    out: epath.Path,
+    say: Callable[[str], None],
+) -> Iterator[tuple[Answers | None, str]]:
+    """Shows the set to each network; gives its answers, or why there are none."""
+    folder = out / "networks"
+    for name, subject, refused in measuring.networks(
+        paths, args, asked.run["step"], say
+    ):
+        if subject:
+            try:
+                lacking = survey.run(subject, asked, folder, say)
+                refused = "; ".join(lacking)
+            except measuring.OWN_FAULT as error:
+                refused = f"{name}: {survey.line(error)}"
+        if refused:
+            say(f"not audited: {refused}")
+            yield None, refused
+            continue
+        task = f"{_MEASURE}@{_SET}.json"
+        told = json.loads((folder / name / "measures" / task).read_text())
+        path = folder / name / "decisions" / _SET / f"{_MEASURE}.parquet"
+        decided = decisions.read_conditions(path)[""]
+        index = decided.columns["index"]
+        model = _model(subject, args.apart)
+        yield Answers(model, name, index, decided, tuple(told["classes"])), ""
+
+
+def _model(subject: subjects.Subject, apart: bool) -> str:
+    """What a network is a copy of: the seeds of one run are one model."""
+    if apart or not subject.is_trained:
+        return subject.name
+    where = epath.Path(subject.about["path"]).name
+    run = subject.fields["run"]
+    return where if where == run else f"{where} {run}"
+
+
+def _audited(
+    name: str,
+    several: Sequence[Answers],
+    asked: suite.Suite,
+    candidates: Candidates,
+    args: argparse.Namespace,
+    say: Callable[[str], None],
+) -> audited.Audited:
+    """Tests every candidate on one model."""
+    source, notes = asked.sources[_SET], list(candidates.notes)
+    index = several[0].index
+    for other in several[1:]:
+        index = np.intersect1d(index, other.index)
+    if len(index) < len(source):
+        notes.append(f"{len(index):,} of {len(source):,} images of the set are shown.")
+    label = np.asarray(source.columns["label"])[index]
+    columns = {key: column[index] for key, column in candidates.columns.items()}
+    rows = [np.searchsorted(one.index, index) for one in several]
+
+    def of_all(what: Callable) -> np.ndarray:
+        return np.stack(
+            [what(one.decided)[r] for one, r in zip(several, rows, strict=True)]
+        )
+
+    correct = of_all(lambda d: d.prediction == d.columns["label"])
+    classes = tuple(map(wordnet.readable, source.classes))
+    tested = {}
+    with console.bar(f"{name}: testing", len(columns)) as tell:
+        for number, (key, column) in enumerate(columns.items(), start=1):
+            tested[key] = reliance.measure(
+                *(correct, label, column),
+                names=(classes, candidates.values[key]),
+                draws=args.draws,
+                seed=args.seed,
+            )
+            tell(number, None)
+    made = audited.Audited(
+        model=name,
+        networks=tuple(one.network for one in several),
+        dataset=source.name,
+        classes=classes,
+        answers=tuple(map(wordnet.readable, several[0].classes)),
+        index=index,
+        label=label,
+        columns=columns,
+        values=candidates.values,
+        prediction=of_all(lambda d: d.prediction),
+        correct=correct,
+        likelihood=of_all(lambda d: d.columns["likelihood"]),
+        confidence=of_all(lambda d: d.columns["confidence"]),
+        suspects=suspects.rank(
+            *(correct, label, columns, tested), tau=args.tau, alpha=args.alpha
+        ),
+        examples={},
+        notes=notes,
+        tau=args.tau,
+        alpha=args.alpha,
+        draws=args.draws,
+        seed=args.seed,
+    )
+    say(f"{name}: {len(columns)} attributes tested")
+    made.examples.update(_examples(made, asked, args.pairs))
+    return made
+
+
+def _examples(
+    found: audited.Audited, asked: suite.Suite, count: int
+) -> Iterator[tuple[str, audited.Examples]]:
+    """Pairs of images that flip, of what is shown."""
+    devices = mesh.make(asked.run["devices"])
+    for one in found.shown if count else ():
+        column = found.columns[one.name]
+        others = [c for name, c in found.columns.items() if name != one.name]
+        pairs = sides.pairs(
+            found.correct[0],
+            found.likelihood[0],
+            sides.of(one.found, one.kind, found.label, column),
+            found.label,
+            np.array(others).reshape(len(others), len(found.label)),
+            count,
+        )
+        if not pairs:
+            continue
+        numbers = [[pair.agrees, pair.disagrees] for pair in pairs]
+        index = found.index[np.array(numbers).T.ravel()].astype(np.int32)
+        shown = stimuli.images(asked, stimuli.rows(asked, _SET, index), devices)
+        half = len(pairs)
+        yield one.name, audited.Examples(pairs, shown[:half], shown[half:])

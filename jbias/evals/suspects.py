@@ -1,0 +1,122 @@
+"""Which attributes hurt: many candidates tested together, ranked, with a verdict each."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from jbias.data import shifts
+from jbias.evals import reliance, within
+from jbias.stats import adjustment
+
+TAU, ALPHA = 0.05, 0.05
+_NORMAL = 1.96  # Standard errors of an interval of 95 %.
+VERDICTS = ("bug", "some", "goes with", "none", "untestable")
+
+
+class Suspect(NamedTuple):
+    """One candidate: its drops, what was found, and after which other attribute."""
+
+    name: str
+    found: reliance.Reliance
+    pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
+    kind: str  # Of the drop that it is ranked by; "" where it cannot be tested.
+    verdict: str  # Of VERDICTS.
+    other: str = ""  # The bug before it in the list that explains it, or all but.
+    remains: within.Within | None = None  # The drop where `other` is held fixed.
+
+    @property
+    def drop(self) -> float:
+        return self.found.kinds[self.kind].drop if self.kind else float("nan")
+
+
+def rank(
+    correct: Bool[np.ndarray, "s n"],
+    label: Int[np.ndarray, "n"],
+    candidates: Mapping[str, Int[np.ndarray, "n"]],
+    found: Mapping[str, reliance.Reliance],
+    *,
+    tau: float = TAU,
+    alpha: float = ALPHA,
+) -> list[Suspect]:
+    """Ranks candidates: those that hurt, the others, each by drop; last the untestable.
+
+    A kind of shift is hurtful where the interval of its drop lies above `tau` and its
+    p-value, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
+    "bug" where some kind is, and the drop stays above `tau`, interval and all, within
+    every bug that is ranked before it; else it "goes with" the one after which least is
+    left, `other`. See `kind_of` for which kind is told. "some": so it would be of these
+    networks, but they differ, and so the interval is wide: by the standard error of their
+    images alone the drop is above `tau`.
+    """
+    tests = [(name, kind) for name, one in found.items() for kind in one.kinds]
+    raw = [found[name].kinds[kind].pvalue for name, kind in tests]
+    holm = dict(zip(tests, adjustment.adjust(raw, "holm").tolist(), strict=True))
+    rows = []
+    for name, one in found.items():
+        mine = {kind: holm[name, kind] for kind in one.kinds}
+        kind, hurts = kind_of(one, mine, tau=tau, alpha=alpha)
+        verdict = "untestable" if not kind else "bug" if hurts else "none"
+        if kind and not hurts and mine[kind] <= alpha and _some(one.kinds[kind], tau):
+            verdict = "some"
+        rows.append(Suspect(name, one, mine, kind, verdict))
+    last = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
+    rows.sort(key=lambda row: (last[row.verdict], -row.drop if row.kind else 0))
+    share, bugs, told = np.atleast_2d(correct).mean(0), [], []
+    for row in rows:
+        row = _beside(row, bugs, share, label, candidates, tau)
+        if row.verdict in ("bug", "some"):
+            bugs.append(row)
+        told.append(row)
+    return told
+
+
+def kind_of(
+    found: reliance.Reliance,
+    pvalues: Mapping[str, float],
+    *,
+    tau: float = TAU,
+    alpha: float = ALPHA,
+) -> tuple[str, bool]:
+    """The kind of spurious correlation, and whether it hurts; ("", False) without tests.
+
+    The kind whose drop is the larger share of the accuracy in distribution, among those
+    that hurt if some do. A joint shift has something of the other two, and equals them
+    where one value alone is odd: it is told only where both of them are there at all (by
+    their p-values) and its drop is larger than either's, or where it alone hurts.
+    """
+    if not found.kinds:
+        return "", False
+    hurts = {
+        kind: one.extreme.low - one.curve[0].drop > tau and pvalues[kind] <= alpha
+        for kind, one in found.kinds.items()
+    }
+    there = [kind for kind in found.kinds if hurts[kind]] or [*found.kinds]
+    pure = [kind for kind in there if kind != "joint"]
+    best = max(pure, key=lambda kind: found.kinds[kind].relative, default="joint")
+    if "joint" in there and best != "joint":
+        both = all(pvalues.get(kind, 1) <= alpha for kind in shifts.KINDS[:2])
+        joint, other = found.kinds["joint"], found.kinds[best]
+        best = "joint" if both and joint.relative > other.relative else best
+    return best, hurts[best]
+
+
+def _some(one: reliance.Kind, tau: float) -> bool:
+    """Whether the drop of these networks is above `tau`, as far as images tell."""
+    return len(one.each) > 1 and one.drop - _NORMAL * one.error > tau
+
+
+def _beside(row: Suspect, bugs, share, label, candidates, tau: float) -> Suspect:
+    """Holds each bug before it fixed; keeps the one after which least is left."""
+    if not bugs or not row.kind:
+        return row
+    left = []
+    for bug in bugs:
+        pair = candidates[row.name], candidates[bug.name]
+        rest = within.drop(share, label, *pair, row.found, row.kind)
+        left.append((-np.inf if rest is None else rest.low, bug.name, rest))
+    low, other, rest = min(left, key=lambda one: one[:2])
+    hurts = row.verdict in ("bug", "some")
+    verdict = "goes with" if hurts and low <= tau else row.verdict
+    return row._replace(verdict=verdict, other=other, remains=rest)

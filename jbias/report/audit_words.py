@@ -1,0 +1,190 @@
+"""Sentences of an audit: what hurts, which way, and what the numbers are made of."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jbias.evals import suspects
+from jbias.report import audited, tables
+
+KINDS = {
+    "marginal": "accuracy depends on the value, whatever the class",
+    "conditional": "the value is taken for a cue to the class",
+    "joint": "accuracy depends on the value, and the value is taken for a cue",
+}
+_NAMED = 6  # Classes or values that a sentence names.
+
+
+def points(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def interval(one: suspects.Suspect) -> str:
+    """The drop of the kind that is told, with its interval, in points."""
+    extreme = one.found.kinds[one.kind].extreme
+    return f"{points(one.drop)} [{points(extreme.low)}, {points(extreme.high)}]"
+
+
+def verdict(one: suspects.Suspect) -> str:
+    """The verdict, complete in itself."""
+    whole = {"goes with": f"goes with {one.other}", "some": "bug of some networks"}
+    return whole.get(one.verdict, one.verdict)
+
+
+def answer(found: audited.Audited) -> tuple[str, str]:
+    """The finding in one sentence, and what it rests on."""
+    tested = [one for one in found.suspects if one.kind]
+    count = f"{len(found.suspects)} attribute{'s' * (len(found.suspects) != 1)}"
+    networks = f"{len(found.networks)} network{'s' * (len(found.networks) != 1)}"
+    basis = (
+        f"{networks}, {len(found.label):,} images of {found.dataset}, {count}"
+        f" ({len(tested)} tested), accuracy {points(found.correct.mean())} %."
+    )
+    if not tested:
+        return "Nothing could be tested: see below which images are missing.", basis
+    if found.bugs:
+        told = [
+            f"{one.name} ({one.kind}, {interval(one)} points)" for one in found.bugs
+        ]
+        hurt = "hurts" if len(told) == 1 else "hurt"
+        return f"{found.model}: {tables.join(told)} {hurt}.", basis
+    first = tested[0]
+    if first.verdict == "some":
+        most = points(max(first.found.kinds[first.kind].each))
+        return (
+            f"{found.model}: {first.name} hurts some networks, by up to {most} points"
+            f" ({first.kind}), and others less or not at all; see below."
+        ), basis
+    return (
+        f"{found.model}: no attribute hurts by more than {points(found.tau)} points;"
+        f" the largest drop is that of {first.name}, {interval(first)}."
+    ), basis
+
+
+def direction(found: audited.Audited, one: suspects.Suspect) -> str:
+    """Which values go with which classes, or do better than which."""
+    chosen = one.found.kinds[one.kind].chosen
+    contrast = chosen.contrast()
+    values = [found.values[one.name][a] for a in one.found.values]
+    classes = [found.classes[k] for k in one.found.classes]
+
+    def better(row) -> list[str]:
+        return [name for name, w in zip(values, row, strict=True) if w > 1e-12]
+
+    if one.kind == "marginal":
+        worse = [v for v, w in zip(values, contrast[0], strict=True) if w < -1e-12]
+        return f"{_some(better(contrast[0]))} better than {_some(worse)}"
+    told = []
+    for group in (0, 1):
+        mine = np.flatnonzero(chosen.groups == group)
+        names = [classes[k] for k in mine]
+        told.append(f"{_some(better(contrast[mine[0]]))} with {_some(names)}")
+    return "; ".join(told)
+
+
+def links(found: audited.Audited, one: suspects.Suspect, count: int = 4) -> str:
+    """Classes and values whose accuracy is most above what both let expect."""
+    accuracy = one.found.accuracy
+    apart = accuracy - accuracy.mean(0) - accuracy.mean(1, keepdims=True)
+    apart = apart + accuracy.mean()
+    order = np.argsort(-apart, axis=None)[:count]
+    told = []
+    for k, a in zip(*np.unravel_index(order, apart.shape), strict=True):
+        value = found.values[one.name][one.found.values[a]]
+        name = found.classes[one.found.classes[k]]
+        told.append(f"{value} with {name} (+{points(apart[k, a])})")
+    return ", ".join(told)
+
+
+def findings(found: audited.Audited) -> Iterator[str]:
+    """A sentence for each bug, and for what goes with it."""
+    for one in found.bugs:
+        extreme = one.found.kinds[one.kind].extreme
+        yield (
+            f"{one.name}: {one.kind}, {KINDS[one.kind]}: {direction(found, one)}."
+            f" Accuracy is {points(extreme.within)} % where they agree and"
+            f" {points(extreme.outside)} % where not."
+            + (
+                ""
+                if one.kind == "marginal"
+                else f" Most above what class and value let expect: {links(found, one)}."
+            )
+        )
+    for one in found.suspects:
+        if one.verdict == "goes with":
+            rest = one.remains
+            left = (
+                f"of its drop {points(rest.drop)} [{points(rest.low)},"
+                f" {points(rest.high)}] points are left where {one.other} is held fixed"
+                if rest
+                else f"no images tell it apart from {one.other}"
+            )
+            yield f"{one.name} is not blamed: {left}."
+        if one.verdict == "some":
+            each = one.found.kinds[one.kind].each
+            yield (
+                f"{one.name}: {one.kind}, {direction(found, one)}. Networks differ, their"
+                f" drops are {tables.join(sorted(map(points, each), key=float))} points,"
+                " so that little is said of others trained alike; --apart audits each"
+                " alone."
+            )
+
+
+def made_of(found: audited.Audited) -> Iterator[str]:
+    """What the numbers are, and are not."""
+    n, several = len(found.label), len(found.networks) > 1
+    yield (
+        "Drop: accuracy in distribution minus out of it at the extreme level (M4, C6,"
+        " J4) less that at the control (M0, C0, J0), where it is 0. Test sets are"
+        " without end: each is a table P(value | class) of jbias.data.shifts times the"
+        " accuracies of the cells, classes weigh alike. A given network does not change"
+        " with the level, so curves are straight lines."
+    )
+    yield (
+        "Which classes and values are set against each other is not known of a given"
+        " network: it is chosen on one half of each cell's images and tried on the"
+        " other, and the other way round; the drop is the mean of both."
+    )
+    drawn = "networks and images" if several else "images"
+    yield (
+        f"Intervals: 95 %, percentiles of {found.draws:,} bootstrap draws of {drawn}"
+        " within cells and halves, the arrangement given; where nothing depends on the"
+        " attribute they are somewhat too narrow, the test is not. p: one-sided, of the"
+        " cross-fitted drop over the mean of both halves' standard errors, for"
+        f" {'these networks' if several else 'this network'}; Holm over"
+        f" {sum(len(one.pvalues) for one in found.suspects)} tests (attributes times"
+        " kinds)."
+    )
+    if not several:
+        yield ("One network: nothing is known of how another, trained alike, would do.")
+    yield (
+        f"Bug: a kind whose interval lies above {points(found.tau)} points, with Holm's p"
+        f" at most {found.alpha:g}, and where that much is left within each bug ranked"
+        " before it. The kind is the one with the larger drop in relation to the"
+        " accuracy in distribution; joint only where the other two are there as well."
+        + (
+            " Bug of some networks: the same by images alone, and networks differ."
+            if several
+            else ""
+        )
+    )
+    yield (
+        "A drop says that accuracy differs between these images. What is alike in all"
+        " images, or differs with an attribute that is no column, is not seen; an"
+        " attribute may stand for another one that is no column."
+    )
+    least = min(
+        (int(one.found.count.min()) for one in found.suspects if one.kind), default=0
+    )
+    yield f"{n:,} images; the smallest cell that has a part has {least}."
+    yield from found.notes
+    for one in found.suspects:
+        if one.found.missing:
+            yield f"{one.name}: {one.found.missing}."
+
+
+def _some(names: Sequence[str]) -> str:
+    names = list(names)
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1} more"

@@ -1,0 +1,55 @@
+"""What an audit found of one model, as its page shows it."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt8
+
+from jbias.evals import sides, suspects
+
+
+class Examples(NamedTuple):
+    """Pairs of images that flip, of the first network."""
+
+    pairs: Sequence[sides.Pair]
+    agrees: UInt8[np.ndarray, "p h w 3"]
+    disagrees: UInt8[np.ndarray, "p h w 3"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Audited:
+    """One model, of one network or several alike, on one set of images."""
+
+    model: str
+    networks: tuple[str, ...]
+    dataset: str
+    classes: tuple[str, ...]  # Of the set.
+    answers: tuple[str, ...]  # What networks decide among.
+    index: Int[np.ndarray, "n"]  # The images' numbers in the set.
+    label: Int[np.ndarray, "n"]
+    columns: Mapping[str, Int[np.ndarray, "n"]]  # The candidates.
+    values: Mapping[str, tuple[str, ...]]
+    prediction: Int[np.ndarray, "s n"]  # In `answers`.
+    correct: Bool[np.ndarray, "s n"]
+    likelihood: Float[np.ndarray, "s n"]
+    confidence: Float[np.ndarray, "s n"]
+    suspects: Sequence[suspects.Suspect]
+    examples: Mapping[str, Examples]  # By candidate.
+    notes: Sequence[str]  # What was left out, and why.
+    tau: float
+    alpha: float
+    draws: int
+    seed: int
+
+    @property
+    def bugs(self) -> list[suspects.Suspect]:
+        return [one for one in self.suspects if one.verdict == "bug"]
+
+    @property
+    def shown(self) -> list[suspects.Suspect]:
+        """Those that figures are drawn of: what hurts, else the first."""
+        tested = [one for one in self.suspects if one.kind]
+        hurt = [one for one in tested if one.verdict in ("bug", "some")]
+        return (hurt or tested[:1])[:4]

@@ -1,0 +1,95 @@
+"""Groups of examples: their numbers, their means, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.algos import coral, erm, group_dro, groups, irm, reweight, vrex
+from tests.methods import COLUMNS
+
+RNG = np.random.default_rng(0)
+LABEL, ATTRIBUTE = RNG.integers(0, 3, 20), RNG.integers(0, 4, 20)
+BATCH = {"target": jnp.eye(3)[LABEL], "attribute": jnp.asarray(ATTRIBUTE)}
+TOLD = {"label": LABEL, "attribute": ATTRIBUTE, "renders": np.zeros((20, 2))}
+
+
+def test_every_combination_has_a_number_and_its_count():
+    known = groups.of("x", TOLD, "group")
+    assert known.names == ("class", "attribute") and known.sizes == (3, 4)
+    np.testing.assert_array_equal(known.number(BATCH), LABEL * 4 + ATTRIBUTE)
+    table = [
+        [((LABEL == k) & (ATTRIBUTE == a)).sum() for a in range(4)] for k in (0, 1, 2)
+    ]
+    np.testing.assert_array_equal(known.counts.reshape(3, 4), table)
+
+
+def test_soft_targets_belong_to_their_largest_class():
+    known = groups.of("x", TOLD, "class")
+    smooth = 0.9 * BATCH["target"] + 0.1 / 3
+    np.testing.assert_array_equal(known.number({"target": smooth}), LABEL)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_means_are_those_of_each_group_by_weight(weighted):
+    weight = RNG.uniform(0, 1, 20).astype(np.float32) if weighted else np.ones(20)
+    value = RNG.normal(size=20).astype(np.float32)
+    there = ATTRIBUTE != 2
+    batch = {name: x[there] for name, x in BATCH.items()}
+    batch |= {"weight": jnp.asarray(weight[there])} if weighted else {}
+    known = groups.of("x", TOLD, "attribute")
+    mean, present = groups.means(jnp.asarray(value[there]), known.members(batch))
+    of = [(ATTRIBUTE == a) & there for a in range(4)]
+    expected = [
+        np.average(value[one], weights=weight[one]) if one.any() else 0 for one in of
+    ]
+    np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(present, [1, 1, 0, 1])
+    found = groups.over(mean, present)
+    assert found == pytest.approx(np.mean([expected[a] for a in (0, 1, 3)]), rel=1e-5)
+
+
+def test_environments_are_the_sources_or_domains_else_attributes():
+    assert groups.environments("x", TOLD, "").names == ("attribute",)
+    assert groups.environments("x", {**TOLD, "domain": LABEL}, "").names == ("domain",)
+    both = {**TOLD, "domain": LABEL}
+    assert groups.environments("x", both, "attribute").sizes == (4,)
+
+
+@pytest.mark.parametrize(
+    ("by", "got"), [("hair", "'hair'"), ("class+renders", "'renders'"), ("", "''")]
+)
+def test_a_column_that_is_not_there_is_named(net, by, got):
+    with pytest.raises(
+        ValueError, match=f"^x: must name columns .* got {got}; .*class"
+    ):
+        groups.of("x", TOLD, by)
+    with pytest.raises(ValueError, match="^group_dro: by: must name columns"):
+        group_dro.make(net, by=by or "none", columns=TOLD)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (group_dro.make, {"eta": -0.1}),
+        (group_dro.make, {"adjustment": -1}),
+        (reweight.make, {"power": -1}),
+        (irm.make, {"weight": -1}),
+        (irm.make, {"anneal": 1.5}),
+        (vrex.make, {"beta": -1}),
+        (coral.make, {"gamma": -1}),
+    ],
+)
+def test_impossible_options_are_refused(net, make, options):
+    with pytest.raises(ValueError, match=r" must be .* got ") as refusal:
+        make(net, columns=COLUMNS, **options)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("algorithm", [coral, group_dro, irm, reweight, vrex])
+def test_without_the_training_data_it_is_for_evaluation(net, batch, algorithm):
+    algo = algorithm.make(net)
+    assert algo.net is net and algo.decide is None
+    with pytest.raises(ValueError, match="must be told the columns"):
+        algo.losses({}, {}, batch, jax.random.key(0))
+    assert erm.make(net).updates == algo.updates

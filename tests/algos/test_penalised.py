@@ -1,0 +1,181 @@
+"""IRM, V-REx and CORAL: the penalties against numpy, and when they count."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from scipy import optimize
+
+from jbias.algos import coral, groups, irm, vrex
+from tests.methods import Columns
+
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
+ENVIRONMENT = np.repeat([0, 1, 3], [6, 9, 5])  # One, 2, that the batch has not.
+LABEL = RNG.integers(0, 3, 20)
+LOGITS = RNG.normal(size=(20, 3)).astype(np.float32)
+FEATURES = RNG.normal(size=(20, 4)).astype(np.float32)
+TOLD = Columns(label=np.arange(40) % 3, attribute=np.arange(40) % 4)
+BATCH = {"target": jnp.eye(3)[LABEL], "attribute": jnp.asarray(ENVIRONMENT)}
+MEMBERS = groups.environments("x", TOLD, "").members(BATCH)
+OF = [ENVIRONMENT == e for e in (0, 1, 3)]
+
+
+def each_of(logits):
+    """Cross-entropies in numpy."""
+    z = np.asarray(logits, np.float64)
+    return np.log(np.exp(z).sum(1)) - z[np.arange(20), LABEL]
+
+
+def irm_of(logits, h):
+    """One derivative an environment, in closed form."""
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    slopes = ((p - np.eye(3)[LABEL]) * logits).sum(1)
+    return np.mean([slopes[one].mean() ** 2 for one in OF])
+
+
+def vrex_of(logits, h):
+    return np.var([each_of(logits)[one].mean() for one in OF])
+
+
+def coral_of(logits, h):
+    """One pair at a time, by numpy's covariances."""
+    pairs = [
+        ((h[a].mean(0) - h[b].mean(0)) ** 2).mean()
+        + ((np.cov(h[a].T) - np.cov(h[b].T)) ** 2).mean()
+        for a, b in itertools.combinations(OF, 2)
+    ]
+    return np.mean(pairs)
+
+
+CASES = {"irm": (irm, irm_of), "vrex": (vrex, vrex_of), "coral": (coral, coral_of)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_penalty_is_the_formula(name):
+    module, expected = CASES[name]
+    found = module.penalty(jnp.asarray(LOGITS), jnp.asarray(FEATURES), BATCH, MEMBERS)
+    assert found == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_its_gradient_is_that_of_the_formula(name):
+    """By differences in numpy, along one direction."""
+    module, expected = CASES[name]
+
+    def of(z, h):
+        return module.penalty(z, h, BATCH, MEMBERS)
+
+    along = [RNG.normal(size=x.shape) for x in (LOGITS, FEATURES)]
+    grads = jax.grad(of, (0, 1))(jnp.asarray(LOGITS), jnp.asarray(FEATURES))
+    found = sum(float((g * d).sum()) for g, d in zip(grads, along))
+    ends = [
+        expected(LOGITS + s * along[0], FEATURES + s * along[1]) for s in (1e-5, -1e-5)
+    ]
+    assert found == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_without_weight_are_not_there(name):
+    """As AugMix gives them: each row twice, the second with weight 0."""
+    module, expected = CASES[name]
+    twice = {k: jnp.repeat(x, 2, axis=0) for k, x in BATCH.items()}
+    twice["weight"] = jnp.arange(40) % 2 * -1.0 + 1
+    members = groups.environments("x", TOLD, "").members(twice)
+    z, h = (np.repeat(x, 2, axis=0) for x in (LOGITS, FEATURES))
+    noise = RNG.normal(size=20).astype(np.float32)
+    z[1::2] += noise[:, None]
+    h[1::2] += noise[:, None]
+    found = module.penalty(jnp.asarray(z), jnp.asarray(h), twice, members)
+    assert found == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
+
+
+def test_irm_asks_nothing_of_logits_of_the_best_scale():
+    """In every environment the scale is the one of the least loss: found by scipy."""
+    z = np.array(LOGITS, np.float64)
+    hits = z.argmax(1) == LABEL
+    z[:] = 0
+    z[np.arange(20), np.where(np.arange(20) % 3 > 0, LABEL, (LABEL + 1) % 3)] = 1
+    for one in OF:
+
+        def risk(scale, one=one):
+            return each_of(scale * z)[one].mean()
+
+        z[one] *= optimize.minimize_scalar(risk, bounds=(0, 20), method="bounded").x
+    assert not hits.all()
+    found = irm.penalty(jnp.asarray(z, jnp.float32), None, BATCH, MEMBERS)
+    assert found < 1e-9 < irm.penalty(jnp.asarray(2 * z), None, BATCH, MEMBERS)
+
+
+def test_equal_environments_cost_nothing():
+    batch = {"target": jnp.eye(3)[np.tile(LABEL[:5], 4)]}
+    batch["attribute"] = jnp.repeat(jnp.arange(4), 5)
+    members = groups.environments("x", TOLD, "").members(batch)
+    z, h = (jnp.asarray(np.tile(x[:5], (4, 1))) for x in (LOGITS, FEATURES))
+    assert vrex.penalty(z, h, batch, members) < 1e-12
+    assert coral.penalty(z, h, batch, members) < 1e-12
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("which", [[0, 0, 0, 0], [0, 1, 2, 3], [2, 2, 3, 1]])
+def test_environments_of_few_examples_or_none_leave_it_finite(name, which):
+    """One environment, one example in each, and one that has two."""
+    module, _ = CASES[name]
+    batch = {"target": jnp.eye(3)[:3][np.array([0, 1, 2, 0])]}
+    batch["attribute"] = jnp.asarray(which)
+    members = groups.environments("x", TOLD, "").members(batch)
+
+    def of(z, h):
+        return module.penalty(z, h, batch, members)
+
+    value, grads = jax.value_and_grad(of, (0, 1))(LOGITS[:4], FEATURES[:4])
+    assert all(np.isfinite(x).all() for x in (value, *grads))
+    if name == "coral" or (name == "vrex" and which[0] == which[1] == which[3]):
+        assert value == 0 and not any(g.any() for g in grads)
+
+
+class Free(nn.Module):
+    """Logits and features that are weights, one row an example."""
+
+    @nn.compact
+    def __call__(self, image, key=None, *, train=False):
+        h = self.param("h", nn.initializers.zeros, FEATURES.shape)
+        return nn.Dense(3, name="fc")(h)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_added_by_its_weight_which_grows(name):
+    """At first 1 at most; where it is above 1 the sum is divided, but for CORAL."""
+    module, _ = CASES[name]
+    word = {"irm": "weight", "vrex": "beta", "coral": "gamma"}[name]
+    kernel = RNG.normal(size=(4, 3)).astype(np.float32)
+    params = {
+        "net": {"h": FEATURES, "fc": {"kernel": kernel, "bias": np.zeros(3, "f")}}
+    }
+    batch = {**BATCH, "image": jnp.zeros((20, 1, 1, 1))}
+    for weight in (0.5, 7.0):
+        algo = module.make(Free(), **{word: weight}, columns=TOLD)
+        for static in (True, False, None):
+            named, _ = algo.losses(params, {"net": {}}, batch, KEY, static)
+            w = min(weight, 1) if static is False else weight
+            total = named["class"] + w * named["penalty"]
+            total = total / max(w, 1) if name != "coral" else total
+            assert named[algo.updates[0].loss] == pytest.approx(float(total), rel=1e-6)
+        logits = FEATURES @ kernel
+        assert named["class"] == pytest.approx(each_of(logits).mean(), rel=1e-5)
+        expected = CASES[name][1](logits, FEATURES)
+        assert named["penalty"] == pytest.approx(expected, rel=1e-4)
+        assert algo.whole_batch
+
+
+@pytest.mark.parametrize("module", [irm, vrex])
+def test_the_weight_is_whole_after_its_share_of_the_steps(module):
+    algo = module.make(Free(), anneal=0.2, columns=TOLD)
+    assert [algo.static(step, 501) for step in (0, 99, 100, 500)] == [
+        *(False, False),
+        *(True, True),
+    ]
+    assert module.make(Free(), anneal=0.0, columns=TOLD).static(0, 10) is None

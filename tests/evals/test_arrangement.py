@@ -1,0 +1,64 @@
+"""The search finds the largest drop there is, whatever classes and values are called."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jbias.data import shifts
+from jbias.evals import arrangement
+
+
+def drop(kind, groups, order, accuracy):
+    """By the tables themselves, of values in that order."""
+    train, test = shifts.tables(kind, 1.0, groups, len(order))
+    return ((train - test) * accuracy[:, order]).sum() / len(groups)
+
+
+def largest(kind, accuracy):
+    """By trying all."""
+    k, m = accuracy.shape
+    half = [0] * (k // 2) + [1] * (k // 2) + [-1] * (k % 2)
+    return max(
+        drop(kind, np.array(groups), np.array(order), accuracy)
+        for groups in set(itertools.permutations(half))
+        for order in itertools.permutations(range(m))
+    )
+
+
+@pytest.mark.parametrize("kind", shifts.KINDS)
+@pytest.mark.parametrize("shape", [(2, 2), (4, 4), (3, 5), (5, 3)])
+def test_finds_the_largest_drop(kind, shape):
+    for seed in range(4):
+        accuracy = np.random.default_rng(seed).random(shape)
+        chosen = arrangement.choose(kind, accuracy)
+        found = (chosen.contrast() * accuracy).sum()
+        assert found == pytest.approx(largest(kind, accuracy))
+
+
+@pytest.mark.parametrize("kind", shifts.KINDS)
+def test_names_do_not_matter(kind):
+    rng = np.random.default_rng(0)
+    accuracy = rng.random((6, 8))
+    rows, columns = rng.permutation(6), rng.permutation(8)
+    one = arrangement.choose(kind, accuracy)
+    two = arrangement.choose(kind, accuracy[rows][:, columns])
+    moved = one.contrast()[rows][:, columns]
+    assert two.contrast() == pytest.approx(moved)
+
+
+@pytest.mark.parametrize("kind", shifts.KINDS)
+def test_tables_are_those_of_the_shift(kind):
+    """Columns are values, not places: moved back they are the published form."""
+    accuracy = np.random.default_rng(1).random((4, 4))
+    chosen = arrangement.choose(kind, accuracy)
+    for made, asked in zip(
+        chosen.tables(0.75), shifts.tables(kind, 0.75, chosen.groups, 4)
+    ):
+        assert made[:, chosen.order] == pytest.approx(asked)
+        assert made.sum(1) == pytest.approx(1)
+
+
+def test_missing_cells_are_refused():
+    with pytest.raises(ValueError, match="^arrangement: accuracies must be finite"):
+        arrangement.choose("joint", np.array([[1.0, np.nan], [0.0, 1.0]]))

@@ -1,0 +1,151 @@
+"""Of many attributes, the planted one is blamed, with its kind, and no other."""
+
+import numpy as np
+import pytest
+
+from jbias.evals import reliance, suspects, within
+
+K, N = 4, 1600
+
+
+def world(seed, *, planted="", n=N):
+    """A model that relies on "real" or on nothing, among ten candidates.
+
+    "proxy" is mostly what "real" is; the others are independent of it.
+    """
+    rng = np.random.default_rng(seed)
+    label, real = rng.integers(0, K, n), rng.integers(0, 4, n)
+    proxy = np.where(rng.random(n) < 0.25, rng.integers(0, 4, n), real)
+    others = {f"other {i}": rng.integers(0, 2 + i % 3, n) for i in range(8)}
+    agrees = {
+        "": np.ones(n, bool),
+        "conditional": (label < K // 2) == (real < 2),
+        "marginal": real < 2,
+    }[planted]
+    correct = rng.random((1, n)) < np.where(agrees, 0.95, 0.5)
+    return correct, label, {"proxy": proxy, **others, "real": real}
+
+
+def ranked(seed, **options):
+    correct, label, candidates = world(seed, **options)
+    found = {
+        name: reliance.measure(correct, label, value, draws=200, seed=seed)
+        for name, value in candidates.items()
+    }
+    return suspects.rank(correct, label, candidates, found)
+
+
+@pytest.mark.parametrize("kind", ["conditional", "marginal"])
+def test_blames_what_was_planted_and_not_what_goes_with_it(kind):
+    for seed in range(5):
+        first, second, *rest = ranked(seed, planted=kind)
+        assert (first.name, first.verdict, first.kind) == ("real", "bug", kind)
+        assert first.drop == pytest.approx(0.45, abs=0.12)
+        assert (second.name, second.verdict) == ("proxy", "goes with")
+        assert second.other == "real"
+        assert second.drop > 0.2 > abs(second.remains.drop)
+        assert {one.verdict for one in rest} == {"none"}
+        assert first.other == "" and first.remains is None
+
+
+def test_blames_nothing_where_nothing_is():
+    """By Holm at 5 % of the families; the interval must lie above 5 points besides."""
+    verdicts = [{one.verdict for one in ranked(seed)} for seed in range(20)]
+    assert sum(one == {"none"} for one in verdicts) >= 19
+
+
+def test_two_bugs_are_both_blamed():
+    correct, label, candidates = world(0, planted="conditional", n=4000)
+    rng = np.random.default_rng(1)
+    correct = correct & (rng.random(4000) < np.where(candidates["other 1"] > 0, 1, 0.6))
+    found = {
+        name: reliance.measure(correct, label, candidates[name], draws=200)
+        for name in ("other 0", "other 1", "real", "proxy")
+    }
+    told = suspects.rank(correct, label, candidates, found)
+    assert {one.name: (one.verdict, one.kind) for one in told[:3]} == {
+        "real": ("bug", "conditional"),
+        "proxy": ("goes with", "conditional"),
+        "other 1": ("bug", "marginal"),
+    }
+    assert (told[0].name, told[3].verdict) == ("real", "none")
+
+
+def test_a_twin_cannot_be_told_apart():
+    correct, label, candidates = world(0, planted="conditional")
+    found = reliance.measure(correct, label, candidates["real"], draws=200)
+    twins = {"real": candidates["real"], "twin": candidates["real"]}
+    one, two = suspects.rank(correct, label, twins, dict.fromkeys(twins, found))
+    assert (one.verdict, two.verdict, two.other) == ("bug", "goes with", one.name)
+    assert two.remains is None
+
+
+def test_what_cannot_be_tested_comes_last():
+    correct, label, candidates = world(0, planted="marginal")
+    candidates = {"class": label, "real": candidates["real"]}
+    found = {
+        name: reliance.measure(correct, label, value, draws=200)
+        for name, value in candidates.items()
+    }
+    told = suspects.rank(correct, label, candidates, found)
+    assert [one.verdict for one in told] == ["bug", "untestable"]
+    assert told[1].kind == "" and np.isnan(told[1].drop)
+
+
+def accuracy(rows):
+    """Found of images that have just these shares of right answers."""
+    rows = np.array(rows)
+    label, value = (np.repeat(i.ravel(), 400) for i in np.indices(rows.shape))
+    right = (np.arange(400) < np.round(400 * rows.ravel())[:, None]).ravel()
+    return reliance.measure(right, label, value, draws=200)
+
+
+HIGH, LOW, MID = [0.9] * 4, [0.3] * 4, [0.6] * 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([[0.9, 0.9, 0.3, 0.3]] * 4, "marginal"),
+        ([[0.9, 0.9, 0.9, 0.3]] * 4, "marginal"),  # One value: joint is as large.
+        ([[0.9, 0.9, 0.3, 0.3]] * 2 + [[0.3, 0.3, 0.9, 0.9]] * 2, "conditional"),
+        ([[0.9, 0.6, 0.6, 0.6]] * 2 + [[0.3, 0.6, 0.6, 0.6]] * 2, "conditional"),
+        ([[0.9, 0.9, 0.3, 0.6]] * 2 + [[0.3, 0.9, 0.9, 0.6]] * 2, "joint"),
+    ],
+)
+def test_the_kind_is_that_of_the_model(rows, kind):
+    found = accuracy(rows)
+    pvalues = {name: one.pvalue for name, one in found.kinds.items()}
+    assert suspects.kind_of(found, pvalues) == (kind, True)
+    assert suspects.kind_of(found, pvalues, tau=0.99)[1] is False
+    assert suspects.kind_of(found, dict.fromkeys(pvalues, 0.06))[1] is False
+
+
+def test_held_fixed_by_nothing_is_the_drop_itself():
+    correct, label, candidates = world(0, planted="conditional")
+    value = candidates["real"]
+    found = reliance.measure(correct, label, value, draws=100)
+    same = np.zeros(N, int)
+    for kind, one in found.kinds.items():
+        rest = within.drop(correct[0].astype(float), label, value, same, found, kind)
+        assert rest.drop == pytest.approx(one.drop)
+
+
+def test_is_least_squares_over_images():
+    """Against numpy's fit of dummies for both attributes, image by image."""
+    correct, label, candidates = world(3, planted="conditional")
+    value, other = candidates["proxy"], candidates["real"]
+    share, kind = correct[0].astype(float), "joint"
+    found = reliance.measure(correct, label, value, draws=100)
+    total = 0.0
+    for one, h in zip(found.kinds[kind].tried, (1, 0)):
+        for row, k in zip(one.contrast(), found.classes):
+            mine = (found.half == h) & (label == k)
+            dummies = np.concatenate(
+                [np.eye(4)[value[mine]], np.eye(4)[other[mine]]], axis=1
+            )
+            effects = np.linalg.lstsq(dummies, share[mine], rcond=None)[0]
+            total += row @ effects[:4] / 2
+    rest = within.drop(share, label, value, other, found, kind)
+    assert rest.drop == pytest.approx(total)
+    assert rest.low < rest.drop < rest.high

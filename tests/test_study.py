@@ -1,0 +1,109 @@
+"""The study of a recipe: a run for each attribute and level, one after the other."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jbias import config_files, results, study
+
+RECIPE = "configs/erm.py:smoke,seeds=2"  # Of the embedded set, whose attribute is the texture.
+LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+
+@pytest.fixture
+def at_root(monkeypatch, pytestconfig):
+    monkeypatch.chdir(pytestconfig.rootpath)
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory, pytestconfig):
+    """A study of two levels, that of which one level was there before."""
+    out = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(pytestconfig.rootpath)
+        common = [f"--config={RECIPE}", f"--workdir={out}", "--config.epochs=1.0"]
+        assert study.main([*common, "--levels=C6"]) == 0
+        first = (out / "erm-resnet18/attribute/C6/log.txt").read_bytes()
+        assert study.main([*common, "--levels=C0,C6"]) == 0
+        assert (out / "erm-resnet18/attribute/C6/log.txt").read_bytes() == first
+        assert study.main([*common, "--levels=C0,C6,M4", "--dry-run"]) == 0
+    return out
+
+
+def test_each_level_has_a_workdir_with_its_parts(studied):
+    folders = sorted(path.parent for path in studied.glob("*/*/*/done"))
+    assert [path.name for path in folders] == ["C0", "C6"]
+    for folder in folders:
+        records = results.loads(next(folder.glob("evals/*.jsonl")).read_text())
+        assert {r.dataset for r in records} == {"train", "valid", "id", "ood"}
+        assert {r.seed for r in records} == {0, 1}
+        told = json.loads((folder / "provenance.json").read_text())["data"]
+        tables = {
+            name: np.array(one["tables"]["attribute"]) for name, one in told.items()
+        }
+        across = tables["train/0"][:8, 8:].sum() + tables["train/0"][8:, :8].sum()
+        assert (across == 0) == (folder.name == "C6")
+        if folder.name == "C6":
+            assert tables["ood"][:8, :8].sum() == 0
+
+
+def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
+    common = [f"--config={RECIPE}", f"--workdir={studied}", "--config.epochs=1.0"]
+    assert study.main([*common, "--levels=C6,M4", "--dry-run"]) == 0
+    told = capfd.readouterr().err + capfd.readouterr().out
+    assert "C6: done" in told
+    assert "M4: not begun" in told
+    assert not (studied / "erm-resnet18/attribute/M4").exists()
+
+
+@LOADS_CONFIGS
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--levels=C9"], "--levels: unknown 'C9'; did you mean 'C'"),
+        (["--attributes=color"], "attribute must be a column of the set, got 'color'"),
+        (["--levels=only-plaid"], "values must be different ones"),
+        (["--config=configs/erm.py:shift=C6"], "must leave shift out"),
+        (
+            ["--config=configs/emr.py"],
+            "no file 'configs/emr.py'; did you mean 'erm.py'",
+        ),
+        ([f"--config={RECIPE},epochs=2"], "are both called erm-resnet18"),
+        (["--config.optim.rat.e=3"], "--config.optim.rat.e: no such entry"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_trained(
+    arguments, message, at_root, tmp_path, capsys
+):
+    common = [f"--config={RECIPE}", f"--workdir={tmp_path}"]
+    assert study.main([*common, *arguments]) == 2
+    assert message in (told := capsys.readouterr().err)
+    assert told.count("\n") == 1
+    assert not [*tmp_path.iterdir()]
+
+
+@LOADS_CONFIGS
+def test_a_study_without_enough_images_says_so(at_root, tmp_path, capsys):
+    small = f"--config={RECIPE},images=100000"
+    assert study.main([small, f"--workdir={tmp_path}"]) == 2
+    assert "nothing to train: erm-resnet18, attribute: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--levels="], ["--models=a,a"], ["--levels=C6", "more"]]
+)
+def test_flags_of_no_sense_end_with_the_usage(arguments):
+    with pytest.raises(SystemExit):
+        study.main([f"--config={RECIPE}", *arguments])
+
+
+@LOADS_CONFIGS
+def test_the_colored_mnist_preset_has_its_rates(at_root):
+    told = "configs/colored_mnist.py:root=x,shift=C6"
+    plain = config_files.load(told, flag="config")
+    assert plain.optim.rate == 5e-4
+    small = config_files.load(f"{told},model=squeezenet1_0", flag="config")
+    assert small.optim.rate == 1e-4
+    assert plain.train.batch == 16
+    assert plain.size == 32
