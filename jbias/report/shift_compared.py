@@ -67,7 +67,7 @@ def remedies(found: Sequence[shift_remedies.Remedy]) -> tables.Table | None:
             row |= {name: shift_cells.sure(value), f"{name}_value": value.value}
             row |= {f"{name}_low": value.low, f"{name}_high": value.high}
         rows.append(row | shift_cells.groups(cell) | {"seeds": len(cell.seeds)})
-    metrics = dict.fromkeys(name for row in rows for name in row if "@" in name)
+    metrics = shift_cells.metrics(rows)
     return shift_cells.table(
         "remedies",
         "What remedies close of a drop, at the most extreme level that both were trained at. "

@@ -1,6 +1,7 @@
 """Tables of verdicts by candidate and kind, and of every level."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 
 from jbias.report import (
@@ -120,7 +121,7 @@ def _numbers(curve: shift_verdicts.Curve) -> dict:
     if control is not None:
         parts["control"] = control.drop
     for name, one in parts.items():
-        found[name] = shift_cells.sure(one)
+        found[name] = None if math.isnan(one.value) else shift_cells.sure(one)
         found |= {f"{name}_value": one.value, f"{name}_low": one.low}
         found[f"{name}_high"] = one.high
     return found
@@ -156,7 +157,7 @@ def levels(found: Sequence[shift_verdicts.Candidate]) -> tables.Table | None:
             row |= {"images": point.cell.images or None}
             row |= dict(zip(("n_id", "n_ood"), point.cell.tested, strict=True))
             rows.append(row)
-    metrics = dict.fromkeys(name for row in rows for name in row if "@" in name)
+    metrics = shift_cells.metrics(rows)
     return shift_cells.table(
         "levels",
         "Every level: accuracy in % in and out of distribution, mean ± standard deviation over n "

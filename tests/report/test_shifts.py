@@ -1,10 +1,8 @@
 """The report of shifts: what it reads, tells apart, refuses, and writes."""
 
 import json
-import math
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -108,7 +106,8 @@ def test_clean_attributes_are_none_and_last(out):
 def test_groups_are_shown_where_they_are_there(out):
     remedies = pd.read_csv(out / "tables/remedies.csv").set_index("algorithm")
     column = remedies["worst_group_accuracy@ood"]
-    assert column["group_dro"].startswith("50.00 ±") and pd.isna(column["erm"])
+    assert column["group_dro"] == pytest.approx(50) and pd.isna(column["erm"])
+    assert "50.00 ± 0.00" in (out / "index.html").read_text()
     assert remedies.loc["group_dro", "closed"] > remedies.loc["irm", "closed"]
 
 
@@ -296,4 +295,3 @@ def test_one_run_alone_makes_a_report(tmp_path, capsys, no_pdf):
     (row,) = told["tables"]["table2_single_values"][:1]
     assert row["drop_percent"] == pytest.approx(100 * 4 / 9)
     assert "One seed alone" in " ".join(told["caveats"])
-    assert not math.isnan(np.float64(row["accuracy"]))
