@@ -12,6 +12,7 @@ from jbias.report import (
     shift_printed,
     shift_ranks,
     shift_read,
+    shift_remedies,
     shift_singles,
     shift_tables,
 )
@@ -193,3 +194,16 @@ def test_table_3_has_clusters_in_their_order(tmp_path, printed):
     assert rows[0][3:5] == ("99.00 ± 0.00", "54.00 ± 0.00")  # The plain mean of nine.
     assert rows[1] == ("resnet18: ResNet18", "D1", "paper", "96.06", "94.37", "1.76")
     assert rows[-1][3:5] == ("99.00", "54.00")
+
+
+def test_remedies_without_the_plain_recipe_are_told(tmp_path):
+    fine = {"id": 0.9, "ood": 0.5}
+    for name, level in (("erm", "C6"), ("irm", "C6"), ("coral", "M4")):
+        shifted.write(tmp_path / name, level, fine, algorithm=name)
+    cells = read(tmp_path)
+    found = shift_remedies.of(cells, DRAWS)
+    assert [one.cell.recipe.algorithm for one in found] == ["erm", "irm"]
+    (told,) = shift_remedies.caveats(cells, found, "erm")
+    assert told.startswith("What coral would close is not known")
+    both = [cell for cell in cells if cell.recipe.algorithm != "coral"]
+    assert not list(shift_remedies.caveats(both, found, "erm"))
