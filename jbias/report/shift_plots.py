@@ -45,7 +45,7 @@ def curves(
     ends = [
         y for lines_of in panels.values() for x in lines_of for y in (*x.low, *x.high)
     ]
-    low, high = min(0.0, *ends), max(1.0, *ends)
+    low, high = min(0.0, *ends), max(10.0, *ends)
     with mpl.rc_context(dict(figures.STYLE)):
         for axes, (title, drawn) in zip(grid.flat, panels.items(), strict=False):
             for line in drawn:
