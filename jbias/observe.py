@@ -167,11 +167,16 @@ def write(
             results.write(path, [record for record in records if record.run == name])
 
 
+# What a line of progress leaves to the records.
+_BY_GROUP = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accuracy")
+
+
 def _summary(records: list[results.Record]) -> str:
     """Accuracies in percent and shape biases, each a mean over the finite seeds."""
     cells = {}
     for r in records:
-        if r.dataset != results.TRAIN and r.value is not None:
+        told = r.metric not in _BY_GROUP and r.value is not None
+        if r.dataset != results.TRAIN and told:
             cells.setdefault((r.dataset, r.metric), []).append(r.value)
     return ", ".join(
         f"{name} {100 * mean(values):.1f}"
