@@ -30,6 +30,8 @@ from collections.abc import Sequence
 
 from jbias import command, flags, xla
 
+_KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known early.
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
@@ -98,20 +100,28 @@ def parser() -> argparse.ArgumentParser:
         help="columns of the data set (default: all whose values have names)",
     )
     add(
+        "--kinds",
+        type=_kinds,
+        default=_KINDS,
+        metavar="A,B",
+        help=f"of shifts: {', '.join(_KINDS)} (default: all). A marginal drop may be of "
+        "images that are harder; conditional asks for shortcuts alone",
+    )
+    add(
         "--apart",
         action="store_true",
         help="each seed of a run is a model of its own",
     )
     add(
         "--tau",
-        type=_share(0),
-        default=0.05,
-        metavar="SHARE",
-        help="a drop that matters (default: %(default)s, 5 points)",
+        type=_between(0, 100),
+        default=5.0,
+        metavar="POINTS",
+        help="a drop that matters (default: %(default)g points)",
     )
     add(
         "--alpha",
-        type=_share(1e-9),
+        type=_between(1e-9, 1),
         default=0.05,
         metavar="P",
         help="level of the tests together, of each model (default: %(default)s)",
@@ -156,6 +166,16 @@ def _names(text: str) -> tuple[str, ...]:
     return found
 
 
+def _kinds(text: str) -> tuple[str, ...]:
+    found = _names(text)
+    for name in found:
+        if name not in _KINDS:
+            raise argparse.ArgumentTypeError(
+                f"must be of {', '.join(_KINDS)}, got {name!r}"
+            )
+    return found
+
+
 def _whole(least: int):
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
@@ -167,15 +187,15 @@ def _whole(least: int):
     return read
 
 
-def _share(least: float):
+def _between(least: float, most: float):
     def read(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = -1.0
-        if not least <= value < 1:
+        if not least <= value < most:
             raise argparse.ArgumentTypeError(
-                f"must be a number from {least:g} to 1, such as 0.05, got {text!r}"
+                f"must be a number from {least:g} to below {most:g}, got {text!r}"
             )
         return value
 

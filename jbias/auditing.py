@@ -1,6 +1,8 @@
 """What `python -m jbias.audit` does: shows networks a set once, and tests its columns."""
 
 import argparse
+import dataclasses
+import functools
 import json
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
     paths = measuring.checked(args, out, config)
     config = _suite(args, options, paths)
-    asked = suite.open(config, say)
+    asked = _opened(config, say)
     candidates = _candidates(asked.sources[_SET], args.attributes)
     models: dict[str, list[Answers]] = {}
     refused = []
@@ -89,6 +91,22 @@ def _suite(
     config.measures = {_MEASURE: measure}
     config.run = dict(devices=args.devices, step=args.step or "best")
     return config
+
+
+def _opened(
+    config: ml_collections.ConfigDict, say: Callable[[str], None]
+) -> suite.Suite:
+    """Opens the set; ValueError, in the words of the flags, where it cannot be."""
+    lines: list[str] = []
+    try:
+        asked = suite.open(config, lines.append)
+    except ValueError as error:
+        _, absent, why = "".join(lines[-1:]).partition("not here, so not measured: ")
+        told = why if absent else str(error)
+        raise ValueError(told.replace(f"suite.sets.{_SET}", "--data")) from error
+    for line in lines:
+        say(line)
+    return asked
 
 
 def _size(paths: Sequence[str]) -> int:
@@ -190,34 +208,19 @@ def _audited(
     args: argparse.Namespace,
     say: Callable[[str], None],
 ) -> audited.Audited:
-    """Tests every candidate on one model."""
+    """Tests every candidate on one model, by the images that all its networks answer."""
     source, notes = asked.sources[_SET], list(candidates.notes)
-    index = several[0].index
-    for other in several[1:]:
-        index = np.intersect1d(index, other.index)
+    index = functools.reduce(np.intersect1d, [one.index for one in several])
     if len(index) < len(source):
         notes.append(f"{len(index):,} of {len(source):,} images of the set are shown.")
     label = np.asarray(source.columns["label"])[index]
     columns = {key: column[index] for key, column in candidates.columns.items()}
-    rows = [np.searchsorted(one.index, index) for one in several]
-
-    def of_all(what: Callable) -> np.ndarray:
-        return np.stack(
-            [what(one.decided)[r] for one, r in zip(several, rows, strict=True)]
-        )
-
-    correct = of_all(lambda d: d.prediction == d.columns["label"])
     classes = tuple(map(wordnet.readable, source.classes))
-    tested = {}
-    with console.bar(f"{name}: testing", len(columns)) as tell:
-        for number, (key, column) in enumerate(columns.items(), start=1):
-            tested[key] = reliance.measure(
-                *(correct, label, column),
-                names=(classes, candidates.values[key]),
-                draws=args.draws,
-                seed=args.seed,
-            )
-            tell(number, None)
+    answers = _stacked(several, index)
+    of = answers["correct"], label
+    names = {key: (classes, values) for key, values in candidates.values.items()}
+    tested = _tested(name, *of, columns, names, args)
+    say(f"{name}: {len(columns)} attributes tested")
     made = audited.Audited(
         model=name,
         networks=tuple(one.network for one in several),
@@ -228,23 +231,49 @@ def _audited(
         label=label,
         columns=columns,
         values=candidates.values,
-        prediction=of_all(lambda d: d.prediction),
-        correct=correct,
-        likelihood=of_all(lambda d: d.columns["likelihood"]),
-        confidence=of_all(lambda d: d.columns["confidence"]),
+        **answers,
         suspects=suspects.rank(
-            *(correct, label, columns, tested), tau=args.tau, alpha=args.alpha
+            *of, columns, tested, tau=args.tau / 100, alpha=args.alpha
         ),
         examples={},
         notes=notes,
-        tau=args.tau,
-        alpha=args.alpha,
-        draws=args.draws,
-        seed=args.seed,
+        tau=args.tau / 100,
+        **{key: getattr(args, key) for key in ("alpha", "draws", "seed")},
     )
-    say(f"{name}: {len(columns)} attributes tested")
-    made.examples.update(_examples(made, asked, args.pairs))
-    return made
+    examples = dict(_examples(made, asked, args.pairs))
+    return dataclasses.replace(made, examples=examples)
+
+
+def _stacked(several: Sequence[Answers], index: np.ndarray) -> dict[str, np.ndarray]:
+    """The answers of several networks to the same images, a row each."""
+    found: dict[str, list] = {}
+    for one in several:
+        rows, decided = np.searchsorted(one.index, index), one.decided
+        each = {
+            "prediction": decided.prediction,
+            "correct": decided.prediction == decided.columns["label"],
+            "likelihood": decided.columns["likelihood"],
+            "confidence": decided.columns["confidence"],
+        }
+        for key, column in each.items():
+            found.setdefault(key, []).append(column[rows])
+    return {key: np.stack(columns) for key, columns in found.items()}
+
+
+def _tested(name, correct, label, columns, names, args) -> dict[str, reliance.Reliance]:
+    """Every candidate's drops, with a bar."""
+    tested = {}
+    with console.bar(f"{name}: testing", len(columns)) as tell:
+        for key, column in columns.items():
+            tested[key] = reliance.measure(
+                *(correct, label, column),
+                names=names[key],
+                kinds=args.kinds,
+                draws=args.draws,
+                seed=args.seed,
+            )
+            tell(len(tested), 0)
+    return tested
 
 
 def _examples(
@@ -252,16 +281,19 @@ def _examples(
 ) -> Iterator[tuple[str, audited.Examples]]:
     """Pairs of images that flip, of what is shown."""
     devices = mesh.make(asked.run["devices"])
+    hurt = {one.name for one in found.shown}
     for one in found.shown if count else ():
-        column = found.columns[one.name]
-        others = [c for name, c in found.columns.items() if name != one.name]
+        column, n = found.columns[one.name], len(found.label)
+        others = {key: c for key, c in found.columns.items() if key != one.name}
+        bugs = [c for key, c in others.items() if key in hurt]
         pairs = sides.pairs(
             found.correct[0],
             found.likelihood[0],
             sides.of(one.found, one.kind, found.label, column),
             found.label,
-            np.array(others).reshape(len(others), len(found.label)),
+            np.array([*others.values()]).reshape(-1, n),
             count,
+            first=np.array(bugs).reshape(-1, n),
         )
         if not pairs:
             continue

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from jbias import build, checkpoint, evals, feed, mesh, results, sets, vary
@@ -29,7 +30,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     for number, entry in enumerate(job.entries):
         records = of_entries[entry.name] = list(_train_records(job, stage, step, entry))
         for test in job.tests:
-            decided = evals.Decisions(predicted[test.name][number], test.columns)
+            decided = _decisions(predicted[test.name][number], test)
             records += _test_records(job, stage, step, test, entry, decided)
     if job.config["run"]["decisions"]:
         for test in job.tests:
@@ -67,6 +68,7 @@ def _predicted(
                 len(test.images),
                 mesh.replicate(test.matrix, job.devices),
                 test.aggregate,
+                np.asarray(test.columns["label"]) if run["decisions"] else None,
             )
             for test in tests
         ]
@@ -139,11 +141,19 @@ def _keep_decisions(job: Job, step: int, test: sets.TestSet, found: list) -> Non
     pairs = list(zip(job.entries, found, strict=True))
     for branch in job.branches:
         of_branch = {
-            entry.seed: evals.Decisions(one, test.columns)
+            entry.seed: _decisions(one, test)
             for entry, one in pairs
             if entry.branch == branch
         }
         decisions.write(job.workdir / branch.folder / name, of_branch)
+
+
+def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:
+    """What a seed decided, with probabilities where they were asked for."""
+    if not isinstance(found, predict.Sure):
+        return evals.Decisions(found, test.columns)
+    told = {"confidence": found.confidence, "likelihood": found.likelihood}
+    return evals.Decisions(found.prediction, {**test.columns, **told})
 
 
 def write(
@@ -157,11 +167,16 @@ def write(
             results.write(path, [record for record in records if record.run == name])
 
 
+# What a line of progress leaves to the records.
+_BY_GROUP = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accuracy")
+
+
 def _summary(records: list[results.Record]) -> str:
     """Accuracies in percent and shape biases, each a mean over the finite seeds."""
     cells = {}
     for r in records:
-        if r.dataset != results.TRAIN and r.value is not None:
+        told = r.metric not in _BY_GROUP and r.value is not None
+        if r.dataset != results.TRAIN and told:
             cells.setdefault((r.dataset, r.metric), []).append(r.value)
     return ", ".join(
         f"{name} {100 * mean(values):.1f}"

@@ -18,6 +18,7 @@ DOCS = (
     "README.md",
     "docs/algorithms.md",
     "docs/architecture.md",
+    "docs/audit.md",
     "docs/benchmarks.md",
     "docs/biases.md",
     "docs/data.md",

@@ -48,10 +48,9 @@ def by_group(
         number("group_balanced_accuracy", float(share.mean()), None, total),
         number("class_balanced_accuracy", float(by_class.mean()), None, total),
     ]
-    if len(share) > SHOWN:
-        return found
-    for k, a in zip(row.tolist(), column.tolist(), strict=True):
-        count, of = int(right[k, a]), int(n[k, a])
-        condition = f"group={k}/{a}"
-        found.append(number("group_accuracy", count / of, count, of, condition))
+    if len(share) <= SHOWN:
+        for k, a in zip(row.tolist(), column.tolist(), strict=True):
+            counts = int(right[k, a]), int(n[k, a])
+            told = counts[0] / counts[1], *counts, f"group={k}/{a}"
+            found.append(number("group_accuracy", *told))
     return found

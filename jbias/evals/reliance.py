@@ -100,7 +100,8 @@ def measure(
 
     correct: whether each network is right about each image. names: of classes and values,
     for words. Intervals are percentiles of a bootstrap over images within cells and halves
-    and, of several networks, over networks; arrangements stay. The p-value is one-sided,
+    and, of s > 1 networks, over networks, whose deviations are widened by
+    sqrt(s / (s - 1)), without which few look too sure; arrangements stay. The p-value is one-sided,
     of a normal variable, for these networks: the drop over the mean of both trials'
     standard errors. Trials of one set of images depend on each other, and no dependence
     makes the error of their mean larger. Variances of cells are p (1 - p) / n with
@@ -186,8 +187,9 @@ def _drawn(
     draws: int,
 ) -> list[Float[np.ndarray, "b k m"]]:
     """Cells' accuracies in each half, with networks and images drawn anew."""
-    several = len(correct)
-    networks = rng.multinomial(several, np.full(several, 1 / several), draws) / several
+    s = len(correct)
+    networks = rng.multinomial(s, np.full(s, 1 / s), draws) / s
+    networks = 1 / s + (networks - 1 / s) * np.sqrt(s / max(s - 1, 1))
     found = []
     for half in halves:
         drawn = np.empty((draws, len(half.members)))

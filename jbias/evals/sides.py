@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float, Int
 
 from jbias.evals import reliance
 
+_MORE = 16  # Wrong images of a class that are looked at beyond as many as are wanted.
+
 
 class Pair(NamedTuple):
     """Two images of one class: right where the attribute agrees, wrong where not."""
@@ -68,26 +70,38 @@ def pairs(
     label: Int[np.ndarray, "n"],
     others: Int[np.ndarray, "c n"],
     count: int,
+    *,
+    first: Int[np.ndarray, "b n"] | None = None,
 ) -> list[Pair]:
     """Chooses pairs that flip, the classes in turn; each image is in one pair at most.
 
-    Wrong images with the smallest probability of the right class come first; beside
-    each stands the right one that shares most of the `others`, then the likeliest.
+    Beside each wrong image stands the right one that shares most of `first`, then most of
+    the `others`, then the likeliest. Pairs that share most of `first`, attributes that
+    flip answers as well, come before others; of those alike the one whose wrong image
+    gives its right class the smallest probability.
     """
+    if first is None:
+        first = np.zeros((0, len(label)), int)
     by_class = []
     for k in np.unique(label[side != 0]):
         wrong = np.flatnonzero((side < 0) & ~right & (label == k))
         free = np.flatnonzero((side > 0) & right & (label == k))
         found = []
-        for image in wrong[np.argsort(likelihood[wrong], kind="stable")][:count]:
+        for image in wrong[np.argsort(likelihood[wrong], kind="stable")][
+            : count + _MORE
+        ]:
             if not len(free):
                 break
-            shared = (others[:, free] == others[:, [image]]).sum(0)
-            best = np.lexsort((-likelihood[free], -shared))[0]
-            found.append(Pair(int(free[best]), int(image), int(shared[best])))
+            held, shared = (
+                (columns[:, free] == columns[:, [image]]).sum(0)
+                for columns in (first, others)
+            )
+            best = np.lexsort((-likelihood[free], -shared, -held))[0]
+            pair = Pair(int(free[best]), int(image), int(shared[best]))
+            found.append((-int(held[best]), likelihood[image], pair))
             free = np.delete(free, best)
-        by_class.append(found)
-    by_class.sort(key=lambda found: likelihood[found[0].disagrees] if found else 2)
+        by_class.append(sorted(found))
+    by_class.sort(key=lambda found: found[0][:2] if found else (1, 0))
     turns = max(map(len, by_class), default=0)
-    dealt = [found[i] for i in range(turns) for found in by_class if i < len(found)]
+    dealt = [found[i][2] for i in range(turns) for found in by_class if i < len(found)]
     return dealt[:count]

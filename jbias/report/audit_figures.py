@@ -32,44 +32,41 @@ def of(found: audited.Audited) -> Drawn:
         + (f", {_MOST} of {len(tested)}." if len(tested) > _MOST else "."),
     )
     for one in found.shown:
-        yield (
-            f"levels_{one.name}",
-            "curves",
-            levels(one),
-            (
-                f"{one.name}: accuracy in distribution (line) and out of it (dashes), by"
-                " level; cross-fitted."
-            ),
+        yield from _one(found, one)
+
+
+def _one(found: audited.Audited, one: suspects.Suspect) -> Drawn:
+    """The figures of one attribute."""
+    yield (
+        f"levels_{one.name}",
+        "curves",
+        levels(one),
+        (
+            f"{one.name}: accuracy in distribution (line) and out of it (dashes), by level;"
+            " cross-fitted."
+        ),
+    )
+    told = (
+        f"{one.name}: images by the probability of their right class, on sets of the"
+        f" extreme level of the {one.kind} shift, in distribution and out of it; dots are"
+        " means. A network that does not rely on it has both alike."
+    )
+    yield f"likelihood_{one.name}", "likelihood", likelihood(found, one), told
+    if one.name in found.examples:
+        told = (
+            f"{one.name}: images of one class, right where the value agrees with it"
+            " (above) and wrong where not (below), with the value, how probable the right"
+            " class is, and what was decided, how probable that is. Of"
+            f" {found.networks[0]}; the most wrong are chosen, each with the image that"
+            " shares most other attributes."
         )
-        yield (
-            f"likelihood_{one.name}",
-            "likelihood",
-            likelihood(found, one),
-            (
-                f"{one.name}: images by the probability of their right class, on sets of the"
-                f" extreme level of the {one.kind} shift, in distribution and out of it; dots"
-                " are means. A network that does not rely on it has both alike."
-            ),
-        )
-        if one.name in found.examples:
-            yield (
-                f"flips_{one.name}",
-                "flips",
-                flips(found, one),
-                (
-                    f"{one.name}: images of one class, right where the value agrees with it"
-                    " (above) and wrong where not (below), with the value, how probable the"
-                    " right class is, and what was decided, how probable that is. Of"
-                    f" {found.networks[0]}; the most wrong are chosen, each with the"
-                    " image that shares most other attributes."
-                ),
-            )
+        yield f"flips_{one.name}", "flips", flips(found, one), told
 
 
 def drops(found: audited.Audited, some: list[suspects.Suspect]) -> mpl_figure.Figure:
     """Drop curves of several attributes, a panel for each kind."""
-    fig, panels = _panels(len(some))
-    for axes, kind in zip(panels, audit_tables.KINDS, strict=True):
+    fig, panels = _panels(len(found.kinds), len(some))
+    for axes, kind in zip(panels, found.kinds, strict=True):
         for i, one in enumerate(some):
             curve, style = one.found.kinds[kind].curve, figures.style_of(i)
             share = [point.share for point in curve]
@@ -87,9 +84,10 @@ def drops(found: audited.Audited, some: list[suspects.Suspect]) -> mpl_figure.Fi
 
 def levels(one: suspects.Suspect) -> mpl_figure.Figure:
     """Both accuracies of one attribute, a panel for each kind."""
-    fig, panels = _panels(2)
-    for axes, kind in zip(panels, audit_tables.KINDS, strict=True):
-        curve = one.found.kinds[kind].curve
+    kinds = one.found.kinds
+    fig, panels = _panels(len(kinds), 2)
+    for axes, kind in zip(panels, kinds, strict=True):
+        curve = kinds[kind].curve
         share = [point.share for point in curve]
         for key, colour, dash in (("within", _IN, "-"), ("outside", _OUT, "--")):
             values = [100 * getattr(point, key) for point in curve]
@@ -154,13 +152,13 @@ def flips(found: audited.Audited, one: suspects.Suspect) -> mpl_figure.Figure:
     return contact_sheet.draw(pictures, rows, notes=notes, title=title, across=8)
 
 
-def _panels(entries: int):
+def _panels(count: int, entries: int):
     rows = math.ceil(entries / 4)
     with mpl.rc_context(dict(figures.STYLE)):
-        size = 9.2, 2.7 + 0.24 * rows
+        size = max(3.07 * count, 5), 2.7 + 0.24 * rows
         fig = mpl_figure.Figure(figsize=size, layout="constrained")
         backend_agg.FigureCanvasAgg(fig)
-        panels = fig.subplots(1, 3, sharey=True)
+        panels = fig.subplots(1, count, sharey=True, squeeze=False)[0]
     for axes in panels:
         _plain(axes)
     return fig, panels

@@ -6,6 +6,8 @@ import pathlib
 import re
 from collections.abc import Iterator, Sequence
 
+import pandas as pd
+
 from jbias.report import (
     audit_figures,
     audit_tables,
@@ -24,6 +26,12 @@ _SECTIONS = (
     ("likelihood", "How probable the right class is"),
     ("groups", "Group by group"),
     ("caveats", "What to keep in mind"),
+)
+_FOOTER = (
+    "The tables lie beside this page as CSV and LaTeX (<code>tables/</code>), every level"
+    " in <code>tables/curves.csv</code>, every group in <code>tables/cells.csv</code>, the"
+    " figures as SVG, PDF and PNG (<code>figures/</code>), and all of it in"
+    " <code>results.json</code>."
 )
 
 
@@ -75,46 +83,38 @@ def _files(found: audited.Audited, told: Sequence[str]) -> dict[str, str | bytes
         heading=found.model,
         under=f"Audit on {found.dataset}, jbias report",
         answer=answer,
-        facts={
-            "Networks": len(found.networks),
-            "Images": f"{len(found.label):,}",
-            "Attributes": len(found.suspects),
-            "Accuracy": f"{audit_words.points(found.correct.mean())} %",
-            "Threshold": f"{audit_words.points(found.tau)} points",
-        },
+        facts=_facts(found),
         sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
-        footer="The tables lie beside this page as CSV and LaTeX (<code>tables/</code>),"
-        " every level in <code>tables/curves.csv</code>, every group in"
-        " <code>tables/cells.csv</code>, the figures as SVG, PDF and PNG"
-        " (<code>figures/</code>), and all of it in <code>results.json</code>.",
+        footer=_FOOTER,
     )
     return files
 
 
+def _facts(found: audited.Audited) -> dict[str, object]:
+    return {
+        "Networks": len(found.networks),
+        "Images": f"{len(found.label):,}",
+        "Attributes": len(found.suspects),
+        "Accuracy": f"{audit_words.points(found.correct.mean())} %",
+        "Threshold": f"{audit_words.points(found.tau)} points",
+    }
+
+
 def _over(every, names, told) -> dict[str, str | bytes]:
     """The page over several models, with the attribute that hurts each the most."""
-    rows, trees = [], []
-    for found, name in zip(every, names, strict=True):
-        first = next((one for one in found.suspects if one.kind), None)
-        bugs = ", ".join(one.name for one in found.bugs) or "none"
-        cells = ("–", "–", "–")
-        if first:
-            cells = (first.name, first.kind, audit_words.interval(first))
-        accuracy = audit_words.points(found.correct.mean())
-        rows.append((found.model, str(len(found.networks)), accuracy, bugs, *cells))
-        trees.append({"model": found.model, "folder": f"models/{name}"})
-        trees[-1] |= {"bugs": [one.name for one in found.bugs]}
-    head = ("model", "networks", "accuracy, %", "bugs", "first", "kind", "drop, points")
-    data = tables.pd.DataFrame(rows, columns=head)
-    table = tables.Table(
-        "models",
-        "Each model with its bugs, and the attribute with the first place in its ranking.",
-        *(head, tuple(rows), data),
-    )
-    links = "".join(
-        f'<li><a href="models/{tables.escape(name)}/index.html">'
-        f"{tables.escape(found.model)}</a></li>"
+    trees = [
+        {
+            "model": found.model,
+            "folder": f"models/{name}",
+            "bugs": [one.name for one in found.bugs],
+        }
         for found, name in zip(every, names, strict=True)
+    ]
+    table = _models(every)
+    links = "".join(
+        f'<li><a href="{tables.escape(tree["folder"])}/index.html">'
+        f"{tables.escape(tree['model'])}</a></li>"
+        for tree in trees
     )
     with_bugs = sum(bool(found.bugs) for found in every)
     answer = (
@@ -138,6 +138,28 @@ def _over(every, names, told) -> dict[str, str | bytes]:
             footer="Each model has a page of its own below <code>models/</code>.",
         ),
     }
+
+
+def _models(every: Sequence[audited.Audited]) -> tables.Table:
+    """Each model with what hurts it, and what comes first in its ranking."""
+    rows = []
+    for found in every:
+        first = next((one for one in found.suspects if one.kind), None)
+        cells = ("–", "–", "–")
+        if first:
+            cells = (first.name, first.kind, audit_words.interval(first))
+        bugs = ", ".join(one.name for one in found.bugs) or "none"
+        accuracy = audit_words.points(found.correct.mean())
+        rows.append((found.model, str(len(found.networks)), accuracy, bugs, *cells))
+    head = ("model", "networks", "accuracy, %", "bugs", "first", "kind", "drop, points")
+    return tables.Table(
+        name="models",
+        caption="Each model with its bugs, and the attribute that is first in its ranking,"
+        " with its drop at the extreme level, [95 % interval].",
+        head=head,
+        rows=tuple(rows),
+        data=pd.DataFrame(rows, columns=head),
+    )
 
 
 def _summary(found: audited.Audited, answer, caveats: Sequence[str]) -> str:

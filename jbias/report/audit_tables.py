@@ -8,7 +8,6 @@ import pandas as pd
 from jbias.evals import reliance, sides, suspects
 from jbias.report import audit_words, audited, tables
 
-KINDS = ("marginal", "conditional", "joint")
 BINS = 20
 _CELLS = 400  # Of an attribute whose groups the page shows.
 
@@ -28,32 +27,26 @@ def ranked(found: audited.Audited) -> tables.Table:
     for number, one in enumerate(found.suspects):
         values = found.values[one.name]
         told = [one.name, str(len(values)), audit_words.verdict(one), one.kind or "–"]
-        record = {
-            "rank": number + 1,
-            "attribute": one.name,
-            "values": len(values),
-            "verdict": one.verdict,
-            "kind": one.kind,
-            "other": one.other,
-        }
+        record = {"rank": number + 1, "attribute": one.name, "values": len(values)}
+        record |= {"verdict": one.verdict, "kind": one.kind, "other": one.other}
         if one.kind:
             shown, numbers = _numbers(found, one)
             told += shown
             record |= numbers
         else:
-            told += ["–"] * 7
+            told += ["–"] * (4 + len(found.kinds))
         rows.append(tuple(told))
         data.append(record)
         if one.verdict == "bug":
             strong |= {(number, j) for j in range(5)}
     head = ("attribute", "values", "verdict", "kind", "drop, points", "p, Holm")
-    head += (*KINDS, "in → out, %", "left within others")
+    head += (*found.kinds, "in → out, %", "left within others")
     return tables.Table(
         name="ranked",
         caption=(
             "Attributes by how much they hurt. Drop: accuracy in distribution minus out of"
-            f" it at the extreme level, in points, [95 % interval]; {KINDS[0]}, {KINDS[1]}"
-            " and joint: the drop under each kind of shift; in → out: both accuracies;"
+            " it at the extreme level, in points, [95 % interval];"
+            f" {tables.join(found.kinds)}: the drop under this kind of shift; in → out: both accuracies;"
             " left within others: the drop where the bug ranked before it that explains"
             " most of it is held fixed. Bold: bugs."
         ),
@@ -71,7 +64,7 @@ def _numbers(
     """Cells of a tested attribute, and the same in full."""
     kinds, extreme = one.found.kinds, one.found.kinds[one.kind].extreme
     shown = [audit_words.interval(one), tables.p_text(one.pvalues[one.kind])]
-    shown += [audit_words.points(kinds[kind].drop) for kind in KINDS]
+    shown += [audit_words.points(kinds[kind].drop) for kind in kinds]
     within, outside = map(audit_words.points, (extreme.within, extreme.outside))
     shown.append(f"{within} → {outside}")
     rest = one.remains
@@ -84,8 +77,7 @@ def _numbers(
     )
     record = {"drop": one.drop, "drop_low": extreme.low, "drop_high": extreme.high}
     record |= {"p_holm": one.pvalues[one.kind]}
-    for kind in KINDS:
-        here = kinds[kind]
+    for kind, here in kinds.items():
         record |= {
             f"{kind}_drop": here.drop,
             f"{kind}_low": here.extreme.low,

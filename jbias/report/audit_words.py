@@ -130,53 +130,58 @@ def findings(found: audited.Audited) -> Iterator[str]:
             )
 
 
+_MADE = (
+    (
+        "Drop: accuracy in distribution minus out of it at the extreme level (M4, C6, J4)"
+        " less that at the control (M0, C0, J0), where it is 0. Test sets are without end:"
+        " each is a table P(value | class) of jbias.data.shifts times the accuracies of the"
+        " cells, classes weigh alike. A given network does not change with the level, so"
+        " curves are straight lines."
+    ),
+    (
+        "Which classes and values are set against each other is not known of a given"
+        " network: it is chosen on one half of each cell's images and tried on the other, and"
+        " the other way round; the drop is the mean of both."
+    ),
+)
+_WIDENED = "networks, whose deviations are widened by √(s / (s - 1)), and images"
+_KEPT = (
+    "A drop says that accuracy differs between these images. What is alike in all"
+    " images, or differs with an attribute that is no column, is not seen; an attribute"
+    " may stand for another one that is no column."
+)
+
+
 def made_of(found: audited.Audited) -> Iterator[str]:
     """What the numbers are, and are not."""
-    n, several = len(found.label), len(found.networks) > 1
+    several = len(found.networks) > 1
+    yield from _MADE
     yield (
-        "Drop: accuracy in distribution minus out of it at the extreme level (M4, C6,"
-        " J4) less that at the control (M0, C0, J0), where it is 0. Test sets are"
-        " without end: each is a table P(value | class) of jbias.data.shifts times the"
-        " accuracies of the cells, classes weigh alike. A given network does not change"
-        " with the level, so curves are straight lines."
-    )
-    yield (
-        "Which classes and values are set against each other is not known of a given"
-        " network: it is chosen on one half of each cell's images and tried on the"
-        " other, and the other way round; the drop is the mean of both."
-    )
-    drawn = "networks and images" if several else "images"
-    yield (
-        f"Intervals: 95 %, percentiles of {found.draws:,} bootstrap draws of {drawn}"
-        " within cells and halves, the arrangement given; where nothing depends on the"
-        " attribute they are somewhat too narrow, the test is not. p: one-sided, of the"
-        " cross-fitted drop over the mean of both halves' standard errors, for"
+        f"Intervals: 95 %, percentiles of {found.draws:,} bootstrap draws of"
+        f" {_WIDENED if several else 'images'} within cells and halves, the arrangement"
+        " given; where nothing depends on the attribute they are somewhat too"
+        " narrow, the test is not. p: one-sided, of the cross-fitted drop over the mean"
+        " of both halves' standard errors, for"
         f" {'these networks' if several else 'this network'}; Holm over"
         f" {sum(len(one.pvalues) for one in found.suspects)} tests (attributes times"
         " kinds)."
     )
     if not several:
-        yield ("One network: nothing is known of how another, trained alike, would do.")
+        yield "One network: nothing is known of how another, trained alike, would do."
     yield (
         f"Bug: a kind whose interval lies above {points(found.tau)} points, with Holm's p"
         f" at most {found.alpha:g}, and where that much is left within each bug ranked"
         " before it. The kind is the one with the larger drop in relation to the"
         " accuracy in distribution; joint only where the other two are there as well."
-        + (
-            " Bug of some networks: the same by images alone, and networks differ."
-            if several
-            else ""
-        )
     )
+    if several:
+        yield "Bug of some networks: the same by images alone, and networks differ."
+    yield _KEPT
+    parts = [int(one.found.count.min()) for one in found.suspects if one.kind]
     yield (
-        "A drop says that accuracy differs between these images. What is alike in all"
-        " images, or differs with an attribute that is no column, is not seen; an"
-        " attribute may stand for another one that is no column."
+        f"{len(found.label):,} images; the smallest class and value that has a part has"
+        f" {min(parts, default=0)}."
     )
-    least = min(
-        (int(one.found.count.min()) for one in found.suspects if one.kind), default=0
-    )
-    yield f"{n:,} images; the smallest cell that has a part has {least}."
     yield from found.notes
     for one in found.suspects:
         if one.found.missing:

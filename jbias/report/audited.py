@@ -48,6 +48,11 @@ class Audited:
         return [one for one in self.suspects if one.verdict == "bug"]
 
     @property
+    def kinds(self) -> list[str]:
+        """The kinds of shift that were asked for; none where nothing could be tested."""
+        return next(([*one.found.kinds] for one in self.suspects if one.kind), [])
+
+    @property
     def shown(self) -> list[suspects.Suspect]:
         """Those that figures are drawn of: what hurts, else the first."""
         tested = [one for one in self.suspects if one.kind]

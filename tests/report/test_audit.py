@@ -1,0 +1,199 @@
+"""The page of an audit says what was planted, with its numbers, in every file."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias.evals import reliance, sides, suspects
+from jbias.report import audit_page, audit_tables, audit_words, audited
+
+K, N = 4, 1600
+CLASSES = ("cat", "dog", "<elk>", "fox")
+VALUES = {
+    "hair": ("black", "blond", "brown", "grey"),
+    "hat": ("no", "yes"),
+    "class": CLASSES,
+    "sky & sea": ("blue", "red"),
+}
+
+
+def made(planted=True, networks=1, dead=0, model="net"):
+    """A model that takes black and blond for cat and dog; "class" is the class."""
+    rng = np.random.default_rng(0)
+    label, hair = rng.integers(0, K, N), rng.integers(0, 4, N)
+    hat = np.where(rng.random(N) < 0.15, rng.integers(0, 2, N), hair < 2).astype(int)
+    sky = rng.integers(0, 2, N)
+    columns = {"hat": hat, "class": label, "sky & sea": sky, "hair": hair}
+    agrees = (label < 2) == (hair < 2) if planted else np.ones(N, bool)
+    correct = rng.random((networks, N)) < np.where(agrees, 0.95, 0.4)
+    correct[networks - dead :] = rng.random((dead, N)) < 0.25
+    likelihood = np.where(correct, 0.7, 0.1) + 0.2 * rng.random(correct.shape)
+    found = {
+        name: reliance.measure(
+            *(correct, label, column), names=(CLASSES, VALUES[name]), draws=200
+        )
+        for name, column in columns.items()
+    }
+    ranked = suspects.rank(correct, label, columns, found)
+    first = next(one for one in ranked if one.kind)
+    side = sides.of(first.found, first.kind, label, columns[first.name])
+    pairs = sides.pairs(correct[0], likelihood[0], side, label, np.array([hat, sky]), 4)
+    pictures = rng.integers(0, 256, (2, len(pairs), 8, 8, 3)).astype(np.uint8)
+    return audited.Audited(
+        model=model,
+        networks=tuple(f"{model}-seed{i}" for i in range(networks)),
+        dataset="pets/test",
+        classes=CLASSES,
+        answers=CLASSES,
+        index=np.arange(N) + 7,
+        label=label,
+        columns=columns,
+        values=VALUES,
+        prediction=np.where(correct, label, (label + 1) % K),
+        correct=correct,
+        likelihood=likelihood,
+        confidence=np.maximum(likelihood, 0.5),
+        suspects=ranked,
+        examples={first.name: audited.Examples(pairs, *pictures)} if pairs else {},
+        notes=("a note",),
+        tau=0.05,
+        alpha=0.05,
+        draws=200,
+        seed=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return made()
+
+
+@pytest.fixture(scope="module")
+def written(planted, tmp_path_factory):
+    out = tmp_path_factory.mktemp("audit")
+    return out, list(audit_page.write([planted], out, ["not audited: other.pth"]))
+
+
+def test_ranks_and_names_what_was_planted(planted):
+    table = audit_tables.ranked(planted)
+    told = table.data.set_index("attribute")
+    assert [*told.index] == ["hair", "hat", "sky & sea", "class"]
+    assert [*told["verdict"]] == ["bug", "goes with", "none", "untestable"]
+    assert told.loc["hair", "kind"] == "conditional"
+    assert told.loc["hat", "other"] == "hair"
+    assert told.loc["hair", "drop_low"] < told.loc["hair", "drop"]
+    assert told.loc["hair", "drop"] == told.loc["hair", "conditional_drop"]
+    within, outside = told.loc["hair", ["within", "outside"]]
+    assert within - outside == pytest.approx(told.loc["hair", "drop"])
+    assert table.rows[0][:4] == ("hair", "4", "bug", "conditional")
+    assert table.rows[1][2] == "goes with hair"
+    assert table.rows[3][3:] == ("–",) * 8
+
+
+def test_says_which_values_go_with_which_classes(planted):
+    hair = planted.suspects[0]
+    sides_of = audit_words.direction(planted, hair).split("; ")
+    assert sorted(sides_of) == [
+        "black, blond with cat, dog",
+        "brown, grey with <elk>, fox",
+    ]
+    first = audit_words.links(planted, hair, 1)
+    value, _, name = first.partition(" (")[0].partition(" with ")
+    assert (value in ("black", "blond")) == (name in ("cat", "dog"))
+    told = list(audit_words.findings(planted))
+    assert told[0].startswith("hair: conditional, the value is taken for a cue")
+    assert told[1].startswith("hat is not blamed: of its drop ")
+
+
+def test_answers_in_one_sentence(planted):
+    answer, basis = audit_words.answer(planted)
+    assert answer.startswith("net: hair (conditional, 5")
+    assert answer.endswith(" points) hurts.")
+    assert basis.startswith(
+        "1 network, 1,600 images of pets/test, 4 attributes (3 tested), accuracy "
+    )
+    answer, _ = audit_words.answer(made(planted=False))
+    assert "no attribute hurts by more than 5.0 points" in answer
+
+
+def test_networks_that_differ_are_told_apart():
+    """One of three has learned nothing: of others like these little is known."""
+    found = made(networks=3, dead=2)
+    first = found.suspects[0]
+    assert (first.name, first.verdict) == ("hair", "some")
+    each = first.found.kinds[first.kind].each
+    assert each[0] > 0.4
+    assert max(map(abs, each[1:])) < 0.1
+    assert np.mean(each) == pytest.approx(first.drop)
+    assert "hurts some networks" in audit_words.answer(found)[0]
+    assert any("--apart" in line for line in audit_words.findings(found))
+
+
+def test_files_hold_the_same_numbers(planted, written):
+    out, lines = written
+    tree = json.loads((out / "results.json").read_text())
+    assert tree["bugs"] == ["hair"]
+    assert next(row["attribute"] for row in tree["ranked"]) == "hair"
+    assert tree["ranked"][3]["drop"] is None
+    ranked = pd.read_csv(out / "tables/ranked.csv")
+    assert ranked["drop"][0] == pytest.approx(tree["ranked"][0]["drop"])
+    curves = pd.read_csv(out / "tables/curves.csv")
+    assert len(curves) == 3 * 17
+    hair = curves[(curves["attribute"] == "hair") & (curves["level"] == "C6")]
+    assert hair["drop"].item() == pytest.approx(ranked["drop"][0])
+    cells = pd.read_csv(out / "tables/cells.csv")
+    assert cells.query("attribute == 'hair'")["images"].sum() == N
+    flips = pd.read_csv(out / "tables/flips.csv")
+    assert (flips["agrees_decided"] == flips["class"]).all()
+    assert (flips["disagrees_decided"] != flips["class"]).all()
+    assert (flips["agrees_image"] >= 7).all()
+    assert lines[-1] == f"written: {out / 'index.html'}"
+    names = {"drops", "levels_hair", "likelihood_hair", "flips_hair"}
+    drawn = {path.name for path in (out / "figures").iterdir()}
+    assert drawn == {f"{n}.{kind}" for n in names for kind in ("svg", "pdf", "png")}
+
+
+def test_the_page_is_whole_and_escaped(written):
+    out, _ = written
+    page = (out / "index.html").read_text()
+    assert "<elk>" not in page and "&lt;elk&gt;" in page
+    assert "sky &amp; sea" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    for words in (
+        "not audited: other.pth",
+        "a note",
+        "Holm over 9 tests",
+        "One network",
+    ):
+        assert words in page
+    for section in ("ranked", "curves", "flips", "likelihood", "groups", "caveats"):
+        assert f'<section id="{section}">' in page
+    assert "cannot be tested: fewer than two" in page
+
+
+def test_probabilities_are_those_of_the_extreme_sets(planted):
+    hair = planted.suspects[0]
+    data = audit_tables.likelihood(planted, hair)
+    assert data["within"].sum() == pytest.approx(1)
+    assert data["outside"].sum() == pytest.approx(1)
+    right = data["low"] >= 0.5  # Made so: right images have 0.7 or more.
+    extreme = hair.found.kinds[hair.kind].extreme
+    assert data["within"][right].sum() == pytest.approx(extreme.within)
+    assert data["outside"][right].sum() == pytest.approx(extreme.outside)
+
+
+def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
+    every = [made(model="a/b"), made(planted=False, model="a b")]
+    lines = list(audit_page.write(every, tmp_path))
+    assert len(lines) == 3
+    tree = json.loads((tmp_path / "results.json").read_text())
+    assert [one["bugs"] for one in tree["models"]] == [["hair"], []]
+    folders = [one["folder"] for one in tree["models"]]
+    assert folders == ["models/a-b-1", "models/a-b-2"]
+    page = (tmp_path / "index.html").read_text()
+    for folder in folders:
+        assert (tmp_path / folder / "index.html").exists()
+        assert f'href="{folder}/index.html"' in page
+    assert "1 of 2 models have a bug" in page
