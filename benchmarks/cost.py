@@ -83,6 +83,7 @@ def main() -> None:
         "datasets",
         "erm",
         "deepaugment",
+        "dfr",
         "sin_in",
     }  # ERM's step, or no config.
     names = args.methods.split(",") if args.methods else set(known) - without

@@ -192,14 +192,21 @@ def celeba(c: ml_collections.ConfigDict, arg) -> None:
     """Faces, cropped to squares: one attribute is the class, another the shortcut."""
     _photographs(c, arg, size=64, epochs=10.0)
     common = dict(data="celeba", root=arg.root, **_chosen(arg))
+    if arg.shift and not arg.columns:
+        common["flags"] = "all"
+        if "+" in arg.attribute:  # Which of them holds: other images are left out.
+            common["attribute"] = arg.attribute
     c.train = dict(split="train", batch=64, **common)
     c.valid = dict(split="valid", **common)
     c.tests = {"test": dict(split="test", **common)}
 
 
 def _chosen(arg) -> dict[str, str]:
-    """The set's own options; with `columns`, the attribute may be one of that file's."""
-    usual = arg.columns or arg.attribute == "attribute"
+    """The set's own options: its class, and what its column "attribute" is.
+
+    A shift names a column itself, and one of `columns` may be meant.
+    """
+    usual = arg.columns or arg.shift or arg.attribute == "attribute"
     chosen = {"label": arg.label, "attribute": "" if usual else arg.attribute}
     return {key: value for key, value in chosen.items() if value}
 

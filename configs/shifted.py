@@ -33,9 +33,7 @@ def apply(c: ml_collections.ConfigDict, arg, given: Collection[str]) -> None:
     whole = {key: value for key, value in c.train.items() if key not in _FED}
     whole["split"] = base(whole)
     whole |= _own(arg, given)
-    # What a set's own option names is its column "attribute".
-    column = "attribute" if "attribute" in whole else arg.attribute
-    told = dict(attribute=column, images=arg.images, seed=arg.shift_seed)
+    told = dict(attribute=arg.attribute, images=arg.images, seed=arg.shift_seed)
 
     def part(name: str) -> dict:
         return {**whole, "shift": dict(level=arg.shift, part=name, **told)}

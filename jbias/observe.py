@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from jbias import build, checkpoint, evals, feed, mesh, results, sets, vary
@@ -29,7 +30,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     for number, entry in enumerate(job.entries):
         records = of_entries[entry.name] = list(_train_records(job, stage, step, entry))
         for test in job.tests:
-            decided = evals.Decisions(predicted[test.name][number], test.columns)
+            decided = _decisions(predicted[test.name][number], test)
             records += _test_records(job, stage, step, test, entry, decided)
     if job.config["run"]["decisions"]:
         for test in job.tests:
@@ -67,6 +68,7 @@ def _predicted(
                 len(test.images),
                 mesh.replicate(test.matrix, job.devices),
                 test.aggregate,
+                np.asarray(test.columns["label"]) if run["decisions"] else None,
             )
             for test in tests
         ]
@@ -139,11 +141,19 @@ def _keep_decisions(job: Job, step: int, test: sets.TestSet, found: list) -> Non
     pairs = list(zip(job.entries, found, strict=True))
     for branch in job.branches:
         of_branch = {
-            entry.seed: evals.Decisions(one, test.columns)
+            entry.seed: _decisions(one, test)
             for entry, one in pairs
             if entry.branch == branch
         }
         decisions.write(job.workdir / branch.folder / name, of_branch)
+
+
+def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:
+    """What a seed decided, with probabilities where they were asked for."""
+    if not isinstance(found, predict.Sure):
+        return evals.Decisions(found, test.columns)
+    told = {"confidence": found.confidence, "likelihood": found.likelihood}
+    return evals.Decisions(found.prediction, {**test.columns, **told})
 
 
 def write(

@@ -3,6 +3,7 @@
 import math
 import types
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,18 +26,47 @@ def sgd(
     decay: float = 1e-4,
     nesterov: bool = False,
     decay_all: bool = True,
+    l1: float = 0.0,
 ) -> optax.GradientTransformation:
     """SGD with coupled weight decay, as torch does it.
 
     g <- grad + decay * w;  m <- momentum * m + g;  w <- w - rate * m.
     Every weight decays, batch norm's scales and biases included, unless `decay_all` is
     False: then kernels alone do.
+
+    l1: kernels then move towards zero by rate * l1 / (1 - momentum), and stop there: by
+    proximal steps, which rest where the loss and l1 * sum |w| together are least.
     """
-    return optax.chain(
+    chain = (
         optax.add_decayed_weights(decay, None if decay_all else _kernels),
         optax.trace(decay=momentum, nesterov=nesterov),
         optax.scale_by_learning_rate(rate),
     )
+    if not isinstance(l1, int | float) or l1:
+        chain += (_shrinking(rate, l1 / (1 - momentum)),)
+    return optax.chain(*chain)
+
+
+def _shrinking(rate: optax.Schedule, l1: float) -> optax.GradientTransformation:
+    """Ends a step with w <- sign(w) max(|w| - rate * l1, 0), for kernels."""
+
+    def init(params: PyTree) -> optax.ScaleByScheduleState:
+        del params
+        return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
+
+    def update(updates: PyTree, state, params: PyTree) -> tuple[PyTree, Any]:
+        least = rate(state.count) * l1
+
+        def shrunk(delta, w):
+            if jnp.ndim(w) < 2:
+                return delta
+            new = w + delta
+            return jnp.sign(new) * jnp.maximum(jnp.abs(new) - least, 0) - w
+
+        counted = optax.ScaleByScheduleState(state.count + 1)
+        return jax.tree.map(shrunk, updates, params), counted
+
+    return optax.GradientTransformation(init, update)
 
 
 def adam(

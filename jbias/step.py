@@ -95,6 +95,7 @@ def make(
         for delta in deltas:
             params = optax.apply_updates(params, delta)
         stats = dict(aux.stats)
+        params = algo.settle(params, stats)
         if average:
             stats["average"] = _moved(state, params, stats, average, first)
         new = State(state.step + 1, params, stats, tuple(opts))

@@ -79,6 +79,7 @@ METHODS: Mapping[str, Method] = {
         (_group(stylised=False),),
         config=_group(transfer={"name": "render"}, alpha=1.0, gamma=0.5),
     ),
+    "dfr": Method(moves=lambda path: path[0] == "fc", start=3.0),
     "dsu": Method(_group(p=1.0), (_group(p=0.0),), start=1.5),
     "efdmix": Method(_group(p=1.0, stages=(1, 2, 3)), (_group(p=0.0),)),
     "frozen_filters": Method(

@@ -79,6 +79,16 @@ def test_hair_of_faces_is_shifted(faces, level, training, outside):
     assert table(only)[:, :3].sum() == 0 < table(only)[:, 3].min()
 
 
+def test_every_flag_of_faces_may_be_shifted(faces):
+    shift = dict(level="C6", part="train", attribute="Blond_Hair")
+    options = dict(root=str(faces), size=8, label="Male", flags="all", shift=shift)
+    source = data.load("celeba", "train", **options)
+    assert {*source.values} == {"attribute", *HAIR, "Young"}
+    found = np.zeros((2, 2), int)
+    np.add.at(found, (source.columns["label"], source.columns["attribute"]), 1)
+    assert found[0, 1] == found[1, 0] == 0 < found[0, 0] == found[1, 1]
+
+
 def tiny(argument: str):
     c = erm.get_config(f"{argument},model=cnn,smoke,seeds=1")
     with c.unlocked():
@@ -103,6 +113,7 @@ def test_the_preset_of_faces_trains_under_a_shift(faces, tmp_path):
     found, told = finished(c, tmp_path / "run")
     assert {*found} >= {"valid", "id", "ood"}
     assert told["train/0"]["values"]["attribute"] == [*HAIR]
+    assert c.train.shift.attribute == hair and c.train.flags == "all"
     (first, second) = np.array(told["train/0"]["tables"]["attribute"])
     assert not first[2:].any() and not second[:2].any()
 

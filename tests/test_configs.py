@@ -95,7 +95,10 @@ def test_a_step_of_the_recipe_for_imagenet_can_be_traced(name, tmp_path):
     also = [dict(shapes, split="valid", n=64) for _ in config["train"].get("also", ())]
     config["train"] = dict(shapes, batch=64, also=also, **beside)
     for part in config["stages"]:
-        assert "train" not in part
+        assert "train" not in part or name == "dfr"
+        if "train" in part:
+            kept = {k: part["train"][k] for k in ("balance", "portion")}
+            part["train"] = dict(shapes, batch=16, **kept)
     trace(without_download(config))
 
 
@@ -540,9 +543,18 @@ def test_attributes_of_faces_and_tables_are_chosen():
     assert {(one["data"], one["label"], one["attribute"]) for one in parts} == {
         ("attributed", "kind", "sky")
     }
-    shifted = config_of("erm", "data=attributed,root=x,attribute=sky,shift=C6")
-    assert shifted["train"]["attribute"] == "sky"
-    assert shifted["train"]["shift"]["attribute"] == "attribute"
+    # Recipes under shifts of several attributes differ in nothing else.
+    for of in ("attributed", "celeba"):
+        one, other = (
+            config_of("erm", f"data={of},root=x,label=kind,attribute={name},shift=C6")
+            for name in ("sky", "sea")
+        )
+        assert one["train"]["shift"].pop("attribute") == "sky"
+        assert other["train"]["shift"].pop("attribute") == "sea"
+        assert one["train"] == other["train"] and one["train"]["label"] == "kind"
+        assert "attribute" not in one["train"]
+    hair = config_of("erm", "data=celeba,root=x,attribute=Bald+Bangs,shift=C6")["train"]
+    assert hair["attribute"] == hair["shift"]["attribute"] == "Bald+Bangs"
 
 
 def test_factors_of_shapes_are_had_where_one_is_shifted():

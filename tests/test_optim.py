@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -99,3 +100,30 @@ def test_polynomial_falls_by_its_power_after_the_warmup():
     schedule = optim.warmed(main, 17.0, 10)
     rates = [float(schedule(step)) for step in (0, 5, 10, 60, 85, 110)]
     np.testing.assert_allclose(rates, [0, 8.5, 17, 5, 2, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_l1_rests_at_the_soft_threshold_of_kernels_alone(momentum):
+    """Of |w - a|^2 / 2 + l1 |w| the least is at a, moved towards zero by l1."""
+    goal = {"kernel": jnp.array([[1.0, -0.5], [0.2, -0.1]]), "bias": jnp.array([0.1])}
+    tx = optim.sgd(lambda step: 0.1, momentum=momentum, decay=0.0, l1=0.3)
+
+    def one(carry, _):
+        w, state = carry
+        grads = {name: w[name] - goal[name] for name in w}
+        updates, state = tx.update(grads, state, w)
+        return (optax.apply_updates(w, updates), state), None
+
+    start = {name: jnp.zeros_like(x) for name, x in goal.items()}
+    (w, _), _ = jax.lax.scan(one, (start, tx.init(start)), None, 1000)
+    np.testing.assert_allclose(w["kernel"], [[0.7, -0.2], [0, 0]], atol=1e-5)
+    assert not w["kernel"][1].any()
+    np.testing.assert_allclose(w["bias"], goal["bias"], rtol=1e-5)
+
+
+def test_without_l1_sgd_is_what_it_was():
+    w = {"kernel": jnp.ones((2, 2))}
+    plain, none = optim.sgd(lambda step: 0.1), optim.sgd(lambda step: 0.1, l1=0.0)
+    assert jax.tree.structure(plain.init(w)) == jax.tree.structure(none.init(w))
+    shrunk = optim.sgd(lambda step: 0.1, l1=0.1)
+    assert jax.tree.structure(plain.init(w)) != jax.tree.structure(shrunk.init(w))

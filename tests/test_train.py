@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import signal
 
+import numpy as np
 import pytest
 
 from jbias import checkpoint, console, loop, results, saving, selection, train
@@ -65,6 +66,12 @@ def test_records_are_functions_of_the_decisions(finished):
             for number in evals.MEASURES[measure](decided)
         }
         assert numbers[r["metric"]] == (r["value"], r["count"], r["n"])
+        sure = decided.columns["confidence"]
+        right = decided.prediction == decided.columns["label"]
+        likelihood = decided.columns["likelihood"]
+        assert ((0 < sure) & (sure <= 1.0001)).all()
+        np.testing.assert_array_equal(likelihood[right], sure[right])
+        assert (likelihood[~right] <= sure[~right]).all()
 
 
 def test_provenance_says_what_the_numbers_are_made_of(finished):

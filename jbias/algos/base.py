@@ -38,6 +38,12 @@ def no_static(step: int, steps: int) -> None:
     del step, steps
 
 
+def as_updated(params: dict, stats: dict) -> dict:
+    """Leaves the weights as the updates made them."""
+    del stats
+    return params
+
+
 class Aux(NamedTuple):
     """What comes with the losses: the whole new `stats` tree, and scalars to log."""
 
@@ -72,6 +78,8 @@ class Algo(NamedTuple):
     whole_batch: whether a loss compares all examples of a batch, which then cannot be
       cut into micro-batches. Others are means over examples, or over groups of them.
     decide: (variables, image) -> logits in evaluation, where that is not the net's own.
+    settle: (params, stats) -> params, after all updates of a step: for weights that
+      follow from others.
     """
 
     net: nn.Module
@@ -82,6 +90,7 @@ class Algo(NamedTuple):
     mix_group: int = 1
     whole_batch: bool = False
     decide: Callable | None = None
+    settle: Callable = as_updated
 
 
 def parameters(net: nn.Module) -> Mapping[Path, tuple[int, ...]]:

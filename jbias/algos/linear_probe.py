@@ -1,11 +1,8 @@
 """Linear probe: trains the linear layer alone, on the features of a net that stands.
 
 As a stage after SimCLR it is the linear evaluation of Chen, Kornblith, Norouzi and
-Hinton, ICML 2020, https://arxiv.org/abs/2002.05709; on other data after ERM it is the
-last-layer retraining of Kirichenko, Izmailov and Wilson, ICLR 2023,
-https://arxiv.org/abs/2204.02937.
-Deviation: the images are those of the stage's own inputs; last-layer retraining embeds
-each image once, without augmentation, and fits the layer by logistic regression.
+Hinton, ICML 2020, https://arxiv.org/abs/2002.05709. Last-layer retraining against
+spurious features, from nothing and on standardised features, is dfr.py.
 """
 
 import jax

@@ -8,7 +8,7 @@ https://github.com/capybaralet/REx_code_release at 802da4a.
 Deviations: the class loss is the mean over the batch's examples, which is the mean over
 environments where these have equal shares of it, as in the references; the optimiser is
 not begun anew when the weight grows, as DomainBed's is. The authors' code adds
-weight * (R_1 - R_2)^2 to R_1 + R_2, which is half as much weight as here.
+weight * (R_1 - R_2)^2 to R_1 + R_2: beta is twice that weight.
 """
 
 from collections.abc import Mapping

@@ -62,7 +62,8 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
     }
 )
 
-_OF_ALL = ("columns", "skip", "keep", "drop", "shift")  # Options that every set has.
+# Options that every set has.
+_OF_ALL = ("columns", "skip", "keep", "drop", "shift", "portion")
 
 make_shift = shifts.make_shift  # For arrays of one's own.
 
@@ -76,8 +77,9 @@ def load(name: str, split: str, **options) -> spec.Source:
 
     Every set has the options `skip`, a list of damaged images to leave out; `keep`, a
     file that says which images stay; `drop`, classes to leave out, "truck+ship";
-    `columns`, a file with further attributes (annotated.py); and `shift`, a part with a
-    chosen table of an attribute (shifted.py).
+    `columns`, a file with further attributes (annotated.py); `shift`, a part with a
+    chosen table of an attribute (shifted.py); and `portion`, a share of every class and
+    attribute, "[:80%]", of what the others leave.
     """
     if name not in DATASETS:
         raise ValueError(
@@ -106,7 +108,8 @@ def load(name: str, split: str, **options) -> spec.Source:
                 f"data.load: {name!r} must have the option {option!r}, got"
                 f" {sorted(options)}; expected: {entry.needs}"
             )
-    columns, skip, keep, drop, shift = (options.pop(name, "") for name in _OF_ALL)
+    taken = (options.pop(name, "") for name in _OF_ALL)
+    columns, skip, keep, drop, shift, portion = taken
     source = _made(entry, split, options)
     if columns or skip or keep:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
@@ -119,7 +122,8 @@ def load(name: str, split: str, **options) -> spec.Source:
     if skip:
         source = damaged.leave_out(source, base, skip, whole)
     source = subset.drop(source, drop.split("+")) if drop else source
-    return shifted.apply(source, shift) if shift else source
+    source = shifted.apply(source, shift) if shift else source
+    return subset.portion(source, portion) if portion else source
 
 
 def _made(entry: spec.Spec, split: str, options: Mapping) -> spec.Source:

@@ -36,7 +36,7 @@ def make(
     *,
     root: str,
     label: str = "Blond_Hair",
-    attribute: str = "Male",
+    attribute: str = "",
     flags: str = "",
     size: int = 224,
     resize: int | None = None,
@@ -44,12 +44,14 @@ def make(
 ) -> sources.EncodedSource:
     """Lists one split by the partition file; classes are "not <label>" and "<label>".
 
-    The column "attribute" likewise, or, for several that exclude each other, such as
+    The column "attribute" likewise, by itself of Male, or Blond_Hair where that is the
+    class; or, for several that exclude each other, such as
     "Black_Hair+Blond_Hair+Brown_Hair+Gray_Hair", which of them holds: images with none
     or more than one are left out. flags: further attributes, "Male+Smiling", or "all", as
-    columns of their own names.
+    columns of their own names; then `attribute` is there under its own as well.
     """
     where = f"data.celeba {split}"
+    attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")
     part = listing.parse_split(where, split)
     root = listing.existing(where, os.path.expanduser(root), "root")
     place, table, partition = (
@@ -61,7 +63,10 @@ def make(
     values, column = _column(held, attribute.split("+"))
     (kept,) = np.nonzero(column >= 0)
     columns = {"attribute": (values, column)}
-    columns |= {one: _column(held, [one]) for one in _further(where, flags, held)}
+    if flags:
+        columns[attribute] = values, column
+        further = _further(where, flags, label, held)
+        columns |= {one: _column(held, [one]) for one in further}
     found = held[label].astype(np.int32)
     kept = kept[np.argsort(found[kept], kind="stable")]
     files = listing.Files(tuple(names), _lengths(where, place, names), found).take(kept)
@@ -94,9 +99,12 @@ def _check(where: str, label: str, attribute: str, known: Collection[str]) -> No
             )
 
 
-def _further(where: str, flags: str, known: Collection[str]) -> Sequence[str]:
-    """Those that are asked for as columns."""
-    asked = tuple(known) if flags == "all" else tuple(filter(None, flags.split("+")))
+def _further(
+    where: str, flags: str, label: str, known: Collection[str]
+) -> Sequence[str]:
+    """Those that are asked for as columns; "all" are all but the class."""
+    asked = [name for name in known if name != label]
+    asked = asked if flags == "all" else flags.split("+")
     for name in asked:
         if name not in known:
             raise ValueError(

@@ -164,7 +164,7 @@ def part(
     for label, name in enumerate(classes):
         (members,) = np.nonzero(files.labels == label)
         members = members[np.argsort(keys[members], kind="stable")]
-        start, stop = (_cut(len(members), at) for at in split[1:])
+        start, stop = (cut(len(members), at) for at in split[1:])
         if start == stop:
             raise ValueError(
                 f"{where}: every class must have images in the part"
@@ -259,7 +259,8 @@ def _entries(folder: str) -> list[os.DirEntry]:
     return sorted(kept, key=lambda entry: _plain(entry.name))
 
 
-def _cut(n: int, percent: fractions.Fraction) -> int:
+def cut(n: int, percent: fractions.Fraction) -> int:
+    """Where n things are cut at a percentage: no side is empty, if there are two."""
     if percent in (0, 100):
         return n * int(percent) // 100
     nearest = int(n * percent / 100 + fractions.Fraction(1, 2))

@@ -7,7 +7,8 @@ level       M0 to M4, C0 to C6, J0 to J4 (shifts.LEVELS), or "only-red": one val
             trained on, the others are tested on
 part        "train", "valid", "id" (the test like training) or "ood"; of "only-red" also
             "ood-green", one of the other values alone
-attribute   a column of the set, which becomes its column "attribute"
+attribute   a column of the set, or "a+b", several together, which becomes its column
+            "attribute"; images without a value, "(none)", are in no part
 images      of the training distribution, in all of train, valid and id; 0 is as many as
             all levels of all kinds have alike, or with "only" all there are
 held        the shares of these that are valid and id; ood has as many as id
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from jbias.data import shifts, sources, spec
+from jbias.data import cells, shifts, sources, spec
 
 OPTIONS: Mapping[str, Any] = dict(
     level="", part="", attribute="attribute", images=0, held=0.1, seed=0, groups="", order=""
@@ -42,6 +43,8 @@ def apply(source: spec.Source, options: Mapping[str, Any]) -> spec.Source:
     where = f"data.{source.name}: shift"
     o = _checked(where, options)
     column, names = _column(where, source, o["attribute"], o["order"])
+    if (column < 0).any():
+        source, column = _known(source, column, o["attribute"])
     groups = _groups(where, source.classes, o["groups"])
     try:
         if o["level"].startswith(_ONLY):
@@ -112,20 +115,29 @@ def names(source: spec.Source, attribute: str) -> tuple[str, ...]:
     return _column(f"data.{source.name}: shift", source, attribute, "")[1]
 
 
+def _known(
+    source: spec.Source, column: Int[np.ndarray, "n"], attribute: str
+) -> tuple[spec.Source, Int[np.ndarray, "m"]]:
+    """The images that have a value, and their values."""
+    (kept,) = np.nonzero(column >= 0)
+    note = f"{len(column) - len(kept):,} images without {attribute} left out"
+    return sources.take(source, kept, digest=note, note=note), column[kept]
+
+
 def _column(
     where: str, source: spec.Source, name: str, order: str
 ) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
-    """The attribute of each image and the names of its values, in the order asked for."""
-    known = [key for key in source.columns if key != "label"]
-    if name not in known:
-        raise ValueError(
-            f"{where}.attribute must be a column of the set, got {name!r};"
-            f" {spec.did_you_mean(name, known) if known else 'it has none'}"
-        )
-    column = np.asarray(source.columns[name])
-    told = source.values.get(name) or tuple(map(str, range(column.max() + 1)))
-    present, column = np.unique(column, return_inverse=True)
+    """The attribute of each image and the names of its values, in the order asked for.
+
+    Images without a value have -1. "a+b" is both columns together, "dark small".
+    """
+    column, told = _values(where, source, name)
+    if cells.NONE in told:
+        column = np.where(column == told.index(cells.NONE), -1, column)
+    present, number = np.unique(column[column >= 0], return_inverse=True)
     names = tuple(told[value] for value in present)  # Others are of other splits.
+    column = column.copy()
+    column[column >= 0] = number
     if not order:
         return column, names
     asked = tuple(order.split("+"))
@@ -133,7 +145,29 @@ def _column(
         raise ValueError(
             f"{where}.order must name each value once, {'+'.join(names)}, got {order!r}"
         )
-    return np.array([asked.index(one) for one in names])[column], asked
+    return np.array([*map(asked.index, names), -1])[column], asked
+
+
+def _values(
+    where: str, source: spec.Source, name: str
+) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
+    """A column, or several together, and the names of all its values."""
+    known = [key for key in source.columns if key != "label"]
+    parts = name.split("+")
+    if name not in known and len(parts) > 1 and {*parts} <= {*source.values}:
+        table = {}
+        for one in parts:
+            named = [v if v != cells.NONE else "" for v in source.values[one]]
+            table[one] = [named[value] for value in source.columns[one]]
+        names, column = cells.numbered(cells.joined(where, table, parts))
+        return column, names
+    if name not in known:
+        raise ValueError(
+            f"{where}.attribute must be a column of the set, got {name!r};"
+            f" {spec.did_you_mean(name, known) if known else 'it has none'}"
+        )
+    column = np.asarray(source.columns[name])
+    return column, source.values.get(name) or tuple(map(str, range(column.max() + 1)))
 
 
 def _groups(where: str, classes: Sequence[str], text: str) -> Int[np.ndarray, "k"]:

@@ -1,4 +1,4 @@
-"""Some images or some classes of a set: the options `keep` and `drop`."""
+"""Some images or some classes of a set: the options `keep`, `drop` and `portion`."""
 
 import dataclasses
 import hashlib
@@ -69,6 +69,36 @@ def drop(source: spec.Source, names: Sequence[str]) -> spec.Source:
         for name, column in left.columns.items()
     }
     return dataclasses.replace(left, classes=classes, columns=columns)
+
+
+def portion(source: spec.Source, text: str) -> spec.Source:
+    """Takes a random part of the images of every class and attribute, such as "[:80%]".
+
+    It is the same part always, and parts that meet in a percentage are disjoint and
+    together whole. Where there are two images of a class and attribute, each side of a
+    cut has one. ValueError for another form, or where nothing would be left.
+    """
+    where = f"data.{source.name}: portion"
+    if not text.startswith("["):
+        raise ValueError(f'{where}: must read "[:80%]" or "[80%:]", got {text!r}')
+    part = listing.parse_split(where, f"images{text}")
+    of = [
+        source.columns[name]
+        for name in ("label", "attribute")
+        if name in source.columns
+    ]
+    drawn = np.random.default_rng(0).permutation(len(source))
+    groups = np.unique(np.stack(of)[:, drawn], axis=1, return_inverse=True)[1].ravel()
+    index = []
+    for group in range(groups.max(initial=-1) + 1):
+        members = drawn[groups == group]
+        start, stop = (listing.cut(len(members), at) for at in part[1:])
+        index.append(members[start:stop])
+    index = np.sort(np.concatenate([*index, np.zeros(0, np.int64)])).astype(np.int64)
+    if not len(index):
+        raise ValueError(f"{where}: must leave an image, {text!r} leaves none")
+    note = f"{len(index):,} of {len(source):,} images, the portion {text}"
+    return sources.take(source, index, digest=f"portion {text}", note=note)
 
 
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:

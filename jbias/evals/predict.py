@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt8
+from jaxtyping import Array, Float, Int, PyTree, UInt8
 
 AHEAD = 2  # Batches in flight while the next is made ready.
 
@@ -19,6 +19,7 @@ class Rule(NamedTuple):
     n: int
     matrix: Float[Array, "k d"] | None = None
     aggregate: str = "mean_prob"
+    label: Int[np.ndarray, "n"] | None = None  # Asks for probabilities, too.
 
 
 One = Callable[..., Float[Array, "b k"]]
@@ -37,28 +38,72 @@ def scorer(apply: Callable) -> One:
     return score
 
 
+class Sure(NamedTuple):
+    """Decisions with the probabilities of the decided class and of the right one.
+
+    Without a right class, label -1, its probability is NaN.
+    """
+
+    prediction: Int[Array, "b"]
+    confidence: Float[Array, "b"]
+    likelihood: Float[Array, "b"]
+
+
 @functools.partial(jax.jit, static_argnames="aggregate")
 def decided(
-    logits: tuple, matrix: Float[Array, "k d"] | None, *, aggregate: str
+    logits: tuple,
+    matrix: Float[Array, "k d"] | None,
+    label: Int[Array, "b"] | None = None,
+    *,
+    aggregate: str,
 ) -> tuple:
     """The decisions of each network, int32 (b), by its logits of a batch.
 
-    Logits may have a leading axis of several networks; then decisions have it.
+    With labels each is a `Sure`. Logits may have a leading axis of several networks; then
+    decisions have it.
 
     matrix, aggregate: of data.labels.ClassMap; without a matrix each decides among its
     own classes. A class without a member is never decided for. A program of its own:
     sets differ in their rules, and the network is compiled once for all of them.
     """
 
-    def decide(scores: Float[Array, "b k"]) -> Int[Array, "b"]:
-        if matrix is not None:
-            scores = answers(scores, matrix, aggregate)
+    def decide(logits: Float[Array, "b k"]) -> Int[Array, "b"] | Sure:
+        if label is not None:
+            return sure(logits, label, matrix, aggregate)
+        scores = logits if matrix is None else answers(logits, matrix, aggregate)
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 
     return tuple(
         jax.vmap(decide)(scores) if scores.ndim == 3 else decide(scores)
         for scores in logits
     )
+
+
+def sure(
+    logits: Float[Array, "b k"],
+    label: Int[Array, "b"],
+    matrix: Float[Array, "k d"] | None,
+    aggregate: str,
+) -> Sure:
+    """What a network decides, and how probable it holds that and the right class.
+
+    Where several of its classes answer for one, its probability is what the rule makes of
+    theirs, divided by the sum over the decision classes.
+    """
+    scores = logits if matrix is None else answers(logits, matrix, aggregate)
+    prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
+    if matrix is None or aggregate == "mean_logit":
+        share = jax.nn.softmax(scores)
+    else:
+        if aggregate == "max_prob":  # Its scores tell the first from the others alone.
+            members = jnp.where((matrix > 0).any(axis=1), logits, -jnp.inf)
+            each = jax.nn.softmax(members)[:, :, None]
+            scores = jnp.where(matrix > 0, each, 0).max(axis=1)
+        share = jnp.maximum(scores, 0)
+        share = share / jnp.sum(share, axis=-1, keepdims=True)
+    likelihood = jnp.take_along_axis(share, jnp.maximum(label, 0)[:, None], 1)[:, 0]
+    likelihood = jnp.where(label < 0, jnp.nan, likelihood)
+    return Sure(prediction, share.max(-1), likelihood)
 
 
 def answers(
@@ -86,8 +131,10 @@ def predict(
     *,
     split: Callable[[tuple], tuple] = tuple,
     halt: Callable[[], bool] = lambda: False,
-) -> Iterator[list[Int[np.ndarray, "n"]]]:
+) -> Iterator[list[Int[np.ndarray, "n"] | Sure]]:
     """Decides about every image of some sets once; yields an array a seed, set by set.
+
+    Where a rule has labels, it is a `Sure` a seed.
 
     many: `scorer` mapped over seeds. batches: the images of all sets in order, in
     batches of one size, on the devices, the last padded. rules: one a set. split: makes
@@ -97,10 +144,14 @@ def predict(
     which, pieces = 0, []
     for number, piece in _ahead(many, variables, batches, rules, split, halt):
         pieces.append(piece)
-        if sum(len(one[0]) for one in pieces) == rules[which].n:
+        if sum(len(jax.tree.leaves(one)[0]) for one in pieces) == rules[which].n:
             assert number == which
-            yield [np.concatenate(seed) for seed in zip(*pieces)]
+            yield [_joined(seed) for seed in zip(*pieces)]
             which, pieces = which + 1, []
+
+
+def _joined(pieces: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *some: np.concatenate(some), *pieces)
 
 
 def _ahead(many, variables, batches, rules, split, halt) -> Iterator[tuple[int, list]]:
@@ -112,8 +163,12 @@ def _ahead(many, variables, batches, rules, split, halt) -> Iterator[tuple[int, 
         logits = many(variables, ((),) * len(variables), images, None)
         waiting.append(
             [
-                (number, rows, decided(logits, rule.matrix, aggregate=rule.aggregate))
-                for number, rule, rows in _within(rules, first, len(images))
+                (
+                    number,
+                    rows,
+                    decided(logits, rule.matrix, label, aggregate=rule.aggregate),
+                )
+                for number, rule, rows, label in _within(rules, first, len(images))
             ]
         )
         first += len(images)
@@ -125,16 +180,27 @@ def _ahead(many, variables, batches, rules, split, halt) -> Iterator[tuple[int, 
 
 def _within(
     rules: Sequence[Rule], first: int, count: int
-) -> Iterator[tuple[int, Rule, slice]]:
-    """The sets that have images among so many from `first` on, and in which rows."""
+) -> Iterator[tuple[int, Rule, slice, Int[np.ndarray, "b"] | None]]:
+    """The sets that have images among so many from `first` on, in which rows, and labels.
+
+    Of rows that are not of the set the label is -1.
+    """
     start = -first
     for number, rule in enumerate(rules):
         stop = start + rule.n
         if start < count and stop > 0:
-            yield number, rule, slice(max(start, 0), min(stop, count))
+            rows, label = slice(max(start, 0), min(stop, count)), None
+            if rule.label is not None:
+                label = np.full(count, -1, np.int32)
+                label[rows] = rule.label[rows.start - start : rows.stop - start]
+            yield number, rule, rows, label
         start = stop
+
+
+def _cut(answers: PyTree, rows: slice) -> PyTree:
+    return jax.tree.map(lambda column: column[rows], answers)
 
 
 def _fetched(batch: list, split: Callable) -> Iterator[tuple[int, list]]:
     for number, rows, answers in batch:
-        yield number, [one[rows] for one in split(jax.device_get(answers))]
+        yield number, [_cut(one, rows) for one in split(jax.device_get(answers))]

@@ -183,28 +183,8 @@ def _logits(apply, variables, image: Float[Array, "b h w 3"]) -> Float[Array, "b
 
 
 @functools.partial(jax.jit, static_argnames="aggregate")
-def _decided(
-    logits: Float[Array, "b k"],
-    label: Int[Array, "b"],
-    matrix: Float[Array, "k d"] | None,
-    *,
-    aggregate: str,
-) -> tuple[Int[Array, "b"], Float[Array, "b"], Float[Array, "b"]]:
-    scores = logits
-    if matrix is not None:
-        scores = predict.answers(logits, matrix, aggregate)
-    prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
-    if matrix is None or aggregate == "mean_logit":
-        share = jax.nn.softmax(scores)
-    else:
-        if aggregate == "max_prob":  # Its scores tell the first from the others alone.
-            members = jnp.where((matrix > 0).any(axis=1), logits, -jnp.inf)
-            each = jax.nn.softmax(members)[:, :, None]
-            scores = jnp.where(matrix > 0, each, 0).max(axis=1)
-        share = jnp.maximum(scores, 0)
-        share = share / jnp.sum(share, axis=-1, keepdims=True)
-    likelihood = jnp.take_along_axis(share, jnp.maximum(label, 0)[:, None], 1)[:, 0]
-    return prediction, share.max(-1), jnp.where(label < 0, jnp.nan, likelihood)
+def _decided(logits, label, matrix, *, aggregate: str) -> predict.Sure:
+    return predict.sure(logits, label, matrix, aggregate)
 
 
 def _ahead(asked: Iterator) -> Iterator:

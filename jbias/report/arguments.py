@@ -56,6 +56,12 @@ positive = functools.partial(
 at_least_one = functools.partial(
     _number, kind=int, fits=lambda n: n >= 1, what="an integer of at least 1"
 )
+natural = functools.partial(
+    _number, kind=int, fits=lambda n: n >= 0, what="an integer of at least 0"
+)
+draws = functools.partial(
+    _number, kind=int, fits=lambda n: n >= 100, what="an integer of at least 100"
+)
 
 # Arguments of several commands, but for what each says of them.
 WORKDIRS = types.MappingProxyType(dict(nargs="+", action="extend", metavar="WORKDIR"))

@@ -87,12 +87,19 @@ def _varies(recipes: list[shift_read.Recipe], name: str) -> bool:
     return len({getattr(recipe, name) for recipe in recipes}) > 1
 
 
-def groups(cell: shift_read.Cell) -> dict[str, str]:
-    """Shows metrics of groups, by name and test set."""
-    return {
-        f"{metric}@{name}": spread(values)
-        for (name, metric), values in cell.groups.items()
-    }
+def groups(cell: shift_read.Cell) -> dict[str, str | float]:
+    """Shows metrics of groups, by name and test set, and gives their means in %."""
+    found = {}
+    for (name, metric), values in cell.groups.items():
+        found[f"{metric}@{name}"] = spread(values)
+        found[f"{metric}@{name}_value"] = 100 * float(np.mean(values))
+    return found
+
+
+def metrics(rows: Iterable[dict]) -> list[str]:
+    """Names the metrics of groups that some row shows."""
+    names = dict.fromkeys(name for row in rows for name in row if "@" in name)
+    return [name for name in names if not name.endswith("_value")]
 
 
 def average(

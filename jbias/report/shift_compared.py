@@ -1,6 +1,6 @@
 """What is told of remedies, of ranks, and in one sentence of all of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jbias.report import (
     measured_cells,
@@ -67,7 +67,7 @@ def remedies(found: Sequence[shift_remedies.Remedy]) -> tables.Table | None:
             row |= {name: shift_cells.sure(value), f"{name}_value": value.value}
             row |= {f"{name}_low": value.low, f"{name}_high": value.high}
         rows.append(row | shift_cells.groups(cell) | {"seeds": len(cell.seeds)})
-    metrics = dict.fromkeys(name for row in rows for name in row if "@" in name)
+    metrics = shift_cells.metrics(rows)
     return shift_cells.table(
         "remedies",
         "What remedies close of a drop, at the most extreme level that both were trained at. "
@@ -76,24 +76,28 @@ def remedies(found: Sequence[shift_remedies.Remedy]) -> tables.Table | None:
         "accuracy in distribution lost, in points. Paired: both have the same seeds, which are "
         f"redrawn together. {shift_cells.INTERVAL}",
         rows,
-        {
-            "data": ("Data", str),
-            "attribute": ("attribute", str),
-            "level": ("level", str),
-            "model": ("model", str),
-            "algorithm": ("algorithm", str),
-            "setting": ("setting", str),
-            "pairs": ("paired", str),
-            "closed": ("closed", str),
-            "drop": ("drop, points", str),
-            "gain": ("gain", str),
-            "id_cost": ("ID cost", str),
-            "id": ("ID", str),
-            "ood": ("OOD", str),
-            **{name: (name.replace("_", " "), str) for name in metrics},
-            "seeds": ("n", measured_cells.whole),
-        },
+        _remedy_heads(metrics),
     )
+
+
+def _remedy_heads(metrics: Iterable[str]) -> dict:
+    return {
+        "data": ("Data", str),
+        "attribute": ("attribute", str),
+        "level": ("level", str),
+        "model": ("model", str),
+        "algorithm": ("algorithm", str),
+        "setting": ("setting", str),
+        "pairs": ("paired", str),
+        "closed": ("closed", str),
+        "drop": ("drop, points", str),
+        "gain": ("gain", str),
+        "id_cost": ("ID cost", str),
+        "id": ("ID", str),
+        "ood": ("OOD", str),
+        **{name: (name.replace("_", " "), str) for name in metrics},
+        "seeds": ("n", measured_cells.whole),
+    }
 
 
 def ranks(found: Sequence[shift_ranks.Agreement]) -> tables.Table | None:

@@ -2,7 +2,7 @@
 
 import itertools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,10 +16,10 @@ from jbias.report import (
     shift_drops,
     shift_plots,
     shift_read,
+    shift_sizes,
     shift_verdicts,
 )
 
-PANELS, LINES = 9, 12  # More on one figure nobody can read.
 FIRST = 1_000  # Iterations of learning curves.
 _FEWEST = 5  # Evaluations that make a curve.
 Drawn = Iterator[tuple[str, str, mpl_figure.Figure, str]]
@@ -36,35 +36,22 @@ def of(
     yield from _against(study.cells)
     yield from _learning(study)
     yield from _probabilities(study)
-    yield from _sizes(study.cells, draws)
+    yield from shift_sizes.of(study.cells, draws)
 
 
 def _levels(kind: str, candidates) -> Drawn:
     """Drops over the levels of one kind: a panel an attribute, a line a recipe."""
-    panels: dict[str, list[shift_plots.Line]] = {}
-    names = shift_cells.short(one.recipe for one in candidates)
-    places = {
-        level.share: name for name, level in shifts.LEVELS.items() if level.kind == kind
-    }
-    for one in candidates:
-        curve = one.curves.get(kind)
-        if curve is None or len(curve.points) < 2:
-            continue
-        drops = [point.drop for point in curve.points]
-        columns = (
-            [getattr(x, part) for x in drops] for part in ("value", "low", "high")
-        )
-        shares = [point.cell.share for point in curve.points]
-        line = shift_plots.Line(names[one.recipe], shares, *columns)
-        panels.setdefault(one.attribute, []).append(line)
+    panels = _level_lines(kind, candidates)
     if not panels:
         return
     names = list(dict.fromkeys(x.name for lines in panels.values() for x in lines))
-    shown, kept = dict(itertools.islice(panels.items(), PANELS)), names[:LINES]
+    kept = names[: shift_plots.LINES]
     shown = {
         title: [line for line in drawn if line.name in kept]
-        for title, drawn in shown.items()
+        for title, drawn in itertools.islice(panels.items(), shift_plots.PANELS)
     }
+    of_kind = {name: one for name, one in shifts.LEVELS.items() if one.kind == kind}
+    places = {level.share: name for name, level in of_kind.items()}
     figure = shift_plots.curves(
         shown,
         kept,
@@ -74,18 +61,38 @@ def _levels(kind: str, candidates) -> Drawn:
     caption = (
         f"Drop in points over the levels of the {kind} shift, with intervals of 95 % over "
         "redrawn seeds and test images. The first level is the control; levels stand at "
-        f"their shares. {_left_out(panels, names)}"
+        f"their shares. {shift_plots.left_out(panels, names)}"
     )
     yield f"levels_{kind}", "levels", figure, caption.strip()
 
 
-def _left_out(panels, names: Sequence[str] = ()) -> str:
-    told = []
-    if len(panels) > PANELS:
-        told.append(f"the first {PANELS} of {len(panels)} panels, by rank")
-    if len(names) > LINES:
-        told.append(f"{LINES} of {len(names)} recipes")
-    return f"Drawn are {' and '.join(told)}." if told else ""
+def _level_lines(kind: str, candidates) -> dict[str, list[shift_plots.Line]]:
+    """Gives the lines of each panel, in the order of the ranks."""
+    panels: dict[str, list[shift_plots.Line]] = {}
+    curved = [
+        (one, one.curves[kind])
+        for one in candidates
+        if kind in one.curves and len(one.curves[kind].points) > 1
+    ]
+    names = shift_cells.short(one.recipe for one, _ in curved)
+    titles = _titles((one.recipe.data, one.attribute) for one, _ in curved)
+    for one, curve in curved:
+        drops = [point.drop for point in curve.points]
+        columns = (
+            [getattr(x, part) for x in drops] for part in ("value", "low", "high")
+        )
+        shares = [point.cell.share for point in curve.points]
+        line = shift_plots.Line(names[one.recipe], shares, *columns)
+        title = titles[one.recipe.data, one.attribute]
+        panels.setdefault(title, []).append(line)
+    return panels
+
+
+def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Names attributes, with their data where there are several."""
+    pairs = list(dict.fromkeys(pairs))
+    several = len({data for data, _ in pairs}) > 1
+    return {pair: " by ".join(pair) if several else pair[1] for pair in pairs}
 
 
 def _extremes(cells: Sequence[shift_read.Cell]) -> list[shift_read.Cell]:
@@ -102,9 +109,10 @@ def _against(cells: Sequence[shift_read.Cell]) -> Drawn:
     panels: dict[str, list[shift_plots.Spot]] = {}
     extremes = _extremes(cells)
     short = shift_cells.short(cell.recipe for cell in extremes)
-    several = len({(one.recipe.data, one.attribute) for one in extremes}) > 1
+    titles = _titles((cell.recipe.data, cell.attribute) for cell in extremes)
     for cell in sorted(extremes, key=lambda one: shifts.KINDS.index(one.kind)):
-        title = f"{cell.kind}, {cell.attribute}" if several else cell.kind
+        title = titles[cell.recipe.data, cell.attribute]
+        title = f"{cell.kind}, {title}" if len(titles) > 1 else cell.kind
         spot = shift_plots.Spot(
             short[cell.recipe], 100 * cell.inside, 100 * cell.outside
         )
@@ -113,10 +121,10 @@ def _against(cells: Sequence[shift_read.Cell]) -> Drawn:
     names = sorted({spot.name for spots in panels.values() for spot in spots})
     if not panels:
         return
-    shown = dict(itertools.islice(panels.items(), PANELS))
+    shown = dict(itertools.islice(panels.items(), shift_plots.PANELS))
     caption = (
         "Accuracy out of distribution over accuracy in distribution at the most extreme "
-        f"level: a small mark a seed, a large one their mean. {_left_out(panels)}"
+        f"level: a small mark a seed, a large one their mean. {shift_plots.left_out(panels)}"
     )
     figure = shift_plots.against(shown, names)
     yield "in_against_out", "ranks", figure, caption.strip()
@@ -130,7 +138,9 @@ def _learning(study: shift_read.Study) -> Drawn:
     frame = frame[(frame["condition"] == "") & frame["value"].notna()]
     frame = frame[frame["dataset"].isin([shift_read.ID, shift_read.OOD])]
     by_workdir = dict(iter(frame.groupby("workdir", observed=True)))
-    for cell in _extremes(study.cells):
+    extremes = _extremes(study.cells)
+    short = shift_cells.short(cell.recipe for cell in extremes)
+    for cell in extremes:
         parts = [by_workdir.get(run.workdir) for run in cell.runs]
         rows = [part for part in parts if part is not None]
         if not rows:
@@ -139,40 +149,42 @@ def _learning(study: shift_read.Study) -> Drawn:
         table = table.agg(["mean", "std"]).reset_index()
         if table["step"].nunique() < _FEWEST:
             continue
-        words = {shift_read.ID: _SETS[0], shift_read.OOD: _SETS[1]}
+        words = {
+            shift_read.ID: shift_plots.SETS[0],
+            shift_read.OOD: shift_plots.SETS[1],
+        }
         table["algorithm"] = table["dataset"].astype(str).map(words)
-        title = f"{cell.recipe.network}, {cell.attribute} {cell.level}"
+        title = f"{short[cell.recipe]}, {cell.attribute} {cell.level}"
         panels.append((title, table.rename(columns={"step": "epoch"})))
     if not panels:
         return
-    figure = figures.curves(panels[:PANELS], _SETS, scale=100, label="iteration")
+    figure = figures.curves(
+        panels[: shift_plots.PANELS], shift_plots.SETS, scale=100, label="iteration"
+    )
     caption = (
         f"Accuracy in % over the first {FIRST:,} iterations at the most extreme level of each "
         "kind: mean over seeds, the band is ± one standard deviation over seeds. "
-        f"{_left_out(panels)}"
+        f"{shift_plots.left_out(panels)}"
     )
     yield "learning_curves", "learning", figure, caption.strip()
-
-
-_SETS = ("in distribution", "out of distribution")
 
 
 def _probabilities(study: shift_read.Study) -> Drawn:
     """Probabilities of the right class, where decisions were kept with them."""
     panels = {}
-    for cell in _extremes(study.cells):
+    extremes = _extremes(study.cells)
+    short = shift_cells.short(cell.recipe for cell in extremes)
+    for cell in extremes:
         pair = [likelihoods(cell, name) for name in (shift_read.ID, shift_read.OOD)]
         if all(len(values) for values in pair):
-            title = f"{cell.recipe.model}, {cell.attribute} {cell.level}"
-            title += f", {cell.recipe.algorithm}"
-            title += f" [{cell.recipe.told}]" if cell.recipe.told else ""
+            title = f"{short[cell.recipe]}, {cell.attribute} {cell.level}"
             panels[title] = tuple(pair)
     if not panels:
         return
-    shown = dict(itertools.islice(panels.items(), PANELS))
+    shown = dict(itertools.islice(panels.items(), shift_plots.PANELS))
     caption = (
         "Probability of the right class in and out of distribution at the most extreme "
-        f"level, images of all seeds together. {_left_out(panels)}"
+        f"level, images of all seeds together. {shift_plots.left_out(panels)}"
     )
     figure = shift_plots.probabilities(shown)
     yield "probabilities", "probabilities", figure, caption.strip()
@@ -195,60 +207,3 @@ def likelihoods(cell: shift_read.Cell, dataset: str) -> np.ndarray:
                 if "likelihood" in columns:
                     found.append(np.asarray(columns["likelihood"], np.float64))
     return np.concatenate(found) if found else np.zeros(0)
-
-
-def _sizes(cells: Sequence[shift_read.Cell], draws) -> Drawn:
-    """Accuracy over the number of training images, where there are several."""
-    groups: dict[tuple, dict[int, shift_read.Cell]] = {}
-    for cell in cells:
-        if cell.images and (cell.single or cell.share > shift_read.CONTROL):
-            recipe = cell.recipe
-            key = (
-                recipe.model,
-                recipe.algorithm,
-                recipe.data,
-                cell.attribute,
-                cell.level,
-            )
-            groups.setdefault(key, {})[cell.images] = cell
-    panels: dict[str, list[shift_plots.Line]] = {}
-    for (model, algorithm, *_, attribute, level), by in groups.items():
-        if len(by) > 1:
-            title = f"{model}, {attribute} {level}"
-            title += f", {algorithm}" if algorithm != "erm" else ""
-            panels[title] = list(_size_lines(by, draws))
-    if not panels:
-        return
-    shown = dict(itertools.islice(panels.items(), PANELS))
-    figure = shift_plots.curves(
-        shown,
-        _SETS,
-        ticks={
-            title: {x: f"{x:,}" for line in drawn for x in line.x}
-            for title, drawn in shown.items()
-        },
-        labels=("training images", "accuracy in %"),
-        log=True,
-    )
-    caption = (
-        "What more training images do: accuracy in and out of distribution, with intervals "
-        f"of 95 % over redrawn seeds and test images. {_left_out(panels)}"
-    )
-    yield "sizes", "sizes", figure, caption.strip()
-
-
-def _size_lines(by: Mapping[int, shift_read.Cell], draws) -> Iterator[shift_plots.Line]:
-    images = sorted(by)
-    drawn = [draws.of(by[n]) for n in images]
-    for name, value, many in (
-        (_SETS[0], "inside", "insides"),
-        (_SETS[1], "outside", "outsides"),
-    ):
-        ends = [
-            shift_drops.estimate(100 * getattr(x, value), 100 * getattr(x, many))
-            for x in drawn
-        ]
-        columns = (
-            [getattr(x, part) for x in ends] for part in ("value", "low", "high")
-        )
-        yield shift_plots.Line(name, images, *columns)

@@ -1,7 +1,8 @@
 """Tables of verdicts by candidate and kind, and of every level."""
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 from jbias.report import (
     measured_cells,
@@ -120,7 +121,7 @@ def _numbers(curve: shift_verdicts.Curve) -> dict:
     if control is not None:
         parts["control"] = control.drop
     for name, one in parts.items():
-        found[name] = shift_cells.sure(one)
+        found[name] = None if math.isnan(one.value) else shift_cells.sure(one)
         found |= {f"{name}_value": one.value, f"{name}_low": one.low}
         found[f"{name}_high"] = one.high
     return found
@@ -156,7 +157,7 @@ def levels(found: Sequence[shift_verdicts.Candidate]) -> tables.Table | None:
             row |= {"images": point.cell.images or None}
             row |= dict(zip(("n_id", "n_ood"), point.cell.tested, strict=True))
             rows.append(row)
-    metrics = dict.fromkeys(name for row in rows for name in row if "@" in name)
+    metrics = shift_cells.metrics(rows)
     return shift_cells.table(
         "levels",
         "Every level: accuracy in % in and out of distribution, mean ± standard deviation over n "
@@ -164,19 +165,23 @@ def levels(found: Sequence[shift_verdicts.Candidate]) -> tables.Table | None:
         "that training prefers; 0.5 is the control. Metrics of groups are of classes with "
         f"values, by test set. {shift_cells.INTERVAL}",
         rows,
-        {
-            **_RECIPE,
-            "attribute": ("attribute", str),
-            "level": ("level", str),
-            "id": ("ID", str),
-            "ood": ("OOD", str),
-            "drop": ("drop, points", str),
-            "percent": ("drop %", str),
-            **{name: (name.replace("_", " "), str) for name in metrics},
-            "share": ("share", measured_cells.digits(3)),
-            "seeds": ("n", measured_cells.whole),
-            "images": ("images trained", measured_cells.whole),
-            "n_id": ("ID images", measured_cells.whole),
-            "n_ood": ("OOD images", measured_cells.whole),
-        },
+        _level_heads(metrics),
     )
+
+
+def _level_heads(metrics: Iterable[str]) -> dict:
+    return {
+        **_RECIPE,
+        "attribute": ("attribute", str),
+        "level": ("level", str),
+        "id": ("ID", str),
+        "ood": ("OOD", str),
+        "drop": ("drop, points", str),
+        "percent": ("drop %", str),
+        **{name: (name.replace("_", " "), str) for name in metrics},
+        "share": ("share", measured_cells.digits(3)),
+        "seeds": ("n", measured_cells.whole),
+        "images": ("images trained", measured_cells.whole),
+        "n_id": ("ID images", measured_cells.whole),
+        "n_ood": ("OOD images", measured_cells.whole),
+    }

@@ -114,6 +114,9 @@ def _found(study: shift_read.Study, printed, options: Options) -> _Found:
         for one in shift_ranks.of_printed(printed.table1)
         if agreements or one.data in theirs
     ]
+    against = options.reference
+    remedies = shift_remedies.of(study.cells, draws, reference=against)
+    alone = shift_remedies.caveats(study.cells, remedies, against)
     told = [f"Selection: {study.rule}.", *study.notes]
     if study.oracle:
         told[0] += " In and out of distribution are of different evaluations then."
@@ -121,10 +124,15 @@ def _found(study: shift_read.Study, printed, options: Options) -> _Found:
         study=study,
         draws=draws,
         candidates=shift_verdicts.of(study.cells, draws, **how),
-        remedies=shift_remedies.of(study.cells, draws, reference=options.reference),
+        remedies=remedies,
         agreements=agreements,
         realised=list(shift_made.realised(study.cells)),
-        caveats=[*told, *shift_made.caveats(study.cells), *shift_compared.ALWAYS],
+        caveats=[
+            *told,
+            *alone,
+            *shift_made.caveats(study.cells),
+            *shift_compared.ALWAYS,
+        ],
     )
 
 

@@ -14,6 +14,8 @@ from matplotlib.backends import backend_agg
 from jbias.report import figures, relation_figures
 
 ASIDE = 3  # Panels in a row.
+PANELS, LINES = 9, 12  # More on one figure nobody can read.
+SETS = ("in distribution", "out of distribution")
 
 
 class Line(NamedTuple):
@@ -43,7 +45,7 @@ def curves(
     ends = [
         y for lines_of in panels.values() for x in lines_of for y in (*x.low, *x.high)
     ]
-    low, high = min(0.0, *ends), max(1.0, *ends)
+    low, high = min(0.0, *ends), max(10.0, *ends)
     with mpl.rc_context(dict(figures.STYLE)):
         for axes, (title, drawn) in zip(grid.flat, panels.items(), strict=False):
             for line in drawn:
@@ -93,14 +95,13 @@ def against(
 
 
 BINS = np.linspace(0, 1, 21)
-_SETS = ("in distribution", "out of distribution")
 
 
 def probabilities(
     panels: Mapping[str, tuple[Float[np.ndarray, "n"], Float[np.ndarray, "o"]]],
 ) -> mpl_figure.Figure:
     """Draws how often the right class has which probability, in and out, a panel a title."""
-    fig, grid = _grid(len(panels), legend=_SETS)
+    fig, grid = _grid(len(panels), legend=SETS)
     with mpl.rc_context(dict(figures.STYLE)):
         for axes, (title, pair) in zip(grid.flat, panels.items(), strict=False):
             for i, values in enumerate(pair):
@@ -119,8 +120,18 @@ def probabilities(
             )
             for i in range(2)
         ]
-        _placed(fig, handles, _SETS)
+        _placed(fig, handles, SETS)
         return _laid_out(fig)
+
+
+def left_out(panels: Sequence | Mapping, names: Sequence[str] = ()) -> str:
+    """Says what a figure leaves out for want of room."""
+    told = []
+    if len(panels) > PANELS:
+        told.append(f"the first {PANELS} of {len(panels)} panels")
+    if len(names) > LINES:
+        told.append(f"{LINES} of {len(names)} recipes")
+    return f"Drawn are {' and '.join(told)}." if told else ""
 
 
 def _grid(panels: int, legend: Sequence[str]):

@@ -114,14 +114,31 @@ def read(
     frame = results.read(full)
     runs = workdirs.load(frame)
     shifted = {run.workdir: run for run in runs if shift_recipes.shift_of(run)}
-    notes = list(_notes(empty, runs, shifted))
-    frame = frame[frame["workdir"].isin(list(shifted))].reset_index(drop=True)
-    if frame.empty:
+    if not shifted:
         raise ValueError(
             f"--runs: must hold runs trained under a shift (config.train.shift), got "
             f"{len(runs)} without; train one, such as with shift=C6,attribute=colour after "
             "the colon of --config"
         )
+    notes = list(_notes(empty, runs, shifted))
+    frame = frame[frame["workdir"].isin(list(shifted))].reset_index(drop=True)
+    selected, rules = _selected(frame, shifted, selection, last)
+    for row in selection_lib.diverged(frame).to_dict("records"):
+        notes.append(
+            f"Seed {row['seed']} of {row['run']} diverged at step {row['step']} and is "
+            "left out."
+        )
+    cells, told = _cells(selected, shift_recipes.of(frame, shifted))
+    if not cells:
+        raise ValueError(f"--runs: {told[0]}")
+    oracle = selection == "oracle"
+    return Study(cells, rules.words(selection), oracle, frame, (*notes, *told))
+
+
+def _selected(
+    frame: pd.DataFrame, shifted, selection: str, last: int | None
+) -> tuple[pd.DataFrame, gather.Rules]:
+    """Gives what counts of each seed, with its step, and the rules by which."""
     chosen = gather.evaluated(frame)
     asked = chosen[chosen["metric"] == "accuracy"]
     rules = gather.Rules(
@@ -135,17 +152,7 @@ def read(
     )
     selected = rules.select(chosen, selection)
     selected = selected[(selected["condition"] == "") & selected["value"].notna()]
-    selected = _with_steps(selected, chosen)
-    for row in selection_lib.diverged(frame).to_dict("records"):
-        notes.append(
-            f"Seed {row['seed']} of {row['run']} diverged at step {row['step']} and is "
-            "left out."
-        )
-    cells, told = _cells(selected, shift_recipes.of(frame, shifted))
-    if not cells:
-        raise ValueError(f"--runs: {told[0]}")
-    oracle = selection == "oracle"
-    return Study(cells, rules.words(selection), oracle, frame, (*notes, *told))
+    return _with_steps(selected, chosen), rules
 
 
 def _notes(empty, runs, shifted) -> Iterator[str]:

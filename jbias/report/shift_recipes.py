@@ -15,7 +15,7 @@ from jbias.report import workdirs
 
 ONLY = "only-"  # Levels that train on one value.
 # Settings that runs of one recipe need not share: how they ran, and what a cell says.
-_NO_RECIPE = ("run", "seeds", "workdir", "save_every", "eval_every", "valid", "tests")
+_NO_RECIPE = ("run", "seeds", "workdir", "valid", "tests")
 _OF_CELL = ("level", "attribute", "part")
 _SHIFT = "train.shift."
 _MOST, _LONG = 3, 40  # Settings that a name holds, and letters of one.
@@ -105,7 +105,7 @@ def shift_of(run: workdirs.Run) -> Mapping[str, Any]:
 def of(frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]) -> Recipes:
     """Sorts workdirs (by name, with records) by recipe, attribute and level.
 
-    Raises ValueError where runs to be pooled were trained on other images.
+    Raises ValueError where runs to be pooled have the same seeds or other images.
     """
     facts = _facts(frame, shifted)
     dealt = _names(facts, "peers", "options")
@@ -118,7 +118,7 @@ def of(frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]) -> Recipes:
         )
         found.setdefault((recipe, fact.attribute, fact.level), []).append(fact)
     for those in found.values():
-        _refuse_other_images(those)
+        _refuse_unlike(those)
     return {key: found[key] for key in sorted(found, key=_place)}
 
 
@@ -190,16 +190,23 @@ def _told_apart(those: Sequence[Fact], of: str) -> list[str]:
     ]
 
 
-def _refuse_other_images(those: Sequence[Fact]) -> None:
-    """Refuses to pool runs whose training images are not the same."""
-    first = those[0]
-    for fact in those[1:]:
+def _refuse_unlike(those: Sequence[Fact]) -> None:
+    """Refuses to pool runs of the same seeds, or of other training images."""
+    first, seen = those[0], {}
+    for fact in those:
         pair = [one.trained_on.get("fingerprint") for one in (first, fact)]
         if None not in pair and pair[0] != pair[1]:
             raise ValueError(
                 f"{fact.run.workdir}: must be trained on the images of "
                 f"{first.run.workdir} to be pooled with it, got others; report them apart"
             )
+        for seed in fact.run.seeds:
+            other = seen.setdefault(seed, fact)
+            if other is not fact:
+                raise ValueError(
+                    f"{fact.run.workdir}: seeds must differ from those of "
+                    f"{other.run.workdir} to be pooled, got seed {seed} of both; leave one out"
+                )
 
 
 def _place(key: tuple[Recipe, str, str]) -> tuple:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jbias.data import shifts
-from jbias.report import shift_drops, shift_read
+from jbias.report import shift_drops, shift_read, tables
 
 REFERENCE = "erm"
 
@@ -56,6 +56,24 @@ def of(
         found.append(_beside(plain, plain, draws))
         found += [_beside(other, plain, draws) for other in others]
     return found
+
+
+def caveats(
+    cells: Sequence[shift_read.Cell], found: Sequence[Remedy], reference: str
+) -> Iterator[str]:
+    """Says which algorithms were trained and have no plain recipe beside them."""
+    beside = {id(one.cell) for one in found}
+    alone = {
+        cell.recipe.algorithm
+        for cell in cells
+        if id(cell) not in beside and cell.recipe.algorithm != reference
+    } - {one.cell.recipe.algorithm for one in found}
+    if alone:
+        yield (
+            f"What {tables.join(sorted(alone))} would close is not known: there is no run of "
+            f"{reference} with the same model, data, images, attribute and level. Train it, or "
+            "name another by --reference."
+        )
 
 
 def _sets(cells, reference: str) -> Iterator[tuple]:

@@ -4,6 +4,7 @@ The paper's Drop% is the mean of the relative drops over all columns, that of th
 value, 0, among them: (m - 1) / m of the drop of the mean over the m - 1 others. Both are shown.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -27,7 +28,8 @@ def table(cells: Cells, printed: shift_printed.Printed) -> tables.Table:
             shift_cells.spread(found[name]) if name in found else "–" for name in values
         ]
         words = shift_cells.trained(cell), cell.recipe.network, cell.single
-        drops = [shift_cells.two(drop) for drop in drops_of(cell)]
+        shown.append(shift_cells.spread(cell.outside))
+        drops = ["–" if math.isnan(x) else shift_cells.two(x) for x in drops_of(cell)]
         rows.append((*words, _sized(cell), *shown, *drops))
         data += _full(cell, found)
         theirs = _theirs(cell, values, printed)
@@ -39,14 +41,15 @@ def table(cells: Cells, printed: shift_printed.Printed) -> tables.Table:
         name="table2_single_values",
         caption="Table 2. Trained on one value of the attribute, tested on each: accuracy in %, "
         "that on the held-out images of the trained value in bold. Drop %: 100 (ID - OOD) / ID, "
-        "OOD the mean over the other values. Paper's drop: as it was printed, the mean of the "
+        "OOD the mean over the other values (where these were tested together, accuracy on all "
+        "their images). Paper's drop: as it was printed, the mean of the "
         "relative drops over all columns, the trained value's 0 among them, so of m values "
         "(m - 1) / m of the drop. n is of seeds; ± one standard deviation over them. The paper "
         f"has sizes {shift_printed.FEW} (a thousand images) and {shift_printed.FULL}.",
         head=(
             *("Trained on", "model", "value", "numbers"),
             *values,
-            *("drop %", "paper's drop %"),
+            *("OOD", "drop %", "paper's drop %"),
         ),
         rows=tuple(rows),
         data=pd.DataFrame(data),
@@ -56,15 +59,21 @@ def table(cells: Cells, printed: shift_printed.Printed) -> tables.Table:
 
 
 def values_of(cell: shift_read.Cell) -> list[str]:
-    """Gives all values of a cell's attribute, in the order of its data if that is told."""
+    """Gives the tested values of a cell, in the order of its data if that is told."""
     known = [cell.single, *cell.others]
-    data = cell.runs[0].provenance.get("data") or {}
-    for told in data.values():
-        told = (told.get("values") or {}) if isinstance(told, Mapping) else {}
-        for names in (told.get("attribute"), told.get(cell.attribute)):
-            if names and set(known) <= set(names):
-                return [name for name in names if name in known]
-    return sorted(known)
+    return [name for name in _told(cell) if name in known] or sorted(known)
+
+
+def _told(cell: shift_read.Cell) -> list[str]:
+    """Gives all values of a cell's attribute as provenance has them, [] if it has not."""
+    known = {cell.single, *cell.others}
+    for run in cell.runs:
+        for told in (run.provenance.get("data") or {}).values():
+            told = (told.get("values") or {}) if isinstance(told, Mapping) else {}
+            for names in (told.get("attribute"), told.get(cell.attribute)):
+                if names and known <= set(names):
+                    return list(names)
+    return []
 
 
 def accuracies(cell: shift_read.Cell) -> dict[str, np.ndarray]:
@@ -73,10 +82,10 @@ def accuracies(cell: shift_read.Cell) -> dict[str, np.ndarray]:
 
 
 def drops_of(cell: shift_read.Cell) -> tuple[float, float]:
-    """Gives the drop in %, and as the paper prints it."""
+    """Gives the drop in %, and as the paper prints it; NaN if it is not known of how many."""
     drop = float(shift_drops.percent(cell.inside.mean(), cell.outside.mean()))
-    others = max(len(cell.others), 1)
-    return drop, paper_compat(drop, others + 1)
+    values = len(cell.others) + 1 if cell.others else len(_told(cell))
+    return drop, paper_compat(drop, values) if values else math.nan
 
 
 def paper_compat(drop: float, values: int) -> float:
@@ -113,10 +122,8 @@ def _theirs(cell, values: Sequence[str], printed) -> list[str]:
     own = found[values.index(cell.single)]
     others = [x for x, name in zip(found, values, strict=True) if name != cell.single]
     drop = float(shift_drops.percent(own, np.mean(others)))
-    return [
-        *map(shift_cells.two, found),
-        *map(shift_cells.two, (drop, printed.drops2[key])),
-    ]
+    numbers = (*found, float(np.mean(others)), drop, printed.drops2[key])
+    return [*map(shift_cells.two, numbers)]
 
 
 def _full(cell: shift_read.Cell, found: Mapping[str, np.ndarray]) -> Iterator[dict]:

@@ -95,13 +95,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--draws",
-        type=_draws,
+        type=arguments.draws,
         default=2_000,
         metavar="N",
         help="draws of seeds and images behind an interval, at least 100 (default: "
         "%(default)s)",
     )
-    add("--seed", type=_natural, default=0, help="of the draws (default: %(default)s)")
+    add(
+        "--seed",
+        type=arguments.natural,
+        default=0,
+        help="of the draws (default: %(default)s)",
+    )
     add(
         "--printed",
         default=_PRINTED if os.path.isdir(_PRINTED) else "",
@@ -110,16 +115,6 @@ def _parser() -> argparse.ArgumentParser:
         "is)",
     )
     return parser
-
-
-def _draws(text: str) -> int:
-    return arguments._number(
-        text, int, lambda n: n >= 100, "an integer of at least 100"
-    )
-
-
-def _natural(text: str) -> int:
-    return arguments._number(text, int, lambda n: n >= 0, "an integer of at least 0")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,10 @@ REFUSED = {
     **{("sagnet", name): "trains the batch norms before stage 3" for name in PLAIN},
     **{("debiased", name): "aux_bn must be False" for name in PLAIN},
     **{
+        ("dfr", name): "needs a net that ends in a linear layer"
+        for name in ("squeezenet1_0", "squeezenet1_1")
+    },
+    **{
         ("infodrop", name): "infodrop: needs a ResNet"
         for name in set(models.MODELS) - RESNETS
     },

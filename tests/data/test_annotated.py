@@ -83,6 +83,17 @@ def test_it_goes_with_keep_skip_drop_and_shift(load, path, tmp_path):
     assert sorted(named(outside, "attribute")) == ["grey"] * 4 + ["red"] * 4
 
 
+def test_images_without_a_name_are_in_no_part_of_a_shift(load, tmp_path):
+    path = str(tmp_path / "sky.csv")
+    annotated.write(path, load(), {"sky": ["", *SKY[1:-1], ""], "sea": SKY})
+    for attribute, grey in (("sky", "grey"), ("sky+sea", "grey grey")):
+        shift = dict(level=f"only-{grey}", part="ood", attribute=attribute)
+        source = load(columns=path, shift=shift)
+        assert grey in source.values["attribute"]
+        assert len(source.values["attribute"]) == 3 and len(source) == 14 - 2 - 4
+        assert f"2 images without {attribute} left out" in source.note
+
+
 def test_narrowing_options_leave_the_numbers(tmp_path):
     """Numbers are those of the set without options that change what is taken of it."""
     plain = data.load("shapes", "valid", n=32)

@@ -79,13 +79,18 @@ def test_further_attributes_of_faces_are_columns(faces):
     plain = data.load("celeba", "train", **options)
     some = data.load("celeba", "train", flags="Gray_Hair+Male", **options)
     assert some.files == plain.files and some.fingerprint != plain.fingerprint
-    assert [*some.values] == ["attribute", "Gray_Hair", "Male"]
+    assert [*some.values] == ["attribute", "Male", "Gray_Hair"]
     np.testing.assert_array_equal(some.columns["Male"], plain.columns["attribute"])
     grey = dict(zip(some.files, some.columns["Gray_Hair"].tolist(), strict=True))
     assert [name for name, value in grey.items() if value] == ["000003.jpg"]
     assert some.values["Gray_Hair"] == ("not Gray_Hair", "Gray_Hair")
     every = data.load("celeba", "train", flags="all", **options)
-    assert [*every.values] == ["attribute", *FLAGS]
+    assert {*every.values} == {"attribute", *FLAGS} - {"Blond_Hair"}
+    hair = "Black_Hair+Blond_Hair+Gray_Hair"
+    both = data.load(
+        "celeba", "train", attribute=hair, label="Male", flags="Male", **options
+    )
+    assert both.values[hair] == both.values["attribute"] == tuple(hair.split("+"))
 
 
 @pytest.mark.parametrize(

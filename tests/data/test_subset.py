@@ -1,4 +1,4 @@
-"""The options `keep` and `drop`: some images or classes of any set, and no others."""
+"""The options `keep`, `drop` and `portion`: some of any set, and no others."""
 
 import numpy as np
 import pytest
@@ -133,3 +133,44 @@ def test_configs_may_name_them(root):
     options = dict(data="folder", root=str(root), split="photo", drop="dog", batch=4)
     opened = sets.train_set("config.train", options, 8)
     assert opened.sources[0].classes == ("cat", "eel")
+
+
+def test_portions_are_disjoint_and_whole_and_random():
+    whole = data.load("shapes", "train", n=480, correlation=0.9)
+    keys = {image.tobytes(): i for i, image in enumerate(whole.images)}
+    parts = [
+        [
+            keys[image.tobytes()]
+            for image in data.load(
+                "shapes", "train", n=480, correlation=0.9, portion=text
+            ).images
+        ]
+        for text in ("[:70%]", "[70%:]", "[70%:85%]")
+    ]
+    assert sorted(parts[0] + parts[1]) == list(range(480))
+    assert set(parts[2]) < set(parts[1])
+    assert parts[0] == sorted(parts[0]) and parts[0] != list(range(len(parts[0])))
+    # Of every class and texture, as near as whole images are.
+    table = np.zeros((3, 16, 16), int)
+    for of, part in zip(table, parts):
+        np.add.at(
+            of, (whole.columns["label"][part], whole.columns["attribute"][part]), 1
+        )
+    total = table[0] + table[1]
+    assert np.abs(table[0] - 0.7 * total).max() <= 1
+    assert (table[1][total > 1] > 0).all() and (table[0][total > 0] > 0).all()
+
+
+def test_a_portion_is_of_what_other_options_leave(root):
+    whole = load(root, drop="dog")
+    part = load(root, drop="dog", portion="[:50%]")
+    assert len(part) == 10 and set(part.files) < set(whole.files)
+    assert part.fingerprint not in (whole.fingerprint, load(root).fingerprint)
+    assert "10 of 20 images, the portion [:50%]" in part.note
+    assert part.fingerprint != load(root, drop="dog", portion="[50%:]").fingerprint
+
+
+@pytest.mark.parametrize("text", ["80%", "[80%]", "[50%:50%]", "[:120%]"])
+def test_other_portions_are_refused(root, text):
+    with pytest.raises(ValueError, match="portion.*: .* must read|portion: must read"):
+        load(root, portion=text)

@@ -263,3 +263,27 @@ def test_after_halting_no_set_comes(setting):
     )
     assert len(list(decided)) == 1
     assert len(asked) == 14
+
+
+@pytest.mark.parametrize("strategy", ["unrolled", "vmapped"])
+def test_labels_bring_probabilities_of_each_image_whatever_the_batch(setting, strategy):
+    """Of two sets that share batches; softmax by numpy."""
+    net, variables, images = setting
+    label = np.arange(23) % 5
+    label[3] = -1
+    found = predict.predict(
+        many(net.apply, strategy),
+        variables,
+        map(jnp.asarray, feed.batches([images[:9], images], 8, feed.Reading(1))),
+        [predict.Rule(9), predict.Rule(23, label=label)],
+    )
+    plain, told = found
+    for one, some, decided in zip(variables, plain, told, strict=True):
+        logits = np.asarray(net.apply(one, images / np.float32(255)), np.float64)
+        share = np.exp(logits - logits.max(1, keepdims=True))
+        share /= share.sum(1, keepdims=True)
+        np.testing.assert_array_equal(some, logits[:9].argmax(1))
+        np.testing.assert_array_equal(decided.prediction, logits.argmax(1))
+        np.testing.assert_allclose(decided.confidence, share.max(1), rtol=1e-5)
+        right = np.where(label < 0, np.nan, share[np.arange(23), label])
+        np.testing.assert_allclose(decided.likelihood, right, rtol=1e-5)

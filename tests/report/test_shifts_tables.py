@@ -12,6 +12,7 @@ from jbias.report import (
     shift_printed,
     shift_ranks,
     shift_read,
+    shift_remedies,
     shift_singles,
     shift_tables,
 )
@@ -160,15 +161,26 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
         "10.00 ± 0.00",
     )
     drop = 100 * (0.99 - 0.3) / 0.99
-    assert green[8:] == (f"{drop:.2f}", f"{0.75 * drop:.2f}")
+    assert green[8:] == ("30.00 ± 0.00", f"{drop:.2f}", f"{0.75 * drop:.2f}")
     assert paper[3:] == (
         *("paper, 1K", "14.40", "19.90", "99.10", "14.00"),
-        *("83.75", "62.82"),
+        *("16.10", "83.75", "62.82"),
     )
     assert table.strong == {(0, 4), (1, 6), (2, 6)}
     relative = [(0.99 - x) / 0.99 for x in (0.2, 0.6, 0.1, 0.99)]
     kept = table.data.query("model == 'resnet18'")["drop_paper_compat"]
     assert kept.iloc[0] == pytest.approx(100 * np.mean(relative))
+
+
+def test_others_that_are_tested_together_are_of_as_many_values(tmp_path):
+    where = tmp_path / "a"
+    shifted.write(where, "only-red", {"id": 0.8, "ood": 0.2}, data="faces")
+    (table,) = shift_tables.of(read(tmp_path), shift_printed.Printed(), DRAWS)
+    assert table.rows[0][4:] == ("80.00 ± 0.00", "20.00 ± 0.00", "75.00", "56.25")
+    path = where / "provenance.json"
+    path.write_text("{}")
+    (table,) = shift_tables.of(read(tmp_path), shift_printed.Printed(), DRAWS)
+    assert table.rows[0][-2:] == ("75.00", "–")
 
 
 def test_table_3_has_clusters_in_their_order(tmp_path, printed):
@@ -182,3 +194,16 @@ def test_table_3_has_clusters_in_their_order(tmp_path, printed):
     assert rows[0][3:5] == ("99.00 ± 0.00", "54.00 ± 0.00")  # The plain mean of nine.
     assert rows[1] == ("resnet18: ResNet18", "D1", "paper", "96.06", "94.37", "1.76")
     assert rows[-1][3:5] == ("99.00", "54.00")
+
+
+def test_remedies_without_the_plain_recipe_are_told(tmp_path):
+    fine = {"id": 0.9, "ood": 0.5}
+    for name, level in (("erm", "C6"), ("irm", "C6"), ("coral", "M4")):
+        shifted.write(tmp_path / name, level, fine, algorithm=name)
+    cells = read(tmp_path)
+    found = shift_remedies.of(cells, DRAWS)
+    assert [one.cell.recipe.algorithm for one in found] == ["erm", "irm"]
+    (told,) = shift_remedies.caveats(cells, found, "erm")
+    assert told.startswith("What coral would close is not known")
+    both = [cell for cell in cells if cell.recipe.algorithm != "coral"]
+    assert not list(shift_remedies.caveats(both, found, "erm"))

@@ -1,0 +1,162 @@
+"""Last-layer retraining: what stands, what is fitted, and what that helps."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+from jbias import balance, optim, step
+from jbias.algos import dfr, erm
+from jbias.models import taps
+
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
+
+
+class Flat(nn.Module):
+    """A linear layer that reads the pixels, and one unit that is always 1."""
+
+    tap: taps.Tap | None = None
+
+    @nn.compact
+    def __call__(self, image, key=None, *, train=False):
+        h = image.reshape(len(image), -1)
+        h = jnp.concatenate([h, jnp.ones((len(h), 1))], 1)
+        return nn.Dense(3, name="fc")(h)
+
+
+PLAIN = RNG.normal(size=(60, 4))
+FEATURES = PLAIN * [1, 5, 0.2, 1] + [0, 3, 1, 0]
+LABEL = np.argmax(PLAIN[:, :3] + RNG.normal(size=(60, 3)), 1)
+BATCH = {
+    "image": jnp.asarray(FEATURES[:, None, None], jnp.float32),
+    "target": jnp.eye(3)[LABEL],
+}
+
+
+def fitted(l1, steps=2000, batch=BATCH):
+    algo = dfr.make(Flat())
+    txs = (optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=0.0, l1=l1),)
+    state = step.init(algo, txs, KEY, batch["image"][:1])
+    one = step.make(algo, txs)
+    state, metrics = jax.jit(
+        lambda state: jax.lax.scan(lambda s, _: one(s, batch, KEY), state, None, steps)
+    )(state)
+    return state, jax.tree.map(lambda x: x[-1], metrics)
+
+
+def test_the_trunk_stands_and_the_layer_moves(train, variables):
+    _, state, _ = train("dfr")
+    before, after = variables["params"], state.params["net"]
+    for name in before:
+        same = jax.tree.map(
+            lambda a, b: bool((a == b).all()), before[name], after[name]
+        )
+        assert all(jax.tree.leaves(same)) == (name != "fc")
+    equal = np.testing.assert_array_equal
+    jax.tree.map(equal, state.stats["net"], variables["stats"])
+
+
+def test_the_net_gives_what_was_fitted_to_standardised_features():
+    state, _ = fitted(0.0, steps=5)
+    logits = Flat().apply({"params": state.params["net"]}, BATCH["image"])
+    h = (FEATURES - FEATURES.mean(0)) / FEATURES.std(0)
+    head = jax.tree.map(np.asarray, state.params["head"])
+    np.testing.assert_array_equal(head["kernel"][4], 0)  # What never varies.
+    expected = h @ head["kernel"][:4] + head["bias"]
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(head["kernel"]).max() > 0.01
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_batches_add_up_to_the_moments_of_all(weighted):
+    weight = RNG.uniform(0, 1, 60) if weighted else np.ones(60)
+    h, seen = FEATURES + 100, dict(count=0.0, mean=np.zeros(4), square=np.zeros(4))
+    for start, stop in ((0, 7), (7, 8), (8, 60)):
+        w = jnp.asarray(weight[start:stop]) if weighted else None
+        seen = dfr.with_batch(seen, jnp.asarray(h[start:stop], jnp.float32), w)
+    mean, deviation = dfr.moments(seen)
+    expected = np.average(h, axis=0, weights=weight)
+    np.testing.assert_allclose(mean, expected, rtol=1e-6)
+    var = np.average((h - expected) ** 2, axis=0, weights=weight)
+    np.testing.assert_allclose(deviation, np.sqrt(var), rtol=1e-4)
+
+
+@pytest.mark.parametrize("l1", [0.003, 0.03, 0.1])
+def test_it_rests_where_loss_and_penalty_are_least(l1):
+    """The conditions of optimality: the slope is -l1 sign(w), or at most l1 at zero."""
+    state, metrics = fitted(l1)
+    h = (FEATURES - FEATURES.mean(0)) / FEATURES.std(0)
+    w, b = (np.asarray(state.params["head"][k], np.float64) for k in ("kernel", "bias"))
+    z = h @ w[:4] + b
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True) - np.eye(3)[LABEL]
+    slope = h.T @ p / 60
+    zero = w[:4] == 0
+    np.testing.assert_allclose(slope[~zero], -l1 * np.sign(w[:4])[~zero], atol=2e-5)
+    assert np.abs(slope[zero]).max(initial=0) <= l1 + 2e-5
+    np.testing.assert_allclose(p.mean(0), 0, atol=2e-5)
+    assert metrics["zeros"] == pytest.approx((w == 0).mean(), rel=1e-6)
+    layer = np.asarray(state.params["net"]["fc"]["kernel"])
+    np.testing.assert_array_equal(layer == 0, w == 0)
+    assert {0.003: 1, 0.03: 3, 0.1: 5}[l1] <= zero.sum() < 12
+
+
+def test_it_starts_from_nothing_and_recovers_what_separates():
+    clean = {**BATCH, "target": jnp.eye(3)[np.argmax(PLAIN[:, :3], 1)]}
+    algo = dfr.make(Flat())
+    txs = (optax.sgd(0.1),)
+    state = step.init(algo, txs, KEY, clean["image"][:1])
+    first = step.make(algo, txs)(state, clean, KEY)[1]
+    assert first["loss_class"] == pytest.approx(np.log(3), rel=1e-6)
+    state, _ = fitted(0.0, batch=clean)
+    found = Flat().apply({"params": state.params["net"]}, clean["image"]).argmax(1)
+    assert (found == clean["target"].argmax(1)).mean() > 0.95
+
+
+@functools.cache
+def toy(n, agrees, seed):
+    """Labels by a weak feature, and a strong one that tells the attribute."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, 2, n)
+    attribute = np.where(rng.random(n) < agrees, label, 1 - label)
+    x = (2 * np.stack([label, attribute], 1) - 1) * [1.0, 3.0]
+    x = x + rng.normal(size=(n, 2))
+    return x.astype(np.float32), label, attribute
+
+
+def worst(params):
+    x, label, attribute = toy(4000, 0.5, 1)
+    found = np.argmax(Flat().apply({"params": params}, x[:, None, None]), 1)
+    group = 2 * label + attribute
+    return (np.bincount(group, found == label) / np.bincount(group)).min()
+
+
+def test_it_helps_the_worst_group_where_an_attribute_misleads():
+    """A net of plain training, then its layer on balanced batches of held-out images."""
+    x, label, attribute = toy(1000, 0.95, 0)
+    whole = {"image": x[:, None, None], "target": jnp.eye(3)[label]}
+    txs = (optax.sgd(0.5),)
+    plain = erm.make(Flat())
+    state = step.init(plain, txs, KEY, whole["image"][:1])
+    one = step.make(plain, txs)
+    state, _ = jax.jit(
+        lambda s: jax.lax.scan(lambda s, _: one(s, whole, KEY), s, None, 300)
+    )(state)
+    x, label, attribute = toy(400, 0.95, 2)
+    order = balance.Balanced(2 * label + attribute, 40)
+    index = np.stack([order.index(0, number) for number in range(300)])
+    batches = {"image": x[index][:, :, None, None], "target": jnp.eye(3)[label[index]]}
+    algo = dfr.make(Flat())
+    txs = (optim.sgd(optim.cosine(0.05, 300), momentum=0.9, decay=0.0, l1=0.003),)
+    net = {"params": state.params["net"], "stats": {}}
+    held = step.init(algo, txs, KEY, whole["image"][:1], net)
+    one = step.make(algo, txs)
+    held, _ = jax.jit(lambda s: jax.lax.scan(lambda s, b: one(s, b, KEY), s, batches))(
+        held
+    )
+    assert worst(state.params["net"]) < 0.6
+    assert worst(held.params["net"]) > worst(state.params["net"]) + 0.15
