@@ -56,7 +56,8 @@ def answer(found: audited.Audited) -> tuple[str, str]:
             f" ({first.kind}), and others less or not at all; see below."
         ), basis
     return (
-        f"{found.model}: no attribute hurts by more than {points(found.tau)} points;"
+        f"{found.model}: no attribute is sure to hurt by more than {points(found.tau)}"
+        " points;"
         f" the largest drop is that of {first.name}, {interval(first)}."
     ), basis
 
@@ -105,7 +106,8 @@ def findings(found: audited.Audited) -> Iterator[str]:
             f" Accuracy is {points(extreme.within)} % where they agree and"
             f" {points(extreme.outside)} % where not."
             + (
-                ""
+                " Such images may be harder for any network: audit one beside it that was"
+                " trained on all values alike."
                 if one.kind == "marginal"
                 else f" Most above what class and value let expect: {links(found, one)}."
             )

@@ -71,6 +71,18 @@ def test_pairs_flip_within_a_class(made):
     assert likelihood[pairs[0].disagrees] == likelihood[wrong].min()
 
 
+def test_pairs_share_what_else_flips_answers(made):
+    """Where another attribute makes images wrong as well, it is the same in both."""
+    _, label, value, found = made
+    rng = np.random.default_rng(3)
+    bug, others = rng.integers(0, 2, (1, N)), rng.integers(0, 9, (3, N))
+    side = sides.of(found, "conditional", label, value)
+    right = (side > 0) & (rng.random(N) < 0.9) & (rng.random(N) < 0.3 + 0.7 * bug[0])
+    likelihood = np.where(right, 0.9, 0.3) - 0.2 * (bug[0] == 0)
+    for pair in sides.pairs(right, likelihood, side, label, others, 8, first=bug):
+        assert bug[0, pair.agrees] == bug[0, pair.disagrees]
+
+
 def test_no_pairs_where_nothing_is_wrong(made):
     _, label, value, found = made
     side = sides.of(found, "conditional", label, value)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jbias.data import shifts
 from jbias.evals import reliance, sides, suspects
 from jbias.report import audit_page, audit_tables, audit_words, audited
 
@@ -19,7 +20,7 @@ VALUES = {
 }
 
 
-def made(planted=True, networks=1, dead=0, model="net"):
+def made(planted=True, networks=1, dead=0, model="net", kinds=shifts.KINDS):
     """A model that takes black and blond for cat and dog; "class" is the class."""
     rng = np.random.default_rng(0)
     label, hair = rng.integers(0, K, N), rng.integers(0, 4, N)
@@ -32,7 +33,10 @@ def made(planted=True, networks=1, dead=0, model="net"):
     likelihood = np.where(correct, 0.7, 0.1) + 0.2 * rng.random(correct.shape)
     found = {
         name: reliance.measure(
-            *(correct, label, column), names=(CLASSES, VALUES[name]), draws=200
+            *(correct, label, column),
+            names=(CLASSES, VALUES[name]),
+            kinds=kinds,
+            draws=200,
         )
         for name, column in columns.items()
     }
@@ -115,7 +119,7 @@ def test_answers_in_one_sentence(planted):
         "1 network, 1,600 images of pets/test, 4 attributes (3 tested), accuracy "
     )
     answer, _ = audit_words.answer(made(planted=False))
-    assert "no attribute hurts by more than 5.0 points" in answer
+    assert "no attribute is sure to hurt by more than 5.0 points" in answer
 
 
 def test_networks_that_differ_are_told_apart():
@@ -182,6 +186,17 @@ def test_probabilities_are_those_of_the_extreme_sets(planted):
     extreme = hair.found.kinds[hair.kind].extreme
     assert data["within"][right].sum() == pytest.approx(extreme.within)
     assert data["outside"][right].sum() == pytest.approx(extreme.outside)
+
+
+def test_kinds_can_be_chosen(tmp_path):
+    """A family of tests for shortcuts alone: as many as attributes that can be tested."""
+    found = made(kinds=("conditional",))
+    list(audit_page.write([found], tmp_path))
+    ranked = pd.read_csv(tmp_path / "tables/ranked.csv")
+    assert [*ranked["kind"].dropna()] == ["conditional"] * 3
+    assert "marginal_drop" not in ranked
+    assert set(pd.read_csv(tmp_path / "tables/curves.csv")["kind"]) == {"conditional"}
+    assert "Holm over 3 tests" in (tmp_path / "index.html").read_text()
 
 
 def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
