@@ -28,36 +28,24 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command, flags, xla
+from jbias import command, flags
 
 _KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known early.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, rest = parser().parse_known_args(argv)
-    options = [text for text in rest if text.startswith("--data.")]
-    if len(options) < len(rest):
-        unknown = next(text for text in rest if text not in options)
-        paths = "" if unknown[0] == "-" else "; a path is --checkpoint=PATH"
-        parser().error(f"unknown argument {unknown!r}{paths}")
+    args, options = command.parse(parser(), argv, "data")
     if not args.checkpoint:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
     if not args.data:
         parser().error("--data is missing, e.g. --data=attributed --root=DIR")
-    wrong = next((text for text in options if "=" not in text), None)
-    if wrong:
-        parser().error(f"{wrong}: must be --data.KEY=VALUE")
-    xla.set_flags()
     return command.run(lambda: _work(args, options), stopped="goes on")
 
 
 def _work(args: argparse.Namespace, options: Sequence[str]) -> int:
-    # Only now: --help and wrong arguments need none of it, and flags are set.
-    from jbias import auditing, console, opening
+    from jbias import auditing
 
-    console.hush()
-    opening.keep_programs()
     return auditing.run(args, options)
 
 

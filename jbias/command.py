@@ -1,16 +1,41 @@
-"""How the commands that have one parser end: by an exit code, and one line of why."""
+"""How the commands that have one parser begin and end."""
 
+import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from jbias import xla
+
+
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, changed: str
+) -> tuple[argparse.Namespace, list[str]]:
+    """Reads the arguments; those of entries, --<changed>.KEY=VALUE, come second."""
+    args, rest = parser.parse_known_args(argv)
+    changes = [text for text in rest if text.startswith(f"--{changed}.")]
+    if len(changes) < len(rest):
+        unknown = next(text for text in rest if text not in changes)
+        paths = unknown[0] != "-" and "--checkpoint" in parser.format_usage()
+        hint = "; a path is --checkpoint=PATH, a glob in quotes" if paths else ""
+        parser.error(f"unknown argument {unknown!r}{hint}")
+    if wrong := next((text for text in changes if "=" not in text), None):
+        parser.error(f"{wrong}: must be --{changed}.KEY=VALUE")
+    return args, changes
 
 
 def run(work: Callable[[], int], *, stopped: str) -> int:
     """Does the work and returns its exit code; 2 for what is refused, 130 if stopped.
 
-    `stopped` says what the same command does then. JBIAS_TRACEBACK=1 lets errors pass.
+    `work` imports what it needs: --help and wrong arguments wait for nothing. `stopped`
+    says what the same command does then. JBIAS_TRACEBACK=1 lets errors pass.
     """
+    xla.set_flags()
     try:
+        from jbias import console, opening
+
+        console.hush()
+        opening.keep_programs()
         return work()
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):

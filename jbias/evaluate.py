@@ -26,7 +26,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command, flags, xla
+from jbias import command, flags
 
 # Of what need not be known to be given, once it is known not to be ignored.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": "", "out": "measured"}
@@ -40,16 +40,7 @@ _IGNORED = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, rest = parser().parse_known_args(argv)
-    changes = [text for text in rest if text.startswith("--suite.")]
-    if len(changes) < len(rest):
-        unknown = next(text for text in rest if text not in changes)
-        paths = (
-            ""
-            if unknown[0] == "-"
-            else "; a path is --checkpoint=PATH, a glob in quotes"
-        )
-        parser().error(f"unknown argument {unknown!r}{paths}")
+    args, changes = command.parse(parser(), argv, "suite")
     if bool(args.follow) == bool(args.checkpoint):
         parser().error("give one of --checkpoint and --follow")
     if (args.checkpoint or changes) and not args.suite:
@@ -63,16 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, value in _DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-    xla.set_flags()
     return command.run(lambda: _work(args, changes), stopped="goes on")
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    # Only now: --help and wrong arguments need none of it, and flags are set.
-    from jbias import console, follow, measuring, opening
+    from jbias import follow, measuring
 
-    console.hush()
-    opening.keep_programs()
     if args.suite:
         return measuring.run(args, changes)
     follow.run(

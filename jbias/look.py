@@ -30,18 +30,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command, flags, xla
+from jbias import command, flags
 
 _OF_NETWORKS = (*flags.OF_FILES, "step", "site", "seeds", "maps")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, rest = parser().parse_known_args(argv)
-    changes = [text for text in rest if text.startswith("--suite.")]
-    if len(changes) < len(rest):
-        unknown = next(text for text in rest if text not in changes)
-        parser().error(f"unknown argument {unknown!r}; a path is --checkpoint=PATH")
+    args, changes = command.parse(parser(), argv, "suite")
     if not args.suite:
         parser().error("--suite is missing, e.g. --suite=configs/suites/distortion.py")
     given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]
@@ -51,16 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.set = _listed("set", args.set)
     args.seeds = 1 if args.seeds is None else args.seeds
     args.maps = 256 if args.maps is None else args.maps
-    xla.set_flags()
     return command.run(lambda: _work(args, changes), stopped="draws all anew")
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    # Only now: --help and wrong arguments need none of it, and flags are set.
-    from jbias import console, looking, opening
+    from jbias import looking
 
-    console.hush()
-    opening.keep_programs()
     return looking.run(args, changes)
 
 

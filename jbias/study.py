@@ -18,28 +18,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command, xla
+from jbias import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, rest = parser().parse_known_args(argv)
-    changes = [text for text in rest if text.startswith("--config.")]
-    if len(changes) < len(rest):
-        unknown = next(text for text in rest if text not in changes)
-        parser().error(f"unknown argument {unknown!r}")
+    args, changes = command.parse(parser(), argv, "config")
     if not args.config:
         parser().error("--config is missing, e.g. --config=configs/erm.py")
-    xla.set_flags()
     return command.run(lambda: _work(args, changes), stopped="goes on")
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    # Only now: --help and wrong arguments need none of it, and flags are set.
-    from jbias import console, opening, studying
+    from jbias import studying
 
-    console.hush()
-    opening.keep_programs()
     return studying.run(args, changes)
 
 

@@ -35,6 +35,7 @@ ROOMS = {
             "build",
             "checkpoint_paths",
             "checks",
+            "command",
             "memory",
             "vary",
             "findings",
@@ -69,7 +70,6 @@ ROOMS = {
 CORE = {
     "config",
     "config_files",
-    "command",
     "seeds",
     "layout",
     "batched",
