@@ -54,19 +54,17 @@ def make(
     attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")
     part = listing.parse_split(where, split)
     root = listing.existing(where, os.path.expanduser(root), "root")
-    place, table, partition = (
-        _found(where, root, name) for name in (_IMAGES, _FLAGS, _PARTITION)
-    )
+    kinds = (_IMAGES, _FLAGS, _PARTITION)
+    place, table, partition = (_found(where, root, name) for name in kinds)
     names = _split(where, partition, part.base)
     held = _flags(where, table, names)
     _check(where, label, attribute, held)
-    values, column = _column(held, attribute.split("+"))
-    (kept,) = np.nonzero(column >= 0)
-    columns = {"attribute": (values, column)}
+    columns = {"attribute": _column(held, attribute.split("+"))}
     if flags:
-        columns[attribute] = values, column
+        columns[attribute] = columns["attribute"]
         further = _further(where, flags, label, held)
         columns |= {one: _column(held, [one]) for one in further}
+    (kept,) = np.nonzero(columns["attribute"][1] >= 0)
     found = held[label].astype(np.int32)
     kept = kept[np.argsort(found[kept], kind="stable")]
     files = listing.Files(tuple(names), _lengths(where, place, names), found).take(kept)

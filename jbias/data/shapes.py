@@ -31,6 +31,7 @@ accuracy in per cent, shape bias as a share:
     1/16           96.9       100.0  39.0    37.3      94.8          97.1  0.996
 """
 
+import dataclasses
 import functools
 import hashlib
 import zlib
@@ -165,17 +166,24 @@ def _renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
     return {"renders": renders}
 
 
-def _factors(
-    split: str, n: int, seed: int, texture: np.ndarray | None
-) -> dict[str, np.ndarray]:
-    """Draws the scenes anew, and reads off what their images show."""
-    parts = []
-    for start in range(0, n, BLOCK):
-        rows = np.arange(min(BLOCK, n - start))
+def _with_factors(
+    source: sources.ArraySource, split: str, seed: int
+) -> sources.ArraySource:
+    """Draws the scenes anew, and adds what their images show."""
+    parts, texture = [], source.columns.get("attribute")
+    for start in range(0, len(source), BLOCK):
+        rows = np.arange(min(BLOCK, len(source) - start))
         scenes = _scenes(split, _generator(split, "scene", start // BLOCK, seed))[rows]
         here = None if texture is None else texture[start + rows]
         parts.append(shape_factors.of(scenes, here))
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    values = {name: shape_factors.VALUES[name] for name in found}
+    return dataclasses.replace(
+        source,
+        columns={**source.columns, **found},
+        values={**source.values, **values},
+        fingerprint=listing.digest_with(source.fingerprint, found, values),
+    )
 
 
 def _draw(split: str, n: int, **options) -> dict[str, np.ndarray]:
@@ -223,13 +231,7 @@ def make(
         more = _cached(f"shapes-{split}-renders", words, draw)
         content.update(words.encode())
     conflict = split == "cue_conflict"
-    fingerprint, values = content.hexdigest(), dict(_VALUES)
-    if factors:
-        found = _factors(split, int(n), int(seed), arrays.get("attribute"))
-        named = {name: shape_factors.VALUES[name] for name in found}
-        fingerprint = listing.digest_with(fingerprint, found, named)
-        arrays, values = {**arrays, **found}, {**values, **named}
-    return sources.ArraySource(
+    source = sources.ArraySource(
         images=arrays.pop("image"),
         name=f"shapes/{split}",
         classes=CLASSES,
@@ -237,11 +239,12 @@ def make(
         columns=arrays,
         measures=("accuracy", "shape_bias") if conflict else ("accuracy",),
         preprocessing=f"drawn at {size} pixels",
-        fingerprint=fingerprint,
+        fingerprint=content.hexdigest(),
         cite=CITE,
         arrays=more,
-        values={name: names for name, names in values.items() if name in arrays},
+        values={name: names for name, names in _VALUES.items() if name in arrays},
     )
+    return _with_factors(source, split, int(seed)) if factors else source
 
 
 def _cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
