@@ -1,6 +1,6 @@
 r"""Networks under chosen shifts of colour, on Colored MNIST in four colours.
 
-Hu et al. 2021 (https://arxiv.org/abs/2111.09190) train standard networks of images of 32
+Hu et al. (2021, arXiv:2111.09190) train standard networks of images of 32
 pixels and give neither optimiser nor rate; batches are of 16, as in their learning
 curves. Here Adam with 5e-4, cosine, four epochs; SqueezeNets, whose last ReLU dies at
 that rate, take 1e-4. Cost: 1.

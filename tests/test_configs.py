@@ -26,6 +26,8 @@ TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 
 def config_of(name: str, arg: str) -> dict:
     module = importlib.import_module(f"configs.{name}")
+    if name == "colored_mnist" and "data=" not in arg:
+        arg += ",data=shapes"  # Its own has to be got.
     c = module.get_config(arg)
     if name in TIES:  # Their images are made first, by another command.
         c.train.also = tuple(
