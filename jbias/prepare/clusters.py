@@ -1,8 +1,8 @@
 r"""Finds attributes where none are given: clusters of what a network sees in images.
 
-python -m jbias.prepare clusters --checkpoint=resnet50.pth --size=224 --data=folder \
-    --root=photos --out=photos-clusters
-python -m jbias.prepare clusters --checkpoint=runs/erm --data=shapes --site=stage2 --balanced
+    python -m jbias.prepare clusters --checkpoint=resnet50.pth --size=224 --data=folder \
+        --root=photos --out=photos-clusters
+    python -m jbias.prepare clusters --checkpoint=runs/erm --data=shapes --site=stage2 --balanced
 
 Images go through the network; the features of each class are clustered by k-means (k-means++,
 the best of 10 starts), and its clusters sorted by size: D1 is the union of the largest of each
