@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.stats
+from PIL import Image
 
 from jbias import balance
 from jbias import config as jc
@@ -141,3 +142,23 @@ def test_what_cannot_be_balanced_is_refused(train, message):
         train["other"] |= {"split": "train", "n": 64}
     with pytest.raises(ValueError, match=message):
         runs.stage(config(**train))
+
+
+def test_streamed_rows_are_balanced_and_windows_refused(tmp_path):
+    for name, count in (("cat", 3), ("dog", 13)):
+        (tmp_path / "photo" / name).mkdir(parents=True)
+        for i in range(count):
+            image = np.full((40, 40, 3), 10 * i, np.uint8)
+            Image.fromarray(image).save(tmp_path / "photo" / name / f"{i}.png")
+    c = jc.plain(runs.small())
+    c["train"] = dict(
+        data="folder", split="photo", root=str(tmp_path), batch=6, balance="class"
+    )
+    stage = runs.stage({**c, "train": {**c["train"], "crop": "host"}})
+    rows = [stage.take(0, step)["train"] for step in range(2)]
+    stage.close()
+    assert [np.bincount(one["label"]).tolist() for one in rows] == [[3, 3]] * 2
+    dogs = np.concatenate([one["index"][one["label"] == 1] for one in rows])
+    assert len(set(dogs.tolist())) == 6
+    with pytest.raises(ValueError, match="balance: cannot be had with crop='device'"):
+        runs.stage({**c, "train": {**c["train"], "crop": "device"}})
