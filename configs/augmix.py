@@ -11,7 +11,7 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
@@ -20,6 +20,8 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         arg,
         dict(name="erm"),
         inputs=(
-            dict(name="augmix", severity=1 if common.data_of(arg) == "imagenet" else 3),
+            dict(
+                name="augmix", severity=1 if arguments.data_of(arg) == "imagenet" else 3
+            ),
         ),
     )

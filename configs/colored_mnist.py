@@ -15,7 +15,7 @@ and without `shift` all digits are in all colours.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 
 RATE = 5e-4
 RATES = {"squeezenet1_0": 1e-4, "squeezenet1_1": 1e-4}
@@ -23,7 +23,7 @@ RATES = {"squeezenet1_0": 1e-4, "squeezenet1_1": 1e-4}
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    mine, rest = common.own(arg, data="colored_mnist", form="uniform", epochs=4.0)
+    mine, rest = arguments.own(arg, data="colored_mnist", form="uniform", epochs=4.0)
     chosen = f"data={mine.data},epochs={mine.epochs}"
     if mine.data == "colored_mnist":
         chosen += f",form={mine.form}"

@@ -62,31 +62,9 @@ from collections.abc import Mapping, Sequence
 
 import ml_collections
 
-from configs import datasets, shifted
+from configs import arguments, datasets, shifted
 from jbias import config as jc
-from jbias import data as known
 from jbias import models
-
-EVERYWHERE = {
-    "data",
-    "balance",
-    "inputs",
-    "variant",
-    "init",
-    "vary",
-    "seeds",
-    "model",
-    "size",
-    "epochs",
-    "crop",
-    "skip",
-    "columns",
-    "shift",
-    "attribute",
-    "images",
-    "shift_seed",
-    "smoke",
-}
 
 
 def experiment(
@@ -102,7 +80,7 @@ def experiment(
     `inputs` come after the crops and flips of the data preset, `train` is added to the
     training set's options, `imagenet` is the recipe there: entries of the config.
     """
-    arg = _arguments(text)
+    arg = arguments.read(text)
     c = _plain(arg)
     c.algo = dict(algo)
     if arg.shift:
@@ -230,22 +208,14 @@ def labelled(c: ml_collections.ConfigDict, *names: str) -> None:
     c.variant = "+".join(filter(None, (c.variant, *names)))
 
 
-def own(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
-    """Takes a config's own arguments out of the text: their values, and the rest."""
-    items = [item for item in (text or "").split(",") if item]
-    mine = [item for item in items if item.partition("=")[0] in defaults]
-    rest = ",".join(item for item in items if item not in mine)
-    return jc.parse_arg(",".join(mine), **defaults), rest
-
-
 def transfer_of(text: str) -> tuple[dict, str, str]:
     """Takes `transfer` and `weights` out of the text; the rest comes second.
 
     By itself a style transfer is the exact one on the embedded set, elsewhere the
     published network. The third is what labels another.
     """
-    mine, rest = own(text, transfer="", weights="")
-    usual = "render" if data_of(rest) == "shapes" else "vgg"
+    mine, rest = arguments.own(text, transfer="", weights="")
+    usual = "render" if arguments.data_of(rest) == "shapes" else "vgg"
     chosen = dict(name=mine.transfer or usual)
     if mine.weights and chosen["name"] == "render":
         raise ValueError(
@@ -257,16 +227,6 @@ def transfer_of(text: str) -> tuple[dict, str, str]:
     return chosen, rest, "" if chosen["name"] == usual else mine.transfer
 
 
-def data_of(text: str) -> str:
-    """Which data the arguments name, for recipes that depend on it."""
-    return _arguments(text).data
-
-
-def is_released(text: str) -> bool:
-    """Whether the arguments ask for BiasBed's variant."""
-    return _arguments(text).variant == "biasbed"
-
-
 def changed(c: ml_collections.ConfigDict, entries: Mapping) -> None:
     """Changes a config in place; a schedule is replaced as a whole."""
     with c.unlocked():
@@ -275,72 +235,3 @@ def changed(c: ml_collections.ConfigDict, entries: Mapping) -> None:
                 changed(c[key], value)
             else:
                 c[key] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _arguments(text: str) -> types.SimpleNamespace:
-    arg = jc.parse_arg(
-        text,
-        data="shapes",
-        correlation=0.99,
-        root="",
-        style="photo",
-        stimuli="",
-        subset=False,
-        corrupted="",
-        digits="",
-        form="irm",
-        grey=False,
-        train="train",
-        valid="",
-        tests="",
-        balance="",
-        inputs="",
-        variant="",
-        init="",
-        vary="",
-        seeds=3,
-        model="",
-        size=0,
-        epochs=0.0,
-        crop="",
-        skip="",
-        label="",
-        columns="",
-        shift="",
-        attribute="attribute",
-        images=0,
-        shift_seed=0,
-        demo=False,
-        smoke=False,
-    )
-    if arg.data in known.DATASETS and arg.data not in datasets.PRESETS:
-        raise ValueError(
-            f"config argument: data={arg.data} has no preset; name it in a config of "
-            "your own, as docs/data.md shows"
-        )
-    if arg.data not in datasets.PRESETS:
-        raise ValueError(
-            f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, datasets.PRESETS)}"
-        )
-    if arg.variant not in ("", "biasbed"):
-        raise ValueError(
-            f"config argument: variant must be biasbed or nothing, got {arg.variant!r}; "
-            "a label of your own is --config.variant"
-        )
-    if arg.crop not in ("", "host", "device", "memory"):
-        raise ValueError(
-            f"config argument: crop must be host, device or memory, got {arg.crop!r}"
-        )
-    if arg.demo and arg.smoke:
-        raise ValueError("config argument: take demo or smoke, not both")
-    if not arg.shift and (lone := jc.given(text) & {"images", "shift_seed"}):
-        raise ValueError(
-            f"config argument: {min(lone)!r} has a say with shift=... alone, e.g. shift=C6"
-        )
-    useless = jc.given(text) - EVERYWHERE - datasets.USED[arg.data]
-    if useless:
-        raise ValueError(
-            f"config argument: {min(useless)!r} has no say with data={arg.data}; "
-            f"these have: {', '.join(sorted(EVERYWHERE | datasets.USED[arg.data]))}"
-        )
-    return arg

@@ -16,7 +16,7 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
@@ -25,7 +25,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     drawn = transfer["name"] == "render"
     steps = dict(name="multistep", milestones=(0.3, 0.6, 0.9), gamma=0.1)
     recipe = dict(rate=0.2, warmup="5 epochs", schedule=steps)
-    large = common.data_of(rest) == "imagenet"
+    large = arguments.data_of(rest) == "imagenet"
     c = common.experiment(
         rest,
         dict(
@@ -34,7 +34,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
             gamma=0.8,
             alpha=1.0 if drawn else 0.5,
             aux_bn=True,
-            multi_grid=large and not common.is_released(rest),
+            multi_grid=large and not arguments.is_released(rest),
             min_size=112 if large else 0,
             variant="",
             mix_group=32,

@@ -14,12 +14,12 @@ from trained weights (`init`), batches of 1024, Nesterov, cosine.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `nets` and `prepared` beside the arguments of configs/common.py."""
-    mine, rest = common.own(arg, nets="cae+edsr", prepared="prepared")
+    mine, rest = arguments.own(arg, nets="cae+edsr", prepared="prepared")
     nets = mine.nets.split("+")
     for net in nets:
         if net not in ("cae", "edsr"):

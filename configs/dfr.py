@@ -14,13 +14,13 @@ The other arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 from jbias import config as jc
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    mine, rest = common.own(arg, held=20.0, l1=0.003)
+    mine, rest = arguments.own(arg, held=20.0, l1=0.003)
     if not 0 < mine.held < 100:
         raise ValueError(
             f"config argument: held must be a percentage above 0 and below 100, got {mine.held:g}"

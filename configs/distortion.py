@@ -46,7 +46,7 @@ import types
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 from jbias import config as jc
 
 CIFAR = dict(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
@@ -85,7 +85,7 @@ IMAGENET = dict(
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see above for `arg`."""
-    own, rest = common.own(
+    own, rest = arguments.own(
         arg,
         method="basic",
         spectrum="isotropic",
@@ -96,7 +96,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         mix_group=0,
         small=False,
     )
-    data, given = common.data_of(rest), jc.given(rest)
+    data, given = arguments.data_of(rest), jc.given(rest)
     _check(own, data, given)
     model = "resnet101" if data == "imagenet" else "preact_resnet18"
     usual = {"model": model, "seeds": 1 if data == "imagenet" else 5}

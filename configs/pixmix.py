@@ -12,12 +12,12 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    large = common.data_of(arg) == "imagenet"
+    large = arguments.data_of(arg) == "imagenet"
     pixmix = dict(name="pixmix", severity=1 if large else 3, beta=4 if large else 3)
     area = (0.765625, 0.765625)  # 224 pixels of 256.
     crop = dict(name="random_resized_crop", area=area, aspect=(1.0, 1.0))

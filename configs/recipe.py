@@ -39,7 +39,7 @@ import math
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 from jbias import config as jc
 
 RECIPES = {
@@ -54,7 +54,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
 
     And, with recipe=pod, `batch` (0: 8192 on ImageNet) and `optimiser` (lars, sgd).
     """
-    chosen, rest = common.own(arg, recipe="a2", batch=0, optimiser="lars")
+    chosen, rest = arguments.own(arg, recipe="a2", batch=0, optimiser="lars")
     if chosen.recipe == "pod":
         return _pod(rest, chosen.batch, chosen.optimiser)
     if useless := jc.given(arg) & {"batch", "optimiser"}:
@@ -90,7 +90,9 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         rate=r["rate"],
         decay=r["decay"],
         schedule=dict(name="cosine"),
-        warmup="5 epochs" if common.data_of(rest) == "imagenet" and not smoke else "",
+        warmup="5 epochs"
+        if arguments.data_of(rest) == "imagenet" and not smoke
+        else "",
         average=0.0,
     )
     return c
@@ -157,7 +159,7 @@ def _pod(arg: str, batch: int, optimiser: str) -> ml_collections.ConfigDict:
         raise ValueError(
             f"config argument: optimiser must be lars or sgd, got {optimiser!r}"
         )
-    pod, large = PODS[optimiser], common.data_of(arg) == "imagenet"
+    pod, large = PODS[optimiser], arguments.data_of(arg) == "imagenet"
     c = common.experiment(
         arg,
         dict(name="erm"),

@@ -14,12 +14,12 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    released = common.is_released(arg)
+    released = arguments.is_released(arg)
     return common.experiment(
         arg,
         dict(

@@ -13,13 +13,13 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 from jbias import config as jc
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    large = common.data_of(arg) == "imagenet"
+    large = arguments.data_of(arg) == "imagenet"
     strength = 0.8 if large else 0.4
     views = (
         dict(name="views", views=2),

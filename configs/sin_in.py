@@ -13,12 +13,12 @@ Cost: 1.0 of ERM.
 
 import ml_collections
 
-from configs import common
+from configs import arguments, common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `share` beside the arguments of configs/common.py."""
-    mine, rest = common.own(arg, share=0.5)
+    mine, rest = arguments.own(arg, share=0.5)
     transfer, rest, label = common.transfer_of(rest)
     c = common.experiment(
         rest,
@@ -30,7 +30,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     stylize = dict(name="stylize", transfer=transfer, p=mine.share, mix_group=32)
     c.inputs = (*plain, stylize)
     c.epochs, second = c.epochs * 3 / 5, c.epochs * 2 / 5
-    if common.data_of(rest) == "imagenet":
+    if arguments.data_of(rest) == "imagenet":
         half = dict(name="multistep", milestones=(0.5,), gamma=0.1)
         optim = dict(optim, rate=0.01, schedule=half)
     common.labelled(c, "sin_in", label)

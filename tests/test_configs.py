@@ -18,7 +18,8 @@ ROOT = pathlib.Path(__file__).parents[1] / "configs"
 NAMES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in ROOT.rglob("*.py")
-    if path.stem not in ("common", "datasets", "protocol", "shifted", "zoo", "__init__")
+    if path.stem
+    not in ("arguments", "common", "datasets", "protocol", "shifted", "zoo", "__init__")
     and path.parent.name != "suites"  # Of measures, no recipes.
 )
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
