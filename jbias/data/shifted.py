@@ -18,6 +18,7 @@ order       the attribute's values, "red+yellow+green+blue"; as the set numbers 
 """
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -186,23 +187,13 @@ def _groups(where: str, classes: Sequence[str], text: str) -> Int[np.ndarray, "k
     return groups
 
 
-def _shares(held: float) -> dict[str, float]:
-    """Of the images of the training distribution, what each part has."""
-    return {"train": 1 - 2 * held, "valid": held, "id_test": held, "ood_test": held}
-
-
 def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
     kind, share = shifts.LEVELS[o["level"]]
     train, test = shifts.tables(kind, share, groups, len(names))
     there = shifts.held(
         source.columns["label"], column, len(source.classes), len(names)
     )
-    size = o["images"]
-    if not size:
-        grid = [
-            shifts.tables(*one, groups, len(names)) for one in shifts.LEVELS.values()
-        ]
-        size = shifts.largest(there, grid, _shares(o["held"]))
+    size = o["images"] or _largest(tuple(map(tuple, there)), tuple(groups), o["held"])
     sizes = _sizes(size, o["held"])
     if not min(sizes.values()):
         few = [np.unravel_index(i, there.shape) for i in np.argsort(there, axis=None)]
@@ -210,7 +201,8 @@ def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
             f"{there[k, a]} of {source.classes[k]} with {names[a]}" for k, a in few[:4]
         )
         raise shifts.Infeasible(
-            f"images must be there of every class and value, fewest are {some}"
+            "images must be there of every class and value, so that no part is empty; "
+            f"{size} are too few, fewest are {some}"
         )
     made = shifts.make_shift(
         source.columns["label"], column, train, test, sizes, o["seed"]
@@ -218,10 +210,19 @@ def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
     return getattr(made, _PARTS[o["part"]])
 
 
+@functools.cache
+def _largest(there: tuple, groups: tuple, held: float) -> int:
+    """As many images as all levels of all kinds can have, so that they are alike."""
+    counted = np.array(there)
+    levels = shifts.LEVELS.values()
+    grid = [shifts.tables(*one, np.array(groups), counted.shape[1]) for one in levels]
+    return shifts.largest(counted, grid, functools.partial(_sizes, held=held))
+
+
 def _sizes(size: int, held: float) -> dict[str, int]:
-    """Whole numbers of images; those of the training distribution sum to `size`."""
-    sizes = shifts.scaled(_shares(held), size)
-    return {**sizes, "train": size - sizes["valid"] - sizes["id_test"]}
+    """How large the parts are; those of the training distribution sum to `size`."""
+    own = round(held * size)
+    return {"train": size - 2 * own, "valid": own, "id_test": own, "ood_test": own}
 
 
 def _single(where, source, column, names, o) -> Int[np.ndarray, "n"]:

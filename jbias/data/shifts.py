@@ -12,8 +12,7 @@ the kinds look with any number of values and classes, are ours.
 """
 
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -133,20 +132,23 @@ def _window(start: float, values: int) -> Float[np.ndarray, "m"]:
     return held / (values / 2)
 
 
-def rounded(shares: Float[np.ndarray, "m"], size: int) -> Int[np.ndarray, "m"]:
-    """Whole numbers that sum to `size`, by largest remainders; of equal ones the first."""
-    exact = np.asarray(shares, float) * size
+def rounded(shares: Float[np.ndarray, "*k m"], size) -> Int[np.ndarray, "*k m"]:
+    """Whole numbers that sum to `size`, by largest remainders; of equal ones the first.
+
+    Rows by themselves, each of a size of its own if `size` is an array.
+    """
+    exact = np.asarray(shares, float) * np.asarray(size)[..., None]
     counts = np.floor(exact + 1e-9).astype(int)
-    left = size - int(counts.sum())
-    counts[np.argsort(counts - exact, kind="stable")[:left]] += 1
-    return counts
+    left = np.asarray(size) - counts.sum(-1)
+    order = np.argsort(counts - exact, axis=-1, kind="stable")
+    place = np.argsort(order, axis=-1, kind="stable")
+    return counts + (place < left[..., None])
 
 
 def counts(table: Float[np.ndarray, "k m"], size: int) -> Int[np.ndarray, "k m"]:
     """How many of `size` images each class and value has; classes differ by 1 at most."""
     classes = len(table)
-    of_class = rounded(np.full(classes, 1 / classes), size)
-    return np.stack([rounded(row, n) for row, n in zip(table, of_class, strict=True)])
+    return rounded(table, rounded(np.full(classes, 1 / classes), size))
 
 
 def held(
@@ -161,31 +163,25 @@ def held(
 def largest(
     there: Int[np.ndarray, "k m"],
     pairs: Iterable[tuple[Float[np.ndarray, "k m"], Float[np.ndarray, "k m"]]],
-    shares: Mapping[str, float],
+    sizes: Callable[[int], Mapping[str, int]],
 ) -> int:
     """The most images for which every pair of tables can be had; 0 if none.
 
-    shares: how many each part has for each of those images.
+    sizes: how large the parts are for so many images. Rounding makes some sizes
+    infeasible below others that are not: none within one image a class is left out.
     """
-    most = None
-    for train, test in pairs:
-        per = sum(
-            share * (train if PARTS[part] == "train" else test)
-            for part, share in shares.items()
-        )
-        with np.errstate(divide="ignore"):
-            limit = np.where(per > 1e-12, there / np.maximum(per, 1e-12), np.inf)
-        size = math.floor(limit.min() * len(train)) + len(train)  # Beyond what rounds.
-        size = size if most is None else min(size, most)
-        while size and (_wanted(train, test, scaled(shares, size)) > there).any():
-            size -= 1
-        most = size
-    return most or 0
+    pairs = list(pairs)
 
+    def fits(size: int) -> bool:
+        parts = sizes(size)
+        return all((_wanted(*pair, parts) <= there).all() for pair in pairs)
 
-def scaled(shares: Mapping[str, float], size: int) -> dict[str, int]:
-    """Sizes of the parts."""
-    return {part: round(share * size) for part, share in shares.items()}
+    low, high = 0, int(there.sum()) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    more = [size for size in range(low + 1, low + len(there) + 1) if fits(size)]
+    return max(more, default=low)
 
 
 def _wanted(
@@ -277,8 +273,11 @@ def _check(y, attribute, train, test, sizes) -> None:
 def _missing(there, wanted, train, test, sizes) -> str:
     """Which images are missing, and how many there could be of the same shares."""
     total = sum(sizes.values())
-    shares = {part: size / total for part, size in sizes.items()}
-    most = largest(there, [(train, test)], shares)
+
+    def scaled(size: int) -> dict[str, int]:
+        return {part: one * size // total for part, one in sizes.items()}
+
+    most = scaled(largest(there, [(train, test)], scaled))
     lacking = np.argwhere(wanted > there)
     some = ", ".join(
         f"{wanted[k, a] - there[k, a]} of class {k} with value {a}"
@@ -287,6 +286,6 @@ def _missing(there, wanted, train, test, sizes) -> str:
     more = f" and {len(lacking) - 6} more" if len(lacking) > 6 else ""
     return (
         f"make_shift: {total} images must be there in these shares, missing are {some}"
-        f"{more}; the largest feasible size is {most}, as"
-        f" {', '.join(f'{p} {n}' for p, n in scaled(shares, most).items())}"
+        f"{more}; the largest feasible size is {sum(most.values())}, as"
+        f" {', '.join(f'{part} {n}' for part, n in most.items())}"
     )

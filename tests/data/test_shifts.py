@@ -1,6 +1,7 @@
 """Chosen shifts: realised tables equal the requested, no image twice, refusals."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -99,19 +100,61 @@ def test_levels_are_monotone_and_end_in_the_extreme():
     assert shifts.EXTREMES == {"marginal": "M4", "conditional": "C6", "joint": "J4"}
 
 
-def test_the_largest_size_is_feasible_and_one_more_is_not():
-    shares = dict(train=0.8, id_test=0.1, ood_test=0.3)
-    for seed, (name, classes, values) in enumerate(GRID[::5]):
-        y, attribute = drawn(classes, values, 700, seed)
-        there = shifts.held(y, attribute, classes, values)
-        most = shifts.largest(there, [pair(name, classes, values)], shares)
-        train, test = pair(name, classes, values)
-        sizes = shifts.scaled(shares, most)
-        made = shifts.make_shift(y, attribute, train, test, sizes, seed)
-        assert len(made.train) == sizes["train"]
-        more = shifts.scaled(shares, most + classes * values * 4)
-        with pytest.raises(shifts.Infeasible, match="largest feasible size is"):
-            shifts.make_shift(y, attribute, train, test, more, seed)
+def parts(size):
+    """As the option `shift` has them, which rounds."""
+    own = round(0.1 * size)
+    return dict(train=size - 2 * own, valid=own, id_test=own, ood_test=own)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_largest_size_is_feasible_and_none_larger_is(seed):
+    """By trying all sizes, on tables of uneven counts."""
+    rng = np.random.default_rng(seed)
+    classes, values = rng.integers(2, 5), rng.integers(2, 5)
+    there = rng.integers(3, 60, (classes, values))
+    y, attribute = np.repeat(np.indices(there.shape).reshape(2, -1), there.ravel(), 1)
+    name = [*shifts.LEVELS][seed % len(shifts.LEVELS)]
+    train, test = pair(name, classes, values)
+
+    def fits(size):
+        try:
+            shifts.make_shift(y, attribute, train, test, parts(size), seed)
+        except shifts.Infeasible:
+            return False
+        return True
+
+    most = shifts.largest(there, [(train, test)], parts)
+    assert most == max(size for size in range(len(y) + 1) if fits(size))
+
+
+def test_a_size_for_all_levels_is_feasible_in_each():
+    there = np.array([[48, 140], [21, 191]])  # Rounded apart, 44 would be one too many.
+    y, attribute = np.repeat(np.indices((2, 2)).reshape(2, -1), there.ravel(), 1)
+    pairs = [pair(name, 2, 2) for name in shifts.LEVELS]
+    most = shifts.largest(there, pairs, parts)
+    for train, test in pairs:
+        shifts.make_shift(y, attribute, train, test, parts(most), seed=0)
+    assert most >= 40
+
+
+def test_a_hundred_classes_of_forty_values_take_no_time():
+    there = np.full((100, 40), 50)
+    began = time.process_time()
+    pairs = [pair(name, 100, 40) for name in shifts.LEVELS]
+    assert shifts.largest(there, pairs, parts) == 100 * 20 * 50
+    assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_remainders_are_the_largest(seed):
+    rng = np.random.default_rng(seed)
+    shares, size = rng.dirichlet(np.ones(7), 3), rng.integers(0, 90, 3)
+    for row, n, found in zip(shares, size, shifts.rounded(shares, size), strict=True):
+        assert found.sum() == n
+        rest = row * n - np.floor(row * n)
+        more = found - np.floor(row * n)
+        assert set(more) <= {0, 1}
+        assert rest[more == 1].min(initial=1) >= rest[more == 0].max(initial=0)
 
 
 def test_a_refusal_counts_what_is_missing():
