@@ -55,7 +55,8 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     out, say = epath.Path(args.out), console.logger(None)
     config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
     paths = measuring.checked(args, out, config)
-    config = _suite(args, options, paths)
+    beside = checkpoint_paths.find(args.reference)
+    config = _suite(args, options, [*paths, *beside])
     asked = _opened(config, say)
     candidates = _candidates(asked.sources[_SET], args.attributes)
     models: dict[str, list[Answers]] = {}
@@ -65,10 +66,15 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
             refused.append(f"not audited: {why}")
         else:
             models.setdefault(answers.model, []).append(answers)
+    reference = []
+    for answers, why in _answered(beside, args, asked, out, say):
+        if why:
+            raise ValueError(f"--reference: {why}")
+        reference.append(answers)
     if not models:
         raise ValueError("--checkpoint: no network could be audited; above stands why")
     found = [
-        _audited(name, several, asked, candidates, args, say)
+        _audited(name, several, reference, asked, candidates, args, say)
         for name, several in models.items()
     ]
     for line in audit_page.write(found, pathlib.Path(args.out), refused):
@@ -203,6 +209,7 @@ def _model(subject: subjects.Subject, apart: bool) -> str:
 def _audited(
     name: str,
     several: Sequence[Answers],
+    reference: Sequence[Answers],
     asked: suite.Suite,
     candidates: Candidates,
     args: argparse.Namespace,
@@ -210,7 +217,9 @@ def _audited(
 ) -> audited.Audited:
     """Tests every candidate on one model, by the images that all its networks answer."""
     source, notes = asked.sources[_SET], list(candidates.notes)
-    index = functools.reduce(np.intersect1d, [one.index for one in several])
+    index = functools.reduce(
+        np.intersect1d, [one.index for one in (*several, *reference)]
+    )
     if len(index) < len(source):
         notes.append(f"{len(index):,} of {len(source):,} images of the set are shown.")
     label = np.asarray(source.columns["label"])[index]
@@ -218,12 +227,14 @@ def _audited(
     classes = tuple(map(wordnet.readable, source.classes))
     answers = _stacked(several, index)
     of = answers["correct"], label
+    against = _stacked(reference, index)["correct"] if reference else None
     names = {key: (classes, values) for key, values in candidates.values.items()}
-    tested = _tested(name, *of, columns, names, args)
+    tested = _tested(name, *of, against, columns, names, args)
     say(f"{name}: {len(columns)} attributes tested")
     made = audited.Audited(
         model=name,
         networks=tuple(one.network for one in several),
+        reference=tuple(one.network for one in reference),
         dataset=source.name,
         classes=classes,
         answers=tuple(map(wordnet.readable, several[0].classes)),
@@ -233,7 +244,10 @@ def _audited(
         values=candidates.values,
         **answers,
         suspects=suspects.rank(
-            *of, columns, tested, tau=args.tau / 100, alpha=args.alpha
+            *(*of, columns, tested),
+            against=against,
+            tau=args.tau / 100,
+            alpha=args.alpha,
         ),
         examples={},
         notes=notes,
@@ -260,13 +274,16 @@ def _stacked(several: Sequence[Answers], index: np.ndarray) -> dict[str, np.ndar
     return {key: np.stack(columns) for key, columns in found.items()}
 
 
-def _tested(name, correct, label, columns, names, args) -> dict[str, reliance.Reliance]:
+def _tested(
+    name, correct, label, against, columns, names, args
+) -> dict[str, reliance.Reliance]:
     """Every candidate's drops, with a bar."""
     tested = {}
     with console.bar(f"{name}: testing", len(columns)) as tell:
         for key, column in columns.items():
             tested[key] = reliance.measure(
                 *(correct, label, column),
+                against=against,
                 names=names[key],
                 kinds=args.kinds,
                 draws=args.draws,

@@ -60,6 +60,11 @@ class Kind:
         return self.extreme.drop - self.curve[0].drop
 
     @property
+    def own(self) -> float:
+        """The drop at the extreme level whatever the reference's is."""
+        return self.extreme.within - self.extreme.outside
+
+    @property
     def relative(self) -> float:
         """The drop as a share of the accuracy in distribution; 0 where that is 0."""
         within = self.extreme.within

@@ -44,7 +44,8 @@ def rank(
 ) -> list[Suspect]:
     """Ranks candidates: those that hurt, the others, each by drop; last the untestable.
 
-    A kind of shift is hurtful where the interval of its drop lies above `tau` and its
+    A kind of shift is hurtful where the interval of its drop lies above `tau`, as does the
+    networks' own drop, whatever that of networks of reference is, and its
     p-value, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
     "bug" where some kind is, and the drop stays above `tau`, interval and all, within
     every bug that is ranked before it; else it "goes with" the one after which least is
@@ -92,7 +93,7 @@ def kind_of(
     if not found.kinds:
         return "", False
     hurts = {
-        kind: one.extreme.low - one.curve[0].drop > tau and pvalues[kind] <= alpha
+        kind: one.extreme.low > tau and one.own > tau and pvalues[kind] <= alpha
         for kind, one in found.kinds.items()
     }
     there = [kind for kind in found.kinds if hurts[kind]] or [*found.kinds]
@@ -107,7 +108,8 @@ def kind_of(
 
 def _some(one: reliance.Kind, tau: float) -> bool:
     """Whether the drop of these networks is above `tau`, as far as images tell."""
-    return len(one.each) > 1 and one.drop - _NORMAL * one.error > tau
+    sure = min(one.drop - _NORMAL * one.error, one.own) > tau
+    return len(one.each) > 1 and sure
 
 
 def _beside(row: Suspect, bugs, hold, candidates, tau: float) -> Suspect:

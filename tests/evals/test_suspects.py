@@ -139,6 +139,16 @@ def test_what_is_hard_for_all_is_no_bug_beside_a_reference():
         assert verdicts["real"] == verdict
 
 
+def test_to_depend_on_less_than_the_reference_does_is_no_bug():
+    against, label, candidates = world(0, planted="marginal", n=3000)
+    correct = np.random.default_rng(6).random((1, 3000)) < 0.7
+    value = {"real": candidates["real"]}
+    found = reliance.measure(correct, label, value["real"], against=against, draws=200)
+    assert found.kinds["marginal"].extreme.low > suspects.TAU
+    (one,) = suspects.rank(correct, label, value, {"real": found}, against=against)
+    assert one.verdict == "none"
+
+
 def test_held_fixed_by_nothing_is_the_drop_itself():
     correct, label, candidates = world(0, planted="conditional")
     value = candidates["real"]
