@@ -81,6 +81,15 @@ def parser() -> argparse.ArgumentParser:
         help="so many images, evenly spaced; 0 is all (default: %(default)s)",
     )
     add(
+        "--reference",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="networks, as for --checkpoint, that do not rely on anything, such as ones "
+        "trained on all values alike: drops are then beyond theirs, which leaves out what "
+        "is harder for any network",
+    )
+    add(
         "--attributes",
         type=_names,
         default=(),

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -13,6 +13,7 @@ import numpy as np
 from etils import epath
 
 from jbias import (
+    candidates,
     checkpoint_paths,
     config_files,
     console,
@@ -23,7 +24,7 @@ from jbias import (
     suite,
     survey,
 )
-from jbias.data import spec, wordnet
+from jbias.data import wordnet
 from jbias.evals import decisions, reliance, sides, suspects
 from jbias.models import runs
 from jbias.report import audit_page, audited
@@ -42,22 +43,15 @@ class Answers(NamedTuple):
     classes: tuple[str, ...]
 
 
-class Candidates(NamedTuple):
-    """The columns that may hurt, by name."""
-
-    columns: Mapping[str, np.ndarray]
-    values: Mapping[str, tuple[str, ...]]
-    notes: tuple[str, ...]
-
-
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     """Audits what the arguments name; returns the exit code."""
     out, say = epath.Path(args.out), console.logger(None)
     config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
     paths = measuring.checked(args, out, config)
-    config = _suite(args, options, paths)
+    beside = checkpoint_paths.find(args.reference)
+    config = _suite(args, options, [*paths, *beside])
     asked = _opened(config, say)
-    candidates = _candidates(asked.sources[_SET], args.attributes)
+    columns = candidates.find(asked.sources[_SET], args.attributes)
     models: dict[str, list[Answers]] = {}
     refused = []
     for answers, why in _answered(paths, args, asked, out, say):
@@ -65,10 +59,15 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
             refused.append(f"not audited: {why}")
         else:
             models.setdefault(answers.model, []).append(answers)
+    reference = []
+    for answers, why in _answered(beside, args, asked, out, say):
+        if why:
+            raise ValueError(f"--reference: {why}")
+        reference.append(answers)
     if not models:
         raise ValueError("--checkpoint: no network could be audited; above stands why")
     found = [
-        _audited(name, several, asked, candidates, args, say)
+        _audited(name, several, reference, asked, columns, args, say)
         for name, several in models.items()
     ]
     for line in audit_page.write(found, pathlib.Path(args.out), refused):
@@ -125,41 +124,6 @@ def _size(paths: Sequence[str]) -> int:
     return sizes.pop()
 
 
-def _candidates(source: spec.Source, wanted: Sequence[str]) -> Candidates:
-    """The columns asked for, or all whose values have names, each partition once."""
-    possible = [
-        name
-        for name in source.columns
-        if name != "label" and not name.startswith("accepted_")
-    ]
-    for name in wanted:
-        if name not in possible:
-            known = spec.did_you_mean(name, possible) if possible else "it has none"
-            raise ValueError(
-                f"--attributes: must be columns of {source.name}, got {name!r}; {known}"
-            )
-    names = list(wanted) or [name for name in possible if name in source.values]
-    # What is called `attribute` is often a copy of a column with a better name.
-    names.sort(key=lambda name: name == "attribute")
-    columns, values, notes = {}, {}, []
-    for name in names:
-        column = np.asarray(source.columns[name])
-        twin = next((n for n, c in columns.items() if np.array_equal(c, column)), None)
-        if twin:
-            notes.append(f"{name} is the same as {twin} in every image.")
-            continue
-        columns[name] = column
-        count = int(column.max(initial=-1)) + 1
-        values[name] = tuple(source.values.get(name, map(str, range(count))))
-    if not columns:
-        raise ValueError(
-            f"--data: {source.name} must have a column of attributes, got"
-            f" {', '.join(source.columns)}; name columns by --attributes, or give a set"
-            " that has some, such as attributed"
-        )
-    return Candidates(columns, values, tuple(notes))
-
-
 def _answered(
     paths: Sequence[str],
     args: argparse.Namespace,
@@ -203,37 +167,45 @@ def _model(subject: subjects.Subject, apart: bool) -> str:
 def _audited(
     name: str,
     several: Sequence[Answers],
+    reference: Sequence[Answers],
     asked: suite.Suite,
-    candidates: Candidates,
+    given: candidates.Candidates,
     args: argparse.Namespace,
     say: Callable[[str], None],
 ) -> audited.Audited:
     """Tests every candidate on one model, by the images that all its networks answer."""
-    source, notes = asked.sources[_SET], list(candidates.notes)
-    index = functools.reduce(np.intersect1d, [one.index for one in several])
+    source, notes = asked.sources[_SET], list(given.notes)
+    index = functools.reduce(
+        np.intersect1d, [one.index for one in (*several, *reference)]
+    )
     if len(index) < len(source):
         notes.append(f"{len(index):,} of {len(source):,} images of the set are shown.")
     label = np.asarray(source.columns["label"])[index]
-    columns = {key: column[index] for key, column in candidates.columns.items()}
+    columns = {key: column[index] for key, column in given.columns.items()}
     classes = tuple(map(wordnet.readable, source.classes))
     answers = _stacked(several, index)
     of = answers["correct"], label
-    names = {key: (classes, values) for key, values in candidates.values.items()}
-    tested = _tested(name, *of, columns, names, args)
+    against = _stacked(reference, index)["correct"] if reference else None
+    names = {key: (classes, values) for key, values in given.values.items()}
+    tested = _tested(name, *of, against, columns, names, args)
     say(f"{name}: {len(columns)} attributes tested")
     made = audited.Audited(
         model=name,
         networks=tuple(one.network for one in several),
+        reference=tuple(one.network for one in reference),
         dataset=source.name,
         classes=classes,
         answers=tuple(map(wordnet.readable, several[0].classes)),
         index=index,
         label=label,
         columns=columns,
-        values=candidates.values,
+        values=given.values,
         **answers,
         suspects=suspects.rank(
-            *of, columns, tested, tau=args.tau / 100, alpha=args.alpha
+            *(*of, columns, tested),
+            against=against,
+            tau=args.tau / 100,
+            alpha=args.alpha,
         ),
         examples={},
         notes=notes,
@@ -260,13 +232,16 @@ def _stacked(several: Sequence[Answers], index: np.ndarray) -> dict[str, np.ndar
     return {key: np.stack(columns) for key, columns in found.items()}
 
 
-def _tested(name, correct, label, columns, names, args) -> dict[str, reliance.Reliance]:
+def _tested(
+    name, correct, label, against, columns, names, args
+) -> dict[str, reliance.Reliance]:
     """Every candidate's drops, with a bar."""
     tested = {}
     with console.bar(f"{name}: testing", len(columns)) as tell:
         for key, column in columns.items():
             tested[key] = reliance.measure(
                 *(correct, label, column),
+                against=against,
                 names=names[key],
                 kinds=args.kinds,
                 draws=args.draws,

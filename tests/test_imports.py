@@ -32,6 +32,7 @@ ROOMS = {
     **dict.fromkeys(
         (
             "auditing",
+            "candidates",
             "build",
             "checkpoint_paths",
             "checks",

@@ -33,7 +33,7 @@ class Point(NamedTuple):
     share: float
     within: float  # On the training distribution.
     outside: float  # On the shifted one.
-    drop: float
+    drop: float  # Less that of the reference, where there is one.
     low: float
     high: float
 
@@ -58,6 +58,11 @@ class Kind:
     def drop(self) -> float:
         """At the extreme level minus at the control."""
         return self.extreme.drop - self.curve[0].drop
+
+    @property
+    def own(self) -> float:
+        """The drop at the extreme level whatever the reference's is."""
+        return self.extreme.within - self.extreme.outside
 
     @property
     def relative(self) -> float:
@@ -90,6 +95,7 @@ def measure(
     label: Int[np.ndarray, "n"],
     value: Int[np.ndarray, "n"],
     *,
+    against: Bool[np.ndarray, "r n"] | None = None,
     names: tuple[Sequence[str], Sequence[str]] | None = None,
     kinds: Sequence[str] = shifts.KINDS,
     draws: int = DRAWS,
@@ -98,8 +104,10 @@ def measure(
 ) -> Reliance:
     """Gives the drop of s networks together under shifts of each kind, with intervals.
 
-    correct: whether each network is right about each image. names: of classes and values,
-    for words. Intervals are percentiles of a bootstrap over images within cells and halves
+    correct: whether each network is right about each image. against: the same of networks
+    of reference: drops, errors and intervals are then of the difference to these under the
+    same tables, which leaves out what is hard for them as well; accuracies are not. names:
+    of classes and values, for words. Intervals are percentiles of a bootstrap over images within cells and halves
     and, of s > 1 networks, over networks, whose deviations are widened by
     sqrt(s / (s - 1)), without which few look too sure; arrangements stay. The p-value is one-sided,
     of a normal variable, for these networks: the drop over the mean of both trials'
@@ -109,8 +117,9 @@ def measure(
     ValueError, one line, where the arguments do not fit.
     """
     correct = np.atleast_2d(np.asarray(correct, bool))
+    against = correct[:0] if against is None else np.atleast_2d(against).astype(bool)
     label, value = np.asarray(label), np.asarray(value)
-    _check(correct, label, value, draws)
+    _check(correct, against, label, value, draws)
     share = correct.mean(0)
     table = cells.count(label, value)
     kept, missing = cells.kept(table, LEAST, names)
@@ -122,9 +131,11 @@ def measure(
     told = dict(classes=kept[0], values=kept[1], count=count, accuracy=accuracy)
     if not count.size:
         return Reliance(kinds={}, half=half, missing=missing, **told)
-    halves = [_Half.of(correct, label, value, half == h, kept) for h in (0, 1)]
-    drawn = _drawn(correct, halves, rng, draws)
-    found = {kind: _kind(kind, accuracy, halves, drawn, confidence) for kind in kinds}
+    both = correct, against
+    halves = [_Half.of(*both, label, value, half == h, kept) for h in (0, 1)]
+    everything = _Half.of(*both, label, value, half >= 0, kept)
+    drawn = _drawn(*both, halves, rng, draws)
+    found = {kind: _kind(kind, everything, halves, drawn, confidence) for kind in kinds}
     return Reliance(MappingProxyType(found), half=half, missing=missing, **told)
 
 
@@ -133,27 +144,34 @@ class _Half(NamedTuple):
 
     members: list[Int[np.ndarray, "i"]]  # Numbers of each cell's images, row by row.
     accuracy: Float[np.ndarray, "k m"]
-    variance: Float[np.ndarray, "k m"]  # Of these means, smoothed.
-    each: Float[np.ndarray, "s k m"]  # Accuracies of each network.
+    each: Float[np.ndarray, "s k m"]  # Of each network, less that of the reference.
+    variance: Float[np.ndarray, "k m"]  # Of the mean of these, smoothed.
 
     @classmethod
-    def of(cls, correct, label, value, mine, kept) -> "_Half":
+    def of(cls, correct, against, label, value, mine, kept) -> "_Half":
         members = [
             np.flatnonzero(mine & (label == k) & (value == a))
             for k in kept[0]
             for a in kept[1]
         ]
-        n = np.array([len(one) for one in members])
+        n, shape = np.array([len(one) for one in members]), [len(one) for one in kept]
         each = np.stack([correct[:, one].mean(1) for one in members], 1)
-        mean, shape = each.mean(0), (len(kept[0]), len(kept[1]))
-        variance = cells.variance(mean * n, n).reshape(shape)
+        mean = each.mean(0)
+        variance = cells.variance(mean * n, n)
+        if len(against):  # As if both erred apart; alike, they vary less.
+            other = np.array([against[:, one].mean() for one in members])
+            each, variance = each - other, variance + cells.variance(other * n, n)
         each = each.reshape(len(correct), *shape)
-        return cls(members, mean.reshape(shape), variance, each)
+        return cls(members, mean.reshape(shape), each, variance.reshape(shape))
+
+    @property
+    def beyond(self) -> Float[np.ndarray, "k m"]:
+        return self.each.mean(0)
 
 
-def _kind(kind, accuracy, halves, drawn, confidence) -> Kind:
+def _kind(kind, everything, halves, drawn, confidence) -> Kind:
     """Chooses on each half and tries on the other."""
-    tried = tuple(arrangement.choose(kind, half.accuracy) for half in halves)
+    tried = tuple(arrangement.choose(kind, half.beyond) for half in halves)
     pairs = [(tried[0], 1), (tried[1], 0)]  # What is tried, and on which half.
     errors, curve = [], []
     for one, h in pairs:
@@ -163,18 +181,19 @@ def _kind(kind, accuracy, halves, drawn, confidence) -> Kind:
     for name, level in shifts.LEVELS.items():
         if level.kind != kind:
             continue
-        within, outside, spread = 0.0, 0.0, 0.0
+        within, outside, drop, spread = 0.0, 0.0, 0.0, 0.0
         for one, h in pairs:
             train, test = (table / len(table) for table in one.tables(level.share))
             within += (train * halves[h].accuracy).sum() / 2
             outside += (test * halves[h].accuracy).sum() / 2
+            drop += ((train - test) * halves[h].beyond).sum() / 2
             spread = spread + ((train - test) * drawn[h]).sum((-2, -1)) / 2
         low, high = np.percentile(spread, ends)
-        found = (within, outside, within - outside, low, high)
+        found = (within, outside, drop, low, high)
         curve.append(Point(name, level.share, *map(float, found)))
     error = float(np.mean(errors))
     pvalue = float(stats.norm.sf((curve[-1].drop - curve[0].drop) / error))
-    chosen = arrangement.choose(kind, accuracy)
+    chosen = arrangement.choose(kind, everything.beyond)
     each = sum((one.contrast() * halves[h].each).sum((-2, -1)) for one, h in pairs) / 2
     given = chosen, tried, tuple(each.tolist())
     return Kind(kind, tuple(curve), error, pvalue, *given)
@@ -182,20 +201,22 @@ def _kind(kind, accuracy, halves, drawn, confidence) -> Kind:
 
 def _drawn(
     correct: Bool[np.ndarray, "s n"],
+    against: Bool[np.ndarray, "r n"],
     halves: Sequence[_Half],
     rng: np.random.Generator,
     draws: int,
 ) -> list[Float[np.ndarray, "b k m"]]:
     """Cells' accuracies in each half, with networks and images drawn anew."""
-    s = len(correct)
-    networks = rng.multinomial(s, np.full(s, 1 / s), draws) / s
-    networks = 1 / s + (networks - 1 / s) * np.sqrt(s / max(s - 1, 1))
-    found = []
+    networks = _networks(len(correct), rng, draws)
+    if len(against):
+        reference = _networks(len(against), rng, draws)
+        networks = np.concatenate([networks, -reference], axis=1)
+    answers, found = np.concatenate([correct, against]), []
     for half in halves:
         drawn = np.empty((draws, len(half.members)))
         for cell, members in enumerate(half.members):
             # Images that all networks answer alike are one outcome.
-            kinds, often = np.unique(correct[:, members], axis=1, return_counts=True)
+            kinds, often = np.unique(answers[:, members], axis=1, return_counts=True)
             n = len(members)
             images = rng.multinomial(n, often / n, draws) / n
             drawn[:, cell] = ((images @ kinds.T) * networks).sum(1)
@@ -203,8 +224,19 @@ def _drawn(
     return found
 
 
-def _check(correct, label, value, draws) -> None:
+def _networks(s: int, rng: np.random.Generator, draws: int) -> Float[np.ndarray, "b s"]:
+    """What each network weighs in each draw."""
+    drawn = rng.multinomial(s, np.full(s, 1 / s), draws) / s
+    return 1 / s + (drawn - 1 / s) * np.sqrt(s / max(s - 1, 1))
+
+
+def _check(correct, against, label, value, draws) -> None:
     n = correct.shape[-1]
+    if against.ndim != 2 or against.shape[-1] != n:
+        raise ValueError(
+            "reliance: against must be (networks, images) of the same images, got"
+            f" {against.shape} for {correct.shape}"
+        )
     if correct.ndim != 2 or label.shape != (n,) or value.shape != (n,):
         raise ValueError(
             "reliance: correct must be (networks, images), label and value one an image,"

@@ -1,5 +1,6 @@
 """Which attributes hurt: many candidates tested together, ranked, with a verdict each."""
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -37,12 +38,14 @@ def rank(
     candidates: Mapping[str, Int[np.ndarray, "n"]],
     found: Mapping[str, reliance.Reliance],
     *,
+    against: Bool[np.ndarray, "r n"] | None = None,
     tau: float = TAU,
     alpha: float = ALPHA,
 ) -> list[Suspect]:
     """Ranks candidates: those that hurt, the others, each by drop; last the untestable.
 
-    A kind of shift is hurtful where the interval of its drop lies above `tau` and its
+    A kind of shift is hurtful where the interval of its drop lies above `tau`, as does the
+    networks' own drop, whatever that of networks of reference is, and its
     p-value, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
     "bug" where some kind is, and the drop stays above `tau`, interval and all, within
     every bug that is ranked before it; else it "goes with" the one after which least is
@@ -63,9 +66,10 @@ def rank(
         rows.append(Suspect(name, one, mine, kind, verdict))
     last = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
     rows.sort(key=lambda row: (last[row.verdict], -row.drop if row.kind else 0))
-    share, bugs, told = np.atleast_2d(correct).mean(0), [], []
+    hold = functools.partial(within.drop, np.atleast_2d(correct), label)
+    hold, bugs, told = functools.partial(hold, against=against), [], []
     for row in rows:
-        row = _beside(row, bugs, share, label, candidates, tau)
+        row = _beside(row, bugs, hold, candidates, tau)
         if row.verdict in ("bug", "some"):
             bugs.append(row)
         told.append(row)
@@ -89,7 +93,7 @@ def kind_of(
     if not found.kinds:
         return "", False
     hurts = {
-        kind: one.extreme.low - one.curve[0].drop > tau and pvalues[kind] <= alpha
+        kind: one.extreme.low > tau and one.own > tau and pvalues[kind] <= alpha
         for kind, one in found.kinds.items()
     }
     there = [kind for kind in found.kinds if hurts[kind]] or [*found.kinds]
@@ -104,17 +108,18 @@ def kind_of(
 
 def _some(one: reliance.Kind, tau: float) -> bool:
     """Whether the drop of these networks is above `tau`, as far as images tell."""
-    return len(one.each) > 1 and one.drop - _NORMAL * one.error > tau
+    sure = min(one.drop - _NORMAL * one.error, one.own) > tau
+    return len(one.each) > 1 and sure
 
 
-def _beside(row: Suspect, bugs, share, label, candidates, tau: float) -> Suspect:
+def _beside(row: Suspect, bugs, hold, candidates, tau: float) -> Suspect:
     """Holds each bug before it fixed; keeps the one after which least is left."""
     if not bugs or not row.kind:
         return row
     left = []
     for bug in bugs:
         pair = candidates[row.name], candidates[bug.name]
-        rest = within.drop(share, label, *pair, row.found, row.kind)
+        rest = hold(*pair, row.found, row.kind)
         left.append((-np.inf if rest is None else rest.low, bug.name, rest))
     low, other, rest = min(left, key=lambda one: one[:2])
     hurts = row.verdict in ("bug", "some")

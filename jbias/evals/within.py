@@ -8,7 +8,7 @@ least squares over images; the drop is then that of the first one's effects.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from jbias.evals import cells, reliance
@@ -24,32 +24,35 @@ class Within(NamedTuple):
 
 
 def drop(
-    share: Float[np.ndarray, "n"],
+    correct: Bool[np.ndarray, "s n"],
     label: Int[np.ndarray, "n"],
     value: Int[np.ndarray, "n"],
     other: Int[np.ndarray, "n"],
     found: reliance.Reliance,
     kind: str,
     *,
+    against: Bool[np.ndarray, "r n"] | None = None,
     confidence: float = 0.95,
 ) -> Within | None:
     """The drop of a kind of shift of `value`, adjusted for `other`; None: not to be told.
 
-    share: of networks that are right about each image. Arrangements are those of `found`,
-    each on the half of the images that it was not chosen on, whose images with another
+    correct, against: as `reliance.measure` had them for `found`, whose arrangements are
+    taken, each on the half of the images that it was not chosen on, whose images with another
     value of `other` than any (negative) are left out. In each class k, with n_bt images
     of the cell with values b and t, b_b + c_t is fitted to the cell means; the drop is
     the sum over k and b of the shift's weights times b_b. None where some weight needs
     images that are not there, as where both attributes always go together. The interval
     is normal, of image sampling alone.
     """
+    shares = [correct.mean(0)] + ([against.mean(0)] if against is not None else [])
     trials = []
     for one, h in zip(found.kinds[kind].tried, (1, 0), strict=True):
         mine = (found.half == h) & (other >= 0)
         sums = [0.0, 0.0]
         for row, k in zip(one.contrast(), found.classes, strict=True):
             here = mine & (label == k)
-            part = _of_class(row, share[here], value[here], other[here], found.values)
+            of = [share[here] for share in shares]
+            part = _of_class(row, of, value[here], other[here], found.values)
             if part is None:
                 return None
             sums = [total + more for total, more in zip(sums, part, strict=True)]
@@ -60,7 +63,7 @@ def drop(
     return Within(mean, mean - reach, mean + reach, error)
 
 
-def _of_class(row, share, value, other, values) -> tuple[float, float] | None:
+def _of_class(row, shares, value, other, values) -> tuple[float, float] | None:
     """Weighted effects of one class, and their variance."""
     if not np.any(row):
         return 0.0, 0.0
@@ -68,15 +71,16 @@ def _of_class(row, share, value, other, values) -> tuple[float, float] | None:
     if shape[0] <= values.max():
         return None
     n = cells.count(value, other)[values]
-    right = cells.sums(share, value, other, shape)[values]
     weight = _weights(row, n)
     if weight is None:
         return None
-    used = n > 0
-    mean = np.divide(right, n, out=np.zeros(n.shape), where=used)
-    return float((weight * mean).sum()), float(
-        (weight**2 * cells.variance(right, n))[used].sum()
-    )
+    used, found, variance = n > 0, 0.0, 0.0
+    for sign, share in zip((1, -1), shares):  # The reference's is taken off.
+        right = cells.sums(share, value, other, shape)[values]
+        mean = np.divide(right, n, out=np.zeros(n.shape), where=used)
+        found += sign * float((weight * mean).sum())
+        variance += float((weight**2 * cells.variance(right, n))[used].sum())
+    return found, variance
 
 
 def _weights(

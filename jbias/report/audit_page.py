@@ -170,6 +170,7 @@ def _summary(found: audited.Audited, answer, caveats: Sequence[str]) -> str:
         "basis": answer[1],
         "model": found.model,
         "networks": list(found.networks),
+        "reference": list(found.reference),
         "dataset": found.dataset,
         "images": len(found.label),
         "accuracy": float(found.correct.mean()),

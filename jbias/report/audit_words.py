@@ -35,10 +35,15 @@ def answer(found: audited.Audited) -> tuple[str, str]:
     """The finding in one sentence, and what it rests on."""
     tested = [one for one in found.suspects if one.kind]
     count = f"{len(found.suspects)} attribute{'s' * (len(found.suspects) != 1)}"
-    networks = f"{len(found.networks)} network{'s' * (len(found.networks) != 1)}"
+    networks = _count(found.networks)
     basis = (
         f"{networks}, {len(found.label):,} images of {found.dataset}, {count}"
-        f" ({len(tested)} tested), accuracy {points(found.correct.mean())} %."
+        f" ({len(tested)} tested), accuracy {points(found.correct.mean())} %"
+        + (
+            f"; drops beyond those of {_count(found.reference)} of reference."
+            if found.reference
+            else "."
+        )
     )
     if not tested:
         return "Nothing could be tested: see below which images are missing.", basis
@@ -60,6 +65,10 @@ def answer(found: audited.Audited) -> tuple[str, str]:
         " points;"
         f" the largest drop is that of {first.name}, {interval(first)}."
     ), basis
+
+
+def _count(networks: Sequence[str]) -> str:
+    return f"{len(networks)} network{'s' * (len(networks) != 1)}"
 
 
 def direction(found: audited.Audited, one: suspects.Suspect) -> str:
@@ -106,8 +115,10 @@ def findings(found: audited.Audited) -> Iterator[str]:
             f" Accuracy is {points(extreme.within)} % where they agree and"
             f" {points(extreme.outside)} % where not."
             + (
-                " Such images may be harder for any network: audit one beside it that was"
-                " trained on all values alike."
+                " Such images may be harder for any network: give one that was trained"
+                " on all values alike as --reference."
+                if one.kind == "marginal" and not found.reference
+                else ""
                 if one.kind == "marginal"
                 else f" Most above what class and value let expect: {links(found, one)}."
             )
@@ -158,6 +169,12 @@ def made_of(found: audited.Audited) -> Iterator[str]:
     """What the numbers are, and are not."""
     several = len(found.networks) > 1
     yield from _MADE
+    if found.reference:
+        yield (
+            f"All drops are beyond those of {_some(found.reference)}, networks of"
+            " reference, under the same tables: what is as hard for them is no drop."
+            " Accuracies and probabilities are of the audited networks alone."
+        )
     yield (
         f"Intervals: 95 %, percentiles of {found.draws:,} bootstrap draws of"
         f" {_WIDENED if several else 'images'} within cells and halves, the arrangement"

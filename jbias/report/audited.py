@@ -24,6 +24,9 @@ class Audited:
 
     model: str
     networks: tuple[str, ...]
+    reference: tuple[
+        str, ...
+    ]  # Networks beyond whose drops the drops are; mostly none.
     dataset: str
     classes: tuple[str, ...]  # Of the set.
     answers: tuple[str, ...]  # What networks decide among.

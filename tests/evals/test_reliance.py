@@ -181,6 +181,44 @@ def test_networks_unlike_widen_the_interval():
     assert extreme.high > 0.55
 
 
+def test_beside_itself_there_is_no_drop():
+    correct, label, value = drawn(both(), 900, 0)
+    found = reliance.measure(correct, label, value, against=correct, draws=200)
+    for one in found.kinds.values():
+        extreme = one.extreme
+        assert (one.drop, extreme.low, extreme.high) == pytest.approx((0, 0, 0))
+        assert one.pvalue == pytest.approx(0.5)
+
+
+def test_beside_a_reference_only_what_it_lacks_is_left():
+    """Both are worse on some values; one takes the values for a cue as well."""
+    hard = np.tile([0, 0, -0.3, -0.3], (4, 1))
+    relies, label, value = drawn(shortcut() + hard, 9000, 0, networks=2)
+    rng = np.random.default_rng(7)
+    clean = rng.random((3, 9000)) < (0.7 + hard)[label, value]
+    found = reliance.measure(relies, label, value, against=clean, draws=200)
+    assert found.kinds["marginal"].drop == pytest.approx(0, abs=0.03)
+    one = found.kinds["conditional"]
+    assert one.drop == pytest.approx(HIGH - LOW, abs=0.03)
+    assert one.extreme.low < HIGH - LOW < one.extreme.high
+    assert np.mean(one.each) == pytest.approx(one.drop)
+    assert one.extreme.within == pytest.approx(HIGH - 0.15, abs=0.03)
+
+
+def test_holds_its_level_beside_a_reference():
+    """Both have the same accuracies, which depend on the value."""
+    accuracy, wrong = unseen(), []
+    for seed in range(300):
+        correct, label, value = drawn(accuracy, 400, seed)
+        rng = np.random.default_rng(1000 + seed)
+        against = rng.random((1, 400)) < accuracy[label, value]
+        found = reliance.measure(
+            *(correct, label, value), against=against, kinds=("marginal",), draws=100
+        )
+        wrong.append(found.kinds["marginal"].pvalue <= 0.05)
+    assert np.mean(wrong) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
+
+
 def test_same_seed_same_numbers():
     made = drawn(shortcut(), 400, 0)
     one, two, three = (reliance.measure(*made, seed=seed) for seed in (0, 0, 1))
@@ -227,6 +265,7 @@ def test_images_without_a_value_have_no_part():
             dict(label=np.zeros(3, int)),
             r"^reliance: correct must be \(networks, images",
         ),
+        (dict(against=np.zeros((2, 3))), "^reliance: against must be .* of the same"),
         (dict(draws=10), "^reliance: draws must be 100 or more, got 10"),
     ],
 )

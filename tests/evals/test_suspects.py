@@ -121,13 +121,41 @@ def test_the_kind_is_that_of_the_model(rows, kind):
     assert suspects.kind_of(found, dict.fromkeys(pvalues, 0.06))[1] is False
 
 
+def test_what_is_hard_for_all_is_no_bug_beside_a_reference():
+    """Images of two values are harder: a bug by itself, not beside networks alike."""
+    correct, label, candidates = world(0, planted="marginal", n=3000)
+    rng = np.random.default_rng(5)
+    hard = np.where(candidates["real"] < 2, 0.95, 0.5)
+    against = rng.random((2, len(label))) < hard
+    for reference, verdict in ((None, "bug"), (against, "none")):
+        found = {
+            name: reliance.measure(
+                *(correct, label, candidates[name]), against=reference, draws=200
+            )
+            for name in ("real", "other 0", "proxy")
+        }
+        ranked = suspects.rank(correct, label, candidates, found, against=reference)
+        verdicts = {one.name: one.verdict for one in ranked}
+        assert verdicts["real"] == verdict
+
+
+def test_to_depend_on_less_than_the_reference_does_is_no_bug():
+    against, label, candidates = world(0, planted="marginal", n=3000)
+    correct = np.random.default_rng(6).random((1, 3000)) < 0.7
+    value = {"real": candidates["real"]}
+    found = reliance.measure(correct, label, value["real"], against=against, draws=200)
+    assert found.kinds["marginal"].extreme.low > suspects.TAU
+    (one,) = suspects.rank(correct, label, value, {"real": found}, against=against)
+    assert one.verdict == "none"
+
+
 def test_held_fixed_by_nothing_is_the_drop_itself():
     correct, label, candidates = world(0, planted="conditional")
     value = candidates["real"]
     found = reliance.measure(correct, label, value, draws=100)
     same = np.zeros(N, int)
     for kind, one in found.kinds.items():
-        rest = within.drop(correct[0].astype(float), label, value, same, found, kind)
+        rest = within.drop(correct, label, value, same, found, kind)
         assert rest.drop == pytest.approx(one.drop)
 
 
@@ -146,6 +174,6 @@ def test_is_least_squares_over_images():
             )
             effects = np.linalg.lstsq(dummies, share[mine], rcond=None)[0]
             total += row @ effects[:4] / 2
-    rest = within.drop(share, label, value, other, found, kind)
+    rest = within.drop(correct, label, value, other, found, kind)
     assert rest.drop == pytest.approx(total)
     assert rest.low < rest.drop < rest.high

@@ -20,7 +20,9 @@ VALUES = {
 }
 
 
-def made(planted=True, networks=1, dead=0, model="net", kinds=shifts.KINDS):
+def made(
+    planted=True, networks=1, dead=0, model="net", kinds=shifts.KINDS, beside=False
+):
     """A model that takes black and blond for cat and dog; "class" is the class."""
     rng = np.random.default_rng(0)
     label, hair = rng.integers(0, K, N), rng.integers(0, 4, N)
@@ -48,6 +50,7 @@ def made(planted=True, networks=1, dead=0, model="net", kinds=shifts.KINDS):
     return audited.Audited(
         model=model,
         networks=tuple(f"{model}-seed{i}" for i in range(networks)),
+        reference=("clean",) if beside else (),
         dataset="pets/test",
         classes=CLASSES,
         answers=CLASSES,
@@ -197,6 +200,16 @@ def test_kinds_can_be_chosen(tmp_path):
     assert "marginal_drop" not in ranked
     assert set(pd.read_csv(tmp_path / "tables/curves.csv")["kind"]) == {"conditional"}
     assert "Holm over 3 tests" in (tmp_path / "index.html").read_text()
+
+
+def test_a_reference_is_told(tmp_path):
+    list(audit_page.write([made(beside=True)], tmp_path))
+    tree = json.loads((tmp_path / "results.json").read_text())
+    assert tree["reference"] == ["clean"]
+    assert "beyond those of 1 network of reference" in tree["basis"]
+    assert any(
+        "All drops are beyond those of clean" in line for line in tree["caveats"]
+    )
 
 
 def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
