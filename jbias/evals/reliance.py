@@ -21,6 +21,7 @@ from scipy import stats
 
 from jbias.data import shifts
 from jbias.evals import arrangement, cells
+from jbias.stats import few
 
 DRAWS = 2000
 LEAST = 2  # Images of a cell: one to choose by, and one to try.
@@ -107,11 +108,10 @@ def measure(
     correct: whether each network is right about each image. against: the same of networks
     of reference: drops, errors and intervals are then of the difference to these under the
     same tables, which leaves out what is hard for them as well; accuracies are not. names:
-    of classes and values, for words. Intervals are percentiles of a bootstrap over images within cells and halves
-    and, of s > 1 networks, over networks, whose deviations are widened by
-    sqrt(s / (s - 1)), without which few look too sure; arrangements stay. The p-value is one-sided,
-    of a normal variable, for these networks: the drop over the mean of both trials'
-    standard errors. Trials of one set of images depend on each other, and no dependence
+    of classes and values, for words. Intervals are percentiles of draws of images within
+    cells and halves and, of s > 1 networks, of networks (jbias.stats.few); arrangements
+    stay. The p-value is one-sided, of a normal variable, for these networks: the drop over
+    the mean of both trials' standard errors. Trials of one set of images depend on each other, and no dependence
     makes the error of their mean larger. Variances of cells are p (1 - p) / n with
     p = (right + 1) / (n + 2), so that few images that are all right are not certain.
     ValueError, one line, where the arguments do not fit.
@@ -207,27 +207,26 @@ def _drawn(
     draws: int,
 ) -> list[Float[np.ndarray, "b k m"]]:
     """Cells' accuracies in each half, with networks and images drawn anew."""
-    networks = _networks(len(correct), rng, draws)
+    networks = few.weights(len(correct), draws, rng)
     if len(against):
-        reference = _networks(len(against), rng, draws)
+        reference = few.weights(len(against), draws, rng)
         networks = np.concatenate([networks, -reference], axis=1)
     answers, found = np.concatenate([correct, against]), []
     for half in halves:
         drawn = np.empty((draws, len(half.members)))
         for cell, members in enumerate(half.members):
-            # Images that all networks answer alike are one outcome.
-            kinds, often = np.unique(answers[:, members], axis=1, return_counts=True)
-            n = len(members)
-            images = rng.multinomial(n, often / n, draws) / n
-            drawn[:, cell] = ((images @ kinds.T) * networks).sum(1)
+            seen = answers[:, members]
+            # Images that all networks answer alike are one outcome; one more image that
+            # all are right about, and one that none is, so that few can differ, too.
+            ends = np.repeat([[True, False]], len(seen), 0)
+            kinds, often = np.unique(
+                np.hstack([seen, ends]), axis=1, return_counts=True
+            )
+            n, share = len(members), often / (len(members) + 2)
+            images = rng.multinomial(n, share, draws) / n - share
+            drawn[:, cell] = ((seen.mean(1) + images @ kinds.T) * networks).sum(1)
         found.append(drawn.reshape(draws, *half.accuracy.shape))
     return found
-
-
-def _networks(s: int, rng: np.random.Generator, draws: int) -> Float[np.ndarray, "b s"]:
-    """What each network weighs in each draw."""
-    drawn = rng.multinomial(s, np.full(s, 1 / s), draws) / s
-    return 1 / s + (drawn - 1 / s) * np.sqrt(s / max(s - 1, 1))
 
 
 def _check(correct, against, label, value, draws) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 
 from jbias.data import shifts
 from jbias.evals import reliance, within
-from jbias.stats import adjustment
+from jbias.stats import adjustment, few
 
 TAU, ALPHA = 0.05, 0.05
 _NORMAL = 1.96  # Standard errors of an interval of 95 %.
@@ -45,23 +45,22 @@ def rank(
     """Ranks candidates: those that hurt, the others, each by drop; last the untestable.
 
     A kind of shift is hurtful where the interval of its drop lies above `tau`, as does the
-    networks' own drop, whatever that of networks of reference is, and its
-    p-value, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
+    networks' own drop, whatever that of networks of reference is, and p of its being `tau`
+    at most, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
     "bug" where some kind is, and the drop stays above `tau`, interval and all, within
     every bug that is ranked before it; else it "goes with" the one after which least is
     left, `other`. See `kind_of` for which kind is told. "some": so it would be of these
     networks, but they differ, and so the interval is wide: by the standard error of their
     images alone the drop is above `tau`.
     """
-    tests = [(name, kind) for name, one in found.items() for kind in one.kinds]
-    raw = [found[name].kinds[kind].pvalue for name, kind in tests]
-    holm = dict(zip(tests, adjustment.adjust(raw, "holm").tolist(), strict=True))
+    holm, of_images = (_adjusted(found, tau, among) for among in (True, False))
     rows = []
     for name, one in found.items():
         mine = {kind: holm[name, kind] for kind in one.kinds}
         kind, hurts = kind_of(one, mine, tau=tau, alpha=alpha)
         verdict = "untestable" if not kind else "bug" if hurts else "none"
-        if kind and not hurts and mine[kind] <= alpha and _some(one.kinds[kind], tau):
+        sure = bool(kind) and of_images[name, kind] <= alpha
+        if sure and not hurts and _some(one.kinds[kind], tau):
             verdict = "some"
         rows.append(Suspect(name, one, mine, kind, verdict))
     last = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
@@ -74,6 +73,25 @@ def rank(
             bugs.append(row)
         told.append(row)
     return told
+
+
+def _adjusted(
+    found: Mapping[str, reliance.Reliance], tau: float, among: bool
+) -> dict[tuple[str, str], float]:
+    """p of each drop's being `tau` at most, after Holm.
+
+    `among` networks trained alike, by a t test of these (their images are the same to all);
+    else of these networks alone, by images.
+    """
+    raw = {}
+    for name, one in found.items():
+        for kind, this in one.kinds.items():
+            s, between = len(this.each), (0.0, 0)
+            if among and s > 1:
+                between = float(np.var(this.each, ddof=1)) / s, s - 1
+            raw[name, kind] = few.exceeds(this.drop - tau, between, this.error**2)
+    adjusted = adjustment.adjust([*raw.values()], "holm")
+    return dict(zip(raw, adjusted.tolist(), strict=True))
 
 
 def kind_of(

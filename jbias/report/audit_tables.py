@@ -84,7 +84,6 @@ def _numbers(
             f"{kind}_high": here.extreme.high,
             f"{kind}_relative": here.relative,
             f"{kind}_area": here.area,
-            f"{kind}_p": here.pvalue,
             f"{kind}_p_holm": one.pvalues[kind],
         }
     record |= {"within": extreme.within, "outside": extreme.outside}

@@ -157,7 +157,7 @@ _MADE = (
         " the other way round; the drop is the mean of both."
     ),
 )
-_WIDENED = "networks, whose deviations are widened by √(s / (s - 1)), and images"
+_SEVERAL = "networks (Student's t, as they are few) and of images"
 _KEPT = (
     "A drop says that accuracy differs between these images. What is alike in all"
     " images, or differs with an attribute that is no column, is not seen; an attribute"
@@ -176,20 +176,20 @@ def made_of(found: audited.Audited) -> Iterator[str]:
             " Accuracies and probabilities are of the audited networks alone."
         )
     yield (
-        f"Intervals: 95 %, percentiles of {found.draws:,} bootstrap draws of"
-        f" {_WIDENED if several else 'images'} within cells and halves, the arrangement"
-        " given; where nothing depends on the attribute they are somewhat too"
-        " narrow, the test is not. p: one-sided, of the cross-fitted drop over the mean"
-        " of both halves' standard errors, for"
-        f" {'these networks' if several else 'this network'}; Holm over"
-        f" {sum(len(one.pvalues) for one in found.suspects)} tests (attributes times"
-        " kinds)."
+        f"Intervals: 95 %, percentiles of {found.draws:,} draws of"
+        f" {_SEVERAL if several else 'images'} within cells and halves, the arrangement"
+        " given; where nothing depends on the attribute they are somewhat too narrow, the"
+        " test is not. p: one-sided, that the cross-fitted drop is at most"
+        f" {points(found.tau)} points, by the mean of both halves' standard errors"
+        f"{' and the deviation between networks' if several else ', for this network'};"
+        f" Holm over {sum(len(one.pvalues) for one in found.suspects)} tests (attributes"
+        " times kinds)."
     )
     if not several:
         yield "One network: nothing is known of how another, trained alike, would do."
     yield (
         f"Bug: a kind whose interval lies above {points(found.tau)} points, with Holm's p"
-        f" at most {found.alpha:g}, and where that much is left within each bug ranked"
+        f" at most {found.alpha:g}; and where that much is left within each bug ranked"
         " before it. The kind is the one with the larger drop in relation to the"
         " accuracy in distribution; joint only where the other two are there as well."
     )

@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from jbias.report import shift_read
 from jbias.stats import draws as draws_lib
+from jbias.stats import few
 
 CONFIDENCE = 0.95
 
@@ -64,9 +64,7 @@ def percent(inside, outside):
 class Draws:
     """Draws of seeds and of test images; cells with the same seeds have the same of these.
 
-    Two levels, after Saravanan, Berman and Sober 2020, https://arxiv.org/abs/2007.07797.
-    Seeds are drawn with replacement, their deviations from the mean widened by
-    sqrt(s / (s - 1)), without which few seeds look too sure. Images: Binomial(n, p) / n of
+    Seeds: jbias.stats.few, whose percentiles are t intervals. Images: Binomial(n, p) / n of
     the mean accuracy p (with 1 of 2 images more, so that p = 1 varies, too); all seeds see
     the same images, so none of that noise is averaged away over seeds. Those of two
     cells are drawn apart.
@@ -86,19 +84,20 @@ class Draws:
             float(cell.inside.mean()), float(cell.outside.mean()), drawn[0], drawn[1]
         )
 
-    def _seeds(self, seeds: Sequence[int]) -> Int[np.ndarray, "b s"]:
+    def _seeds(self, seeds: Sequence[int]) -> Float[np.ndarray, "b s"]:
         random = np.random.default_rng([self.seed, 0, *sorted(map(abs, seeds))])
-        return random.integers(len(seeds), size=(self.draws, len(seeds)))
+        return few.weights(len(seeds), self.draws, random)
 
     def _mean(
-        self, values: Float[np.ndarray, "s"], n: int, chosen: np.ndarray, random
+        self,
+        values: Float[np.ndarray, "s"],
+        n: int,
+        weights: Float[np.ndarray, "b s"],
+        random,
     ) -> Float[np.ndarray, "b"]:
-        mean, s = float(values.mean()), len(values)
-        wider = math.sqrt(s / (s - 1)) if s > 1 else 1.0
-        seeds = (values[chosen].mean(axis=1) - mean) * wider
-        p = (mean * n + 1) / (n + 2)
+        p = (float(values.mean()) * n + 1) / (n + 2)
         images = random.binomial(n, p, size=self.draws) / n - p
-        return np.clip(mean + seeds + images, 0, 1)
+        return np.clip(weights @ values + images, 0, 1)
 
 
 def estimate(value: float, drawn: Float[np.ndarray, "b"]) -> Estimate:
@@ -141,13 +140,14 @@ def larger(
     extreme: shift_read.Cell,
     control: shift_read.Cell | None,
     spread: tuple[float, int],
+    tau: float = 0.0,
 ) -> float:
-    """p of: the drop at the extreme is not larger than at the control (in points).
+    """p of: the drop at the extreme is at most tau points larger than at the control.
 
-    t = d / sqrt(v sum 1/s + w): v with its degrees of freedom is the variance between
-    seeds, pooled over the cells of a recipe (as the error of an analysis of variance), w
-    that over test images; degrees of freedom by Satterthwaite 1946. Without a control the
-    drop is compared with 0. Of single seeds v is not known, and the test is of images.
+    t = (d - tau) / sqrt(v sum 1/s + w): v with its degrees of freedom is the variance
+    between seeds, pooled over the cells of a recipe (as the error of an analysis of
+    variance), w that over test images (jbias.stats.few). Without a control the drop is
+    compared with 0. Of single seeds v is not known, and the test is of images.
     """
     those = [one for one in (extreme, control) if one is not None]
     drops = [100 * float((one.inside - one.outside).mean()) for one in those]
@@ -155,7 +155,4 @@ def larger(
     variance, free = spread
     seeds = variance * sum(1 / len(one.seeds) for one in those)
     images = sum(map(image_variance, those))
-    degrees = (seeds + images) ** 2 / (seeds**2 / free) if seeds else math.inf
-    if math.isinf(degrees):
-        return float(scipy.stats.norm.sf(difference / math.sqrt(images)))
-    return float(scipy.stats.t.sf(difference / math.sqrt(seeds + images), degrees))
+    return few.exceeds(difference - tau, (seeds, free), images)

@@ -28,9 +28,9 @@ def verdicts(found: Sequence[shift_verdicts.Candidate]) -> tables.Table | None:
     made = shift_cells.table(
         "verdicts",
         "Which attribute hurts which recipe, the worst first. Bug: of some kind of shift the "
-        "drop at the most extreme level less that at the control has an interval above "
-        f"{tau:g} points, and p, adjusted after Holm over all recipes, attributes and kinds, is "
-        f"below {alpha:g}. Kind: that of the largest normalised drop (relative to accuracy in "
+        "drop at the most extreme level less that at the control is surely above "
+        f"{tau:g} points: p of its being less, adjusted after Holm over all recipes, attributes "
+        f"and kinds, is below {alpha:g}. Kind: that of the largest normalised drop (relative to accuracy in "
         "distribution, less the control's), among those that pass if any does; candidates are "
         "ranked by it, bugs first. Area: mean drop over the levels. p: t test with the variance "
         f"between seeds pooled over the recipe's cells. {shift_cells.INTERVAL}",
@@ -75,7 +75,7 @@ def kinds(found: Sequence[shift_verdicts.Candidate]) -> tables.Table | None:
 def _word(one: shift_verdicts.Candidate, curve: shift_verdicts.Curve) -> str:
     if not curve.tested:
         return shift_verdicts.UNKNOWN
-    holds = curve.holds(one.tau, one.alpha)
+    holds = curve.holds(one.alpha)
     return shift_verdicts.BUG if holds else shift_verdicts.NONE
 
 

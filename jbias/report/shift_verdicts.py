@@ -45,8 +45,9 @@ class Curve:
         """Whether there is a level that shifts anything."""
         return self.extreme is not self.control
 
-    def holds(self, tau: float, alpha: float) -> bool:
-        return self.tested and self.over.low > tau and self.holm < alpha
+    def holds(self, alpha: float) -> bool:
+        """Whether the drop is surely larger than tau, of which p is."""
+        return self.tested and self.holm < alpha
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,14 +64,14 @@ class Candidate:
     def worst(self) -> Curve | None:
         """The kind with the largest normalised drop; of those that pass, if any does."""
         tested = [curve for curve in self.curves.values() if curve.tested]
-        passed = [curve for curve in tested if curve.holds(self.tau, self.alpha)]
+        passed = [curve for curve in tested if curve.holds(self.alpha)]
         return max(passed or tested, key=lambda one: one.normalised.value, default=None)
 
     @property
     def verdict(self) -> str:
         if self.worst is None:
             return UNKNOWN
-        return BUG if self.worst.holds(self.tau, self.alpha) else NONE
+        return BUG if self.worst.holds(self.alpha) else NONE
 
 
 def of(
@@ -82,9 +83,9 @@ def of(
 ) -> list[Candidate]:
     """Gives the candidates, bugs first, then by normalised drop.
 
-    A bug: for some kind the interval of the drop at the most extreme level less that at the
-    control lies above tau points, and p, adjusted after Holm over all candidates and
-    kinds, is below alpha.
+    A bug: for some kind the drop at the most extreme level less that at the control is
+    surely above tau points: p of its being tau at most, adjusted after Holm over all
+    candidates and kinds, is below alpha.
     """
     groups: dict[tuple, list[shift_read.Cell]] = {}
     for cell in cells:
@@ -93,7 +94,7 @@ def of(
     spreads = _spreads(groups)
     found = {
         key: {
-            kind: _curve(kind, those, draws, spreads[key[0]])
+            kind: _curve(kind, those, draws, spreads[key[0]], tau)
             for kind in shifts.KINDS
             if (those := [cell for cell in group if cell.kind == kind])
         }
@@ -129,7 +130,7 @@ def _ends(cells: Sequence[shift_read.Cell]):
     return ordered[-1], control
 
 
-def _curve(kind: str, cells, draws: shift_drops.Draws, spread) -> Curve:
+def _curve(kind: str, cells, draws: shift_drops.Draws, spread, tau: float) -> Curve:
     ordered = sorted(cells, key=lambda cell: cell.share)
     drawn = [draws.of(cell) for cell in ordered]
     points = tuple(
@@ -159,7 +160,7 @@ def _curve(kind: str, cells, draws: shift_drops.Draws, spread) -> Curve:
         over=over,
         normalised=normalised,
         area=shift_drops.estimate(float(area), areas),
-        p=shift_drops.larger(extreme, control, spread)
+        p=shift_drops.larger(extreme, control, spread, tau)
         if extreme is not control
         else math.nan,
     )

@@ -73,11 +73,16 @@ def test_no_interval_is_empty_where_all_images_are_right():
 
 
 def test_few_seeds_vary_as_their_deviation_says():
-    """Draws have the standard error of a mean, n - 1 in the deviation's denominator."""
+    """Percentiles of the draws are Student's t interval of the mean."""
     values = np.array([0.3, 0.4, 0.56])
-    _, drawn = DRAWS.of(cell("C6", 0 * values + 0.9, values, n=10**9)).points
+    mean, drawn = (
+        shift_drops.Draws(40_000, 0)
+        .of(cell("C6", 0 * values + 0.9, values, n=10**9))
+        .points
+    )
     error = 100 * values.std(ddof=1) / math.sqrt(3)
-    assert drawn.std() == pytest.approx(error, rel=0.05)  # Of 2,000 draws.
+    told = scipy.stats.t.interval(0.5, 2, mean, error)  # Wider ones end at 0 and 100.
+    np.testing.assert_allclose(np.percentile(drawn, (25, 75)), told, atol=0.2)
 
 
 def test_the_control_is_taken_off():
@@ -97,8 +102,11 @@ def test_a_bug_is_surely_larger_than_tau():
     cells = [cell("C0", 0.9, 0.9), cell("C6", 0.9, 0.84)]
     (one,) = shift_verdicts.of(cells, DRAWS)
     over = one.worst.over
-    assert over.low < 5 < over.value and one.worst.holm < 0.05
+    assert over.low < 5 < over.value
+    assert one.worst.holm > 0.05
     assert one.verdict == shift_verdicts.NONE
+    (one,) = shift_verdicts.of(cells, DRAWS, tau=1)
+    assert one.verdict == shift_verdicts.BUG
 
 
 def test_area_is_the_mean_height():
@@ -174,7 +182,7 @@ def test_a_family_of_clean_attributes_has_few_bugs():
             for name in "abcdefghij"
             for one in simulated(random, levels, seeds=3, attribute=name)
         ]
-        found = shift_verdicts.of(cells, draws, tau=-100)
+        found = shift_verdicts.of(cells, draws, tau=0)
         wrong += any(one.verdict == shift_verdicts.BUG for one in found)
     assert wrong / times <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / times)
 
@@ -188,7 +196,7 @@ def test_a_planted_bug_is_first_and_of_its_kind(seed, kind):
         for control, last in (("M0", "M4"), ("C0", "C6")):
             here = name == "e" and shifts.LEVELS[last].kind == kind
             cells += simulated(
-                random, (control, last), seeds=2, drop=0.3 * here, attribute=name
+                random, (control, last), seeds=3, drop=0.3 * here, attribute=name
             )
     found = shift_verdicts.of(cells, DRAWS)
     assert [one.verdict for one in found] == [shift_verdicts.BUG] + 9 * ["none found"]
@@ -222,7 +230,8 @@ def test_a_significant_but_small_drop_is_no_bug():
     cells = [cell("M0", [0.9] * 5, [0.9] * 5, n=10**6)]
     cells += [cell("M4", [0.9] * 5, [0.86] * 5, n=10**6)]
     (one,) = shift_verdicts.of(cells, DRAWS)
-    assert one.worst.holm < 1e-9 and one.worst.over.value == pytest.approx(4)
+    assert one.worst.over.low > 3.5
+    assert one.worst.over.value == pytest.approx(4)
     assert one.verdict == shift_verdicts.NONE
     (one,) = shift_verdicts.of(cells, DRAWS, tau=3)
     assert one.verdict == shift_verdicts.BUG
