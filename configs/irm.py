@@ -1,7 +1,8 @@
 r"""IRMv1 (Arjovsky et al., 2019, arXiv:1907.02893). Cost: 1.0 of ERM.
 
 Environments are the sources or the data's own "domain", else the "attribute". The weight
-is DomainBed's, for batches; the authors' 10,000 is for whole sets as one batch.
+is DomainBed's, for batches, whose penalty multiplies gradients of two halves of a batch;
+the authors' 10,000 is for whole sets as one batch.
 
     python -m jbias.main --config=configs/irm.py
     python -m jbias.main --config=configs/irm.py:data=colored_mnist,root=DIR

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jbias.data import spec
+from jbias.data import cells, spec
 
 
 class Candidates(NamedTuple):
@@ -39,6 +39,13 @@ def find(source: spec.Source, wanted: Sequence[str]) -> Candidates:
         if twin:
             notes.append(f"{name} is the same as {twin} in every image.")
             continue
+        told = source.values.get(name, ())
+        if cells.NONE in told:
+            empty = column == told.index(cells.NONE)
+            column = np.where(empty, -1, column)
+            notes.append(
+                f"{empty.sum():,} images without {name} have no part in its tests."
+            )
         columns[name] = column
         count = int(column.max(initial=-1)) + 1
         values[name] = tuple(source.values.get(name, map(str, range(count))))

@@ -4,7 +4,9 @@ Source: Arjovsky, Bottou, Gulrajani and Lopez-Paz, "Invariant Risk Minimization"
 https://arxiv.org/abs/1907.02893.
 Reference code: https://github.com/facebookresearch/InvariantRiskMinimization at 0db3fb2,
 code/colored_mnist/main.py.
-Deviations: the class loss is the mean over the batch's examples, which is the mean over
+Deviations: of a batch the square of one gradient is larger than that of a whole set, by
+its variance over examples (DomainBed multiplies the gradients of two halves, which is not);
+the class loss is the mean over the batch's examples, which is the mean over
 environments where these have equal shares of it, as in the reference; a weight below 1
 is no larger at first.
 """

@@ -240,7 +240,7 @@ def _single(where, source, column, names, o) -> Int[np.ndarray, "n"]:
     if len(values) > 1:
         others = np.eye(len(names))[names.index(values[1])]
     if not o["images"]:
-        return _all_of(source.columns["label"], column, own, others, o)
+        return _all_of(source, column, own, others, o)
     train, test = (np.tile(row, (len(source.classes), 1)) for row in (own, others))
     sizes = _sizes(o["images"], o["held"])
     made = shifts.make_shift(
@@ -250,7 +250,7 @@ def _single(where, source, column, names, o) -> Int[np.ndarray, "n"]:
 
 
 def _all_of(
-    y: Int[np.ndarray, "n"],
+    source: spec.Source,
     column: Int[np.ndarray, "n"],
     own: Float[np.ndarray, "m"],
     others: Float[np.ndarray, "m"],
@@ -259,9 +259,15 @@ def _all_of(
     """All images of the values, however many a class has; each class dealt alike."""
     if o["part"].startswith("ood"):
         return np.flatnonzero(others[column] > 0)
-    chosen = []
-    for k in range(int(y.max()) + 1):
+    y, chosen = source.columns["label"], []
+    for k, name in enumerate(source.classes):
         members = np.flatnonzero((y == k) & (own[column] > 0))
+        if round(o["held"] * len(members)) == 0:
+            value = o["level"].removeprefix(_ONLY)
+            raise shifts.Infeasible(
+                f"there must be images of every class to train and to test on, {name} has"
+                f" {len(members)} with {value}; leave the class out (drop={name})"
+            )
         members = np.random.default_rng([o["seed"], k]).permutation(members)
         count = round(o["held"] * len(members))
         cut = {"id": slice(0, count), "valid": slice(count, 2 * count)}

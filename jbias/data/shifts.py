@@ -213,6 +213,8 @@ def make_shift(
     """
     train, test, y, attribute = map(np.asarray, (train, test, y, attribute))
     _check(y, attribute, train, test, sizes)
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"make_shift: seed must be 0 or more, got {seed!r}")
     there = held(y, attribute, *train.shape)
     by = {"train": train, "test": test}
     asked = {part: counts(by[of], sizes.get(part, 0)) for part, of in PARTS.items()}
@@ -263,7 +265,8 @@ def _check(y, attribute, train, test, sizes) -> None:
                 f" got {column.min()} to {column.max()}"
             )
     for part, size in sizes.items():
-        if part not in PARTS or size < 0 or size != int(size):
+        whole = isinstance(size, int | np.integer) and size >= 0
+        if part not in PARTS or not whole:
             raise ValueError(
                 f"make_shift: sizes must be whole numbers of {', '.join(PARTS)}, got"
                 f" {part}={size}"

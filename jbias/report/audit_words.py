@@ -61,8 +61,8 @@ def answer(found: audited.Audited) -> tuple[str, str]:
             f" ({first.kind}), and others less or not at all; see below."
         ), basis
     return (
-        f"{found.model}: no attribute is sure to hurt by more than {points(found.tau)}"
-        " points;"
+        f"{found.model}: of no attribute a drop of more than {points(found.tau)} points is"
+        " sure;"
         f" the largest drop is that of {first.name}, {interval(first)}."
     ), basis
 

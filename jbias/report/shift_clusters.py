@@ -53,7 +53,7 @@ def _rows(network: str, cells: Cells, printed, draws) -> Iterator[tuple]:
         words = network, cell.single, shift_cells.seeds([cell])
         yield *words, *shown, shift_cells.sure(drop)
         pair = printed.table3.get((cell.single, known))
-        if pair is not None and shift_printed.data_of(cell.recipe.data) == _DATA:
+        if pair is not None and shift_printed.named(cell) == _DATA:
             numbers = map(shift_cells.two, pair)
             yield f"{network}: {known}", cell.single, "paper", *numbers
     mean = shift_cells.average(cells, draws)

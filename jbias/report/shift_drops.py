@@ -126,33 +126,36 @@ def image_variance(cell: shift_read.Cell) -> float:
     return total
 
 
-def pooled(cells: Sequence[shift_read.Cell]) -> tuple[float, int]:
-    """Gives the variance of drops in points between seeds, inside cells, and its df."""
-    squares, free = 0.0, 0
+def between(cells: Sequence[shift_read.Cell]) -> tuple[float, float]:
+    """Gives the variance of a difference of mean drops, over seeds, and its df.
+
+    Each cell has a variance of its own, as in Welch's test: recipes vary most where a
+    shift hurts. Of single seeds it is not known: 0.
+    """
+    parts = []
     for cell in cells:
-        drops = 100 * (cell.inside - cell.outside)
-        squares += float(((drops - drops.mean()) ** 2).sum())
-        free += len(drops) - 1
-    return (squares / free if free else 0.0), free
+        drops, s = 100 * (cell.inside - cell.outside), len(cell.seeds)
+        if s > 1:
+            parts.append((float(drops.var(ddof=1)) / s, s - 1))
+    total = sum(variance for variance, _ in parts)
+    if not total:
+        return 0.0, 0
+    return total, total**2 / sum(variance**2 / free for variance, free in parts)
 
 
 def larger(
     extreme: shift_read.Cell,
     control: shift_read.Cell | None,
-    spread: tuple[float, int],
     tau: float = 0.0,
 ) -> float:
     """p of: the drop at the extreme is at most tau points larger than at the control.
 
-    t = (d - tau) / sqrt(v sum 1/s + w): v with its degrees of freedom is the variance
-    between seeds, pooled over the cells of a recipe (as the error of an analysis of
-    variance), w that over test images (jbias.stats.few). Without a control the drop is
-    compared with 0. Of single seeds v is not known, and the test is of images.
+    t = (d - tau) / sqrt(v + w): v is the variance over seeds, after Welch, w that over test
+    images (jbias.stats.few). Without a control the drop is compared with 0. Of single seeds
+    v is not known, and the test is of images.
     """
     those = [one for one in (extreme, control) if one is not None]
     drops = [100 * float((one.inside - one.outside).mean()) for one in those]
     difference = drops[0] - (drops[1] if control is not None else 0.0)
-    variance, free = spread
-    seeds = variance * sum(1 / len(one.seeds) for one in those)
     images = sum(map(image_variance, those))
-    return few.exceeds(difference - tau, (seeds, free), images)
+    return few.exceeds(difference - tau, between(those), images)

@@ -51,7 +51,7 @@ def table(
 def _part(part: Part, printed, draws) -> Iterator[tuple]:
     """Gives the rows of one data set: ours, theirs below, averages, and their others."""
     first = next(iter(next(iter(part.values())).values()))
-    theirs = shift_printed.data_of(first.recipe.data)
+    theirs = shift_printed.data_of(first)
     names = list(dict.fromkeys(m for d, m, _ in printed.table1 if d == theirs))
     shown = {}
     for network in sorted(part):

@@ -32,8 +32,8 @@ def verdicts(found: Sequence[shift_verdicts.Candidate]) -> tables.Table | None:
         f"{tau:g} points: p of its being less, adjusted after Holm over all recipes, attributes "
         f"and kinds, is below {alpha:g}. Kind: that of the largest normalised drop (relative to accuracy in "
         "distribution, less the control's), among those that pass if any does; candidates are "
-        "ranked by it, bugs first. Area: mean drop over the levels. p: t test with the variance "
-        f"between seeds pooled over the recipe's cells. {shift_cells.INTERVAL}",
+        "ranked by it, bugs first. Area: mean drop over the levels. p: Welch's t test over "
+        f"seeds, with the variance over images. {shift_cells.INTERVAL}",
         rows,
         {
             "rank": ("Rank", str),

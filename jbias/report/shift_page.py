@@ -108,7 +108,7 @@ def _found(study: shift_read.Study, printed, options: Options) -> _Found:
     draws = shift_drops.Draws(options.draws, options.seed)
     how = dict(tau=options.tau, alpha=options.alpha)
     agreements = list(shift_ranks.of(study.cells, draws))
-    theirs = {shift_printed.data_of(cell.recipe.data) for cell in study.cells}
+    theirs = {shift_printed.data_of(cell) for cell in study.cells}
     agreements += [
         one
         for one in shift_ranks.of_printed(printed.table1)

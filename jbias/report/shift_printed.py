@@ -10,7 +10,7 @@ import types
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jbias.report import csv_rows
+from jbias.report import csv_rows, shift_read
 
 AVERAGE = "Average"
 FULL, FEW = "Full", "1K"  # Sizes of training sets in Table 2.
@@ -30,6 +30,7 @@ MODELS = types.MappingProxyType(
     }
 )
 # By the first word of what data is called here.
+HAIR = {f"{colour}_Hair" for colour in ("Black", "Blond", "Brown", "Gray")}
 DATA = types.MappingProxyType({"colored_mnist": "ColoredMNIST", "celeba": "CelebA"})
 
 
@@ -74,9 +75,21 @@ def read(folder: str) -> Printed:
     return Printed(*found)
 
 
-def data_of(name: str) -> str:
-    """Gives what the paper calls a data set of ours, "" if it has it not."""
-    return DATA.get(name.partition("/")[0], "")
+def named(cell: shift_read.Cell) -> str:
+    """Gives what the paper calls a data set of ours, whatever its labels; "" if it has it not."""
+    return DATA.get(cell.recipe.data.partition("/")[0], "")
+
+
+def data_of(cell: shift_read.Cell) -> str:
+    """Gives what the paper calls the data of a cell, "" if it has not these.
+
+    Of faces it has gender by four colours of hair alone.
+    """
+    name = named(cell)
+    told = (cell.settings.get(f"train.{key}", "") for key in ("label", "attribute"))
+    label, attribute = map(str, told)
+    others = label != "Male" or {*attribute.split("+")} != HAIR
+    return "" if name == "CelebA" and others else name
 
 
 def colour_of(value: str) -> str:

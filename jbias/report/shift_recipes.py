@@ -77,8 +77,14 @@ class Fact:
 
     @property
     def images(self) -> int:
-        """How many were trained on; 0 where that is not known."""
-        return int(self.trained_on.get("n") or self.options.get("images") or 0)
+        """How many different ones were trained on in all stages; 0 where not known."""
+        data = self.run.provenance.get("data") or {}
+        named = {
+            f"{one.get('fingerprint', key)}": int(one.get("n") or 0)
+            for key, one in data.items()
+            if key.startswith("train/") and key.count("/") == 1
+        }
+        return sum(named.values()) or int(self.options.get("images") or 0)
 
 
 Recipes = dict[tuple[Recipe, str, str], list[Fact]]  # By recipe, attribute and level.

@@ -110,7 +110,7 @@ def _place(cell: shift_read.Cell, values: Sequence[str]) -> tuple:
 
 def _theirs(cell, values: Sequence[str], printed) -> list[str]:
     """Shows the paper's row of the same model, colour and size, [] if there is none."""
-    if shift_printed.data_of(cell.recipe.data) != "ColoredMNIST":
+    if shift_printed.data_of(cell) != "ColoredMNIST":
         return []
     model = shift_printed.MODELS.get(cell.recipe.model, "")
     key = model, shift_printed.colour_of(cell.single), _size(cell)

@@ -91,10 +91,9 @@ def of(
     for cell in cells:
         if cell.kind:
             groups.setdefault(cell.candidate, []).append(cell)
-    spreads = _spreads(groups)
     found = {
         key: {
-            kind: _curve(kind, those, draws, spreads[key[0]], tau)
+            kind: _curve(kind, those, draws, tau)
             for kind in shifts.KINDS
             if (those := [cell for cell in group if cell.kind == kind])
         }
@@ -111,18 +110,6 @@ def _rank(one: Candidate) -> tuple:
     return one.verdict != BUG, drop, one.recipe, one.attribute
 
 
-def _spreads(groups) -> dict[shift_read.Recipe, tuple[float, int]]:
-    """Pools each recipe's variance between seeds over the cells that are compared."""
-    compared: dict[shift_read.Recipe, list[shift_read.Cell]] = {}
-    for (recipe, _), cells in groups.items():
-        for kind in shifts.KINDS:
-            those = [cell for cell in cells if cell.kind == kind]
-            if those:
-                ends = dict.fromkeys(_ends(those))
-                compared.setdefault(recipe, []).extend(filter(None, ends))
-    return {recipe: shift_drops.pooled(those) for recipe, those in compared.items()}
-
-
 def _ends(cells: Sequence[shift_read.Cell]):
     """Gives the most extreme level of one kind, and the control if there is one."""
     ordered = sorted(cells, key=lambda cell: cell.share)
@@ -130,7 +117,7 @@ def _ends(cells: Sequence[shift_read.Cell]):
     return ordered[-1], control
 
 
-def _curve(kind: str, cells, draws: shift_drops.Draws, spread, tau: float) -> Curve:
+def _curve(kind: str, cells, draws: shift_drops.Draws, tau: float) -> Curve:
     ordered = sorted(cells, key=lambda cell: cell.share)
     drawn = [draws.of(cell) for cell in ordered]
     points = tuple(
@@ -160,7 +147,7 @@ def _curve(kind: str, cells, draws: shift_drops.Draws, spread, tau: float) -> Cu
         over=over,
         normalised=normalised,
         area=shift_drops.estimate(float(area), areas),
-        p=shift_drops.larger(extreme, control, spread, tau)
+        p=shift_drops.larger(extreme, control, tau)
         if extreme is not control
         else math.nan,
     )

@@ -169,3 +169,13 @@ def test_too_few_images_are_counted(whole):
     few = sources.take(whole, np.arange(20), digest="few")
     with pytest.raises(shifts.Infeasible, match="images must be there of every class"):
         shifted.apply(few, dict(level="C6", part="id", attribute="colour"))
+
+
+def test_a_class_without_images_of_the_value_is_refused(whole):
+    y, colour = whole.columns["label"], whole.columns["colour"]
+    seen = np.flatnonzero((y != 3) | (colour != 2))
+    some = sources.take(whole, seen, digest="no green dogs")
+    with pytest.raises(
+        shifts.Infeasible, match="dog has 0 with green; leave the class"
+    ):
+        shifted.apply(some, dict(level="only-green", part="train", attribute="colour"))

@@ -190,6 +190,8 @@ def test_the_same_seed_takes_the_same_images_and_levels_are_nested():
         (dict(y=np.array([0, 1, 2, 1])), "y must be from 0 to 1"),
         (dict(y=np.array([0.0, 1, 1, 0])), "y must be whole numbers"),
         (dict(sizes=dict(train=-1)), "sizes must be whole numbers"),
+        (dict(sizes=dict(ood_test=5.0)), "sizes must be whole numbers"),
+        (dict(seed=-1), "seed must be 0 or more"),
         (dict(sizes=dict(tests=1)), "sizes must be whole numbers of train, valid"),
     ],
 )

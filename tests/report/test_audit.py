@@ -122,7 +122,7 @@ def test_answers_in_one_sentence(planted):
         "1 network, 1,600 images of pets/test, 4 attributes (3 tested), accuracy "
     )
     answer, _ = audit_words.answer(made(planted=False))
-    assert "no attribute is sure to hurt by more than 5.0 points" in answer
+    assert "of no attribute a drop of more than 5.0 points is sure" in answer
 
 
 def test_networks_that_differ_are_told_apart():
