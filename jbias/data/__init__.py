@@ -1,5 +1,6 @@
 """Data sets: the table of those that are known, and one function to load them."""
 
+import functools
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -110,7 +111,7 @@ def load(name: str, split: str, **options) -> spec.Source:
             )
     taken = (options.pop(name, "") for name in _OF_ALL)
     columns, skip, keep, drop, shift, portion = taken
-    source = _made(entry, split, options)
+    source = (_kept if shift else _made)(entry, split, options)
     if columns or skip or keep:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
         same = (split, options) == (base, wide)
@@ -124,6 +125,22 @@ def load(name: str, split: str, **options) -> spec.Source:
     source = subset.drop(source, drop.split("+")) if drop else source
     source = shifted.apply(source, shift) if shift else source
     return subset.portion(source, portion) if portion else source
+
+
+def _kept(entry: spec.Spec, split: str, options: Mapping) -> spec.Source:
+    """The same source again where it was the last: a shift takes four parts of one."""
+    items = tuple(sorted(options.items()))
+    try:
+        return _last(entry, split, items)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _made(entry, split, options)
+
+
+@functools.lru_cache(maxsize=1)
+def _last(entry: spec.Spec, split: str, items: tuple) -> spec.Source:
+    return _made(entry, split, dict(items))
 
 
 def _made(entry: spec.Spec, split: str, options: Mapping) -> spec.Source:

@@ -1,5 +1,8 @@
 """The option `shift` of data sets: parts of one split, with the tables asked for."""
 
+import dataclasses
+import inspect
+
 import numpy as np
 import pytest
 
@@ -179,3 +182,29 @@ def test_a_class_without_images_of_the_value_is_refused(whole):
         shifts.Infeasible, match="dog has 0 with green; leave the class"
     ):
         shifted.apply(some, dict(level="only-green", part="train", attribute="colour"))
+
+
+def test_parts_come_of_one_opened_set(monkeypatch):
+    """Opening is what takes long: it is done once for all parts."""
+    opened, entry = [], data.DATASETS["shapes"]
+
+    def make(*args, **options):
+        opened.append(args)
+        return entry.make(*args, **options)
+
+    make.__signature__ = inspect.signature(entry.make)
+    row = dataclasses.replace(entry, make=make)
+    monkeypatch.setattr(data, "DATASETS", {"shapes": row})
+    even = dict(n=2048, correlation=1 / 16)
+    for part in ("train", "valid", "id", "ood"):
+        data.load("shapes", "train", **even, shift=dict(level="C6", part=part))
+    assert len(opened) == 1
+    data.load("shapes", "valid", n=64)
+    assert len(opened) == 2
+
+
+def test_the_seed_deals_the_images_of_one_value(part):
+    one, same, other = (
+        part("id", "only-red", seed=seed).fingerprint for seed in (0, 0, 1)
+    )
+    assert one == same != other

@@ -287,3 +287,17 @@ def test_labels_bring_probabilities_of_each_image_whatever_the_batch(setting, st
         np.testing.assert_allclose(decided.confidence, share.max(1), rtol=1e-5)
         right = np.where(label < 0, np.nan, share[np.arange(23), label])
         np.testing.assert_allclose(decided.likelihood, right, rtol=1e-5)
+
+
+def test_probabilities_of_coarser_classes_sum_to_one():
+    """Means over two members and one: 1/2 and 1 of what these have."""
+    logits = jnp.array([[1.0, 0.5, 2.0, -1.0], [0.0, 0.0, 0.0, 9.0]])
+    matrix = jnp.array([[0.5, 0], [0.5, 0], [0, 1], [0, 0]])
+    both = [
+        predict.sure(logits, jnp.full(2, k), matrix, "mean_prob").likelihood
+        for k in (0, 1)
+    ]
+    np.testing.assert_allclose(sum(both), 1, rtol=1e-6)
+    e = np.exp([1.0, 0.5, 2.0])
+    first = (e[0] + e[1]) / 2 / ((e[0] + e[1]) / 2 + e[2])
+    np.testing.assert_allclose(both[0], [first, 0.5], rtol=1e-6)

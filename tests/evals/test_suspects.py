@@ -1,7 +1,10 @@
 """Of many attributes, the planted one is blamed, with its kind, and no other."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import scipy.stats
 
 from jbias.evals import reliance, suspects, within
 
@@ -177,3 +180,57 @@ def test_is_least_squares_over_images():
     rest = within.drop(correct, label, value, other, found, kind)
     assert rest.drop == pytest.approx(total)
     assert rest.low < rest.drop < rest.high
+
+
+def test_p_is_of_the_threshold_and_after_holm_over_all_tests():
+    """Written out: normal of one network, Student's t of several trained alike."""
+    correct, label, candidates = world(2, planted="marginal")
+    for tau, both in ((0.05, correct), (0.2, np.vstack([correct, correct[:, ::-1]]))):
+        found = {
+            name: reliance.measure(both, label, value, draws=200)
+            for name, value in candidates.items()
+        }
+        raw = {}
+        for name, one in found.items():
+            for kind, this in one.kinds.items():
+                excess, error = this.drop - tau, this.error**2
+                if len(both) == 1:
+                    raw[name, kind] = scipy.stats.norm.sf(excess / error**0.5)
+                    continue
+                spread = np.var(this.each, ddof=1) / 2
+                free = (spread + error) ** 2 / spread**2
+                p = scipy.stats.t.sf(excess / (spread + error) ** 0.5, free)
+                raw[name, kind] = p
+        running, expected = 0.0, {}
+        for i, (test, p) in enumerate(sorted(raw.items(), key=lambda item: item[1])):
+            running = max(running, min((len(raw) - i) * p, 1))
+            expected[test] = running
+        rows = suspects.rank(both, label, candidates, found, tau=tau)
+        for row in rows:
+            for kind, p in row.pvalues.items():
+                assert p == pytest.approx(expected[row.name, kind], rel=1e-6)
+
+
+def test_an_interval_that_holds_the_threshold_is_no_bug():
+    found = accuracy([[0.9, 0.9, 0.3, 0.3]] * 4)
+    one = found.kinds["marginal"]
+    assert suspects.kind_of(found, dict.fromkeys(found.kinds, 0.0))[1]
+    wide = one.curve[-1]._replace(low=0.04)
+    kinds = {"marginal": dataclasses.replace(one, curve=(*one.curve[:-1], wide))}
+    told = dataclasses.replace(found, kinds=kinds)
+    assert suspects.kind_of(told, {"marginal": 0.0}) == ("marginal", False)
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_intervals_of_few_networks_cover(seeds):
+    """Drops of 0.1 +- 0.08 over networks, of so many images that these say all."""
+    covered, times, n = 0, 200, 4000
+    label, value = np.arange(n) % 4, np.arange(n) // 4 % 2
+    for i in range(times):
+        rng = np.random.default_rng([seeds, i])
+        drops = rng.normal(0.4, 0.08, (seeds, 1))
+        correct = rng.random((seeds, n)) < 0.5 + drops / 2 * np.where(value, -1, 1)
+        kinds = reliance.measure(correct, label, value, kinds=("marginal",), draws=200)
+        end = kinds.kinds["marginal"].extreme
+        covered += end.low <= 0.4 <= end.high
+    assert covered / times > 0.9
