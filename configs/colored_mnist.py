@@ -28,8 +28,6 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     if mine.data == "colored_mnist":
         chosen += f",form={mine.form}"
     c = common.experiment(",".join(filter(None, (rest, chosen))), dict(name="erm"))
-    rate = RATES.get(c.model.name, RATE)
-    c.optim = dict(name="adam", rate=rate, decay=0.0, warmup="", average=0.0)
-    c.optim.schedule = dict(name="cosine")
+    common.adam(c, RATES.get(c.model.name, RATE))
     c.train.batch = 16
     return c

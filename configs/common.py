@@ -227,6 +227,13 @@ def transfer_of(text: str) -> tuple[dict, str, str]:
     return chosen, rest, "" if chosen["name"] == usual else mine.transfer
 
 
+def adam(c: ml_collections.ConfigDict, rate: float) -> None:
+    """Trains by Adam, whose options are others than SGD's, without decay."""
+    kept = {key: c.optim[key] for key in ("warmup", "average")}
+    schedule = c.optim.schedule.to_dict()
+    c.optim = dict(name="adam", rate=rate, decay=0.0, schedule=schedule, **kept)
+
+
 def changed(c: ml_collections.ConfigDict, entries: Mapping) -> None:
     """Changes a config in place; a schedule is replaced as a whole."""
     with c.unlocked():
