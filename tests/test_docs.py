@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import audit, config_files, data, evaluate, look, prepare, study
+from jbias import audit, command, config_files, data, evaluate, look, prepare, study
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -109,8 +109,8 @@ READERS = {
     "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
-    "audit": lambda arguments: audit.parser().parse_args(arguments),
-    "study": lambda arguments: study.parser().parse_args(arguments),
+    "audit": lambda arguments: command.parse(audit.parser(), arguments, "data"),
+    "study": lambda arguments: command.parse(study.parser(), arguments, "config"),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
