@@ -51,12 +51,7 @@ def _work(args: argparse.Namespace, options: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m jbias.audit",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = command.parser("audit", __doc__)
     flags.add_networks(made)
     add = made.add_argument
     add(

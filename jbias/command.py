@@ -8,6 +8,16 @@ from collections.abc import Callable, Sequence
 from jbias import xla
 
 
+def parser(name: str, doc: str) -> argparse.ArgumentParser:
+    """The command line of `python -m jbias.<name>`, whose help begins with `doc`."""
+    return argparse.ArgumentParser(
+        prog=f"python -m jbias.{name}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
 def parse(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None, changed: str
 ) -> tuple[argparse.Namespace, list[str]]:

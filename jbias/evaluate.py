@@ -76,12 +76,7 @@ def _kind(args: argparse.Namespace) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m jbias.evaluate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = command.parser("evaluate", __doc__)
     add = made.add_argument
     flags.add(made)
     add(

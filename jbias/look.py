@@ -58,12 +58,7 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m jbias.look",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = command.parser("look", __doc__)
     flags.add(made)
     add = made.add_argument
     add(

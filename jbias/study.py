@@ -37,12 +37,7 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m jbias.study",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = command.parser("study", __doc__)
     add = made.add_argument
     add(
         "--config",
