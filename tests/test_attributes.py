@@ -86,7 +86,8 @@ def test_every_flag_of_faces_may_be_shifted(faces):
     assert {*source.values} == {"attribute", *HAIR, "Young"}
     found = np.zeros((2, 2), int)
     np.add.at(found, (source.columns["label"], source.columns["attribute"]), 1)
-    assert found[0, 1] == found[1, 0] == 0 < found[0, 0] == found[1, 1]
+    assert found[0, 1] == found[1, 0] == 0 < found[0, 0]
+    assert abs(found[0, 0] - found[1, 1]) <= 1
 
 
 def tiny(argument: str):

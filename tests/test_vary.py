@@ -17,7 +17,10 @@ from tests.test_matrix import config_of
 
 RATES = (0.02, 0.3)
 # Whether there is any, and how many draws are made.
-STATIC = (("sagnet", "dropout"), ("infodrop", "rate"))
+STATIC = (
+    *(("sagnet", "dropout"), ("infodrop", "rate")),
+    *(("irm", "anneal"), ("vrex", "anneal")),
+)
 # The transfer of these configs is of one strength.
 IDLE = (("debiased", "alpha"),)
 

@@ -157,7 +157,8 @@ def run(batch):
 
     def run(algo, variables, **columns):
         params, stats = ({"net": variables[kind]} for kind in ("params", "stats"))
-        named, aux = algo.losses(params, stats, {**batch, **columns}, KEY)
+        shown = {"image": batch["image"], "target": batch["target"], **columns}
+        named, aux = algo.losses(params, stats, shown, KEY)
         return named["class"], aux.stats
 
     return run
