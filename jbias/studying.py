@@ -2,7 +2,7 @@
 
 import argparse
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
 def planned(
     args: argparse.Namespace, changes: Sequence[str]
 ) -> tuple[list[Run], list[str]]:
-    """All runs in order, and why others cannot be, one line for each."""
+    """All runs in order, and why others cannot be; each is tried before any is trained."""
     runs, refused, seen = [], [], {}
     models = args.models or ("",)
     for named in args.config:
@@ -85,12 +85,15 @@ def planned(
                 )
             here = epath.Path(args.workdir) / name
             for attribute in args.attributes:
-                try:
-                    for level in _levels(recipe, args.levels, attribute):
-                        workdir = here / attribute / level
-                        runs.append(Run(recipe(level, attribute), workdir))
-                except shifts.Infeasible as error:
-                    refused.append(f"{name}, {attribute}: {error}")
+                source, options = _source(recipe("M0", attribute))
+                for level in _levels(source, args.levels, attribute):
+                    try:
+                        shifted.apply(source, {**options, "level": level})
+                    except shifts.Infeasible as error:
+                        refused.append(f"{name}, {attribute}, {level}: {error}")
+                        continue
+                    workdir = here / attribute / level.replace("/", "-")
+                    runs.append(Run(recipe(level, attribute), workdir))
     if not runs:
         raise ValueError(f"nothing to train: {refused[0]}")
     return runs, refused
@@ -114,9 +117,10 @@ def _name(config: ml_collections.ConfigDict) -> str:
     return "-".join(filter(None, parts)).replace("/", "-")
 
 
-def _levels(recipe: Any, asked: Sequence[str], attribute: str) -> Iterator[str]:
-    """The levels asked for; every one is tried on the set before any is trained."""
-    source, options = _source(recipe("M0", attribute))
+def _levels(
+    source: spec.Source, asked: Sequence[str], attribute: str
+) -> tuple[str, ...]:
+    """The levels asked for, each once."""
     values = shifted.names(source, attribute)
     known = {kind[0].upper() for kind in shifts.KINDS} | {"only", *shifts.LEVELS}
     found = []
@@ -128,10 +132,7 @@ def _levels(recipe: Any, asked: Sequence[str], attribute: str) -> Iterator[str]:
             found += of_kind or [one]
         else:
             raise ValueError(f"--levels: unknown {one!r}; {jc.nearest(one, known)}")
-    found = list(dict.fromkeys(found))
-    for level in found:
-        shifted.apply(source, {**options, "level": level})
-    return iter(found)
+    return tuple(dict.fromkeys(found))
 
 
 def _source(config: ml_collections.ConfigDict) -> tuple[spec.Source, Mapping[str, Any]]:

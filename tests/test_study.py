@@ -87,7 +87,7 @@ def test_what_is_wrong_is_told_before_anything_is_trained(
 def test_a_study_without_enough_images_says_so(at_root, tmp_path, capsys):
     small = f"--config={RECIPE},images=100000"
     assert study.main([small, f"--workdir={tmp_path}"]) == 2
-    assert "nothing to train: erm-resnet18, attribute: " in capsys.readouterr().err
+    assert "nothing to train: erm-resnet18, attribute, M0: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
