@@ -85,7 +85,8 @@ def read(text: str) -> types.SimpleNamespace:
         )
     if arg.demo and arg.smoke:
         raise ValueError("config argument: take demo or smoke, not both")
-    if not arg.shift and (lone := jc.given(text) & {"images", "shift_seed"}):
+    of_shift = {"attribute", "images", "shift_seed"} - datasets.USED[arg.data]
+    if not arg.shift and (lone := jc.given(text) & of_shift):
         raise ValueError(
             f"config argument: {min(lone)!r} has a say with shift=... alone, e.g. shift=C6"
         )

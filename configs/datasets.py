@@ -268,9 +268,9 @@ USED = {
     **{name: {"root", "corrupted"} for name in ("cifar10", "cifar100")},
     "colored_mnist": {"root", "form", "grey"},
     "stacked": {"root", "digits"},
-    "celeba": {"root", "label"},
+    "celeba": {"root", "label", "attribute"},
     "folder": {"root", "train", "valid", "tests"},
-    "attributed": {"root", "train", "valid", "tests", "label"},
+    "attributed": {"root", "train", "valid", "tests", "label", "attribute"},
 }
 PRESETS = {
     "shapes": shapes,

@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_collections
 
+from jbias import config as jc
 from jbias.data import annotated, colored_mnist, shape_factors, shapes
 
 # Of config.train, what says how it is fed.
@@ -17,7 +18,17 @@ _POOL = 8192  # Scenes of the embedded set that parts are taken from.
 
 
 def settle(arg, given: Collection[str]) -> None:
-    """Chooses the form of a set in which every class has every value alike."""
+    """Chooses the form of a set in which every class has every value alike.
+
+    ValueError for an attribute that the embedded set has not.
+    """
+    known = ("attribute", *shape_factors.NAMES)
+    plain = {*arg.attribute.split("+")} <= {*known} or arg.columns
+    if arg.data == "shapes" and not plain:
+        raise ValueError(
+            f"config argument: the embedded set has no attribute {arg.attribute!r};"
+            f" {jc.nearest(arg.attribute, known)}"
+        )
     if arg.data == "colored_mnist":
         if "form" in given and arg.form != "uniform":
             raise ValueError(
@@ -70,6 +81,6 @@ def _own(arg, given: Collection[str]) -> dict:
     own = dict(n=(2048 if by_texture else 512) if arg.smoke else _POOL)
     if by_texture and "correlation" not in given:
         own["correlation"] = 1 / len(shapes.CLASSES)
-    if arg.attribute in shape_factors.NAMES:
+    if {*arg.attribute.split("+")} & {*shape_factors.NAMES}:
         own["factors"] = True
     return own

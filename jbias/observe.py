@@ -181,6 +181,8 @@ def _summary(records: list[results.Record]) -> str:
     return ", ".join(
         f"{name} {100 * mean(values):.1f}"
         if metric == "accuracy"
+        else f"worst group {100 * mean(values):.1f}"
+        if metric == "worst_group_accuracy"
         else f"{metric.replace('_', ' ')} {mean(values):.2f}"
         for (name, metric), values in cells.items()
     )

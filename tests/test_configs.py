@@ -588,6 +588,8 @@ def test_columns_of_a_file_are_those_of_the_training_split():
     [
         ("data=colored_mnist,root=x,form=irm,shift=C6", "shift needs form=uniform"),
         ("images=600", "'images' has a say with shift"),
+        ("attribute=background", "'attribute' has a say with shift"),
+        ("shift=C6,attribute=backgrund", "did you mean 'background'"),
     ],
 )
 def test_arguments_of_no_use_to_a_shift_are_refused(arg, message):

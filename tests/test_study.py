@@ -62,7 +62,7 @@ def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
     ("arguments", "message"),
     [
         (["--levels=C9"], "--levels: unknown 'C9'; did you mean 'C'"),
-        (["--attributes=color"], "attribute must be a column of the set, got 'color'"),
+        (["--attributes=color"], "the embedded set has no attribute 'color'"),
         (["--levels=only-plaid"], "values must be different ones"),
         (["--config=configs/erm.py:shift=C6"], "must leave shift out"),
         (

@@ -86,6 +86,11 @@ def words(
 
 
 def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(options, Mapping):
+        raise ValueError(  # noqa: TRY004
+            f'{where} must be a dict such as dict(level="C5", part="train"), got'
+            f" {options!r}"
+        )
     for key in options:
         if key not in OPTIONS:
             raise ValueError(
@@ -195,19 +200,33 @@ def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
     )
     size = o["images"] or _largest(tuple(map(tuple, there)), tuple(groups), o["held"])
     sizes = _sizes(size, o["held"])
+    some = _fewest(there, source.classes, names)
     if not min(sizes.values()):
-        few = [np.unravel_index(i, there.shape) for i in np.argsort(there, axis=None)]
-        some = ", ".join(
-            f"{there[k, a]} of {source.classes[k]} with {names[a]}" for k, a in few[:4]
-        )
         raise shifts.Infeasible(
             "images must be there of every class and value, so that no part is empty; "
             f"{size} are too few, fewest are {some}"
         )
-    made = shifts.make_shift(
-        source.columns["label"], column, train, test, sizes, o["seed"]
-    )
+    try:
+        made = shifts.make_shift(
+            source.columns["label"], column, train, test, sizes, o["seed"]
+        )
+    except shifts.Infeasible as error:
+        most = shifts.largest(
+            there, [(train, test)], functools.partial(_sizes, held=o["held"])
+        )
+        raise shifts.Infeasible(
+            f"images must be at most {most} at {o['level']}, the largest feasible size, got"
+            f" {size}; fewest are {some}"
+        ) from error
     return getattr(made, _PARTS[o["part"]])
+
+
+def _fewest(there, classes: Sequence[str], values: Sequence[str]) -> str:
+    """Names the classes and values with the fewest images."""
+    few = [np.unravel_index(i, there.shape) for i in np.argsort(there, axis=None)]
+    return ", ".join(
+        f"{there[k, a]} of {classes[k]} with {values[a]}" for k, a in few[:4]
+    )
 
 
 @functools.cache

@@ -40,9 +40,9 @@ def headline(
         return f"None of {len(tested)} candidates is found to be a bug.", basis
     first = bugs[0]
     whose = f" of {first.recipe.label}" if many else ""
-    normal = first.worst.normalised
+    over = first.worst.over
     what = f"{first.attribute}{whose}, {first.worst.kind}"
-    lost = f"{shift_cells.two(normal.value)} % of the accuracy is lost"
+    lost = f"{shift_cells.two(over.value)} points of accuracy are lost"
     answer = f"The one candidate is a bug, {what}: {lost}."
     if len(tested) > 1:
         are = "is a bug: it" if len(bugs) == 1 else "are bugs: the worst"

@@ -145,7 +145,7 @@ def test_values_without_names_are_called_by_their_numbers(part):
         (dict(level="only-plaid"), "values must be different ones"),
         (dict(level="only-red", part="ood-red"), "values must be different ones"),
         (dict(lebel="C6"), "known options, got 'lebel'; did you mean 'level'"),
-        (dict(images=100_000), "largest feasible size is"),
+        (dict(images=100_000), "images must be at most 800 at C6"),
     ],
 )
 def test_wrong_options_are_refused_in_a_line(whole, options, message):
