@@ -73,7 +73,8 @@ def remedies(found: Sequence[shift_remedies.Remedy]) -> tables.Table | None:
         "What remedies close of a drop, at the most extreme level that both were trained at. "
         "Closed: 1 - drop / drop of the plain recipe, 1 is all; a dash where the plain "
         "recipe's drop is not surely above 0. Gain: accuracy out of distribution won, ID cost: "
-        "accuracy in distribution lost, in points. Paired: both have the same seeds, which are "
+        "accuracy in distribution lost, in points: what costs much and is near chance has no "
+        "drop either, and mends nothing. Paired: both have the same seeds, which are "
         f"redrawn together. {shift_cells.INTERVAL}",
         rows,
         _remedy_heads(metrics),
