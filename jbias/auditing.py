@@ -188,7 +188,7 @@ def _audited(
     against = _stacked(reference, index)["correct"] if reference else None
     names = {key: (classes, values) for key, values in given.values.items()}
     tested = _tested(name, *of, against, columns, names, args)
-    say(f"{name}: {len(columns)} attributes tested")
+    say(f"{name}: {len(columns)} attribute{'s' * (len(columns) != 1)} tested")
     made = audited.Audited(
         model=name,
         networks=tuple(one.network for one in several),

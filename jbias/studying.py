@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         say(f"left out: {line}")
     if args.dry_run:
         for one in runs:
-            say(f"{one.workdir}: {one.state}")
+            print(f"{one.workdir}: {one.state}")
         return 1 if refused else 0
     lost = 0
     for number, one in enumerate(runs, start=1):

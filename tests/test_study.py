@@ -51,7 +51,7 @@ def test_each_level_has_a_workdir_with_its_parts(studied):
 def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
     common = [f"--config={RECIPE}", f"--workdir={studied}", "--config.epochs=1.0"]
     assert study.main([*common, "--levels=C6,M4", "--dry-run"]) == 0
-    told = capfd.readouterr().err + capfd.readouterr().out
+    told = capfd.readouterr().out
     assert "C6: done" in told
     assert "M4: not begun" in told
     assert not (studied / "erm-resnet18/attribute/M4").exists()
