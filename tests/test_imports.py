@@ -22,6 +22,7 @@ ROOMS = {
     "lines": set(),
     "flags": set(),
     "results": {"lines"},
+    "run_state": {"results"},
     "selection": {"results"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats"},
@@ -91,7 +92,8 @@ CORE = {
     "feed",
     "streams",
 }
-WITHOUT_JAX = {"costs", "data", "lines", "results", "selection", "stats", "report"}
+WITHOUT_JAX = {"costs", "data", "lines", "report", "results", "run_state", "selection"}
+WITHOUT_JAX |= {"stats"}
 LAZY = {"grain", "tensorflow_datasets"}
 
 
