@@ -164,7 +164,11 @@ def _shown(
 
 
 def _status(found: Sequence[trials.Trial], say: Callable[[str], None]) -> int:
-    there = slurm.active(found)
+    try:
+        there = slurm.active(found)
+    except ValueError as error:
+        say(f"{error}; what follows is what the workdirs tell")
+        there = {}
     for trial in found:
         print(trials.line(trial, trial.state, there.get(trial.name, "")))
     print(trials.count([trial.state for trial in found]))

@@ -46,11 +46,11 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     text = slurm._make_sbatch_string(
         command=f"{shlex.quote(sys.executable)} {command}",
         folder=folder,
-        map_count=len(todo),
+        map_count=len(todo) if len(todo) > 1 else None,
         **_parameters(options),
     )
     lines = [f"# {i}: {trials.shown(trials.command(t))}" for i, t in enumerate(todo)]
-    return "\n".join([text, "# what its jobs run:", *lines])
+    return "\n".join([text, "# what its jobs run:", *lines, ""])
 
 
 def submit(

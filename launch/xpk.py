@@ -35,6 +35,11 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     ]
     for trial in todo:
         command = trials.command(trial, options["python"], options["runs"])
+        if any("\n" in word for word in command):
+            raise ValueError(
+                f"--on=xpk: a command must be one line, as xpk puts it into YAML as it "
+                f"is, got {trials.shown(command)!r}"
+            )
         given = {
             "cluster": options["cluster"],
             "zone": options["zone"],
