@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from launch import job, stopping, trials
 
-OPTIONS = {"jobs": 0, "devices": "", "minutes": 2.0}
+OPTIONS = {"jobs": 0, "devices": ""}
 
 
 class Place(NamedTuple):
