@@ -121,7 +121,8 @@ class Writers:
         self._open.clear()
 
     def _drop(self, name: str, error: Exception) -> None:
-        self._open.pop(name, None)
+        with contextlib.suppress(Exception):
+            self._open.pop(name).close()
         reason = " ".join(str(error).split()) or type(error).__name__
         self._say(
             f"{name}: writes no more until the next start ({reason[:200]}); the run and "

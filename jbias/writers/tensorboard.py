@@ -4,10 +4,10 @@ Written through tensorboardX's `EventsWriter`, in the caller's thread: its `Summ
 a thread whose queue stands still, and the run with it, once a disk is full.
 """
 
+import contextlib
 import json
 import os
 import time
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,8 +47,9 @@ class _Board:
 
     def close(self) -> None:
         """Writes out what is left."""
-        for file in self._files.values():
-            file.close()
+        with contextlib.ExitStack() as stack:
+            for file in self._files.values():
+                stack.callback(file.close)
 
     def _add(self, folder: epath.Path, step: int, what: Any) -> None:
         event = event_pb2.Event(wall_time=time.time(), step=step, summary=what)
@@ -59,8 +60,9 @@ class _Board:
         if folder in self._files:
             return self._files[folder]
         folder.mkdir(parents=True, exist_ok=True)
-        # By itself its name is one a second and host, and a second would overwrite it.
-        suffix = f".{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        # By itself its name is one a second and host, and a second would overwrite it;
+        # readers take files in the order of their names.
+        suffix = f".{time.time_ns()}.{os.getpid()}"
         file = event_file_writer.EventsWriter(os.fspath(folder / "events"), suffix)
         self._files[folder] = file
         if self._run.alone:
@@ -70,6 +72,7 @@ class _Board:
                     wall_time=time.time(), step=self._run.step, session_log=begun
                 )
             )
+            file.flush()
             if folder.name.startswith("seed-"):
                 told = summary.hparams(_flat(self._run.config), {"valid/accuracy": 0})
                 for part in told[:2]:  # The third says that it has ended.

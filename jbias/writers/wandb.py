@@ -1,7 +1,8 @@
 """Weights & Biases: one run, with a key for each seed; offline unless asked otherwise.
 
-A run keeps its id in `<workdir>/wandb/jbias.json`, with the last step that was given away:
-what a resumed run does again is not given twice. `wandb sync` sends what is offline.
+A run keeps its id in `<workdir>/wandb/jbias.json`. What a resumed run does again is not given
+twice: offline its files say what they have, online the server does. `wandb sync` sends what
+is offline.
 """
 
 import contextlib
@@ -9,11 +10,19 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
 
 from jbias import writers
+
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # It would reach out.
+# A service that another process began would still have the run of one that was killed.
+os.environ.pop("WANDB_SERVICE", None)
+import wandb
+
+from jbias.writers import wandb_log
 
 _FOLDER = "wandb"
 
@@ -26,7 +35,14 @@ class _Run:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._state = _state(self._path, run.name)
         self._step, self._row = -1, {}
-        self._run = _begun(run, self._state["id"])
+        options = run.config["run"].get("wandb", {})
+        offline = options.get("mode", writers.MODES[0]) == "offline"
+        known = wandb_log.last_step(self._path.parent) if offline else None
+        self._run = _begun(run, self._state["id"], options, offline=offline)
+        if not offline:
+            known = self._run.step - 1
+        if known is not None:
+            self._state["step"] = known
 
     def scalars(self, step: int, numbers: writers.Numbers) -> None:
         """Takes the numbers of a step."""
@@ -34,7 +50,7 @@ class _Run:
             self._give()
         if step <= self._state["step"]:
             return  # Given away before the run was stopped and resumed.
-        self._step = step
+        self._step = max(step, self._step)
         for of, values in numbers.items():
             self._row |= {f"{tag}/{of}": value for tag, value in values.items()}
 
@@ -46,7 +62,7 @@ class _Run:
     def _give(self) -> None:
         if not self._row:
             return
-        self._run.log(self._row, step=self._step)
+        self._run.log(self._row, step=self._step, commit=True)
         self._state["step"], self._row = self._step, {}
         part = self._path.with_name(f".{self._path.name}.part")
         part.write_text(json.dumps(self._state))
@@ -68,25 +84,22 @@ def _state(path: epath.Path, name: str) -> dict[str, Any]:
     return state
 
 
-def _begun(run: writers.Run, identity: str) -> Any:
-    options = run.config["run"].get("wandb", {})
-    mode = options.get("mode", writers.MODES[0])
-    if mode == "offline":
-        os.environ["WANDB_ERROR_REPORTING"] = "false"  # It would reach out.
-    import wandb
-
+def _begun(
+    run: writers.Run, identity: str, options: Mapping[str, Any], *, offline: bool
+) -> Any:
     settings = wandb.Settings(
         console="off",
         disable_code=True,
         disable_git=True,
         quiet=True,
-        silent=mode == "offline",
+        silent=offline,
         x_disable_machine_info=True,
         x_disable_stats=True,
+        x_transaction_log_flush_interval=1.0,
     )
     with contextlib.redirect_stdout(None):
         return wandb.init(
-            mode=mode,
+            mode="offline" if offline else "online",
             id=identity,
             resume="allow",
             name=run.name,
