@@ -26,7 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.status:
         if args.scores or args.out:
             parser.error("--status needs --runs and writes nothing: leave the rest out")
-        return arguments.answered("report", lambda: _status(args))
+        try:
+            return arguments.answered("report", lambda: _status(args))
+        except KeyboardInterrupt:
+            return 130 if args.watch is None else 0
     if args.watch is not None or args.json:
         parser.error("--watch and --json have no say without --status")
     if not args.out:
@@ -85,16 +88,13 @@ def _status(args: argparse.Namespace) -> Iterator[str]:
 def _watched(tell: Callable[[], str], args: argparse.Namespace) -> Iterator[str]:
     """What is told, again and again until Ctrl-C."""
     clear = "\033[H\033[2J" * (sys.stdout.isatty() and not args.json)
-    try:
-        while True:
-            try:
-                yield clear + tell()
-            except (ValueError, OSError) as error:
-                yield f"{clear}report: {' '.join(str(error).split())}"
-            sys.stdout.flush()
-            time.sleep(args.watch)
-    except KeyboardInterrupt:
-        return
+    while True:
+        try:
+            yield clear + tell()
+        except (ValueError, OSError) as error:
+            yield f"{clear}report: {' '.join(str(error).split())}"
+        sys.stdout.flush()
+        time.sleep(args.watch)
 
 
 def _tell(line: str) -> None:
