@@ -22,10 +22,15 @@ ROOMS = {
     "lines": set(),
     "flags": set(),
     "results": {"lines"},
+    "run_state": {"results"},
     "selection": {"results"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats"},
-    "report": {"results", "selection", "stats", "evals", "data"},
+    "report": {
+        *("results", "selection", "stats", "evals", "data"),
+        *("run_state", "life"),
+    },
+    "writers": set(),
     "step": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
@@ -58,6 +63,7 @@ ROOMS = {
             "parts",
             "rows",
             "saving",
+            "signs",
             "sets",
             "supply",
             "warmstart",
@@ -81,6 +87,7 @@ CORE = {
     "checkpoint",
     "watch",
     "console",
+    "life",
     "workdir",
     "costs",
     "step",
@@ -91,7 +98,8 @@ CORE = {
     "feed",
     "streams",
 }
-WITHOUT_JAX = {"costs", "data", "lines", "results", "selection", "stats", "report"}
+WITHOUT_JAX = {"costs", "data", "lines", "report", "results", "run_state", "selection"}
+WITHOUT_JAX |= {"stats", "life", "writers"}
 LAZY = {"grain", "tensorflow_datasets"}
 
 
