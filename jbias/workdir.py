@@ -26,6 +26,10 @@ PACKAGES = (
 )
 
 
+# What lies in a workdir before it has an identity.
+_FIRST = ("lock", "log.txt", "log.jsonl")
+
+
 def write_text(path: epath.Path, text: str) -> None:
     """Writes a file that is there whole or not at all."""
     part = path.parent / f".{path.name}.part"
@@ -76,7 +80,7 @@ def follow(workdir: epath.Path) -> Iterator[None]:
 def _clear(workdir: epath.Path) -> None:
     """Removes a workdir that never became a run."""
     names = [path.name for path in workdir.iterdir()]
-    if all(name in ("lock", "log.txt") for name in names):
+    if all(name in _FIRST for name in names):
         for name in names:
             (workdir / name).unlink()
         workdir.rmdir()
@@ -113,7 +117,7 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 
 
 def _ours(name: str) -> bool:
-    return name.startswith(".") or name in ("lock", "log.txt")
+    return name.startswith(".") or name in _FIRST
 
 
 @contextlib.contextmanager

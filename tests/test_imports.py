@@ -26,7 +26,11 @@ ROOMS = {
     "selection": {"results"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats"},
-    "report": {"results", "selection", "stats", "evals", "data"},
+    "report": {
+        *("results", "selection", "stats", "evals", "data"),
+        *("run_state", "life"),
+    },
+    "writers": set(),
     "step": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
@@ -59,6 +63,7 @@ ROOMS = {
             "parts",
             "rows",
             "saving",
+            "signs",
             "sets",
             "supply",
             "warmstart",
@@ -82,6 +87,7 @@ CORE = {
     "checkpoint",
     "watch",
     "console",
+    "life",
     "workdir",
     "costs",
     "step",
@@ -93,7 +99,7 @@ CORE = {
     "streams",
 }
 WITHOUT_JAX = {"costs", "data", "lines", "report", "results", "run_state", "selection"}
-WITHOUT_JAX |= {"stats"}
+WITHOUT_JAX |= {"stats", "life", "writers"}
 LAZY = {"grain", "tensorflow_datasets"}
 
 
