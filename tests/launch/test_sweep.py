@@ -17,7 +17,7 @@ import pytest
 
 from jbias import config as jc
 from jbias import config_files, run_state
-from launch import local, stopping, sweep, trials
+from launch import job, local, stopping, sweep, trials
 from tests import runs
 
 FAKE = runs.ROOT / "tests/launch/fake_main.py"
@@ -282,6 +282,34 @@ def test_the_rest_is_told_by_the_rate_so_far(tmp_path, monkeypatch):
     assert "ETA 0:00:10; " not in local.progress([trial], 0.0, 30.0)
     assert local.progress([trial], 0.0, 30.0).endswith("ETA 0:00:10")
     assert "ETA" not in local.progress([trial], 0.75, 30.0)
+
+
+def test_what_a_run_has_told_is_not_told_again(tmp_path):
+    """An older end in the log is none of this process."""
+    output, log = tmp_path / "output", tmp_path / "log.txt"
+    output.write_text('{"json": "of the error"}\n')
+    log.write_text("jbias: an older end\n")
+    before = job.told(tmp_path)
+    job.note_end(tmp_path, 2, output, before)
+    assert run_state.read(tmp_path).reason == 'exit code 2: {"json": "of the error"}'
+    with log.open("a") as file:
+        file.write("jbias: its own word\n")
+    job.note_end(tmp_path, 2, output, before)
+    assert run_state.read(tmp_path).reason == "its own word"
+    job.note_end(tmp_path, -int(signal.SIGTERM), output, job.told(tmp_path))
+    assert run_state.read(tmp_path).word == "interrupted"
+
+
+def test_help_waits_for_nothing():
+    code = (
+        "import runpy, sys\n"
+        "sys.argv = ['sweep', '--help']\n"
+        "try:\n"
+        "    runpy.run_module('launch.sweep', run_name='__main__')\n"
+        "except SystemExit as ended:\n"
+        "    sys.exit(ended.code or bool({'jax', 'pandas'} & set(sys.modules)))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.slow
