@@ -11,6 +11,8 @@ import tqdm
 from absl import logging as absl_logging
 from etils import epath
 
+from jbias import disk
+
 
 def hush() -> None:
     """Orbax tells of every file, and of every task that a full disk ended."""
@@ -19,16 +21,34 @@ def hush() -> None:
 
 
 def logger(workdir: epath.Path | None) -> Callable[[str], None]:
-    """A function that prints a line, above a live bar, and appends it to log.txt."""
+    """A function that prints a line, above a live bar, and appends it to log.txt.
+
+    Neither a terminal that is gone nor a full disk ends a run for want of a line: what
+    the log lacks is told once.
+    """
+    lacking = False
 
     def say(line: str) -> None:
-        tqdm.tqdm.write(line, file=sys.stderr)
-        if workdir is not None:
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        nonlocal lacking
+        _show(line)
+        if workdir is None:
+            return
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        try:
             with (workdir / "log.txt").open("a") as file:
                 file.write(f"{stamp} {line}\n")
+        except OSError as error:
+            if not lacking:
+                log = workdir / "log.txt"
+                _show(f"{log} cannot be written ({disk.gist(error)}); lines are lost")
+            lacking = True
 
     return say
+
+
+def _show(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # Closed, or hung up.
+        tqdm.tqdm.write(line, file=sys.stderr)
 
 
 @contextlib.contextmanager

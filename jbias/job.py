@@ -39,6 +39,8 @@ class Job:
     began: str = dataclasses.field(default_factory=workdirs.now)  # This start of it.
     meter: costs.Meter = dataclasses.field(default_factory=costs.Meter)
     stop: str = ""  # The signal's name once one has come.
+    # OSError where the workdir is gone or another's: called before it is written to.
+    guard: Callable[[], None] = lambda: None
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or th
 does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved.
 """
 
+import contextlib
 import os
 import re
 import sys
@@ -66,11 +67,12 @@ def main(argv: list[str]) -> int:
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     """Tells what ended the run in one line, in its log too, if it has one."""
     line = f"jbias: {' '.join(str(error).split())}"
-    print(line, file=sys.stderr)
-    log = epath.Path(workdir or ".") / "log.txt"
-    if workdir and log.exists():
-        with log.open("a") as file:
-            file.write(line + "\n")
+    with contextlib.suppress(OSError):  # Neither may be there any more.
+        print(line, file=sys.stderr)
+        log = epath.Path(workdir or ".") / "log.txt"
+        if workdir and log.exists():
+            with log.open("a") as file:
+                file.write(line + "\n")
     return code
 
 

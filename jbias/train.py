@@ -19,6 +19,7 @@ from jbias import (
     checks,
     console,
     costs,
+    disk,
     loop,
     observe,
     opening,
@@ -43,19 +44,21 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
     checks.whole(config)
     saving.energy(config)
     workdir = epath.Path(workdir).resolve()
-    with workdirs.claim(workdir, config):
-        say = console.logger(workdir)
+    say = console.logger(workdir)
+    with workdirs.claim(workdir, config, say) as held:
         done = workdir / "done"
         if done.exists():
             say(f"{workdir} is done: nothing to do; another --workdir trains again")
             return done.read_text().strip() != "diverged"
         job = opening.job(config, workdir, say)
-        job.meter = meter
+        job.meter, job.guard = meter, held.check
         with _signals(job):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
+        job.guard()
         for folder in (*(b.folder for b in job.branches if b.folder), ""):
-            workdirs.write_text(workdir / folder / "done", fate + "\n")
+            with disk.writing(str(workdir / folder / "done")):
+                disk.write(workdir / folder / "done", fate + "\n")
         cost = costs.words(saving.write_cost(job))
         say(f"{fate}: {job.name} in {workdir}, {cost}")
         if config["vary"]:
