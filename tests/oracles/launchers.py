@@ -1,7 +1,7 @@
 """What SkyPilot and xpk take, as they tell it themselves; writes launchers.json.
 
-    pip install skypilot==0.14.1 xpk==1.16.0
-    python tests/oracles/launchers.py
+pip install skypilot==0.14.1 xpk==1.16.0
+python tests/oracles/launchers.py
 """
 
 import json
