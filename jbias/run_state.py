@@ -19,7 +19,8 @@ WORDS = (
     "done",
 )
 STOPPED = "stopped.json"  # Written by a search that has no more use for a run.
-RESUMES = "the same command resumes"  # Ends what a run says that saved and left.
+RESUMES = "the same command resumes"  # Ends what a run says that saved and left,
+_LOST = "it goes on from the latest checkpoint"  # and what it says whose peer was lost.
 UNTOLD = "nothing says why; killed, or its machine went down"
 _TAIL = 1 << 16
 _ASKED = re.compile(r"SIG[A-Z0-9]+ ")  # Begins what a run says that was asked to stop.
@@ -90,7 +91,7 @@ def _word(workdir: pathlib.Path) -> tuple[str, str]:
     last = _last_line(workdir)
     if last.startswith("jbias: "):
         told = last.removeprefix("jbias: ")
-        stopped = told.endswith(RESUMES) or _ASKED.match(told)
+        stopped = told.endswith((RESUMES, _LOST)) or _ASKED.match(told)
         return ("interrupted" if stopped else "failed"), told
     if (workdir / "config.json").exists() or last:
         return "interrupted", UNTOLD

@@ -10,7 +10,8 @@ from typing import Any
 
 from jbias import run_state
 
-TOLD = (0, 3)  # Exit codes of a run that has ended by itself.
+TOLD = (0, 3)  # Exit codes of a run that has ended by itself,
+LEFT = (69, 130, 143)  # of one whose peer was lost or that was asked to stop.
 ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # To save and leave.
 
 
@@ -109,7 +110,7 @@ class Job:
         self._pid = process.pid
         code = process.wait()
         note_end(workdir, code, log, before)
-        if code not in (*TOLD, 130, 143, *(-one for one in ASKED)):
+        if code not in (*TOLD, *LEFT, *(-one for one in ASKED)):
             raise RuntimeError(f"{self.workdir}: {reason(code, tail(log))}")
         return code
 
