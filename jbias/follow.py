@@ -4,13 +4,24 @@ The run is one with config.run.evaluate="elsewhere": it saves where it would eva
 with all that the records need, and keeps what is saved until evals/<step>.jsonl is there.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import jax
 from etils import epath
 
-from jbias import build, checkpoint, checks, console, memory, observe, opening, seeds
+from jbias import (
+    build,
+    checkpoint,
+    checks,
+    console,
+    memory,
+    observe,
+    opening,
+    seeds,
+    signs,
+)
 from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
@@ -32,12 +43,12 @@ def run(
     """
     workdir = epath.Path(workdir).resolve()
     say = _await_run(workdir, interval, once)
-    with workdirs.follow(workdir):
+    with workdirs.follow(workdir), contextlib.ExitStack() as ends:
         job = None
         while True:
             over = once or (workdir / "done").exists()
             for step in observe.left(workdir):
-                job = job or _opened(workdir, say, devices)
+                job = job or _opened(workdir, say, devices, ends)
                 _evaluate(job, step)
             if over:
                 count = len(observe.all_written(workdir))
@@ -45,7 +56,7 @@ def run(
                 by = "; the run evaluates by itself" if own else ""
                 say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
                 return
-            job = job or _opened(workdir, say, devices)
+            job = job or _opened(workdir, say, devices, ends)
             time.sleep(interval)
 
 
@@ -62,7 +73,7 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
             console.logger(None)(f"waiting until the run in {workdir} is opened ...")
         told = True
         time.sleep(interval)
-    return console.logger(workdir)
+    return console.logger(workdir, _config(workdir)["run"].get("log", console.LOGS[0]))
 
 
 def _config(workdir: epath.Path) -> dict:
@@ -70,7 +81,9 @@ def _config(workdir: epath.Path) -> dict:
     return runs.stored(workdir / "config.json", (*checks.KEYS, "run.devices"))
 
 
-def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:
+def _opened(
+    workdir: epath.Path, say: Callable, devices: int, ends: contextlib.ExitStack
+) -> Job:
     """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
     config = _config(workdir)
@@ -82,6 +95,8 @@ def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:
         build.laid_out(stage, len(job.entries), job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)
     ]
+    ends.callback(job.writers.close)
+    signs.begin(job, 0, alone=False)
     return job
 
 

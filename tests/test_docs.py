@@ -25,6 +25,7 @@ DOCS = (
     "docs/distortion.md",
     "docs/measures.md",
     "docs/models.md",
+    "docs/observing.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
     "docs/shifts.md",
