@@ -14,6 +14,8 @@ import tqdm
 from absl import logging as absl_logging
 from etils import epath
 
+from jbias import disk
+
 
 def hush() -> None:
     """Orbax tells of every file, and of every task that a full disk ended."""
@@ -57,17 +59,30 @@ def logger(workdir: epath.Path | None, form: str = LOGS[0]) -> Callable[[str], N
     """A function that prints a line, above a live bar, and appends it to log.txt.
 
     In the form "json" what is printed are JSON objects, appended to log.jsonl as well.
+    Neither a terminal that is gone nor a full disk ends a run for want of a line: what
+    the log lacks is told once.
     """
+    lacking = False
+
+    def kept(name: str, text: str) -> None:
+        nonlocal lacking
+        try:
+            append(workdir / name, text)
+        except OSError as error:
+            if not lacking:
+                reason = disk.gist(error)
+                _show(f"{workdir / name} cannot be written ({reason}); lines are lost")
+            lacking = True
 
     def say(line: str) -> None:
         line = line if isinstance(line, Line) else Line(line, "note")
         told = line.json() if form == "json" else line
         if form == "json" or not line.quiet:
-            tqdm.tqdm.write(told, file=sys.stderr)
+            _show(told)
         if workdir is not None and form == "json":
-            append(workdir / "log.jsonl", told)
+            kept("log.jsonl", told)
         if workdir is not None and not line.quiet:
-            append(workdir / "log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
+            kept("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
     return say
 
@@ -76,6 +91,11 @@ def append(path: epath.Path, line: str) -> None:
     """Adds a line to a file."""
     with path.open("a") as file:
         file.write(line + "\n")
+
+
+def _show(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # Closed, or hung up.
+        tqdm.tqdm.write(line, file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from jbias import (
     checkpoint,
     checks,
     console,
+    lock,
     memory,
     observe,
     opening,
@@ -43,12 +44,12 @@ def run(
     """
     workdir = epath.Path(workdir).resolve()
     say = _await_run(workdir, interval, once)
-    with workdirs.follow(workdir), contextlib.ExitStack() as ends:
+    with workdirs.follow(workdir, say) as held, contextlib.ExitStack() as ends:
         job = None
         while True:
             over = once or (workdir / "done").exists()
             for step in observe.left(workdir):
-                job = job or _opened(workdir, say, devices, ends)
+                job = job or _opened(workdir, say, devices, held, ends)
                 _evaluate(job, step)
             if over:
                 count = len(observe.all_written(workdir))
@@ -56,7 +57,7 @@ def run(
                 by = "; the run evaluates by itself" if own else ""
                 say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
                 return
-            job = job or _opened(workdir, say, devices, ends)
+            job = job or _opened(workdir, say, devices, held, ends)
             time.sleep(interval)
 
 
@@ -82,7 +83,11 @@ def _config(workdir: epath.Path) -> dict:
 
 
 def _opened(
-    workdir: epath.Path, say: Callable, devices: int, ends: contextlib.ExitStack
+    workdir: epath.Path,
+    say: Callable,
+    devices: int,
+    held: lock.Held,
+    ends: contextlib.ExitStack,
 ) -> Job:
     """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
@@ -91,6 +96,7 @@ def _opened(
         devices=devices, spread=0, together=0, memory=0.0, strategy="auto"
     )
     job = opening.job(config, workdir, say, follows=True)
+    job.guard = held.check
     job.stages = [
         build.laid_out(stage, len(job.entries), job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)

@@ -41,6 +41,8 @@ class Job:
     stop: str = ""  # The signal's name once one has come.
     # The watch's count and sums as they were last shown.
     shown: tuple[int, dict] = (0, {})
+    # OSError where the workdir is gone or another's: called before it is written to.
+    guard: Callable[[], None] = lambda: None
 
     def __post_init__(self):
         self.life = life.Life(self.workdir, self.say)

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import jax
 
-from jbias import build, console, observe, profiling, saving, seeds, signs
+from jbias import build, console, disk, observe, profiling, saving, seeds, signs
 from jbias import config as jc
 from jbias import layout as layouts
-from jbias import workdir as workdirs
 from jbias.job import Job
 
 
@@ -143,7 +142,7 @@ def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
             count=len(job.entries),
             seconds=seconds[0],
         )
-        workdirs.write_text(job.workdir / "profile.md", page)
+        disk.write(job.workdir / "profile.md", page)
         job.say(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
         job.profiled = True
         return states, seen

@@ -10,6 +10,7 @@ is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or th
 does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved.
 """
 
+import contextlib
 import os
 import re
 import sys
@@ -69,10 +70,11 @@ def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     told = console.Line(line, "error" if code == 2 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
-    print(told if known else line, file=sys.stderr)
-    for name, text in (("log.txt", line), ("log.jsonl", told)):
-        if workdir and (path := epath.Path(workdir) / name).exists():
-            console.append(path, text)
+    with contextlib.suppress(OSError):  # Neither may be there any more.
+        print(told if known else line, file=sys.stderr)
+        for name, text in (("log.txt", line), ("log.jsonl", told)):
+            if workdir and (path := epath.Path(workdir) / name).exists():
+                console.append(path, text)
     return code
 
 

@@ -12,6 +12,7 @@ from jbias import (
     build,
     checkpoint,
     console,
+    disk,
     evals,
     feed,
     mesh,
@@ -152,13 +153,16 @@ def _is_valid(r: results.Record) -> bool:
 def _keep_decisions(job: Job, step: int, test: sets.TestSet, found: list) -> None:
     name = f"decisions/{test.name}/{step}.parquet"
     pairs = list(zip(job.entries, found, strict=True))
+    job.guard()
     for branch in job.branches:
         of_branch = {
             entry.seed: _decisions(one, test)
             for entry, one in pairs
             if entry.branch == branch
         }
-        decisions.write(job.workdir / branch.folder / name, of_branch)
+        path = job.workdir / branch.folder / name
+        with disk.writing(str(path)):
+            decisions.write(path, of_branch)
 
 
 def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:
@@ -173,11 +177,13 @@ def write(
     job: Job, step: int, records: Sequence[results.Record], *, again: bool = True
 ) -> None:
     """Writes each branch's records; those that are there stay, unless `again`."""
+    job.guard()
     for branch in job.branches:
         path = records_path(job.workdir / branch.folder, step)
         if again or not path.exists():
             name = jc.run_name(branch.config)
-            results.write(path, [record for record in records if record.run == name])
+            with disk.writing(str(path)):
+                results.write(path, [one for one in records if one.run == name])
 
 
 # What a line of progress leaves to the records.

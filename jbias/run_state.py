@@ -1,6 +1,5 @@
 """Says what state the run in a folder is in, from what it has left there."""
 
-import fcntl
 import json
 import os
 import pathlib
@@ -8,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jbias import results
+from jbias import lock, results
 
 WORDS = (
     "not started",
@@ -60,14 +59,7 @@ def read(workdir: str | os.PathLike) -> State:
 
 def held(workdir: str | os.PathLike) -> bool:
     """Whether a process is at work in it; a killed one leaves its lock's file behind."""
-    try:
-        with (pathlib.Path(workdir) / "lock").open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return lock.is_held(pathlib.Path(workdir) / "lock")
 
 
 def curve(workdir: str | os.PathLike) -> dict[int, float]:

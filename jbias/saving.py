@@ -23,6 +23,7 @@ def save(
 ) -> None:
     """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
     job.settle()
+    job.guard()
     here = step == job.evaluated
     if here:
         for name, value in job.valid.items():

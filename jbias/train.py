@@ -19,6 +19,7 @@ from jbias import (
     checks,
     console,
     costs,
+    disk,
     life,
     loop,
     observe,
@@ -45,8 +46,8 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
     checks.whole(config)
     saving.energy(config)
     workdir = epath.Path(workdir).resolve()
-    with workdirs.claim(workdir, config):
-        say = console.logger(workdir, config["run"].get("log", console.LOGS[0]))
+    say = console.logger(workdir, config["run"].get("log", console.LOGS[0]))
+    with workdirs.claim(workdir, config, say) as held:
         done = workdir / "done"
         if done.exists():
             say(f"{workdir} is done: nothing to do; another --workdir trains again")
@@ -54,12 +55,14 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
         if (workdir / "config.json").exists():
             life.Life(workdir, say).tell("opening")
         job = opening.job(config, workdir, say)
-        job.meter = meter
+        job.meter, job.guard = meter, held.check
         with _signals(job), contextlib.closing(job.writers):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
+        job.guard()
         for folder in (*(b.folder for b in job.branches if b.folder), ""):
-            workdirs.write_text(workdir / folder / "done", fate + "\n")
+            with disk.writing(str(workdir / folder / "done")):
+                disk.write(workdir / folder / "done", fate + "\n")
         cost = costs.words(saving.write_cost(job))
         line = f"{fate}: {job.name} in {workdir}, {cost}"
         step = max(job.saved, 0)
