@@ -33,6 +33,7 @@ def save(
         "stage": stage.number,
         "watch": job.watch.state(),
         "best": job.best,
+        "sums": job.sums,
         "records": results.dumps(job.records) if here else "",
         "left": {key: job.config["run"][key] for key in _OBSERVED} if left else None,
     }
@@ -70,7 +71,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
     step = job.saved = info["step"]
     job.watch.load(info["watch"])
-    job.best = info["best"]
+    job.best, job.sums = info["best"], info.get("sums", {})
     job.say(f"resuming {job.name} at step {step}/{job.stages[-1].last}")
     job.complete = bool(info["records"])
     if info.get("left") and (job.elsewhere or observe.written(job.workdir, step)):
@@ -80,6 +81,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
         job.evaluated = step
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         observe.write(job, step, records, again=False)
+    observe.mend(job, lambda at: checkpoint.position(job.manager, at))
 
 
 def write_cost(job: Job) -> dict[str, Any]:

@@ -80,6 +80,8 @@ CORE = {
     "mesh",
     "optim",
     "checkpoint",
+    "seal",
+    "retention",
     "watch",
     "console",
     "workdir",

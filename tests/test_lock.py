@@ -130,10 +130,11 @@ def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
         held.check()
         monkeypatch.setattr(lock, "_boot", lambda: "another kernel")
         monkeypatch.setattr(fcntl, "flock", no_locks)
-        with lock.hold(path, "is at work here", lambda line: None):
-            with pytest.raises(OSError, match="taken over by process .* goes on there"):
-                held.check()
-        # The end of the other leaves nobody's name; what stands there is not ours.
+        with (
+            lock.hold(path, "is at work here", lambda line: None),
+            pytest.raises(OSError, match="taken over by process .* goes on there"),
+        ):
+            held.check()
 
 
 def no_locks(file, how):
