@@ -131,7 +131,7 @@ def hold(
         os.close(file)
 
 
-def is_held(path: epath.Path) -> bool:
+def is_held(path: epath.PathLike) -> bool:
     """Whether a process holds it; a killed one leaves its file behind."""
     try:
         with _opened(path) as file:

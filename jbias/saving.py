@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jbias import build, checkpoint, costs, observe, results
+from jbias import build, checkpoint, console, costs, observe, results, signs
 from jbias import layout as layouts
 from jbias import workdir as workdirs
 from jbias.job import Job
@@ -42,6 +42,11 @@ def save(
     write = checkpoint.replace if step == job.saved else checkpoint.save
     write(job.manager, step, stage.layout.unpack(states), info, told)
     job.saved, job.complete = step, here
+    job.say(
+        console.Line(f"saved step {step}", "checkpoint", step=step).at(
+            "debug", quiet=True
+        )
+    )
     if left:
         job.left = step
         job.watch.reset()
@@ -72,7 +77,9 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     step = job.saved = info["step"]
     job.watch.load(info["watch"])
     job.best, job.sums = info["best"], info.get("sums", {})
-    job.say(f"resuming {job.name} at step {step}/{job.stages[-1].last}")
+    total = job.stages[-1].last
+    line = f"resuming {job.name} at step {step}/{total}"
+    job.say(console.Line(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
     if info.get("left") and (job.elsewhere or observe.written(job.workdir, step)):
         job.left = step
@@ -81,6 +88,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
         job.evaluated = step
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         observe.write(job, step, records, again=False)
+        signs.evaluated(job, step, records)
     observe.mend(job, lambda at: checkpoint.position(job.manager, at))
 
 

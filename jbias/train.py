@@ -20,10 +20,12 @@ from jbias import (
     console,
     costs,
     disk,
+    life,
     loop,
     observe,
     opening,
     saving,
+    signs,
     warmstart,
 )
 from jbias import config as jc
@@ -44,15 +46,17 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
     checks.whole(config)
     saving.energy(config)
     workdir = epath.Path(workdir).resolve()
-    say = console.logger(workdir)
+    say = console.logger(workdir, config["run"].get("log", console.LOGS[0]))
     with workdirs.claim(workdir, config, say) as held:
         done = workdir / "done"
         if done.exists():
             say(f"{workdir} is done: nothing to do; another --workdir trains again")
             return done.read_text().strip() != "diverged"
+        if (workdir / "config.json").exists():
+            life.Life(workdir, say).tell("opening")
         job = opening.job(config, workdir, say)
         job.meter, job.guard = meter, held.check
-        with _signals(job):
+        with _signals(job), contextlib.closing(job.writers):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
         job.guard()
@@ -60,7 +64,10 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
             with disk.writing(str(workdir / folder / "done")):
                 disk.write(workdir / folder / "done", fate + "\n")
         cost = costs.words(saving.write_cost(job))
-        say(f"{fate}: {job.name} in {workdir}, {cost}")
+        line = f"{fate}: {job.name} in {workdir}, {cost}"
+        step = max(job.saved, 0)
+        say(console.Line(line, "finished", step=step, fate=fate))
+        signs.doing(job, fate, step)
         if config["vary"]:
             say(f"its branches side by side: python -m jbias.report --runs={workdir}")
         if left := [*observe.left(workdir)]:
@@ -106,6 +113,8 @@ def _train(job: Job) -> None:
         first, step = info["stage"], info["step"]
         packed = job.stages[first].layout.pack(states)
         del states, restored
+    _begin(job, step)
+    if packed is not None:
         saving.take_up(job, info)
     try:
         for number in range(first, len(job.stages)):
@@ -123,6 +132,15 @@ def _train(job: Job) -> None:
         checkpoint.finish(job.manager)
     if job.watch.all_diverged:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
+
+
+def _begin(job: Job, step: int) -> None:
+    """Says what begins or goes on, and opens what hears of it."""
+    line = f"{job.name} begins at step {step}"
+    told = dict(run=job.name, seeds=job.seeds, total=job.stages[-1].last)
+    job.say(console.Line(line, "start", step=step, **told).at("info", quiet=True))
+    signs.begin(job, step)
+    signs.doing(job, "opening", step)
 
 
 def _start(

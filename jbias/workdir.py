@@ -24,6 +24,10 @@ PACKAGES = (
 )
 
 
+# What lies in a workdir before it has an identity.
+_FIRST = ("lock", "log.txt", "log.jsonl")
+
+
 @contextlib.contextmanager
 def claim(
     workdir: epath.Path, config: Mapping[str, Any], say: Callable[[str], None] = print
@@ -67,7 +71,7 @@ def follow(
 def _clear(workdir: epath.Path) -> None:
     """Removes a workdir that never became a run."""
     names = [path.name for path in workdir.iterdir()]
-    if all(name in ("lock", "log.txt") for name in names):
+    if all(name in _FIRST for name in names):
         for name in names:
             (workdir / name).unlink()
         workdir.rmdir()
@@ -100,7 +104,7 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 
 
 def _ours(name: str) -> bool:
-    return name.startswith(".") or name in ("lock", "log.txt")
+    return name.startswith(".") or name in _FIRST
 
 
 def environment() -> dict[str, Any]:

@@ -23,10 +23,16 @@ ROOMS = {
     "disk": set(),
     "flags": set(),
     "results": {"lines", "disk"},
+    "lock": {"disk"},
+    "run_state": {"results", "lock"},
     "selection": {"results"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats", "disk"},
-    "report": {"results", "selection", "stats", "evals", "data"},
+    "report": {
+        *("results", "selection", "stats", "evals", "data"),
+        *("run_state", "life"),
+    },
+    "writers": set(),
     "step": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
@@ -59,6 +65,7 @@ ROOMS = {
             "parts",
             "rows",
             "saving",
+            "signs",
             "sets",
             "supply",
             "warmstart",
@@ -84,6 +91,7 @@ CORE = {
     "retention",
     "watch",
     "console",
+    "life",
     "workdir",
     "lock",
     "costs",
@@ -100,11 +108,12 @@ WITHOUT_JAX = {
     "data",
     "disk",
     "lines",
-    "results",
-    "selection",
-    "stats",
+    "lock",
     "report",
+    "results",
+    "run_state",
 }
+WITHOUT_JAX |= {"selection", "stats", "life", "writers"}
 LAZY = {"grain", "tensorflow_datasets"}
 
 
