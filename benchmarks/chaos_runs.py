@@ -22,6 +22,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from benchmarks import chaos_hooks
+from configs import erm  # noqa: F401
 from jbias import checkpoint, console, main, opening, train  # noqa: F401 (for all forks)
 from jbias.report import gather  # noqa: F401
 
