@@ -79,7 +79,8 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
 
 def _config(workdir: epath.Path) -> dict:
     """The run's config; ValueError where it is no run's."""
-    return runs.stored(workdir / "config.json", (*checks.KEYS, "run.devices"))
+    needed = (key for key in checks.KEYS if key not in checks.LATER)
+    return runs.stored(workdir / "config.json", (*needed, "run.devices"))
 
 
 def _opened(
