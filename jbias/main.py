@@ -7,7 +7,8 @@
 The part after the colon holds the config's own arguments (see the top of the file);
 `--config.key=value` changes any entry. The same command resumes a run, or says that it
 is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
-does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved.
+does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
+saved, 1 an error that nobody foresaw (docs/preemption.md).
 """
 
 import contextlib
@@ -50,24 +51,26 @@ def main(argv: list[str]) -> int:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
-    from jbias import loop, opening, train
+    from jbias import faults, loop, opening, signals, train
 
     opening.keep_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
         return 0 if train.run(_CONFIG.value, workdir) else 3
     except loop.Interrupted as stopped:
-        return _fail(workdir, stopped, 130 if "SIGINT" in str(stopped) else 143)
-    except (ValueError, OSError) as error:
+        return _fail(workdir, stopped, signals.code(stopped))
+    except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        return _fail(workdir, error, 2)
+        if isinstance(error, ValueError | OSError):
+            return _fail(workdir, faults.line(error), 2)
+        return _fail(workdir, faults.told(error, workdir), 1)
 
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     """Tells what ended the run in one line, in its log too, if it has one."""
     line = f"jbias: {' '.join(str(error).split())}"
-    told = console.Line(line, "error" if code == 2 else "stop", code=code)
+    told = console.Line(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
     with contextlib.suppress(OSError):  # Neither may be there any more.

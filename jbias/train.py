@@ -6,9 +6,7 @@ its latest whole checkpoint stands.
 """
 
 import contextlib
-import os
-import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
@@ -25,6 +23,7 @@ from jbias import (
     observe,
     opening,
     saving,
+    signals,
     signs,
     warmstart,
 )
@@ -35,12 +34,21 @@ from jbias import workdir as workdirs
 from jbias.job import Job
 
 
-def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
+def run(
+    config: Mapping[str, Any],
+    workdir: epath.PathLike,
+    *,
+    heard: signals.Heard | None = None,
+) -> bool:
     """Trains, evaluates and records; returns whether any seed stayed finite.
 
     ValueError where the config cannot be carried out, OSError where the disk cannot
-    take it, loop.Interrupted after SIGTERM or SIGINT; each loses nothing that was saved.
+    take it, loop.Interrupted after SIGTERM, SIGUSR1 or SIGINT; each loses nothing that
+    was saved. Who trains several runs gives what notes the signals, `heard`.
     """
+    if heard is None:
+        with signals.heard() as own:
+            return run(config, workdir, heard=own)
     meter = costs.Meter()
     config = jc.plain(config)
     checks.whole(config)
@@ -56,7 +64,8 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
             life.Life(workdir, say).tell("opening")
         job = opening.job(config, workdir, say)
         job.meter, job.guard = meter, held.check
-        with _signals(job), contextlib.closing(job.writers):
+        heard.job = job  # From now on there is something to save.
+        with contextlib.closing(job.writers):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
         job.guard()
@@ -76,28 +85,6 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
                 f"python -m jbias.evaluate --follow={workdir}"
             )
         return fate == "finished"
-
-
-@contextlib.contextmanager
-def _signals(job: Job) -> Iterator[None]:
-    """Notes SIGTERM and SIGINT; the loop saves and leaves. A second one is fatal."""
-
-    def note(number: int, frame: Any) -> None:
-        del frame
-        job.stop = signal.Signals(number).name
-        os.write(2, f"\n{job.stop}: saving after the steps under way ...\n".encode())
-        signal.signal(number, signal.SIG_DFL)
-
-    try:
-        before = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:
-        yield  # Not the main thread: signals are the caller's affair.
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _train(job: Job) -> None:
