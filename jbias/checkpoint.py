@@ -68,15 +68,28 @@ def open(
     """
     if keep < 2:
         raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
+    epath.Path(directory).mkdir(parents=True, exist_ok=True)
     options = ocp.CheckpointManagerOptions(
         preservation_policy=_LatestAndBest(keep, valid_at),
         best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
+        **_alone(),
     )
     manager = ocp.CheckpointManager(
         epath.Path(directory).resolve(), options=options, item_names=("state", "info")
     )
     _put_back(manager)
     return manager
+
+
+def _alone() -> dict[str, Any]:
+    """Options with which orbax waits for no other process: the first one alone calls."""
+    if jax.process_count() == 1:
+        return {}
+    this = {jax.process_index()}
+    options = ocp.options.MultiprocessingOptions(
+        primary_host=min(this), active_processes=this, barrier_sync_key_prefix="alone"
+    )
+    return {"multiprocessing_options": options, "create": False}
 
 
 def save(

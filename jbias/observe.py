@@ -1,10 +1,12 @@
 """Evaluates all seeds on all sets, and writes what came out as records."""
 
+import functools
 import itertools
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 
@@ -32,7 +34,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
         for test in job.tests:
             decided = _decisions(predicted[test.name][number], test)
             records += _test_records(job, stage, step, test, entry, decided)
-    if job.config["run"]["decisions"]:
+    if job.config["run"]["decisions"] and job.team.first:
         for test in job.tests:
             _keep_decisions(job, step, test, predicted[test.name])
     records = [record for some in of_entries.values() for record in some]
@@ -73,16 +75,15 @@ def _predicted(
             for test in tests
         ]
         images = (test.images for test in tests)
-        batches = (
-            mesh.split(one, job.devices) for one in feed.batches(images, size, reading)
-        )
+        batches = _batches(job, images, size, reading)
         found = predict.predict(
             stage.score,
             nets,
             batches,
             rules,
             split=lambda answers: layout.each(answers, wave),
-            halt=lambda: bool(job.stop),
+            halt=job.halt,
+            fetch=functools.partial(mesh.fetch, mesh=job.devices),
         )
         for test, decided in zip(tests, found):
             number += 1
@@ -90,6 +91,22 @@ def _predicted(
                 said = time.monotonic()
                 job.say(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
             yield test, decided
+
+
+def _batches(
+    job: Job, images: Iterator, size: int, reading: feed.Reading
+) -> Iterator[jax.Array]:
+    """Batches on the devices; where one process cannot read its share, none goes on."""
+    several = list(images)
+    files = any(isinstance(one, feed.Kept) for one in several)
+    coming = feed.shares(several, size, reading)
+    while True:
+        with job.team.alike("images to evaluate", files):
+            share = next(coming, None)
+        if share is None:
+            return
+        place = mesh.split if reading.parts == 1 else mesh.assemble
+        yield place(share, job.devices)
 
 
 def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
@@ -160,7 +177,7 @@ def write(
     job: Job, step: int, records: Sequence[results.Record], *, again: bool = True
 ) -> None:
     """Writes each branch's records; those that are there stay, unless `again`."""
-    for branch in job.branches:
+    for branch in job.branches if job.team.first else ():
         path = records_path(job.workdir / branch.folder, step)
         if again or not path.exists():
             name = jc.run_name(branch.config)

@@ -11,6 +11,8 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
+import numpy as np
 from etils import epath
 
 from jbias import (
@@ -28,14 +30,20 @@ from jbias import (
 from jbias import config as jc
 from jbias import layout as layouts
 from jbias import step as train_step
+from jbias import team as teams
 from jbias import workdir as workdirs
 from jbias.job import Job
 
 
-def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
+def run(
+    config: Mapping[str, Any],
+    workdir: epath.PathLike,
+    team: teams.Team = teams.ALONE,
+) -> bool:
     """Trains, evaluates and records; returns whether any seed stayed finite.
 
-    ValueError where the config cannot be carried out, OSError where the disk cannot
+    Where several processes train together, `team` are they: the first alone touches the
+    workdir. ValueError where the config cannot be carried out, OSError where the disk cannot
     take it, loop.Interrupted after SIGTERM or SIGINT; each loses nothing that was saved.
     """
     meter = costs.Meter()
@@ -43,17 +51,21 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
     checks.whole(config)
     saving.energy(config)
     workdir = epath.Path(workdir).resolve()
-    with workdirs.claim(workdir, config):
-        say = console.logger(workdir)
+    claim = workdirs.claim(workdir, config) if team.first else contextlib.nullcontext()
+    with claim:
+        say = console.logger(workdir) if team.first else _unheard
         done = workdir / "done"
-        if done.exists():
+        fate = done.read_text().strip() if team.first and done.exists() else ""
+        if fate := team.share("whether it is done", fate):
             say(f"{workdir} is done: nothing to do; another --workdir trains again")
-            return done.read_text().strip() != "diverged"
-        job = opening.job(config, workdir, say)
+            return fate != "diverged"
+        job = opening.job(config, workdir, say, team=team)
         job.meter = meter
         with _signals(job):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
+        if not team.first:
+            return fate == "finished"
         for folder in (*(b.folder for b in job.branches if b.folder), ""):
             workdirs.write_text(workdir / folder / "done", fate + "\n")
         cost = costs.words(saving.write_cost(job))
@@ -66,6 +78,11 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
                 f"python -m jbias.evaluate --follow={workdir}"
             )
         return fate == "finished"
+
+
+def _unheard(line: str) -> None:
+    """What a process but the first would say: the first says the same."""
+    del line
 
 
 @contextlib.contextmanager
@@ -92,11 +109,7 @@ def _signals(job: Job) -> Iterator[None]:
 
 def _train(job: Job) -> None:
     """Runs the stages, from where the latest checkpoint stands."""
-    restored = checkpoint.restore(
-        job.manager,
-        lambda number: build.template(job.stages[number], len(job.entries)),
-        job.say,
-    )
+    restored = _restored(job)
     first, packed, step = 0, None, 0
     if restored is not None:
         states, info = restored
@@ -117,9 +130,30 @@ def _train(job: Job) -> None:
     finally:
         for stage in job.stages:
             stage.close()
-        checkpoint.finish(job.manager)
+        if job.team.first:
+            checkpoint.finish(job.manager)
     if job.watch.all_diverged:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
+
+
+def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
+    """What the first process finds in the latest whole checkpoint, in all."""
+
+    def template(number: int) -> tuple:
+        return build.template(job.stages[number], len(job.entries))
+
+    restored = None
+    if job.team.first:
+        restored = checkpoint.restore(job.manager, template, job.say)
+    info = job.team.share("the checkpoint", restored and restored[1])
+    if info is None or job.team.count == 1:
+        return restored
+    states = restored[0] if restored else _empty(template(info["stage"]))
+    return tuple(map(job.team.same, states)), info
+
+
+def _empty(shapes: tuple) -> tuple:
+    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 
 def _start(
@@ -135,7 +169,7 @@ def _start(
         pairs = zip(drawn, job.given, strict=True)
         nets = [warmstart.grafted(*pair, job.say) for pair in pairs] * len(job.branches)
     return stage.layout.pack(
-        build.start(stage, entry.seed, net)
+        job.team.same(build.start(stage, entry.seed, net))
         for entry, net in zip(job.entries, nets, strict=True)
     )
 
