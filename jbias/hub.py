@@ -105,8 +105,9 @@ class Hub:
                 for line, _ in self._there.values():
                     line.send(kind="beat")
                 self._look_at_the_clock()
-        for line, _ in self._there.values():
+        for line in (*self._strangers, *(line for line, _ in self._there.values())):
             line.sock.close()
+        self._server.close()
         self._selector.close()
 
     def _is_over(self) -> bool:

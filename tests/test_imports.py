@@ -90,6 +90,9 @@ CORE = {
     "xla",
     "feed",
     "streams",
+    "hub",
+    "team",
+    "processes",
 }
 WITHOUT_JAX = {"costs", "data", "lines", "results", "selection", "stats", "report"}
 LAZY = {"grain", "tensorflow_datasets"}
