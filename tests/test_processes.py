@@ -19,15 +19,23 @@ from jbias import hub, processes
 from tests import runs
 from tests.test_resume import saved
 
-# A config of eight steps that dies by SIGKILL after some, if DIE says how many.
+# A config of eight steps; as DIE=signal:count says, one comes after so many.
 CONFIG = """
-import os
+import itertools, os
 import ml_collections
-from tests import runs
+from jbias import watch
 
 def get_config(arg=""):
     if "DIE" in os.environ:
-        runs._die_at("step", int(os.environ["DIE"]), "")
+        number, count = map(int, os.environ["DIE"].split(":"))
+        add, steps = watch.Watch.add, itertools.count(1)
+
+        def counted(self, *args):
+            if next(steps) == count:
+                os.kill(os.getpid(), number)
+            return add(self, *args)
+
+        watch.Watch.add = counted
     return ml_collections.ConfigDict({config!r})
 """
 
@@ -63,10 +71,11 @@ def start(folder, number=0, count=1, at=0, *args, of=None, name="config", **env)
 
 
 def several(folder, count: int, *args, dies=None, **options) -> list:
-    """Starts all; `dies` is (who, after how many steps)."""
+    """Starts all; `dies` is (who, by which signal, after how many steps)."""
     at, started = port(), []
     for number in range(count):
-        env = {"DIE": str(dies[1])} if dies and dies[0] == number else {}
+        mine = dies and dies[0] == number
+        env = {"DIE": f"{int(dies[1])}:{dies[2]}"} if mine else {}
         started.append(start(folder, number, count, at, *args, **options, **env))
     return started
 
@@ -105,13 +114,10 @@ def assert_alike(workdir, lone) -> None:
 
 
 def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
-    started = several(tmp_path, 2)
-    while not (tmp_path / "run" / "evals" / "4.jsonl").exists():
-        assert started[0].poll() is None, ended(started)
-        time.sleep(0.02)
-    started[1].send_signal(signal.SIGTERM)
+    started = several(tmp_path, 2, dies=(1, signal.SIGTERM, 5))
     (code, said), (other, _) = ended(started)
     assert (code, other) == (143, 143), said
+    assert 5 <= saved(tmp_path / "run")[0] <= 7
     assert "SIGTERM at step" in said
     done = ended(several(tmp_path, 4))
     assert [code for code, _ in done] == [0, 0, 0, 0], done
@@ -127,7 +133,7 @@ def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
     """Each of the two is lost once: process 0 has jax's service with it."""
     for who, steps in ((1, 5), (0, 3)):
         began = time.monotonic()
-        started = several(tmp_path, 2, dies=(who, steps))
+        started = several(tmp_path, 2, dies=(who, signal.SIGKILL, steps))
         started[who].wait(600)
         lost = time.monotonic()
         found = ended(started)
