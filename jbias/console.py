@@ -1,15 +1,20 @@
 """What a person sees of a long run: a live bar or plain lines, and a log file."""
 
 import contextlib
+import datetime
+import json
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Self
 
 import tqdm
 from absl import logging as absl_logging
 from etils import epath
+
+from jbias import disk
 
 
 def hush() -> None:
@@ -18,17 +23,79 @@ def hush() -> None:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-def logger(workdir: epath.Path | None) -> Callable[[str], None]:
-    """A function that prints a line, above a live bar, and appends it to log.txt."""
+LOGS = ("text", "json")
+
+
+class Line(str):
+    """A line of the log that says, for programs, of which event it tells.
+
+    A `quiet` one is told to programs only.
+    """
+
+    event: str
+    fields: dict[str, Any]
+    level: str
+    quiet: bool
+
+    def __new__(cls, text: str, event: str, **fields: Any) -> Self:
+        line = super().__new__(cls, text)
+        line.event, line.fields, line.level, line.quiet = event, fields, "info", False
+        return line
+
+    def at(self, level: str, *, quiet: bool = False) -> "Line":
+        """Itself, with another level: debug, info, warning or error."""
+        self.level, self.quiet = level, quiet
+        return self
+
+    def json(self) -> str:
+        """One JSON object: time, level, event, message and the event's fields."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        told = {"time": now, "level": self.level, "event": self.event}
+        told |= {"message": str(self), **self.fields}
+        return json.dumps(told, default=str)
+
+
+def logger(workdir: epath.Path | None, form: str = LOGS[0]) -> Callable[[str], None]:
+    """A function that prints a line, above a live bar, and appends it to log.txt.
+
+    In the form "json" what is printed are JSON objects, appended to log.jsonl as well.
+    Neither a terminal that is gone nor a full disk ends a run for want of a line: what
+    the log lacks is told once.
+    """
+    lacking = False
+
+    def kept(name: str, text: str) -> None:
+        nonlocal lacking
+        try:
+            append(workdir / name, text)
+        except OSError as error:
+            if not lacking:
+                reason = disk.gist(error)
+                _show(f"{workdir / name} cannot be written ({reason}); lines are lost")
+            lacking = True
 
     def say(line: str) -> None:
-        tqdm.tqdm.write(line, file=sys.stderr)
-        if workdir is not None:
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-            with (workdir / "log.txt").open("a") as file:
-                file.write(f"{stamp} {line}\n")
+        line = line if isinstance(line, Line) else Line(line, "note")
+        told = line.json() if form == "json" else line
+        if form == "json" or not line.quiet:
+            _show(told)
+        if workdir is not None and form == "json":
+            kept("log.jsonl", told)
+        if workdir is not None and not line.quiet:
+            kept("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
     return say
+
+
+def append(path: epath.Path, line: str) -> None:
+    """Adds a line to a file."""
+    with path.open("a") as file:
+        file.write(line + "\n")
+
+
+def _show(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # Closed, or hung up.
+        tqdm.tqdm.write(line, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -110,6 +177,15 @@ def counted(
         yield tell, aside
 
 
+class Speed(NamedTuple):
+    """How far a training is, and how fast it goes."""
+
+    done: int  # Steps.
+    rate: float  # Steps a second,
+    images: float  # and images.
+    left: float  # Seconds that the rest takes at this rate.
+
+
 class Progress:
     """Training progress: on a terminal a bar, elsewhere a line every few seconds."""
 
@@ -122,7 +198,13 @@ class Progress:
         steps_per_epoch: float,
         images_per_step: int,
         seconds: float,
+        beat: Callable[[Speed], None] = lambda speed: None,
+        plain: bool = False,
     ):
+        """`beat` hears of each line, or of when one were due where there is a bar.
+
+        `plain`: lines even on a terminal.
+        """
         self._say = say
         self._epochs = f"{total / steps_per_epoch:.3g}"
         self._steps_per_epoch = steps_per_epoch
@@ -131,13 +213,13 @@ class Progress:
         self._done = self._start = done
         self._total = total
         self._began = self._said = time.monotonic()
-        self._idle = 0.0
+        self._idle, self._beat = 0.0, beat
         self._bar = tqdm.tqdm(
             total=total,
             initial=done,
             unit="step",
             dynamic_ncols=True,
-            disable=not sys.stderr.isatty(),
+            disable=plain or not sys.stderr.isatty(),
             file=sys.stderr,
         )
 
@@ -164,18 +246,26 @@ class Progress:
         now = time.monotonic()
         spent = max(now - self._began - self._idle, 1e-9)
         rate = (done - self._start) / spent
-        images = f"{rate * self._images:.0f} images/s"
+        left = (self._total - done) / max(rate, 1e-9)
+        speed = Speed(done, rate, rate * self._images, left)
+        images = f"{speed.images:.0f} images/s"
         epoch = f"epoch {done / self._steps_per_epoch:.2f}/{self._epochs}"
         if not self._bar.disable:
             self._bar.set_description_str(epoch, refresh=False)
             self._bar.set_postfix_str(f"{images}, {note}", refresh=False)
-        elif counted and now - self._said >= self._seconds:
-            self._said = now
-            left = tqdm.tqdm.format_interval((self._total - done) / max(rate, 1e-9))
-            self._say(
+        if not counted or now - self._said < self._seconds:
+            return
+        self._said = now
+        if self._bar.disable:
+            eta = tqdm.tqdm.format_interval(left)
+            line = (
                 f"{epoch}, step {done}/{self._total}, {rate:.2f} steps/s, {images}, "
-                f"ETA {left}, {note}"
+                f"ETA {eta}, {note}"
             )
+            told = dict(rate=rate, images=speed.images, eta_seconds=left)
+            told = {key: round(value, 3) for key, value in told.items()}
+            self._say(Line(line, "progress", step=done, total=self._total, **told))
+        self._beat(speed)
 
     def close(self) -> None:
         """Leaves the terminal to others."""

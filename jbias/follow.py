@@ -10,7 +10,17 @@ from collections.abc import Callable
 import jax
 from etils import epath
 
-from jbias import build, checkpoint, checks, console, memory, observe, opening, seeds
+from jbias import (
+    build,
+    checkpoint,
+    checks,
+    console,
+    lock,
+    memory,
+    observe,
+    opening,
+    seeds,
+)
 from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
@@ -32,12 +42,12 @@ def run(
     """
     workdir = epath.Path(workdir).resolve()
     say = _await_run(workdir, interval, once)
-    with workdirs.follow(workdir):
+    with workdirs.follow(workdir, say) as held:
         job = None
         while True:
             over = once or (workdir / "done").exists()
             for step in observe.left(workdir):
-                job = job or _opened(workdir, say, devices)
+                job = job or _opened(workdir, say, devices, held)
                 _evaluate(job, step)
             if over:
                 count = len(observe.all_written(workdir))
@@ -45,7 +55,7 @@ def run(
                 by = "; the run evaluates by itself" if own else ""
                 say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
                 return
-            job = job or _opened(workdir, say, devices)
+            job = job or _opened(workdir, say, devices, held)
             time.sleep(interval)
 
 
@@ -70,7 +80,7 @@ def _config(workdir: epath.Path) -> dict:
     return runs.stored(workdir / "config.json", (*checks.KEYS, "run.devices"))
 
 
-def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:
+def _opened(workdir: epath.Path, say: Callable, devices: int, held: lock.Held) -> Job:
     """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
     config = _config(workdir)
@@ -78,6 +88,7 @@ def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:
         devices=devices, spread=0, together=0, memory=0.0, strategy="auto"
     )
     job = opening.job(config, workdir, say, follows=True)
+    job.guard = held.check
     job.stages = [
         build.laid_out(stage, len(job.entries), job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)

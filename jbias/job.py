@@ -8,7 +8,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import build, costs, results, sets, vary, watch
+from jbias import build, console, costs, life, results, sets, vary, watch, writers
 from jbias import config as jc
 from jbias import team as teams
 from jbias import workdir as workdirs
@@ -42,6 +42,14 @@ class Job:
     team: teams.Team = dataclasses.field(default_factory=teams.Team)
     stop: str = ""  # The name of the signal that has come to this process,
     halted: str = ""  # and of the one that all processes stop for.
+    # The watch's count and sums as they were last shown.
+    shown: tuple[int, dict] = (0, {})
+    # OSError where the workdir is gone or another's: called before it is written to.
+    guard: Callable[[], None] = lambda: None
+
+    def __post_init__(self):
+        self.life = life.Life(self.workdir, self.say)
+        self.writers = writers.Writers(self.say)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -78,4 +86,6 @@ class Job:
             others = (
                 "no other is left" if self.watch.all_diverged else "the others go on"
             )
-            self.say(f"seed {seed} diverged: loss not finite at step {at}; {others}")
+            line = f"seed {seed} diverged: loss not finite at step {at}; {others}"
+            told = console.Line(line, "diverged", step=at, seed=str(seed))
+            self.say(told.at("warning"))

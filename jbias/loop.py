@@ -1,16 +1,16 @@
 """The loop over the steps of a stage: steps, evaluations and checkpoints in cadence."""
 
 import contextlib
+import functools
 import itertools
 import time
 from collections.abc import Iterator
 
 import jax
 
-from jbias import build, console, observe, profiling, saving, seeds
+from jbias import build, console, disk, observe, profiling, saving, seeds, signs
 from jbias import config as jc
 from jbias import layout as layouts
-from jbias import workdir as workdirs
 from jbias.job import Job
 
 
@@ -38,6 +38,8 @@ def run(
         steps_per_epoch=stage.order.steps_per_epoch,
         images_per_step=stage.order.batch * len(job.entries),
         seconds=config["run"]["log_seconds"],
+        beat=functools.partial(signs.beat, job),
+        plain=config["run"].get("log") == "json",
     )
     statics = set()
     with contextlib.closing(progress), job.meter.during("stepping"):
@@ -51,8 +53,10 @@ def run(
                 job.settle()
             with progress.idle(), job.meter.during("evaluating"):
                 if measured and not job.elsewhere and not job.halted:
+                    signs.doing(job, "evaluating", step)
                     with saving.saved_first(job, stage, states, step):
                         observe.evaluate(job, stage, states, step)
+                    signs.doing(job, "stepping", step)
                 left = measured and step != job.evaluated
                 best = step == job.evaluated and saving.is_best(job)
                 due = local and local % save_every == 0
@@ -80,7 +84,7 @@ def run(
             statics.add(static)
             profiled = config["run"]["profile"] and not new and not job.profiled
             profiled = profiled and job.team.first
-            with _announced(job, progress) if new else contextlib.nullcontext():
+            with _announced(job, progress, step) if new else contextlib.nullcontext():
                 advance = _profiled(job, stage) if profiled else stage.advance
                 states, seen = advance(states, args, held, static)
             del held  # Else the window is still there when the next is placed.
@@ -166,7 +170,7 @@ def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
             count=len(job.entries),
             seconds=seconds[0],
         )
-        workdirs.write_text(job.workdir / "profile.md", page)
+        disk.write(job.workdir / "profile.md", page)
         job.say(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
         job.profiled = True
         return states, seen
@@ -175,19 +179,24 @@ def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
 
 
 @contextlib.contextmanager
-def _announced(job: Job, progress: console.Progress) -> Iterator[None]:
+def _announced(job: Job, progress: console.Progress, step: int) -> Iterator[None]:
     """Says that the step is being compiled, and how long until its first results."""
     began = time.monotonic()
-    job.say(
+    line = (
         f"compiling {jc.algorithm(job.config)} for seeds "
         f"{', '.join(map(str, job.seeds))}"
         + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
         + " ..."
     )
+    job.say(console.Line(line, "compile", step=step))
+    signs.doing(job, "compiling", step)
     with job.meter.during("compiling"):
         yield
     progress.restart()
-    job.say(f"compiled, first steps done in {time.monotonic() - began:.1f} s")
+    took = time.monotonic() - began
+    line = f"compiled, first steps done in {took:.1f} s"
+    job.say(console.Line(line, "compiled", step=step, seconds=round(took, 3)))
+    signs.doing(job, "stepping", step)
 
 
 def _note(job: Job) -> str:

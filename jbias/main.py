@@ -19,6 +19,7 @@ of process 0's host, a free port there, and 0 <= I < N. What is the matter with 
 all with the same line. Only process 0 needs the workdir.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -108,11 +109,14 @@ def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> in
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     """Tells what ended the run in one line, in its log too, if it has one."""
     line = f"jbias: {' '.join(str(error).split())}"
-    print(line, file=sys.stderr)
-    log = epath.Path(workdir or ".") / "log.txt"
-    if workdir and log.exists():
-        with log.open("a") as file:
-            file.write(line + "\n")
+    told = console.Line(line, "error" if code == 2 else "stop", code=code)
+    told = told.at("error" if code == 2 else "warning").json()
+    known = workdir and _CONFIG.value.run.get("log") == "json"
+    with contextlib.suppress(OSError):  # Neither may be there any more.
+        print(told if known else line, file=sys.stderr)
+        for name, text in (("log.txt", line), ("log.jsonl", told)):
+            if workdir and (path := epath.Path(workdir) / name).exists():
+                console.append(path, text)
     return code
 
 

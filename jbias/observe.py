@@ -10,7 +10,19 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import build, checkpoint, evals, feed, mesh, results, sets, vary
+from jbias import (
+    build,
+    checkpoint,
+    console,
+    disk,
+    evals,
+    feed,
+    mesh,
+    results,
+    sets,
+    signs,
+    vary,
+)
 from jbias import config as jc
 from jbias import layout as layouts
 from jbias import step as train_step
@@ -39,16 +51,18 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
             _keep_decisions(job, step, test, predicted[test.name])
     records = [record for some in of_entries.values() for record in some]
     write(job, step, records)
+    signs.evaluated(job, step, records)
     job.records, job.evaluated = records, step
     job.valid = {
         name: r.value for name, some in of_entries.items() for r in some if _is_valid(r)
     }
     job.watch.reset()
     job.note = f" valid {100 * mean(job.valid.values()):.1f}"
-    job.say(
-        f"step {step}/{job.stages[-1].last}: {_summary(records)} "
-        f"({time.monotonic() - began:.1f} s)"
-    )
+    total, took = job.stages[-1].last, time.monotonic() - began
+    line = f"step {step}/{total}: {_summary(records)} ({took:.1f} s)"
+    told = dict(step=step, total=total, seconds=round(took, 3))
+    means = {f"{d}/{m}": mean(values) for (d, m), values in _cells(records).items()}
+    job.say(console.Line(line, "evaluation", **told, means=means))
 
 
 def _predicted(
@@ -156,13 +170,16 @@ def _is_valid(r: results.Record) -> bool:
 def _keep_decisions(job: Job, step: int, test: sets.TestSet, found: list) -> None:
     name = f"decisions/{test.name}/{step}.parquet"
     pairs = list(zip(job.entries, found, strict=True))
+    job.guard()
     for branch in job.branches:
         of_branch = {
             entry.seed: _decisions(one, test)
             for entry, one in pairs
             if entry.branch == branch
         }
-        decisions.write(job.workdir / branch.folder / name, of_branch)
+        path = job.workdir / branch.folder / name
+        with disk.writing(str(path)):
+            decisions.write(path, of_branch)
 
 
 def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:
@@ -177,11 +194,13 @@ def write(
     job: Job, step: int, records: Sequence[results.Record], *, again: bool = True
 ) -> None:
     """Writes each branch's records; those that are there stay, unless `again`."""
+    job.guard()
     for branch in job.branches if job.team.first else ():
         path = records_path(job.workdir / branch.folder, step)
         if again or not path.exists():
             name = jc.run_name(branch.config)
-            results.write(path, [record for record in records if record.run == name])
+            with disk.writing(str(path)):
+                results.write(path, [one for one in records if one.run == name])
 
 
 # What a line of progress leaves to the records.
@@ -190,19 +209,24 @@ _BY_GROUP = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accura
 
 def _summary(records: list[results.Record]) -> str:
     """Accuracies in percent and shape biases, each a mean over the finite seeds."""
-    cells = {}
-    for r in records:
-        told = r.metric not in _BY_GROUP and r.value is not None
-        if r.dataset != results.TRAIN and told:
-            cells.setdefault((r.dataset, r.metric), []).append(r.value)
     return ", ".join(
         f"{name} {100 * mean(values):.1f}"
         if metric == "accuracy"
         else f"worst group {100 * mean(values):.1f}"
         if metric == "worst_group_accuracy"
         else f"{metric.replace('_', ' ')} {mean(values):.2f}"
-        for (name, metric), values in cells.items()
+        for (name, metric), values in _cells(records).items()
     )
+
+
+def _cells(records: list[results.Record]) -> dict[tuple[str, str], list[float]]:
+    """The finite seeds' values of each number that a line of progress has."""
+    cells = {}
+    for r in records:
+        told = r.metric not in _BY_GROUP and r.value is not None
+        if r.dataset != results.TRAIN and told:
+            cells.setdefault((r.dataset, r.metric), []).append(r.value)
+    return cells
 
 
 def mean(values) -> float:

@@ -82,7 +82,9 @@ def job(
             told[test.name]["answers"] = rule.digest
     code = parts.own_files(config)
     _check_alike(team, {"data": told, "own_code": code})
-    given, init = (None, workdirs.provenance(workdir).get("init"))
+    given, init = None, None
+    if team.first:
+        init = workdirs.provenance(workdir).get("init")
     writes = team.first and not follows
     if writes:
         workdirs.record_config(workdir, config)

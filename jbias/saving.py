@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jbias import build, checkpoint, costs, observe, results
+from jbias import build, checkpoint, console, costs, observe, results, signs
 from jbias import layout as layouts
 from jbias import team as teams
 from jbias import workdir as workdirs
@@ -24,6 +24,7 @@ def save(
 ) -> None:
     """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
     job.settle()
+    job.guard()
     here = step == job.evaluated
     if here:
         for name, value in job.valid.items():
@@ -44,6 +45,11 @@ def save(
     if job.team.first:
         write(job.manager, step, whole, info, told)
     job.saved, job.complete = step, here
+    job.say(
+        console.Line(f"saved step {step}", "checkpoint", step=step).at(
+            "debug", quiet=True
+        )
+    )
     if left:
         job.left = step
         job.watch.reset()
@@ -87,7 +93,9 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     step = job.saved = info["step"]
     job.watch.load(info["watch"])
     job.best = info["best"]
-    job.say(f"resuming {job.name} at step {step}/{job.stages[-1].last}")
+    total = job.stages[-1].last
+    line = f"resuming {job.name} at step {step}/{total}"
+    job.say(console.Line(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
     written = job.team.first and observe.written(job.workdir, step)
     written = job.team.share("what is evaluated", written)
@@ -98,6 +106,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
         job.evaluated = step
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         observe.write(job, step, records, again=False)
+        signs.evaluated(job, step, records)
 
 
 def write_cost(job: Job) -> dict[str, Any]:

@@ -8,7 +8,7 @@ its latest whole checkpoint stands.
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -21,10 +21,13 @@ from jbias import (
     checks,
     console,
     costs,
+    disk,
+    life,
     loop,
     observe,
     opening,
     saving,
+    signs,
     warmstart,
 )
 from jbias import config as jc
@@ -51,33 +54,58 @@ def run(
     checks.whole(config)
     saving.energy(config)
     workdir = epath.Path(workdir).resolve()
-    claim = workdirs.claim(workdir, config) if team.first else contextlib.nullcontext()
-    with claim:
-        say = console.logger(workdir) if team.first else _unheard
+    own = config["run"].get("log", console.LOGS[0])
+    say = console.logger(workdir, own) if team.first else _unheard
+    with _claimed(workdir, config, say, team) as guard:
         done = workdir / "done"
         fate = done.read_text().strip() if team.first and done.exists() else ""
         if fate := team.share("whether it is done", fate):
             say(f"{workdir} is done: nothing to do; another --workdir trains again")
             return fate != "diverged"
+        if team.first and (workdir / "config.json").exists():
+            life.Life(workdir, say).tell("opening")
         job = opening.job(config, workdir, say, team=team)
-        job.meter = meter
-        with _signals(job):
+        job.meter, job.guard = meter, guard
+        with _signals(job), contextlib.closing(job.writers):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
-        if not team.first:
-            return fate == "finished"
-        for folder in (*(b.folder for b in job.branches if b.folder), ""):
-            workdirs.write_text(workdir / folder / "done", fate + "\n")
-        cost = costs.words(saving.write_cost(job))
-        say(f"{fate}: {job.name} in {workdir}, {cost}")
-        if config["vary"]:
-            say(f"its branches side by side: python -m jbias.report --runs={workdir}")
-        if left := [*observe.left(workdir)]:
-            say(
-                f"steps {', '.join(map(str, left))} are left to "
-                f"python -m jbias.evaluate --follow={workdir}"
-            )
+        if team.first:
+            _end(job, fate)
         return fate == "finished"
+
+
+@contextlib.contextmanager
+def _claimed(
+    workdir: epath.Path, config: dict, say: Callable[[str], None], team: teams.Team
+) -> Iterator[Callable[[], None]]:
+    """Holds the workdir in the process that writes it; yields what tells it is lost."""
+    if not team.first:
+        yield lambda: None
+        return
+    with workdirs.claim(workdir, config, say) as held:
+        yield held.check
+
+
+def _end(job: Job, fate: str) -> None:
+    """Writes how the run ended, and tells it."""
+    job.guard()
+    for folder in (*(b.folder for b in job.branches if b.folder), ""):
+        with disk.writing(str(job.workdir / folder / "done")):
+            disk.write(job.workdir / folder / "done", fate + "\n")
+    cost = costs.words(saving.write_cost(job))
+    line = f"{fate}: {job.name} in {job.workdir}, {cost}"
+    step = max(job.saved, 0)
+    job.say(console.Line(line, "finished", step=step, fate=fate))
+    signs.doing(job, fate, step)
+    if job.config["vary"]:
+        job.say(
+            f"its branches side by side: python -m jbias.report --runs={job.workdir}"
+        )
+    if left := [*observe.left(job.workdir)]:
+        job.say(
+            f"steps {', '.join(map(str, left))} are left to "
+            f"python -m jbias.evaluate --follow={job.workdir}"
+        )
 
 
 def _unheard(line: str) -> None:
@@ -116,6 +144,8 @@ def _train(job: Job) -> None:
         first, step = info["stage"], info["step"]
         packed = job.stages[first].layout.pack(states)
         del states, restored
+    _begin(job, step)
+    if packed is not None:
         saving.take_up(job, info)
     try:
         for number in range(first, len(job.stages)):
@@ -154,6 +184,15 @@ def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
 
 def _empty(shapes: tuple) -> tuple:
     return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+
+
+def _begin(job: Job, step: int) -> None:
+    """Says what begins or goes on, and opens what hears of it."""
+    line = f"{job.name} begins at step {step}"
+    told = dict(run=job.name, seeds=job.seeds, total=job.stages[-1].last)
+    job.say(console.Line(line, "start", step=step, **told).at("info", quiet=True))
+    signs.begin(job, step)
+    signs.doing(job, "opening", step)
 
 
 def _start(
