@@ -114,6 +114,7 @@ def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     known = workdir and _CONFIG.value.run.get("log") == "json"
     with contextlib.suppress(OSError):  # Neither may be there any more.
         print(told if known else line, file=sys.stderr)
+    with contextlib.suppress(OSError):
         for name, text in (("log.txt", line), ("log.jsonl", told)):
             if workdir and (path := epath.Path(workdir) / name).exists():
                 console.append(path, text)

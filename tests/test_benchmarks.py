@@ -76,6 +76,7 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
         ("eval", (*TINY, "--seeds=2")),
         ("seeds", (*TINY, "--algorithms=erm", "--seeds=1,2")),
         ("scaling", (*TINY, "--batch=64", "--algorithms=erm,mixup")),
+        ("processes", (*TINY, "--counts=1,2")),
         ("startup", ("--rounds=1",)),
         ("corruptions", ("--side=32", "--names=fog,frost", "--rounds=1", "--host=1")),
         ("report", ("--runs=6", "--seeds=2", "--epochs=3", "--sets=4")),
