@@ -44,7 +44,7 @@ def config(**entries) -> dict:
     """Rounding grows with the rate: at this one it stays small for eight steps."""
     c = runs.small(seeds=(3,), epochs=2.0, save_every="3 steps", **entries)
     c.optim.rate, c.run.devices = 0.003, 0
-    c.model = dict(name="cnn", width=4)
+    c.model, c.run.steps_per_dispatch = dict(name="cnn", width=4), 1
     return c.to_dict()
 
 
