@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
@@ -28,6 +29,17 @@ def digest(tree: PyTree) -> int:
     for leaf in jax.tree.leaves(jax.device_get(tree)):
         total = zlib.crc32(np.ascontiguousarray(leaf), total)
     return total
+
+
+def checkpoints_alone() -> dict[str, Any]:
+    """Options with which orbax waits for no other process: the first one alone calls."""
+    if jax.process_count() == 1:
+        return {}
+    this = {jax.process_index()}
+    options = ocp.options.MultiprocessingOptions(
+        primary_host=min(this), active_processes=this, barrier_sync_key_prefix="alone"
+    )
+    return {"multiprocessing_options": options, "create": False}
 
 
 class Team:

@@ -78,6 +78,7 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
         ("scaling", (*TINY, "--batch=64", "--algorithms=erm,mixup")),
         ("processes", (*TINY, "--counts=1,2")),
         ("startup", ("--rounds=1",)),
+        ("writers", ("--rounds=2", "--seeds=2")),
         ("corruptions", ("--side=32", "--names=fog,frost", "--rounds=1", "--host=1")),
         ("report", ("--runs=6", "--seeds=2", "--epochs=3", "--sets=4")),
         ("cost", ("--methods=sagnet", "--steps=1", "--rounds=1")),
