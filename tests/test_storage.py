@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import sys
+import threading
 import time
 import types
 
@@ -82,6 +83,22 @@ def test_damaged_facts_are_refused_by_name_before_anything_is_done(
         pytest.fail("claimed")
     assert (workdir / name).read_text() == content
     assert not (workdir / "lock").exists()
+
+
+def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, capsys):
+    """Tensorstore's threads print it by the hook, once for each file."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    console.hush()
+    for text in ("Event loop is closed", "another"):
+        error = RuntimeError(text)
+        thread = threading.Thread(
+            target=sys.excepthook, args=(type(error), error, None)
+        )
+        thread.start()
+        thread.join()
+    assert capsys.readouterr().err == "RuntimeError: another\n"
+    sys.excepthook(RuntimeError, RuntimeError("Event loop is closed"), None)
+    assert "Event loop" in capsys.readouterr().err
 
 
 def record(step: int) -> results.Record:
