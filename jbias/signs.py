@@ -21,7 +21,8 @@ def begin(job: Job, step: int, *, alone: bool = True) -> None:
 
     `alone` is False in a process that evaluates what another one trains.
     """
-    run = writers.Run(job.workdir, job.name, job.config, step, alone)
+    configs = {b.folder.rpartition("/")[2]: b.config for b in job.branches}
+    run = writers.Run(job.workdir, job.name, job.config, step, alone, configs)
     job.writers.begin(writers.named(job.config["run"]), run)
 
 
