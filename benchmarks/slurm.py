@@ -12,8 +12,10 @@ the images that these settings train on (--data=shapes --split=train --n=128, ca
 
 import argparse
 import contextlib
+import csv
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -145,9 +147,10 @@ def _event(began: float, job: str, what: str) -> dict[str, Any]:
 
 def unbroken(broken: pathlib.Path, other: pathlib.Path, env: Mapping[str, str]) -> bool:
     """Whether the run, trained again without a break, has the same records to the bit."""
-    table = (broken.parent / "trials.csv").read_text()
-    command = re.search(rf"(python -m jbias.main [^\"]*)--workdir={broken}", table)[1]
-    words = [sys.executable, *command.split()[1:], f"--workdir={other}"]
+    with (broken.parent / "trials.csv").open(newline="") as file:
+        rows = {row["trial"]: row["command"] for row in csv.DictReader(file)}
+    _, *words, _ = shlex.split(rows[broken.name])
+    words = [sys.executable, *words, f"--workdir={other}"]
     call(*words, environment=env)
     files = [sorted(run.glob("evals/*.jsonl")) for run in (broken, other)]
     names = [[path.name for path in some] for some in files]

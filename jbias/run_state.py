@@ -19,8 +19,11 @@ WORDS = (
     "done",
 )
 STOPPED = "stopped.json"  # Written by a search that has no more use for a run.
-RESUMES = "the same command resumes"  # Ends what a run says that saved and left.
+RESUMES = "the same command resumes"  # Ends what a run says that saved and left,
+_LOST = "it goes on from the latest checkpoint"  # and what it says whose peer was lost.
+UNTOLD = "nothing says why; killed, or its machine went down"
 _TAIL = 1 << 16
+_ASKED = re.compile(r"SIG[A-Z0-9]+ ")  # Begins what a run says that was asked to stop.
 _STEP = re.compile(r"\bstep (\d+)/(\d+)\b")
 
 
@@ -38,6 +41,7 @@ class State(NamedTuple):
     evaluated: int = -1  # The last evaluated step.
     accuracy: float | None = None  # There, in validation: the mean over finite seeds.
     diverged: tuple[int, ...] = ()  # The seeds that did.
+    told: bool = False  # Whether it was the run's log that gave the reason.
 
 
 def read(workdir: str | os.PathLike) -> State:
@@ -52,9 +56,9 @@ def read(workdir: str | os.PathLike) -> State:
     if evaluated >= 0:
         records = _records(workdir, evaluated)
         accuracy, diverged = _accuracy(records), _diverged(records)
-    return State(
-        word, reason, max(step, evaluated, 0), steps, evaluated, accuracy, diverged
-    )
+    told = word in ("failed", "interrupted") and reason != UNTOLD
+    step = max(step, evaluated, 0)
+    return State(word, reason, step, steps, evaluated, accuracy, diverged, told)
 
 
 def held(workdir: str | os.PathLike) -> bool:
@@ -87,9 +91,10 @@ def _word(workdir: pathlib.Path) -> tuple[str, str]:
     last = _last_line(workdir)
     if last.startswith("jbias: "):
         told = last.removeprefix("jbias: ")
-        return ("interrupted" if told.endswith(RESUMES) else "failed"), told
+        stopped = told.endswith((RESUMES, _LOST)) or _ASKED.match(told)
+        return ("interrupted" if stopped else "failed"), told
     if (workdir / "config.json").exists() or last:
-        return "interrupted", "nothing says why; killed, or its machine went down"
+        return "interrupted", UNTOLD
     return "not started", ""
 
 

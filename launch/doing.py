@@ -7,6 +7,7 @@ import pathlib
 import shlex
 import shutil
 import subprocess
+import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,11 @@ def run(args: argparse.Namespace) -> int:
     """Does what the arguments say; returns the exit code."""
     say = console.logger(None)
     workdir = pathlib.Path(args.workdir)
+    if "\n" in args.workdir or "://" in args.workdir:
+        raise ValueError(
+            f"--workdir: must be a directory here, got {args.workdir!r}; where runs are in "
+            "a cloud says --on=...:runs="
+        )
     asked = _settled(args, workdir)
     where, options = _where(args.on)
     found = trials.planned(_search(asked), workdir)
@@ -42,14 +48,38 @@ def run(args: argparse.Namespace) -> int:
     stop = rule if asked["stop"] == "median" else None
     if where == "slurm":
         return _on_slurm(found, todo, options, args, stop, say)
+    return _here(found, todo, options, args, stop, say)
+
+
+def _here(
+    found: Sequence[trials.Trial],
+    todo: Sequence[trials.Trial],
+    options: Mapping[str, Any],
+    args: argparse.Namespace,
+    stop: Callable | None,
+    say: Callable[[str], None],
+) -> int:
+    """Runs trials on this machine, each once; waits for those that others run."""
+    places, tried = local.places(**options), set[str]()
     left = len(found) - len(todo)
     say(f"{len(todo)} of {len(found)} trials to run" + f", {left} not" * bool(left))
-    places = local.places(**{k: options[k] for k in ("jobs", "devices")})
-    ended = local.run(todo, found, places, say=say, stop=stop, every=args.every)
-    _keep_table(found, workdir)
-    if ended:
-        say(f"{ended}: all running trials have saved; the same command goes on")
-        return _STOPPED[ended]
+    while True:
+        tried |= {trial.name for trial in todo}
+        ended = local.run(todo, found, places, say=say, stop=stop, every=args.every)
+        if ended:
+            _keep_table(found, found[0].workdir.parent)
+            say(f"{ended}: all running trials have saved; the same command goes on")
+            return _STOPPED[ended]
+        others = [one for one in found if one.state.word == "running"]
+        if others:
+            say(f"waiting for {others[0].name}, which another process runs ...")
+            while others[0].state.word == "running":
+                time.sleep(1)
+        words = ("not started", "interrupted")
+        todo = [t for t in others if t.name not in tried and t.state.word in words]
+        if not others:
+            break
+    _keep_table(found, found[0].workdir.parent)
     return _summed_up(found, say)
 
 
@@ -124,6 +154,9 @@ def _where(text: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"--on: unknown {name!r}; {jc.nearest(name, EXECUTORS)}")
     executor = EXECUTORS[name]
     options = vars(jc.parse_arg(arg, f"--on={name}", **executor.OPTIONS))
+    for key, value in options.items():
+        if "\n" in str(value):
+            raise ValueError(f"--on={name}: {key} must be one line, got {value!r}")
     for key in getattr(executor, "NEEDED", ()):
         if not options[key]:
             raise ValueError(f"--on={name}: {key} is missing, e.g. --on={name}:{key}=X")

@@ -10,7 +10,8 @@ from typing import Any
 
 from jbias import run_state
 
-TOLD = (0, 3)  # Exit codes of a run that has ended by itself.
+TOLD = (0, 3)  # Exit codes of a run that has ended by itself,
+LEFT = (69, 130, 143)  # of one whose peer was lost or that was asked to stop.
 ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # To save and leave.
 
 
@@ -44,16 +45,23 @@ def start(
             os.sched_setaffinity(0, before)
 
 
-def note_end(workdir: pathlib.Path, code: int, log: pathlib.Path) -> None:
-    """Tells in a run's log why its process ended, where the run itself could not."""
-    if code in TOLD:
-        return
-    why = reason(code, tail(log))
-    if run_state.read(workdir).reason == why:
+def told(workdir: pathlib.Path) -> int:
+    """How long a run's log is."""
+    path = workdir / "log.txt"
+    return path.stat().st_size if path.exists() else 0
+
+
+def note_end(workdir: pathlib.Path, code: int, log: pathlib.Path, before: int) -> None:
+    """Tells in a run's log why its process ended, where the run itself could not.
+
+    before: how long that log was when the process began.
+    """
+    state = run_state.read(workdir)
+    if code in TOLD or state.told and told(workdir) > before:
         return
     workdir.mkdir(parents=True, exist_ok=True)
     with (workdir / "log.txt").open("a") as file:
-        file.write(f"jbias: {why}\n")
+        file.write(f"jbias: {reason(code, tail(log))}\n")
 
 
 def reason(code: int, output: str) -> str:
@@ -66,9 +74,9 @@ def reason(code: int, output: str) -> str:
         name = signal.Signals(-code).name
         hint = " (out of memory?)" if -code == signal.SIGKILL else ""
         return f"ended by {name}{hint}"
-    told = [line for line in lines if line.startswith("jbias: ")]
-    if told and code != 1:
-        return told[-1].removeprefix("jbias: ")
+    own = [line for line in lines if line.startswith("jbias: ")]
+    if own and (code != 1 or own[-1] == lines[-1]):
+        return own[-1].removeprefix("jbias: ")
     return f"exit code {code}{': ' if lines else ''}{lines[-1] if lines else ''}"
 
 
@@ -96,12 +104,13 @@ class Job:
 
     def __call__(self) -> int:
         """Runs to the end; returns the exit code."""
-        log = pathlib.Path(self.log)
+        log, workdir = pathlib.Path(self.log), pathlib.Path(self.workdir)
+        before = told(workdir)
         process = start(self.command, log, {}, apart=False)
         self._pid = process.pid
         code = process.wait()
-        note_end(pathlib.Path(self.workdir), code, log)
-        if code not in (*TOLD, 130, 143, *(-one for one in ASKED)):
+        note_end(workdir, code, log, before)
+        if code not in (*TOLD, *LEFT, *(-one for one in ASKED)):
             raise RuntimeError(f"{self.workdir}: {reason(code, tail(log))}")
         return code
 

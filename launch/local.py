@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from launch import job, stopping, trials
 
-OPTIONS = {"jobs": 0, "devices": "", "minutes": 2.0}
+OPTIONS = {"jobs": 0, "devices": ""}
 
 
 class Place(NamedTuple):
@@ -29,6 +29,7 @@ class Running(NamedTuple):
     trial: trials.Trial
     process: subprocess.Popen
     place: Place
+    told: int  # How long its log was before.
 
 
 def places(jobs: int = 0, devices: str = "") -> list[Place]:
@@ -124,16 +125,17 @@ def progress(all_trials: Sequence[trials.Trial], first: float, spent: float) -> 
 
 def _started(trial: trials.Trial, place: Place, say: Callable) -> Running:
     stopping.unmark(trial.workdir)
-    log = log_of(trial)
+    log, told = log_of(trial), job.told(trial.workdir)
     say(f"starting {trial.name}, its output in {log}")
     words = trials.command(trial)
     process = job.start(words, log, place.environment, cores=place.cores)
-    return Running(trial, process, place)
+    return Running(trial, process, place, told)
 
 
 def _ended(one: Running, stopped: str, say: Callable) -> None:
     trial = one.trial
-    job.note_end(trial.workdir, one.process.returncode, log_of(trial))
+    code = one.process.returncode
+    job.note_end(trial.workdir, code, log_of(trial), one.told)
     if stopped and not (trial.workdir / "done").exists():
         stopping.mark(trial.workdir, stopped)
     say(trials.line(trial, trial.state))

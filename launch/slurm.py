@@ -49,7 +49,8 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
         map_count=len(todo) if len(todo) > 1 else None,
         **_parameters(options),
     )
-    lines = [f"# {i}: {trials.shown(trials.command(t))}" for i, t in enumerate(todo)]
+    shown = (trials.shown(trials.command(trial)) for trial in todo)
+    lines = [f"# {i}: " + one.replace("\n", r"\n") for i, one in enumerate(shown)]
     return "\n".join([text, "# what its jobs run:", *lines, ""])
 
 

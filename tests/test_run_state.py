@@ -50,6 +50,23 @@ def test_a_file_is_no_workdir(tmp_path):
             "SIGTERM at step 8: saved; the same command resumes",
         ),
         (
+            "jbias: SIGUSR1 before a step was taken: begin anew",
+            "interrupted",
+            "SIGUSR1 before a step was taken: begin anew",
+        ),
+        (
+            "jbias: process 1 of 2 (n2, pid 7) was lost; start all again with the same "
+            "command: it goes on from the latest checkpoint",
+            "interrupted",
+            "process 1 of 2 (n2, pid 7) was lost; start all again with the same command: "
+            "it goes on from the latest checkpoint",
+        ),
+        (
+            "jbias: ended by SIGKILL (out of memory?)",
+            "failed",
+            "ended by SIGKILL (out of memory?)",
+        ),
+        (
             "2026-01-01 00:00:00 step 9/16: valid 50.0",
             "interrupted",
             "nothing says why; killed, or its machine went down",
@@ -60,6 +77,7 @@ def test_the_last_line_of_the_log_tells(tmp_path, last, word, reason):
     log(tmp_path, "jbias: an older end", "2026-01-01 00:00:00 step 8/16, x", last, "")
     found = run_state.read(tmp_path)
     assert found[:2] == (word, reason)
+    assert found.told == last.startswith("jbias: ")
     assert (found.step, found.steps) == (9 if "step 9" in last else 8, 16)
 
 
