@@ -23,7 +23,8 @@ def begin(job: Job, step: int, *, alone: bool = True) -> None:
     """
     if not job.team.first:
         return
-    run = writers.Run(job.workdir, job.name, job.config, step, alone)
+    configs = {b.folder.rpartition("/")[2]: b.config for b in job.branches}
+    run = writers.Run(job.workdir, job.name, job.config, step, alone, configs)
     job.writers.begin(writers.named(job.config["run"]), run)
 
 
