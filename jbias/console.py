@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -18,8 +19,12 @@ from jbias import disk
 
 
 def hush() -> None:
-    """Orbax tells of every file, and of every task that a full disk ended."""
-    absl_logging.set_verbosity(absl_logging.ERROR)
+    """Orbax tells of every file, and of every thread that a full disk ended.
+
+    What it raises is told in one line; JBIAS_TRACEBACK=1 shows the rest.
+    """
+    loud = os.environ.get("JBIAS_TRACEBACK")
+    absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 

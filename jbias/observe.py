@@ -2,7 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -176,14 +177,49 @@ def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:
 def write(
     job: Job, step: int, records: Sequence[results.Record], *, again: bool = True
 ) -> None:
-    """Writes each branch's records; those that are there stay, unless `again`."""
+    """Writes each branch's records; those that are there whole stay, unless `again`."""
     job.guard()
     for branch in job.branches:
         path = records_path(job.workdir / branch.folder, step)
-        if again or not path.exists():
-            name = jc.run_name(branch.config)
+        name = jc.run_name(branch.config)
+        text = results.dumps(record for record in records if record.run == name)
+        job.sums[_named(job, path)] = zlib.crc32(text.encode())
+        if again or _sum(path) != zlib.crc32(text.encode()):
             with disk.writing(str(path)):
-                results.write(path, [one for one in records if one.run == name])
+                results.write_text(path, text)
+
+
+def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
+    """Puts records back that are not as they were written, from the step's checkpoint.
+
+    `position` gives what stands beside a checkpoint; ValueError where there is none.
+    """
+    for name, held in [*job.sums.items()]:
+        path = job.workdir / name
+        found = _sum(path)
+        if found == held:
+            continue
+        what = "is gone" if found is None else "is damaged"
+        try:
+            text = position(int(path.stem))["records"]
+            records = results.loads(text, where=f"the checkpoint of step {path.stem}")
+        # Of a step that went, and of a damaged one, orbax raises anything.
+        except Exception as error:
+            raise ValueError(
+                f"results: {path} {what}, and no checkpoint holds its records; restore "
+                "it, or begin anew in another --workdir: the numbers are the same"
+            ) from error
+        job.say(f"{path} {what}: written anew from the checkpoint of its step")
+        write(job, int(path.stem), records, again=False)
+
+
+def _named(job: Job, path: epath.Path) -> str:
+    return path.relative_to(job.workdir).as_posix()
+
+
+def _sum(path: epath.Path) -> int | None:
+    """What a file's content is known by; None where there is none."""
+    return zlib.crc32(path.read_bytes()) if path.exists() else None
 
 
 # What a line of progress leaves to the records.

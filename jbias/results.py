@@ -98,7 +98,12 @@ def loads(text: str, *, where: str = "records") -> list[Record]:
 
 def write(path: str | os.PathLike, records: Iterable[Record]) -> None:
     """Writes JSON lines beside `path`, then renames: readers see all of it or nothing."""
-    path, text = epath.Path(path), dumps(records)
+    write_text(path, dumps(records))
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Writes what `dumps` gave likewise."""
+    path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     disk.write(path, text)
 

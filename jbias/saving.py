@@ -33,6 +33,7 @@ def save(
         "stage": stage.number,
         "watch": job.watch.state(),
         "best": job.best,
+        "sums": job.sums,
         "records": results.dumps(job.records) if here else "",
         "left": {key: job.config["run"][key] for key in _OBSERVED} if left else None,
     }
@@ -75,7 +76,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
     step = job.saved = info["step"]
     job.watch.load(info["watch"])
-    job.best = info["best"]
+    job.best, job.sums = info["best"], info.get("sums", {})
     total = job.stages[-1].last
     line = f"resuming {job.name} at step {step}/{total}"
     job.say(console.Line(line, "resume", step=step, total=total))
@@ -88,6 +89,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         observe.write(job, step, records, again=False)
         signs.evaluated(job, step, records)
+    observe.mend(job, lambda at: checkpoint.position(job.manager, at))
 
 
 def write_cost(job: Job) -> dict[str, Any]:

@@ -4,7 +4,9 @@ Its sign of life for who looks at many runs, and numbers for the writers that it
 """
 
 import collections
+import contextlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from jbias import config as jc
 from jbias import console, results, vary, writers
@@ -26,7 +28,8 @@ def begin(job: Job, step: int, *, alone: bool = True) -> None:
 def doing(job: Job, what: str, step: int) -> None:
     """Says what the run does from now on."""
     paid = workdirs.paid(job.devices)
-    job.life.tell(
+    _tell(
+        job,
         what,
         step=step,
         total=job.stages[-1].last,
@@ -39,7 +42,8 @@ def doing(job: Job, what: str, step: int) -> None:
 def beat(job: Job, speed: console.Speed) -> None:
     """Shows how far the run is, how fast, and its losses since the last time."""
     told = {"rate": speed.rate, "images": speed.images, "eta_seconds": speed.left}
-    job.life.tell(
+    _tell(
+        job,
         "stepping",
         step=speed.done,
         diverged={str(k): v for k, v in job.watch.diverged.items()},
@@ -51,6 +55,12 @@ def beat(job: Job, speed: console.Speed) -> None:
         for of, means in _since(job).items()
     }
     job.writers.scalars(speed.done, _merged({writers.MEAN: rates}, _means(by_entry)))
+
+
+def _tell(job: Job, what: str, **facts: Any) -> None:
+    with contextlib.suppress(OSError):  # Saving says whose the workdir is now.
+        job.guard()
+        job.life.tell(what, **facts)
 
 
 def evaluated(job: Job, step: int, records: Iterable[results.Record]) -> None:

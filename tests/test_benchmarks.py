@@ -77,6 +77,7 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
         ("seeds", (*TINY, "--algorithms=erm", "--seeds=1,2")),
         ("scaling", (*TINY, "--batch=64", "--algorithms=erm,mixup")),
         ("startup", ("--rounds=1",)),
+        ("writers", ("--rounds=2", "--seeds=2")),
         ("corruptions", ("--side=32", "--names=fog,frost", "--rounds=1", "--host=1")),
         ("report", ("--runs=6", "--seeds=2", "--epochs=3", "--sets=4")),
         ("cost", ("--methods=sagnet", "--steps=1", "--rounds=1")),

@@ -27,6 +27,7 @@ DOCS = (
     "docs/launch.md",
     "docs/measures.md",
     "docs/models.md",
+    "docs/observing.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
     "docs/shifts.md",

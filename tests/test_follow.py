@@ -14,6 +14,7 @@ from jbias import (
     checkpoint,
     evaluate,
     follow,
+    lock,
     memory,
     mesh,
     observe,
@@ -195,10 +196,10 @@ def test_a_lock_that_nobody_holds_is_not_waited_for(tmp_path, capsys, monkeypatc
 
 
 def test_who_looks_at_a_lock_does_not_take_it(tmp_path):
-    with workdirs._lock(tmp_path / "lock", "held"):
+    with lock.hold(tmp_path / "lock", "is at work"):
         assert workdirs.claimed(tmp_path)
     assert not workdirs.claimed(tmp_path)
-    with workdirs._lock(tmp_path / "lock", "held"):
+    with lock.hold(tmp_path / "lock", "is at work"):
         pass
 
 

@@ -87,6 +87,8 @@ CORE = {
     "mesh",
     "optim",
     "checkpoint",
+    "seal",
+    "retention",
     "watch",
     "console",
     "life",

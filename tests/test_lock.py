@@ -135,7 +135,6 @@ def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
             pytest.raises(OSError, match="taken over by process .* goes on there"),
         ):
             held.check()
-        # The end of the other leaves nobody's name; what stands there is not ours.
 
 
 def no_locks(file, how):

@@ -112,8 +112,9 @@ def test_a_process_that_only_evaluates_writes_beside(tmp_path, begin):
     assert points(folder / "elsewhere") == {2: 0.75}
 
 
-def test_wandb_files_have_each_step_once_under_one_id(tmp_path, begin):
+def test_wandb_files_have_each_step_once_under_one_id(tmp_path, begin, monkeypatch):
     pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "online")  # The config says offline.
     before = begin(["wandb"], tmp_path)
     for step in range(1, 8):
         before.scalars(step, {"seed-0": {"progress/loss_class": 1.0}})

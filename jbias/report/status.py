@@ -8,7 +8,6 @@ import glob
 import json
 import os
 import pathlib
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -95,11 +94,6 @@ def _word(state: run_state.State, told: dict[str, Any], age: float) -> tuple[str
     if told and doing not in _ACTIVE:
         doing = "opening"
     word = state.word
-    # A lock taken on another machine may be invisible here.
-    elsewhere = told.get("host", socket.gethostname()) != socket.gethostname()
-    fresh = age < 60 + 3 * told.get("log_seconds", 10)
-    if word == "interrupted" and elsewhere and fresh and told.get("doing") in _ACTIVE:
-        word = "running"
     if word != "running":
         return word, ""
     patience = _PATIENCE.get(doing, _USUAL_PATIENCE)

@@ -119,15 +119,6 @@ def test_a_running_one_says_how_far_and_how_fast(folder):
     assert (done.accuracy, done.rate, done.eta_seconds) == (0.75, None, None)
 
 
-def test_a_lock_that_cannot_be_seen_from_here_does_not_hide_a_run(tmp_path):
-    """What another machine's process tells counts while it is fresh."""
-    for name, host, old in (("x", "far", 0), ("y", "far", 900), ("z", None, 0)):
-        told = dict(STEPPING, **({"host": host} if host else {}))
-        made(tmp_path / name, *LINES, old=old, **told)
-    found = {name: one.state for name, one in by_name(tmp_path).items()}
-    assert found == {"x": "running", "y": "interrupted", "z": "interrupted"}
-
-
 @pytest.mark.parametrize("content", ["", "[1]", '{"step": 1', "\x00\xff"])
 def test_a_damaged_sign_of_life_hides_nothing_else(tmp_path, held, content):
     run = made(tmp_path / "run", *LINES)
