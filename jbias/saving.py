@@ -9,6 +9,7 @@ import jax
 
 from jbias import build, checkpoint, console, costs, observe, results, signs
 from jbias import layout as layouts
+from jbias import team as teams
 from jbias import workdir as workdirs
 from jbias.job import Job
 
@@ -44,7 +45,10 @@ def save(
     told = {} if left else (valid or None) if here else None
     job.saving = True
     write = checkpoint.replace if step == job.saved else checkpoint.save
-    write(job.manager, step, stage.layout.unpack(states), info, told)
+    whole = stage.layout.unpack(states)
+    _check_same(job, whole, step)
+    if job.team.first:
+        write(job.manager, step, whole, info, told)
     job.saved, job.complete, job.saving = step, here, False
     job.say(
         console.Line(f"saved step {step}", "checkpoint", step=step).at(
@@ -55,6 +59,19 @@ def save(
         job.left = step
         job.watch.reset()
     write_cost(job)
+
+
+def _check_same(job: Job, states: tuple, step: int) -> None:
+    """Refuses to go on where the processes no longer train the same weights."""
+    if job.team.count == 1:
+        return
+    sums = job.team.agree("a checkpoint", teams.digest(states))
+    if len(set(sums)) > 1:
+        raise ValueError(
+            f"processes: their weights differ at step {step} (sums {sums}), though all "
+            "take the same steps; use machines, devices and packages of one kind, and "
+            f"go on from the checkpoint of step {max(job.saved, 0)}"
+        )
 
 
 @contextlib.contextmanager
@@ -84,6 +101,8 @@ def rescue(job: Job, stage: build.Stage, latest: Latest, error: Exception) -> No
 
     What became of it is noted on the error. The checkpoints that are there stay.
     """
+    if job.team.count > 1:
+        return  # The others would have to save, too.
     if isinstance(error, ValueError) and latest.step == job.saved:
         return  # `saved_first` has said so.
     try:
@@ -113,8 +132,6 @@ def _check_whole(job: Job, latest: Latest) -> None:
         raise ValueError("saving failed")
     if latest.step is None or any(x.is_deleted() for x in leaves):
         raise ValueError("it was in the midst of a step")
-    if jax.process_count() > 1:
-        raise ValueError("the other processes go on")
     jax.block_until_ready(leaves)
 
 
@@ -132,7 +149,9 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     line = f"resuming {job.name} at step {step}/{total}"
     job.say(console.Line(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
-    if info.get("left") and (job.elsewhere or observe.written(job.workdir, step)):
+    written = job.team.first and observe.written(job.workdir, step)
+    written = job.team.share("what is evaluated", written)
+    if info.get("left") and (job.elsewhere or written):
         job.left = step
         job.watch.reset()
     if info["records"]:
@@ -144,9 +163,14 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
 
 
 def write_cost(job: Job) -> dict[str, Any]:
-    """Writes what this start has cost until now beside what earlier ones have."""
+    """Writes what this start has cost until now beside what earlier ones have.
+
+    Returns the sums over all starts; nothing where another process writes them.
+    """
+    if not job.team.first:
+        return {}
     spent, step = job.meter.spent(), max(job.saved, 0)
-    paid, assumed = workdirs.paid(job.devices), energy(job.config)
+    paid, assumed = workdirs.paid(job.devices, job.team.cores), energy(job.config)
     start = costs.start(job.began, spent, paid, assumed, step)
     return workdirs.record_cost(job.workdir, start)
 

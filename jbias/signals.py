@@ -10,6 +10,7 @@ from typing import Any
 from jbias import loop
 from jbias.job import Job
 
+_EARLY = "before a step was taken"
 STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
@@ -35,9 +36,7 @@ class Heard:
         if first:
             self.name, self._since = name, now
         if self.job is None:
-            raise loop.Interrupted(
-                f"{self.name} before a step was taken: the same command goes on"
-            )
+            raise loop.Interrupted(f"{self.name} {_EARLY}: the same command goes on")
         if first:
             said = f"\n{name}: saving after the steps under way ...\n"
             with contextlib.suppress(OSError):
@@ -65,6 +64,11 @@ def heard() -> Iterator[Heard]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_early(stopped: loop.Interrupted) -> bool:
+    """Whether it came before the processes of a run could agree on it."""
+    return _EARLY in str(stopped)
 
 
 def code(stopped: loop.Interrupted) -> int:

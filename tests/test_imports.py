@@ -106,6 +106,9 @@ CORE = {
     "xla",
     "feed",
     "streams",
+    "hub",
+    "team",
+    "processes",
 }
 WITHOUT_JAX = {
     "costs",
