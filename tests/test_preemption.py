@@ -70,12 +70,12 @@ def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, n
 
 @pytest.mark.parametrize(
     ("module", "name", "saved"),
-    [(observe, "_decisions", 4), (loop, "_announced", 1), (checkpoint, "restore", 0)],
+    [(observe, "_decisions", 5), (loop, "_announced", 1), (checkpoint, "restore", 0)],
 )
 def test_a_stop_is_saved_and_the_same_command_ends_the_same(
     finished, tmp_path, monkeypatch, module, name, saved
 ):
-    """In an evaluation, while the step is compiled, and before all."""
+    """After an evaluation, while the step is compiled, and before all."""
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(module, name, before(getattr(module, name), stop))
