@@ -11,6 +11,8 @@ import tqdm
 from absl import logging as absl_logging
 from etils import epath
 
+from jbias import messages
+
 
 def hush() -> None:
     """Orbax tells of every file, and of every task that a full disk ended."""
@@ -22,6 +24,7 @@ def logger(workdir: epath.Path | None) -> Callable[[str], None]:
     """A function that prints a line, above a live bar, and appends it to log.txt."""
 
     def say(line: str) -> None:
+        line = messages.line(line)
         tqdm.tqdm.write(line, file=sys.stderr)
         if workdir is not None:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")

@@ -19,7 +19,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import console, xla
+from jbias import console, entries, messages, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -43,9 +43,10 @@ def main(argv: list[str]) -> int:
         if _CONFIG.value is None:
             missing = "--config is missing, e.g. --config=configs/erm.py"
             return _fail(None, missing, 2)
+        entries.check(jc.plain(_CONFIG.value))
         name = jc.run_name(_CONFIG.value)
         _CONFIG.value.run.profile |= _PROFILE.value
-    except OSError as error:
+    except (ValueError, OSError) as error:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
@@ -65,7 +66,7 @@ def main(argv: list[str]) -> int:
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     """Tells what ended the run in one line, in its log too, if it has one."""
-    line = f"jbias: {' '.join(str(error).split())}"
+    line = f"jbias: {messages.line(error)}"
     print(line, file=sys.stderr)
     log = epath.Path(workdir or ".") / "log.txt"
     if workdir and log.exists():

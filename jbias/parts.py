@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from jbias import algos, augment, mesh, models, optim
+from jbias import algos, augment, kinds, mesh, models, optim
 from jbias import config as jc
 from jbias.algos import base
 
@@ -29,10 +29,12 @@ class Input(NamedTuple):
 
 def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable]):
     """Looks `options.name` up; returns the callable and the options beside the name."""
+    kinds.check(where, options, dict)
     options = dict(options)
     if "name" not in options:
         raise ValueError(f"{where}: must have a name, got {options}; add name=...")
     name = options.pop("name")
+    kinds.check(f"{where}.name", name, str)
     if name not in known:
         raise ValueError(f"{where}.name: unknown {name!r}; {jc.nearest(name, known)}")
     return known[name], options
@@ -53,11 +55,11 @@ def check_options(
     """
     accepted = inspect.signature(make).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        kinds = (
+        taken = (
             inspect.Parameter.KEYWORD_ONLY,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
         )
-        names = [n for n, p in list(accepted.items())[given:] if p.kind in kinds]
+        names = [n for n, p in list(accepted.items())[given:] if p.kind in taken]
         for option in options:
             if option not in names:
                 raise ValueError(
@@ -73,6 +75,7 @@ def check_options(
             raise ValueError(
                 f"{where}: must have the option {option!r}; add {option}=..."
             )
+    kinds.options(where, make, options)
 
 
 def algorithm(
@@ -198,7 +201,7 @@ def optimiser(
     options.pop("average", None)
     if not update.decay:
         options["decay"] = 0.0
-    where, warmup = "config.optim.warmup", options.pop("warmup") or 0
+    where, warmup = "config.optim.warmup", options.pop("warmup", 0) or 0
     if warmup:
         steps = jc.steps(
             warmup, steps_per_epoch=steps_per_epoch, total=total, where=where
@@ -213,6 +216,7 @@ def optimiser(
         "config.optim.schedule", options.pop("schedule"), optim.SCHEDULES
     )
     rate = options.pop("rate")
+    rate = float(rate) if type(rate) is int else rate  # Of any size.
     schedule = call("config.optim.schedule", make, rate, total, warmup, **shape)
     make, rest = named("config.optim", options, optim.OPTIMISERS)
     return call("config.optim", make, optim.warmed(schedule, rate, warmup), **rest)

@@ -25,7 +25,7 @@ ROOMS = {
     "selection": {"results"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats"},
-    "report": {"results", "selection", "stats", "evals", "data"},
+    "report": {"results", "selection", "stats", "evals", "data", "messages"},
     "step": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
@@ -71,6 +71,9 @@ ROOMS = {
 CORE = {
     "config",
     "config_files",
+    "entries",
+    "kinds",
+    "messages",
     "seeds",
     "layout",
     "batched",
@@ -91,7 +94,10 @@ CORE = {
     "feed",
     "streams",
 }
-WITHOUT_JAX = {"costs", "data", "lines", "results", "selection", "stats", "report"}
+WITHOUT_JAX = {
+    *("costs", "data", "entries", "kinds", "lines", "messages", "results", "selection"),
+    *("stats", "report"),
+}
 LAZY = {"grain", "tensorflow_datasets"}
 
 
