@@ -5,6 +5,7 @@ import logging
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 
 import tqdm
@@ -15,7 +16,11 @@ from jbias import messages
 
 
 def hush() -> None:
-    """Orbax tells of every file, and of every task that a full disk ended."""
+    """Orbax tells of every file, and of every task that a full disk ended.
+
+    Pillow warns of what is odd in an image; what is wrong in one is an error.
+    """
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 

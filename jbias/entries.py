@@ -98,13 +98,20 @@ def check(config: Mapping[str, Any]) -> None:
     """Refuses unknown and missing entries, and values of another kind."""
     kinds.sound("config", config)
     _known("config", config, KEYS)
-    _fit("config", config, _KINDS)
+    kinds.check("config.run", config["run"], dict)
     _known("config.run", config["run"], RUN_KEYS)
-    _fit("config.run", config["run"], _RUN_KINDS)
-    for number, stage in enumerate(config["stages"]):
-        _fit(f"config.stages[{number}]", stage, _KINDS)
-    for name, test in config["tests"].items():
-        kinds.check(f"config.tests.{name}", test, dict)
+    fit("config", config)
+
+
+def fit(where: str, config: Mapping[str, Any]) -> None:
+    """Refuses values of another kind, in a config that may be of another version."""
+    kinds.sound(where, config)
+    _fit(where, config, _KINDS)
+    _fit(f"{where}.run", config.get("run", {}), _RUN_KINDS)
+    for number, stage in enumerate(config.get("stages", ())):
+        _fit(f"{where}.stages[{number}]", stage, _KINDS)
+    for name, test in config.get("tests", {}).items():
+        kinds.check(f"{where}.tests.{name}", test, dict)
 
 
 def _known(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:

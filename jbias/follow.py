@@ -10,7 +10,17 @@ from collections.abc import Callable
 import jax
 from etils import epath
 
-from jbias import build, checkpoint, console, entries, memory, observe, opening, seeds
+from jbias import (
+    build,
+    checkpoint,
+    console,
+    entries,
+    memory,
+    observe,
+    opening,
+    parts,
+    seeds,
+)
 from jbias import step as train_step
 from jbias import workdir as workdirs
 from jbias.job import Job
@@ -67,7 +77,8 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
 
 def _config(workdir: epath.Path) -> dict:
     """The run's config; ValueError where it is no run's."""
-    return runs.stored(workdir / "config.json", (*entries.KEYS, "run.devices"))
+    needed = (*entries.KEYS, "run.devices")
+    return parts.trusted(runs.stored(workdir / "config.json", needed), workdir)
 
 
 def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from jbias import algos, augment, kinds, mesh, models, optim
+from jbias import algos, augment, entries, kinds, mesh, models, optim
 from jbias import config as jc
 from jbias.algos import base
 
@@ -43,6 +43,7 @@ def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable])
 def call(where: str, make: Callable, *args: Any, **options: Any) -> Any:
     """Calls `make`; an option it does not take is refused by name."""
     check_options(where, make, options, len(args))
+    kinds.options(where, make, options)
     return make(*args, **options)
 
 
@@ -75,7 +76,6 @@ def check_options(
             raise ValueError(
                 f"{where}: must have the option {option!r}; add {option}=..."
             )
-    kinds.options(where, make, options)
 
 
 def algorithm(
@@ -107,6 +107,24 @@ def algorithm(
     options = {key: value for key, value in options.items() if key != "name"}
     make = vars(module)[function]
     return call("config.algo", make, net, **_told(make, options, columns))
+
+
+def trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:
+    """The config that a workdir holds, which may have come from anywhere.
+
+    ValueError where it is none, or names a file of Python that would be run: unless the
+    user says by JBIAS_OWN_CODE=1 that it may be.
+    """
+    where = os.fspath(workdir)
+    entries.fit(f"{where}/config.json", config)
+    names = [part["algo"]["name"] for part in jc.stages(config)]
+    code = [name for name in names if ":" in name]
+    if code and not os.environ.get("JBIAS_OWN_CODE"):
+        raise ValueError(
+            f"{where}: its config.json names the algorithm {code[0]!r}, a file that would "
+            "be run; if you trust it, set JBIAS_OWN_CODE=1"
+        )
+    return config
 
 
 def _told(make: Callable, options: dict, columns: Mapping | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jbias import config as jc
-from jbias import parts
+from jbias import kinds, parts
 from jbias.data import labels, spec
 from jbias.evals import decisions, probe, probes
 
@@ -130,6 +130,7 @@ def check(measure: Measure, side: int) -> None:
     if of_a_set:
         options = {**dict.fromkeys(of_a_set), **measure.options}
         parts.check_options(where, make, options, 0)
+        kinds.options(where, make, measure.options)
         return
     try:
         probe_of(measure, beside)
@@ -145,7 +146,9 @@ def inside(
     classes: names of what it decides among, for what takes them.
     """
     look = probes.INSIDE[measure.probe]
-    parts.check_options(f"suite.measures.{measure.name}", look, measure.options, 4)
+    where = f"suite.measures.{measure.name}"
+    parts.check_options(where, look, measure.options, 4)
+    kinds.options(where, look, measure.options)
     takes = "classes" in inspect.signature(look).parameters
     beside = {"classes": classes} if takes else {}
     return functools.partial(look, **{**beside, **measure.options})

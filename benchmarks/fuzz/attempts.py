@@ -101,7 +101,7 @@ def _run(case: Case, command: Callable) -> tuple[str, str]:
         return "hang", f"more than {SECONDS} s"
     except BaseException:  # noqa: BLE001
         return "traceback", traceback.format_exc()
-    return judged(code, err.getvalue())
+    return judged(code, err.getvalue() or out.getvalue())
 
 
 def judged(code: object, stderr: str) -> tuple[str, str]:

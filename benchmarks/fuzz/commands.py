@@ -5,7 +5,6 @@ leaves out its figures. `--processes` tries some of all in processes of their ow
 """
 
 import sys
-from collections.abc import Iterator
 
 import jax
 from absl import flags
@@ -46,12 +45,8 @@ def _traced(job) -> None:
 
 def reporting(argv: tuple[str, ...]) -> int:
     """`python -m jbias.report`, without figures."""
-    kept, drawn.of = drawn.of, _none
+    kept, drawn.of = drawn.of, lambda *_: iter(())
     try:
         return cli.main(list(argv))
     finally:
         drawn.of = kept
-
-
-def _none(*_: object) -> Iterator:
-    return iter(())
