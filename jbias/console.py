@@ -21,6 +21,14 @@ def hush() -> None:
     Pillow warns of what is odd in an image; what is wrong in one is an error.
     """
     warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+    before = sys.unraisablehook
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        # Of reads that a damaged file left behind.
+        if str(unraisable.exc_value) != "Event loop is closed":
+            before(unraisable)
+
+    sys.unraisablehook = hook
     absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 

@@ -13,6 +13,12 @@ from jbias.data import labels, spec
 from jbias.evals import decisions, probe, probes
 
 _OWN = ("probe", "sets", "images", "aggregates", "others")
+_OWN_KINDS = {
+    **dict.fromkeys(("probe", "others"), str),
+    "sets": list[str],
+    "images": int,
+    "aggregates": str | list[str],
+}
 # What a probe takes that is known of an open set alone.
 _OF_A_SET = {"measures", "dataset", "files"}
 
@@ -61,6 +67,9 @@ def read(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
     where = f"suite.measures.{name}"
     if "@" in name or "/" in name:
         raise ValueError(f"{where}: a measure's name must be without @ and /")
+    for key, kind in _OWN_KINDS.items():
+        if key in options:
+            kinds.check(f"{where}.{key}", options[key], kind)
     shown = options.get("probe", name)
     if shown not in (known_probes := {**probes.PROBES, **probes.INSIDE}):
         raise ValueError(

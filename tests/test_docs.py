@@ -16,6 +16,7 @@ from jbias.report import biases, cli, correlate, distortion, measured, shifts
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
     "README.md",
+    "SECURITY.md",
     "docs/algorithms.md",
     "docs/architecture.md",
     "docs/audit.md",

@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 ENTRIES = {"main", "evaluate", "look", "prepare", "study", "audit"}
 EVERYTHING = {"*"}
 ROOMS = {
-    "models": set(),
+    "models": {"kinds", "reads"},
     "data": set(),
     "augment": set(),
     "stats": set(),
@@ -74,6 +74,7 @@ CORE = {
     "entries",
     "kinds",
     "messages",
+    "reads",
     "seeds",
     "layout",
     "batched",

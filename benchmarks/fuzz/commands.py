@@ -1,7 +1,7 @@
 """The commands as a user starts them, in this process, and without what takes long.
 
 Training opens everything that a config names and traces a step of each stage; a report
-leaves out its figures. `--processes` tries some of all in processes of their own.
+leaves out its figures, and no network is measured. `--processes` tries some of all in processes of their own.
 """
 
 import sys
@@ -10,8 +10,8 @@ import jax
 from absl import flags
 from absl.testing import flagsaver
 
+from jbias import evaluate, prepare, seeds, survey, train
 from jbias import main as main_lib
-from jbias import seeds, train
 from jbias.report import cli, drawn
 
 
@@ -41,6 +41,20 @@ def _traced(job) -> None:
         before = {"params": state.params["net"], "stats": state.stats["net"]}
         stage.close()
     job.manager.close()
+
+
+def measuring(argv: tuple[str, ...]) -> int:
+    """`python -m jbias.evaluate`, up to the first measure."""
+    kept, survey.run = survey.run, lambda *_, **__: []
+    try:
+        return evaluate.main(list(argv))
+    finally:
+        survey.run = kept
+
+
+def preparing(argv: tuple[str, ...]) -> int:
+    """`python -m jbias.prepare`."""
+    return prepare.main(list(argv))
 
 
 def reporting(argv: tuple[str, ...]) -> int:

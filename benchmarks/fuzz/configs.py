@@ -3,11 +3,14 @@
 import json
 import pathlib
 
+import jax
+import jax.numpy as jnp
 from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations
 from configs import arguments, erm, padain
 from jbias import config as jc
+from jbias import models
 
 _SMALL = "smoke,seeds=1,model=cnn"
 _CHANGES = (
@@ -38,6 +41,12 @@ def made(folder: pathlib.Path) -> None:
         "    return ml_collections.ConfigDict(json.loads(path.read_text()))\n"
     )
     (folder / "mine.json").write_text(json.dumps(small()))
+    text = (folder / "mine.py").read_text()
+    (folder / "suite.py").write_text(text.replace("mine.json", "suite.json"))
+    (folder / "suite.json").write_text(json.dumps(suite()))
+    net = models.MODELS["cnn"](1000, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    models.save_safetensors(folder / "net.safetensors", net, variables, names="own")
 
 
 @st.composite
@@ -50,6 +59,28 @@ def files(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.
         "mine.json",
         json.dumps(tree).encode(),
     )
+
+
+def suite() -> dict:
+    """What is measured of a network, with a probe of each kind."""
+    sets = {name: dict(data="shapes", split=name, n=48) for name in ("edge", "test")}
+    both = ["edge", "test"]
+    measures = dict(
+        accuracy=dict(probe="plain", sets=both, images=16, aggregates=["mean_prob"]),
+        pgd=dict(sets=["test"], steps=2, eps=[0.01, 0.02]),
+        occlusion=dict(sets=["test"]),
+    )
+    run = dict(step="best", batch=32, precision="auto", gib=1.0, threads=1)
+    return dict(size=32, sets=sets, measures=measures, run=run)
+
+
+@st.composite
+def suites(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
+    """One entry of a suite is of another type, gone, or new."""
+    tree, words = draw(mutations.changed(suite()))
+    argv = (f"--suite={folder}/suite.py", f"--checkpoint={folder}/net.safetensors")
+    argv = (*argv, "--model=cnn", f"--out={out}/measured")
+    return attempts.Case(words, argv, "suite.json", json.dumps(tree).encode())
 
 
 @st.composite
