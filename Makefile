@@ -7,8 +7,10 @@ EIGHT = erm stylized_erm debiased infodrop sagnet padain
 STUDY = $(EIGHT) mixup cutmix rand_conv mixstyle efdmix gaussian_noise
 ATTACKED = 0.00392 0.00784 0.01569 0.03137
 IMAGES = 160
+TRIALS = 209
+SEED = 0
 
-.PHONY: demo eight study test test-all lint format clean
+.PHONY: demo eight study chaos test test-all lint format clean
 
 # A stamp, so that an interrupted installation is taken up again.
 $(VENV)/.installed: setup.cfg pyproject.toml
@@ -35,6 +37,11 @@ study: $(VENV)/.installed
 	for eps in $(ATTACKED); do $(RUN) -m jbias.main --config=configs/pgd.py:demo,seeds=1 --config.algo.eps=$$eps --workdir=runs/study/pgd-$$eps || exit $$?; done
 	$(RUN) -m jbias.evaluate --checkpoint='runs/study/*' --suite=configs/suites/biases.py:images=$(IMAGES) --out=measured/study
 	$(RUN) -m jbias.report.biases --measured='measured/study/*' --out=report-study
+
+# At least 200 faults of many kinds, each over a small real run; none may lose anything.
+# What was stopped goes on; `rm -rf runs/chaos` begins anew.
+chaos: $(VENV)/.installed
+	$(RUN) -m benchmarks.chaos --trials=$(TRIALS) --seed=$(SEED)
 
 lint: $(VENV)/.installed
 	$(RUN) -m ruff format --check .

@@ -7,59 +7,32 @@ and the one before is used.
 """
 
 import contextlib
-import dataclasses
 import json
+import os
+import re
 import shutil
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
-from orbax.checkpoint import checkpoint_managers
 
-from jbias import reads
+from jbias import disk, reads, retention, seal
+from jbias import team as teams
 
 # Errors in reading that are the machine's fault, not the bytes'.
+# Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
+_NEVER = 10**9
 OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError, PermissionError)
-# The validation accuracies at a step, by "stage/seed"; None while there are none yet.
-Valid = Callable[[int], dict[str, float] | None]
-
-
-@dataclasses.dataclass(frozen=True)
-class _LatestAndBest(checkpoint_managers.PreservationPolicy):
-    """Keeps the latest steps, and each seed's first best by validation in each stage.
-
-    Metrics are named "stage/seed". A step with none at all is evaluated elsewhere: it is
-    kept until `valid_at` has its metrics.
-    """
-
-    keep: int
-    valid_at: Valid
-
-    def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
-        del context
-        kept = set(range(len(checkpoints))[-self.keep :])
-        best = {}
-        for i, checkpoint in enumerate(checkpoints):
-            metrics = checkpoint.metrics
-            if metrics == {}:
-                metrics = self.valid_at(checkpoint.step)
-                kept |= {i} if metrics is None else set()
-            for seed, accuracy in (metrics or {}).items():
-                if seed not in best or accuracy > best[seed][0]:
-                    best[seed] = (accuracy, i)
-        kept |= {i for _, i in best.values()}
-        return [i in kept for i in range(len(checkpoints))]
 
 
 def open(
     directory: epath.PathLike,
     *,
     keep: int = 2,
-    valid_at: Valid = lambda step: None,
+    valid_at: retention.Valid = lambda step: None,
 ) -> ocp.CheckpointManager:
     """Opens the checkpoints of a run; `keep` is at least 2, so that one may break.
 
@@ -68,10 +41,14 @@ def open(
     """
     if keep < 2:
         raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
+    epath.Path(directory).mkdir(parents=True, exist_ok=True)
     options = ocp.CheckpointManagerOptions(
-        preservation_policy=_LatestAndBest(keep, valid_at),
+        preservation_policy=retention.LatestAndBest(keep, valid_at),
         best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
+        async_options=ocp.AsyncOptions(timeout_secs=_NEVER),
+        **teams.checkpoints_alone(),
     )
+    retention.mend(epath.Path(directory), valid_at)
     manager = ocp.CheckpointManager(
         epath.Path(directory).resolve(), options=options, item_names=("state", "info")
     )
@@ -92,11 +69,10 @@ def save(
     "stage/seed"; {} where its evaluation is left to another process.
     OSError where the disk does not take it; earlier steps stay as they are.
     """
-    body = json.dumps(info, sort_keys=True)
-    sealed = {"body": body, "sum": _sum(states, body)}
     _check_room(manager, step, states)
     args = ocp.args.Composite(
-        state=ocp.args.StandardSave(states), info=ocp.args.JsonSave(sealed)
+        state=ocp.args.StandardSave(states),
+        info=ocp.args.JsonSave(seal.sealed(states, info)),
     )
     taken = _guarded(
         manager, step, lambda: manager.save(step, args=args, metrics=valid)
@@ -242,6 +218,11 @@ def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:
     manager.reload()
 
 
+def position(manager: ocp.CheckpointManager, step: int) -> dict[str, Any]:
+    """What stands beside a step's states; any error passes."""
+    return _info(manager, step)[1]
+
+
 class _Mismatch(ValueError):
     """A whole checkpoint whose tree is not the one asked for."""
 
@@ -249,7 +230,7 @@ class _Mismatch(ValueError):
 def _info(manager, step):
     items = ocp.args.Composite(info=ocp.args.JsonRestore())
     sealed = manager.restore(step, args=items)["info"]
-    return sealed, json.loads(sealed["body"])
+    return sealed, seal.opened(sealed)
 
 
 def _states(manager, step, shapes, sealed):
@@ -260,11 +241,12 @@ def _states(manager, step, shapes, sealed):
     try:
         states = manager.restore(step, args=items)["state"]
     except (ValueError, KeyError, TypeError) as error:
-        if "structure" in str(error) or "shape" in str(error):
+        # Damaged metadata, too, tell of another tree; but the seal told of this one.
+        other = sealed.get("form") != seal.form(shapes)
+        if other and ("structure" in str(error) or "shape" in str(error)):
             raise _Mismatch(str(error).split("\n")[0][:120]) from error
         raise
-    if _sum(states, sealed["body"]) != sealed["sum"]:
-        raise ValueError("its content does not match its sum")
+    seal.check(sealed, states)
     for (path, one), other in zip(
         jax.tree.leaves_with_path(states), jax.tree.leaves(shapes), strict=True
     ):
@@ -277,13 +259,6 @@ def _states(manager, step, shapes, sealed):
     return states
 
 
-def _sum(states: tuple, body: str) -> int:
-    total = zlib.crc32(body.encode())
-    for leaf in jax.tree.leaves(jax.device_get(states)):
-        total = zlib.crc32(np.ascontiguousarray(leaf), total)
-    return total
-
-
 def _check_room(manager: ocp.CheckpointManager, step: int, states: tuple) -> None:
     """Refuses before anything is half written."""
     directory = manager.directory
@@ -293,11 +268,8 @@ def _check_room(manager: ocp.CheckpointManager, step: int, states: tuple) -> Non
         raise OSError(
             f"checkpoint: cannot save step {step} in {directory}: No space left on "
             f"device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
-            + _REMEDY
+            + disk.REMEDY
         )
-
-
-_REMEDY = "earlier checkpoints are whole: make room and run the same command again"
 
 
 def _guarded(manager, step, action):
@@ -306,8 +278,16 @@ def _guarded(manager, step, action):
         return action()
     # Its writers' threads pass on whatever tensorstore raised.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
         raise OSError(
-            f"checkpoint: cannot save step {step} in {manager.directory}: {reason}; "
-            + _REMEDY
+            f"checkpoint: cannot save step {step} in {manager.directory}: "
+            f"{_gist(error)}; {disk.REMEDY}"
         ) from error
+
+
+def _gist(error: Exception) -> str:
+    """What the system said, which tensorstore tells last, in numbers too."""
+    if isinstance(error, OSError):
+        return disk.gist(error)
+    said = " ".join(str(error).split())
+    number = re.search(r"os_error_code='(\d+)'", said)
+    return os.strerror(int(number[1])) if number else said[:200]

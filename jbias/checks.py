@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import entries, results, seeds, vary
+from jbias import console, entries, results, seeds, vary, writers
 from jbias.data import labels, spec
 
 
@@ -27,6 +27,12 @@ def whole(config: Mapping[str, Any]) -> None:
             "config.run.evaluate: must be here or elsewhere, got "
             f"{config['run']['evaluate']!r}"
         )
+    if config["run"].get("log", console.LOGS[0]) not in console.LOGS:
+        raise ValueError(
+            f"config.run.log: must be one of {', '.join(console.LOGS)}, got "
+            f"{config['run']['log']!r}"
+        )
+    writers.check(config["run"])
     for cadence in ("eval_every", "save_every"):
         jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
     for name in config["tests"]:

@@ -1,50 +1,121 @@
 """What a person sees of a long run: a live bar or plain lines, and a log file."""
 
 import contextlib
+import datetime
+import json
 import logging
+import os
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Self
 
 import tqdm
 from absl import logging as absl_logging
 from etils import epath
 
-from jbias import messages
+from jbias import disk, messages
 
 
 def hush() -> None:
-    """Orbax tells of every file, and of every task that a full disk ended.
+    """Orbax tells of every file, and of every thread that a full disk ended.
 
-    Pillow warns of what is odd in an image; what is wrong in one is an error.
+    What it raises is told in one line; JBIAS_TRACEBACK=1 shows the rest. Pillow warns of
+    what is odd in an image; what is wrong in one is an error.
     """
     warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
-    before = sys.unraisablehook
-
-    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
-        # Of reads that a damaged file left behind.
-        if str(unraisable.exc_value) != "Event loop is closed":
-            before(unraisable)
-
-    sys.unraisablehook = hook
-    absl_logging.set_verbosity(absl_logging.ERROR)
+    loud = os.environ.get("JBIAS_TRACEBACK")
+    absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    if not loud:
+        sys.excepthook = _told
 
 
-def logger(workdir: epath.Path | None) -> Callable[[str], None]:
-    """A function that prints a line, above a live bar, and appends it to log.txt."""
+def _told(kind: type, error: BaseException, trace: Any) -> None:
+    """Prints an uncaught error, but not that nobody waits for tensorstore any more.
+
+    Of a save that failed only the first task's error is waited for.
+    """
+    aside = threading.current_thread() is not threading.main_thread()
+    if not (aside and str(error) == "Event loop is closed"):
+        sys.__excepthook__(kind, error, trace)
+
+
+LOGS = ("text", "json")
+
+
+class Line(str):
+    """A line of the log that says, for programs, of which event it tells.
+
+    A `quiet` one is told to programs only.
+    """
+
+    event: str
+    fields: dict[str, Any]
+    level: str
+    quiet: bool
+
+    def __new__(cls, text: str, event: str, **fields: Any) -> Self:
+        line = super().__new__(cls, messages.line(text))
+        line.event, line.fields, line.level, line.quiet = event, fields, "info", False
+        return line
+
+    def at(self, level: str, *, quiet: bool = False) -> "Line":
+        """Itself, with another level: debug, info, warning or error."""
+        self.level, self.quiet = level, quiet
+        return self
+
+    def json(self) -> str:
+        """One JSON object: time, level, event, message and the event's fields."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        told = {"time": now, "level": self.level, "event": self.event}
+        told |= {"message": str(self), **self.fields}
+        return json.dumps(told, default=str)
+
+
+def logger(workdir: epath.Path | None, form: str = LOGS[0]) -> Callable[[str], None]:
+    """A function that prints a line, above a live bar, and appends it to log.txt.
+
+    In the form "json" what is printed are JSON objects, appended to log.jsonl as well.
+    Neither a terminal that is gone nor a full disk ends a run for want of a line: what
+    the log lacks is told once.
+    """
+    lacking = False
+
+    def kept(name: str, text: str) -> None:
+        nonlocal lacking
+        try:
+            append(workdir / name, text)
+        except OSError as error:
+            if not lacking:
+                reason = disk.gist(error)
+                _show(f"{workdir / name} cannot be written ({reason}); lines are lost")
+            lacking = True
 
     def say(line: str) -> None:
-        line = messages.line(line)
-        tqdm.tqdm.write(line, file=sys.stderr)
-        if workdir is not None:
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-            with (workdir / "log.txt").open("a") as file:
-                file.write(f"{stamp} {line}\n")
+        line = line if isinstance(line, Line) else Line(line, "note")
+        told = line.json() if form == "json" else line
+        if form == "json" or not line.quiet:
+            _show(told)
+        if workdir is not None and form == "json":
+            kept("log.jsonl", told)
+        if workdir is not None and not line.quiet:
+            kept("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
     return say
+
+
+def append(path: epath.Path, line: str) -> None:
+    """Adds a line to a file."""
+    with path.open("a") as file:
+        file.write(line + "\n")
+
+
+def _show(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # Closed, or hung up.
+        tqdm.tqdm.write(line, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -126,6 +197,15 @@ def counted(
         yield tell, aside
 
 
+class Speed(NamedTuple):
+    """How far a training is, and how fast it goes."""
+
+    done: int  # Steps.
+    rate: float  # Steps a second,
+    images: float  # and images.
+    left: float  # Seconds that the rest takes at this rate.
+
+
 class Progress:
     """Training progress: on a terminal a bar, elsewhere a line every few seconds."""
 
@@ -138,7 +218,13 @@ class Progress:
         steps_per_epoch: float,
         images_per_step: int,
         seconds: float,
+        beat: Callable[[Speed], None] = lambda speed: None,
+        plain: bool = False,
     ):
+        """`beat` hears of each line, or of when one were due where there is a bar.
+
+        `plain`: lines even on a terminal.
+        """
         self._say = say
         self._epochs = f"{total / steps_per_epoch:.3g}"
         self._steps_per_epoch = steps_per_epoch
@@ -147,13 +233,13 @@ class Progress:
         self._done = self._start = done
         self._total = total
         self._began = self._said = time.monotonic()
-        self._idle = 0.0
+        self._idle, self._beat = 0.0, beat
         self._bar = tqdm.tqdm(
             total=total,
             initial=done,
             unit="step",
             dynamic_ncols=True,
-            disable=not sys.stderr.isatty(),
+            disable=plain or not sys.stderr.isatty(),
             file=sys.stderr,
         )
 
@@ -180,18 +266,26 @@ class Progress:
         now = time.monotonic()
         spent = max(now - self._began - self._idle, 1e-9)
         rate = (done - self._start) / spent
-        images = f"{rate * self._images:.0f} images/s"
+        left = (self._total - done) / max(rate, 1e-9)
+        speed = Speed(done, rate, rate * self._images, left)
+        images = f"{speed.images:.0f} images/s"
         epoch = f"epoch {done / self._steps_per_epoch:.2f}/{self._epochs}"
         if not self._bar.disable:
             self._bar.set_description_str(epoch, refresh=False)
             self._bar.set_postfix_str(f"{images}, {note}", refresh=False)
-        elif counted and now - self._said >= self._seconds:
-            self._said = now
-            left = tqdm.tqdm.format_interval((self._total - done) / max(rate, 1e-9))
-            self._say(
+        if not counted or now - self._said < self._seconds:
+            return
+        self._said = now
+        if self._bar.disable:
+            eta = tqdm.tqdm.format_interval(left)
+            line = (
                 f"{epoch}, step {done}/{self._total}, {rate:.2f} steps/s, {images}, "
-                f"ETA {left}, {note}"
+                f"ETA {eta}, {note}"
             )
+            told = dict(rate=rate, images=speed.images, eta_seconds=left)
+            told = {key: round(value, 3) for key, value in told.items()}
+            self._say(Line(line, "progress", step=done, total=self._total, **told))
+        self._beat(speed)
 
     def close(self) -> None:
         """Leaves the terminal to others."""

@@ -22,6 +22,9 @@ RUN_KEYS = (
     "profile",
     "loading",
     "energy",
+    "write",
+    "wandb",
+    "log",
 )
 # What kind of value they have, in the whole and in a stage. What else is in a part with a
 # name is said by what that names.
@@ -48,12 +51,13 @@ _KINDS: Mapping[str, Any] = MappingProxyType(
 )
 _RUN_KINDS: Mapping[str, Any] = MappingProxyType(
     {
-        **dict.fromkeys(("strategy", "evaluate"), str),
+        **dict.fromkeys(("strategy", "evaluate", "write", "log"), str),
         **dict.fromkeys(("steps_per_dispatch", "devices", "spread", "together"), int),
         **dict.fromkeys(("eval_batch", "keep"), int),
         **dict.fromkeys(("memory", "log_seconds"), float),
         **dict.fromkeys(("decisions", "profile"), bool),
         "loading": dict,
+        "wandb": dict,
         "loading.gib": float,
         "energy": dict,
         **dict.fromkeys(("loading.threads", "loading.workers"), int),
@@ -70,7 +74,8 @@ _NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "loading": ("gib", "threads", "workers"),
     }
 )
-LATER = ("energy",)  # Runs begun before they were there lack them.
+# Runs begun before they were there lack them.
+LATER = ("energy", "write", "wandb", "log")
 KEYS = (
     "algo",
     "variant",

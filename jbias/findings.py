@@ -20,7 +20,7 @@ import numpy as np
 from etils import epath
 
 from jbias import config as jc
-from jbias import mesh, results, sets, suite, suite_measure
+from jbias import disk, mesh, results, sets, suite, suite_measure
 from jbias import workdir as workdirs
 from jbias.evals import decisions
 
@@ -53,7 +53,7 @@ def claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         )
     held = folder / "config.json"
     if held.exists():
-        whole = json.loads(held.read_text())
+        whole = disk.read_json(held, dict, "restore it or name another --out")
         how = {"train": whole.get("train"), "variant": whole.get("variant")}
         before = {**whole.get("run", {}), **how}
         now = {**subject.identity, **{key: jc.plain(identity)[key] for key in how}}
@@ -65,9 +65,9 @@ def claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
             )
     folder.mkdir(parents=True, exist_ok=True)
     with workdirs.follow(folder):
-        workdirs.write_text(held, json.dumps(jc.plain(identity), indent=1) + "\n")
+        disk.write(held, json.dumps(jc.plain(identity), indent=1) + "\n")
         facts = {**_known(asked, workdirs.provenance(folder)), **workdirs.environment()}
-        workdirs.write_text(folder / "provenance.json", json.dumps(facts, indent=1))
+        disk.write(folder / "provenance.json", json.dumps(facts, indent=1))
         yield
 
 
@@ -101,7 +101,9 @@ def is_done(
     """Whether a measure is there; ValueError where it was made in another way."""
     if not (folder / "evals" / f"{task.name}.jsonl").exists():
         return False
-    held = json.loads((folder / "measures" / f"{task.name}.json").read_text())
+    path = folder / "measures" / f"{task.name}.json"
+    remedy = f"restore it, or delete evals/{task.name}.jsonl to measure again"
+    held = disk.read_json(path, dict, remedy)
     # What is as usual may have been said, and is the same measure.
     if "options" in (before := held.get("measure", {})):
         options = suite_measure.unusual(before.get("probe", ""), before["options"])
@@ -125,7 +127,7 @@ def keep(folder, subject, asked, task: suite_measure.Task, numbers, told) -> Non
     }
     path = folder / "measures" / f"{task.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    workdirs.write_text(path, json.dumps(told, indent=1))
+    disk.write(path, json.dumps(told, indent=1))
     prefix = "" if task.measure.name == _PLAIN else task.measure.name
     records = [
         results.Record(

@@ -4,6 +4,7 @@ The run is one with config.run.evaluate="elsewhere": it saves where it would eva
 with all that the records need, and keeps what is saved until evals/<step>.jsonl is there.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -15,11 +16,13 @@ from jbias import (
     checkpoint,
     console,
     entries,
+    lock,
     memory,
     observe,
     opening,
     parts,
     seeds,
+    signs,
 )
 from jbias import step as train_step
 from jbias import workdir as workdirs
@@ -42,12 +45,12 @@ def run(
     """
     workdir = epath.Path(workdir).resolve()
     say = _await_run(workdir, interval, once)
-    with workdirs.follow(workdir):
+    with workdirs.follow(workdir, say) as held, contextlib.ExitStack() as ends:
         job = None
         while True:
             over = once or (workdir / "done").exists()
             for step in observe.left(workdir):
-                job = job or _opened(workdir, say, devices)
+                job = job or _opened(workdir, say, devices, held, ends)
                 _evaluate(job, step)
             if over:
                 count = len(observe.all_written(workdir))
@@ -55,7 +58,7 @@ def run(
                 by = "; the run evaluates by itself" if own else ""
                 say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
                 return
-            job = job or _opened(workdir, say, devices)
+            job = job or _opened(workdir, say, devices, held, ends)
             time.sleep(interval)
 
 
@@ -72,7 +75,7 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
             console.logger(None)(f"waiting until the run in {workdir} is opened ...")
         told = True
         time.sleep(interval)
-    return console.logger(workdir)
+    return console.logger(workdir, _config(workdir)["run"].get("log", console.LOGS[0]))
 
 
 def _config(workdir: epath.Path) -> dict:
@@ -81,7 +84,13 @@ def _config(workdir: epath.Path) -> dict:
     return parts.trusted(runs.stored(workdir / "config.json", needed), workdir)
 
 
-def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:
+def _opened(
+    workdir: epath.Path,
+    say: Callable,
+    devices: int,
+    held: lock.Held,
+    ends: contextlib.ExitStack,
+) -> Job:
     """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
     config = _config(workdir)
@@ -89,10 +98,13 @@ def _opened(workdir: epath.Path, say: Callable, devices: int) -> Job:
         devices=devices, spread=0, together=0, memory=0.0, strategy="auto"
     )
     job = opening.job(config, workdir, say, follows=True)
+    job.guard = held.check
     job.stages = [
         build.laid_out(stage, len(job.entries), job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)
     ]
+    ends.callback(job.writers.close)
+    signs.begin(job, 0, alone=False)
     return job
 
 

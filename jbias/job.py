@@ -8,8 +8,9 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import build, costs, results, sets, vary, watch
+from jbias import build, console, costs, life, results, sets, vary, watch, writers
 from jbias import config as jc
+from jbias import team as teams
 from jbias import workdir as workdirs
 
 
@@ -31,6 +32,9 @@ class Job:
     records: list[results.Record] = dataclasses.field(default_factory=list)
     evaluated: int = -1  # The step that `records` and `valid` belong to.
     valid: dict[str, float] = dataclasses.field(default_factory=dict)  # By entry.
+    sums: dict[str, int] = dataclasses.field(
+        default_factory=dict
+    )  # Of records, by file.
     left: int = -1  # The latest step whose evaluation is left to another process.
     saved: int = -1  # The latest step in the checkpoints,
     complete: bool = True  # and whether its evaluation, if one was due, is in there.
@@ -38,7 +42,17 @@ class Job:
     profiled: bool = False
     began: str = dataclasses.field(default_factory=workdirs.now)  # This start of it.
     meter: costs.Meter = dataclasses.field(default_factory=costs.Meter)
-    stop: str = ""  # The signal's name once one has come.
+    team: teams.Team = dataclasses.field(default_factory=teams.Team)
+    stop: str = ""  # The name of the signal that has come to this process,
+    halted: str = ""  # and of the one that all processes stop for.
+    # The watch's count and sums as they were last shown.
+    shown: tuple[int, dict] = (0, {})
+    # OSError where the workdir is gone or another's: called before it is written to.
+    guard: Callable[[], None] = lambda: None
+
+    def __post_init__(self):
+        self.life = life.Life(self.workdir, self.say)
+        self.writers = writers.Writers(self.say)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -58,6 +72,12 @@ class Job:
         """Whether another process evaluates."""
         return self.config["run"]["evaluate"] == "elsewhere"
 
+    def halt(self) -> bool:
+        """Whether all processes stop here; each asks at the same places."""
+        if not self.halted:
+            self.halted = next(filter(None, self.team.pulse(self.stop)), "")
+        return bool(self.halted)
+
     def settle(self) -> None:
         """Waits for all steps taken so far, and tells which seeds they ended."""
         self.tell(self.watch.settle())
@@ -69,4 +89,6 @@ class Job:
             others = (
                 "no other is left" if self.watch.all_diverged else "the others go on"
             )
-            self.say(f"seed {seed} diverged: loss not finite at step {at}; {others}")
+            line = f"seed {seed} diverged: loss not finite at step {at}; {others}"
+            told = console.Line(line, "diverged", step=at, seed=str(seed))
+            self.say(told.at("warning"))

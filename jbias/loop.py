@@ -1,16 +1,16 @@
 """The loop over the steps of a stage: steps, evaluations and checkpoints in cadence."""
 
 import contextlib
+import functools
 import itertools
 import time
 from collections.abc import Iterator
 
 import jax
 
-from jbias import build, console, observe, profiling, saving, seeds
+from jbias import build, console, disk, observe, profiling, saving, seeds, signs
 from jbias import config as jc
 from jbias import layout as layouts
-from jbias import workdir as workdirs
 from jbias.job import Job
 
 
@@ -38,10 +38,13 @@ def run(
         steps_per_epoch=stage.order.steps_per_epoch,
         images_per_step=stage.order.batch * len(job.entries),
         seconds=config["run"]["log_seconds"],
+        beat=functools.partial(signs.beat, job),
+        plain=config["run"].get("log") == "json",
     )
     statics = set()
     with contextlib.closing(progress), job.meter.during("stepping"):
         while True:
+            job.halt()
             local = step - stage.first
             ended = step == last or job.watch.all_diverged
             measured = local and (ended or local % eval_every == 0)
@@ -49,20 +52,24 @@ def run(
             if measured:
                 job.settle()
             with progress.idle(), job.meter.during("evaluating"):
-                if measured and not job.elsewhere and not job.stop:
+                if measured and not job.elsewhere and not job.halted:
+                    signs.doing(job, "evaluating", step)
                     with saving.saved_first(job, stage, states, step):
                         observe.evaluate(job, stage, states, step)
+                    signs.doing(job, "stepping", step)
                 left = measured and step != job.evaluated
                 best = step == job.evaluated and saving.is_best(job)
                 due = local and local % save_every == 0
                 # A stop may have cut the evaluation of the step it saved off.
                 again = best and not job.complete or left and job.elsewhere
                 again = again and step == job.saved
-                due = due or left or ended or best or job.stop
+                due = due or left or ended or best or job.halted
                 if due and step > job.saved or again:
                     saving.save(job, stage, states, step, left=left)
-            if job.stop and step == job.saved:
-                message = f"{job.stop} at step {step}: saved; the same command resumes"
+            if job.halted and step == job.saved:
+                message = (
+                    f"{job.halted} at step {step}: saved; the same command resumes"
+                )
                 raise Interrupted(message)
             if ended:
                 return states
@@ -72,11 +79,12 @@ def run(
                 if not _ready(job, stage, step, progress):
                     continue
                 held = stage.held(step)
-                args = [_arguments(job, stage, step + i, own) for i in range(several)]
+                args = _all_arguments(job, stage, step, several, own)
             new = static not in statics
             statics.add(static)
             profiled = config["run"]["profile"] and not new and not job.profiled
-            with _announced(job, progress) if new else contextlib.nullcontext():
+            profiled = profiled and job.team.first
+            with _announced(job, progress, step) if new else contextlib.nullcontext():
                 advance = _profiled(job, stage) if profiled else stage.advance
                 states, seen = advance(states, args, held, static)
             del held  # Else the window is still there when the next is placed.
@@ -88,13 +96,29 @@ def run(
 
 def _ready(job: Job, stage: build.Stage, step: int, progress: console.Progress) -> bool:
     """Waits until the data of a step are there; False where a stop came before."""
-    if stage.ready(step, lambda: True):
+    if not stage.streams or job.team.count == 1 and stage.ready(step, lambda: True):
         return True
     first = step == stage.first or job.saved == step
     if first:
         job.say("reading the first window of the training set ...")
     with progress.idle() if first else contextlib.nullcontext():
-        return stage.ready(step, lambda: bool(job.stop))
+        if job.team.count == 1:
+            return stage.ready(step, lambda: bool(job.stop))
+        return _all_ready(job, stage, step)
+
+
+def _all_ready(job: Job, stage: build.Stage, step: int) -> bool:
+    """Likewise, where each process reads its share: none goes on before all can."""
+    while True:
+        until = time.monotonic() + 1
+        with job.team.alike("the data of a step"):
+            ready = stage.ready(step, lambda until=until: time.monotonic() > until)
+        told = job.team.agree("the data of a step", [ready, job.stop])
+        job.halted = next((stop for _, stop in told if stop), "")
+        if job.halted:
+            return False
+        if all(ready for ready, _ in told):
+            return True
 
 
 def _steps_ahead(
@@ -110,6 +134,14 @@ def _steps_ahead(
         lambda ahead: stage.static(ahead) == static, range(step, limit)
     )
     return sum(1 for _ in same)
+
+
+def _all_arguments(
+    job: Job, stage: build.Stage, step: int, several: int, own: layouts.Packed
+) -> list[layouts.Packed]:
+    """The arguments of several steps; what one process cannot read ends all alike."""
+    with job.team.alike("the images of a step", stage.streams):
+        return [_arguments(job, stage, step + i, own) for i in range(several)]
 
 
 def _arguments(
@@ -138,7 +170,7 @@ def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
             count=len(job.entries),
             seconds=seconds[0],
         )
-        workdirs.write_text(job.workdir / "profile.md", page)
+        disk.write(job.workdir / "profile.md", page)
         job.say(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
         job.profiled = True
         return states, seen
@@ -147,19 +179,24 @@ def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
 
 
 @contextlib.contextmanager
-def _announced(job: Job, progress: console.Progress) -> Iterator[None]:
+def _announced(job: Job, progress: console.Progress, step: int) -> Iterator[None]:
     """Says that the step is being compiled, and how long until its first results."""
     began = time.monotonic()
-    job.say(
+    line = (
         f"compiling {jc.algorithm(job.config)} for seeds "
         f"{', '.join(map(str, job.seeds))}"
         + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
         + " ..."
     )
+    job.say(console.Line(line, "compile", step=step))
+    signs.doing(job, "compiling", step)
     with job.meter.during("compiling"):
         yield
     progress.restart()
-    job.say(f"compiled, first steps done in {time.monotonic() - began:.1f} s")
+    took = time.monotonic() - began
+    line = f"compiled, first steps done in {took:.1f} s"
+    job.say(console.Line(line, "compiled", step=step, seconds=round(took, 3)))
+    signs.doing(job, "stepping", step)
 
 
 def _note(job: Job) -> str:

@@ -1,14 +1,29 @@
 """Evaluates all seeds on all sets, and writes what came out as records."""
 
+import functools
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 
-from jbias import build, checkpoint, evals, feed, mesh, results, sets, vary
+from jbias import (
+    build,
+    checkpoint,
+    console,
+    disk,
+    evals,
+    feed,
+    mesh,
+    results,
+    sets,
+    signs,
+    vary,
+)
 from jbias import config as jc
 from jbias import layout as layouts
 from jbias import step as train_step
@@ -32,21 +47,23 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
         for test in job.tests:
             decided = _decisions(predicted[test.name][number], test)
             records += _test_records(job, stage, step, test, entry, decided)
-    if job.config["run"]["decisions"]:
+    if job.config["run"]["decisions"] and job.team.first:
         for test in job.tests:
             _keep_decisions(job, step, test, predicted[test.name])
     records = [record for some in of_entries.values() for record in some]
     write(job, step, records)
+    signs.evaluated(job, step, records)
     job.records, job.evaluated = records, step
     job.valid = {
         name: r.value for name, some in of_entries.items() for r in some if _is_valid(r)
     }
     job.watch.reset()
     job.note = f" valid {100 * mean(job.valid.values()):.1f}"
-    job.say(
-        f"step {step}/{job.stages[-1].last}: {_summary(records)} "
-        f"({time.monotonic() - began:.1f} s)"
-    )
+    total, took = job.stages[-1].last, time.monotonic() - began
+    line = f"step {step}/{total}: {_summary(records)} ({took:.1f} s)"
+    told = dict(step=step, total=total, seconds=round(took, 3))
+    means = {f"{d}/{m}": mean(values) for (d, m), values in _cells(records).items()}
+    job.say(console.Line(line, "evaluation", **told, means=means))
 
 
 def _predicted(
@@ -73,16 +90,15 @@ def _predicted(
             for test in tests
         ]
         images = (test.images for test in tests)
-        batches = (
-            mesh.split(one, job.devices) for one in feed.batches(images, size, reading)
-        )
+        batches = _batches(job, images, size, reading)
         found = predict.predict(
             stage.score,
             nets,
             batches,
             rules,
             split=lambda answers: layout.each(answers, wave),
-            halt=lambda: bool(job.stop),
+            halt=job.halt,
+            fetch=functools.partial(mesh.fetch, mesh=job.devices),
         )
         for test, decided in zip(tests, found):
             number += 1
@@ -90,6 +106,22 @@ def _predicted(
                 said = time.monotonic()
                 job.say(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
             yield test, decided
+
+
+def _batches(
+    job: Job, images: Iterator, size: int, reading: feed.Reading
+) -> Iterator[jax.Array]:
+    """Batches on the devices; where one process cannot read its share, none goes on."""
+    several = list(images)
+    files = any(isinstance(one, feed.Kept) for one in several)
+    coming = feed.shares(several, size, reading)
+    while True:
+        with job.team.alike("images to evaluate", files):
+            share = next(coming, None)
+        if share is None:
+            return
+        place = mesh.split if reading.parts == 1 else mesh.assemble
+        yield place(share, job.devices)
 
 
 def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
@@ -139,13 +171,16 @@ def _is_valid(r: results.Record) -> bool:
 def _keep_decisions(job: Job, step: int, test: sets.TestSet, found: list) -> None:
     name = f"decisions/{test.name}/{step}.parquet"
     pairs = list(zip(job.entries, found, strict=True))
+    job.guard()
     for branch in job.branches:
         of_branch = {
             entry.seed: _decisions(one, test)
             for entry, one in pairs
             if entry.branch == branch
         }
-        decisions.write(job.workdir / branch.folder / name, of_branch)
+        path = job.workdir / branch.folder / name
+        with disk.writing(str(path)):
+            decisions.write(path, of_branch)
 
 
 def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:
@@ -159,12 +194,49 @@ def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:
 def write(
     job: Job, step: int, records: Sequence[results.Record], *, again: bool = True
 ) -> None:
-    """Writes each branch's records; those that are there stay, unless `again`."""
-    for branch in job.branches:
+    """Writes each branch's records; those that are there whole stay, unless `again`."""
+    job.guard()
+    for branch in job.branches if job.team.first else ():
         path = records_path(job.workdir / branch.folder, step)
-        if again or not path.exists():
-            name = jc.run_name(branch.config)
-            results.write(path, [record for record in records if record.run == name])
+        name = jc.run_name(branch.config)
+        text = results.dumps(record for record in records if record.run == name)
+        job.sums[_named(job, path)] = zlib.crc32(text.encode())
+        if again or _sum(path) != zlib.crc32(text.encode()):
+            with disk.writing(str(path)):
+                results.write_text(path, text)
+
+
+def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
+    """Puts records back that are not as they were written, from the step's checkpoint.
+
+    `position` gives what stands beside a checkpoint; ValueError where there is none.
+    """
+    for name, held in [*job.sums.items()]:
+        path = job.workdir / name
+        found = _sum(path)
+        if found == held:
+            continue
+        what = "is gone" if found is None else "is damaged"
+        try:
+            text = position(int(path.stem))["records"]
+            records = results.loads(text, where=f"the checkpoint of step {path.stem}")
+        # Of a step that went, and of a damaged one, orbax raises anything.
+        except Exception as error:
+            raise ValueError(
+                f"results: {path} {what}, and no checkpoint holds its records; restore "
+                "it, or begin anew in another --workdir: the numbers are the same"
+            ) from error
+        job.say(f"{path} {what}: written anew from the checkpoint of its step")
+        write(job, int(path.stem), records, again=False)
+
+
+def _named(job: Job, path: epath.Path) -> str:
+    return path.relative_to(job.workdir).as_posix()
+
+
+def _sum(path: epath.Path) -> int | None:
+    """What a file's content is known by; None where there is none."""
+    return zlib.crc32(path.read_bytes()) if path.exists() else None
 
 
 # What a line of progress leaves to the records.
@@ -173,19 +245,24 @@ _BY_GROUP = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accura
 
 def _summary(records: list[results.Record]) -> str:
     """Accuracies in percent and shape biases, each a mean over the finite seeds."""
-    cells = {}
-    for r in records:
-        told = r.metric not in _BY_GROUP and r.value is not None
-        if r.dataset != results.TRAIN and told:
-            cells.setdefault((r.dataset, r.metric), []).append(r.value)
     return ", ".join(
         f"{name} {100 * mean(values):.1f}"
         if metric == "accuracy"
         else f"worst group {100 * mean(values):.1f}"
         if metric == "worst_group_accuracy"
         else f"{metric.replace('_', ' ')} {mean(values):.2f}"
-        for (name, metric), values in cells.items()
+        for (name, metric), values in _cells(records).items()
     )
+
+
+def _cells(records: list[results.Record]) -> dict[tuple[str, str], list[float]]:
+    """The finite seeds' values of each number that a line of progress has."""
+    cells = {}
+    for r in records:
+        told = r.metric not in _BY_GROUP and r.value is not None
+        if r.dataset != results.TRAIN and told:
+            cells.setdefault((r.dataset, r.metric), []).append(r.value)
+    return cells
 
 
 def mean(values) -> float:

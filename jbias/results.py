@@ -10,14 +10,14 @@ import math
 import os
 import pathlib
 import sys
-import uuid
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from etils import epath
 
-from jbias import lines
+from jbias import disk, lines
 
 VALID = "valid"  # The data set that model selection looks at.
 TRAIN = "train"  # Training statistics, never an evaluation.
@@ -98,18 +98,14 @@ def loads(text: str, *, where: str = "records") -> list[Record]:
 
 def write(path: str | os.PathLike, records: Iterable[Record]) -> None:
     """Writes JSON lines beside `path`, then renames: readers see all of it or nothing."""
-    path = pathlib.Path(path)
-    text = dumps(records)
+    write_text(path, dumps(records))
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Writes what `dumps` gave likewise."""
+    path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    disk.write(path, text)
 
 
 def find(

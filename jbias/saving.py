@@ -4,8 +4,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jbias import build, checkpoint, costs, observe, results
+from jbias import build, checkpoint, console, costs, observe, results, signs
 from jbias import layout as layouts
+from jbias import team as teams
 from jbias import workdir as workdirs
 from jbias.job import Job
 
@@ -23,6 +24,7 @@ def save(
 ) -> None:
     """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
     job.settle()
+    job.guard()
     here = step == job.evaluated
     if here:
         for name, value in job.valid.items():
@@ -32,18 +34,40 @@ def save(
         "stage": stage.number,
         "watch": job.watch.state(),
         "best": job.best,
+        "sums": job.sums,
         "records": results.dumps(job.records) if here else "",
         "left": {key: job.config["run"][key] for key in _OBSERVED} if left else None,
     }
     valid = {f"{stage.number}/{name}": value for name, value in job.valid.items()}
     told = {} if left else (valid or None) if here else None
     write = checkpoint.replace if step == job.saved else checkpoint.save
-    write(job.manager, step, stage.layout.unpack(states), info, told)
+    whole = stage.layout.unpack(states)
+    _check_same(job, whole, step)
+    if job.team.first:
+        write(job.manager, step, whole, info, told)
     job.saved, job.complete = step, here
+    job.say(
+        console.Line(f"saved step {step}", "checkpoint", step=step).at(
+            "debug", quiet=True
+        )
+    )
     if left:
         job.left = step
         job.watch.reset()
     write_cost(job)
+
+
+def _check_same(job: Job, states: tuple, step: int) -> None:
+    """Refuses to go on where the processes no longer train the same weights."""
+    if job.team.count == 1:
+        return
+    sums = job.team.agree("a checkpoint", teams.digest(states))
+    if len(set(sums)) > 1:
+        raise ValueError(
+            f"processes: their weights differ at step {step} (sums {sums}), though all "
+            "take the same steps; use machines, devices and packages of one kind, and "
+            f"go on from the checkpoint of step {max(job.saved, 0)}"
+        )
 
 
 @contextlib.contextmanager
@@ -69,22 +93,33 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
     step = job.saved = info["step"]
     job.watch.load(info["watch"])
-    job.best = info["best"]
-    job.say(f"resuming {job.name} at step {step}/{job.stages[-1].last}")
+    job.best, job.sums = info["best"], info.get("sums", {})
+    total = job.stages[-1].last
+    line = f"resuming {job.name} at step {step}/{total}"
+    job.say(console.Line(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
-    if info.get("left") and (job.elsewhere or observe.written(job.workdir, step)):
+    written = job.team.first and observe.written(job.workdir, step)
+    written = job.team.share("what is evaluated", written)
+    if info.get("left") and (job.elsewhere or written):
         job.left = step
         job.watch.reset()
     if info["records"]:
         job.evaluated = step
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         observe.write(job, step, records, again=False)
+        signs.evaluated(job, step, records)
+    observe.mend(job, lambda at: checkpoint.position(job.manager, at))
 
 
 def write_cost(job: Job) -> dict[str, Any]:
-    """Writes what this start has cost until now beside what earlier ones have."""
+    """Writes what this start has cost until now beside what earlier ones have.
+
+    Returns the sums over all starts; nothing where another process writes them.
+    """
+    if not job.team.first:
+        return {}
     spent, step = job.meter.spent(), max(job.saved, 0)
-    paid, assumed = workdirs.paid(job.devices), energy(job.config)
+    paid, assumed = workdirs.paid(job.devices, job.team.cores), energy(job.config)
     start = costs.start(job.began, spent, paid, assumed, step)
     return workdirs.record_cost(job.workdir, start)
 

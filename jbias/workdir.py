@@ -2,23 +2,21 @@
 
 import contextlib
 import datetime
-import fcntl
 import importlib.metadata
 import json
 import os
 import pathlib
 import platform
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 from etils import epath
 
 import jbias
 from jbias import config as jc
-from jbias import costs
+from jbias import costs, disk, lock
 
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow"),
@@ -26,19 +24,19 @@ PACKAGES = (
 )
 
 
-def write_text(path: epath.Path, text: str) -> None:
-    """Writes a file that is there whole or not at all."""
-    part = path.parent / f".{path.name}.part"
-    part.write_text(text)
-    part.replace(path)
+# What lies in a workdir before it has an identity.
+_FIRST = ("lock", "log.txt", "log.jsonl")
 
 
 @contextlib.contextmanager
-def claim(workdir: epath.Path, config: Mapping[str, Any]):
+def claim(
+    workdir: epath.Path, config: Mapping[str, Any], say: Callable[[str], None] = print
+) -> Iterator[lock.Held]:
     """Holds a workdir for this config and this process alone.
 
     ValueError where it holds a run of another identity, naming the keys that differ,
-    or where another process is at work in it.
+    where what it says of its run is damaged, or where another process is at work in it.
+    `say` is told of a lock that is taken over.
     """
     if "://" in os.fspath(workdir):
         raise ValueError(
@@ -46,37 +44,34 @@ def claim(workdir: epath.Path, config: Mapping[str, Any]):
             "supported, mount it"
         )
     _check_identity(workdir, config)
-    workdir.mkdir(parents=True, exist_ok=True)
-    with _lock(workdir / "lock", f"another process is at work in {workdir}"):
+    provenance(workdir)
+    _starts(workdir)
+    with disk.writing(f"workdir {workdir}"):
+        workdir.mkdir(parents=True, exist_ok=True)
+    with lock.hold(workdir / "lock", f"is at work in {workdir}", say) as held:
         try:
-            yield
+            yield held
         finally:
-            _clear(workdir)  # Under the lock: the workdir may be another's.
+            with contextlib.suppress(OSError):
+                _clear(workdir)  # Under the lock: the workdir may be another's.
 
 
 def claimed(workdir: epath.Path) -> bool:
     """Whether a process is at work in it; a killed one leaves its lock's file behind."""
-    try:
-        with pathlib.Path(workdir / "lock").open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return lock.is_held(workdir / "lock")
 
 
-@contextlib.contextmanager
-def follow(workdir: epath.Path) -> Iterator[None]:
+def follow(
+    workdir: epath.Path, say: Callable[[str], None] = print
+) -> contextlib.AbstractContextManager[lock.Held]:
     """Lets this process alone evaluate a run; ValueError where another does."""
-    with _lock(workdir / "evaluate.lock", f"another process evaluates {workdir}"):
-        yield
+    return lock.hold(workdir / "evaluate.lock", f"evaluates {workdir}", say)
 
 
 def _clear(workdir: epath.Path) -> None:
     """Removes a workdir that never became a run."""
     names = [path.name for path in workdir.iterdir()]
-    if all(name in ("lock", "log.txt") for name in names):
+    if all(name in _FIRST for name in names):
         for name in names:
             (workdir / name).unlink()
         workdir.rmdir()
@@ -86,7 +81,8 @@ def record_config(workdir: epath.Path, config: Mapping[str, Any]) -> None:
     """Gives the workdir its identity, once everything that the config names is there."""
     path = workdir / "config.json"
     if not path.exists():
-        write_text(path, json.dumps(jc.plain(config), indent=1) + "\n")
+        with disk.writing(str(path)):
+            disk.write(path, json.dumps(jc.plain(config), indent=1) + "\n")
 
 
 def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
@@ -98,12 +94,7 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
                 "another --workdir"
             )
         return
-    try:
-        held = json.loads(path.read_text())
-    except ValueError:
-        raise ValueError(
-            f"workdir: {path} is not JSON; restore it or name another --workdir"
-        ) from None
+    held = disk.read_json(path, dict, "restore it or name another --workdir")
     differing = jc.differing(held, config)
     if differing:
         raise ValueError(
@@ -113,39 +104,29 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 
 
 def _ours(name: str) -> bool:
-    return name.startswith(".") or name in ("lock", "log.txt")
+    return name.startswith(".") or name in _FIRST
 
 
-@contextlib.contextmanager
-def _lock(path: epath.Path, held: str) -> Iterator[None]:
-    with pathlib.Path(path).open("w") as file:
-        if not (_locks(file) or _locks(file)):
-            raise ValueError(f"workdir: {held}; wait for it or stop it")
-        yield
-
-
-def _locks(file: IO) -> bool:
-    """Takes a file's lock, if no other has it; waits where one has, in case it looks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        time.sleep(0.1)  # `claimed` holds it for less.
-        return False
-    return True
-
-
-def environment() -> dict[str, Any]:
-    """What the numbers may depend on beside the config."""
-    device = jax.devices()[0]
+def software() -> dict[str, Any]:
+    """What runs here."""
     return {
         "code": {"version": jbias.__version__, "commit": _commit()},
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
+    }
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers may depend on beside the config."""
+    device, several = jax.devices()[0], jax.process_count()
+    return {
+        **software(),
         "device": {
             "platform": device.platform,
             "kind": device.device_kind,
             "count": jax.device_count(),
             "cores": len(os.sched_getaffinity(0)),
+            **({"processes": several} if several > 1 else {}),
         },
     }
 
@@ -157,11 +138,11 @@ def _version(package: str) -> str:
         return "absent"
 
 
-def _contents(facts: Mapping[str, Any]) -> dict[str, Any]:
+def contents(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What a resumed run must find as it was: the sets' contents, own algorithms."""
     sets = {
         name: {key: of.get(key) for key in ("n", "scored", "fingerprint", "answers")}
-        for name, of in facts["data"].items()
+        for name, of in (facts.get("data") or {}).items()
     }
     return {
         "data": sets,
@@ -198,9 +179,18 @@ def _commit() -> str | None:
 
 
 def provenance(workdir: epath.Path) -> dict[str, Any]:
-    """What a run stored of where its numbers come from; empty before it did."""
+    """What a run stored of where its numbers come from; empty before it did.
+
+    ValueError where that is damaged.
+    """
     path = workdir / "provenance.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    remedy = "restore it, or delete it: its data are then no more compared with before"
+    told = disk.read_json(path, dict, remedy) if path.exists() else {}
+    sets, starts = told.get("data") or {}, told.get("resumed", [])
+    whole = isinstance(sets, dict) and isinstance(starts, list)
+    if not (whole and all(isinstance(of, dict) for of in sets.values())):
+        raise ValueError(f"workdir: {path} is damaged; {remedy}")
+    return told
 
 
 def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
@@ -210,15 +200,16 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
     """
     path = workdir / "provenance.json"
     at = now("seconds")
-    facts = {**facts, **environment()}
-    if not path.exists():
+    facts, differing = {**facts, **environment()}, []
+    if path.exists():
+        differing = _differing(workdir, facts)
+        facts = provenance(workdir)
+        start = {"at": at, "differing": differing}
+        facts["resumed"] = [*facts.get("resumed", []), start]
+    else:
         facts = {"started": at, **facts, "resumed": []}
-        write_text(path, json.dumps(facts, indent=1))
-        return []
-    differing = _differing(workdir, facts)
-    first = json.loads(path.read_text())
-    first["resumed"].append({"at": at, "differing": differing})
-    write_text(path, json.dumps(first, indent=1))
+    with disk.writing(str(path)):
+        disk.write(path, json.dumps(facts, indent=1))
     return differing
 
 
@@ -227,11 +218,11 @@ def now(timespec: str = "microseconds") -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
 
 
-def paid(devices: jax.sharding.Mesh) -> costs.Devices:
-    """What the devices of a mesh are billed as: themselves, or a CPU's cores."""
+def paid(devices: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
+    """What the devices of a mesh are billed as: themselves, or CPU cores (0: those here)."""
     kind, count = devices.devices.flat[0].device_kind, devices.size
     if devices.devices.flat[0].platform == "cpu":
-        kind, count = "cpu", len(os.sched_getaffinity(0))
+        kind, count = "cpu", cores or len(os.sched_getaffinity(0))
     return costs.Devices(kind, count)
 
 
@@ -242,11 +233,27 @@ def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]
     it was killed, nobody knows.
     """
     path = workdir / "costs.json"
-    starts = json.loads(path.read_text())["starts"] if path.exists() else []
-    starts = [one for one in starts if one["at"] != start["at"]] + [dict(start)]
+    starts = [one for one in _starts(workdir) if one["at"] != start["at"]]
+    starts.append(dict(start))
     total = costs.total(starts)
-    write_text(path, json.dumps({"starts": starts, "total": total}, indent=1))
+    with disk.writing(str(path)):
+        disk.write(path, json.dumps({"starts": starts, "total": total}, indent=1))
     return total
+
+
+def _starts(workdir: epath.Path) -> list[dict[str, Any]]:
+    """What costs.json says of each start; ValueError where it is damaged."""
+    path = workdir / "costs.json"
+    if not path.exists():
+        return []
+    remedy = "restore it, or delete it: costs are then counted from now on"
+    starts = disk.read_json(path, dict, remedy).get("starts")
+    try:
+        costs.total(starts)
+        {one["at"]: one["step"] for one in starts}
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise ValueError(f"workdir: {path} is damaged; {remedy}") from None
+    return starts
 
 
 def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
@@ -258,9 +265,10 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     path = workdir / "evaluate.json"
     at = now("seconds")
     differing = _differing(workdir, {**facts, **environment()})
-    before = json.loads(path.read_text()) if path.exists() else []
+    before = disk.read_json(path, list, "delete it") if path.exists() else []
     starts = [*before, {"at": at, "differing": differing}]
-    write_text(path, json.dumps(starts, indent=1))
+    with disk.writing(str(path)):
+        disk.write(path, json.dumps(starts, indent=1))
     return differing
 
 
@@ -269,7 +277,7 @@ def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     first = provenance(workdir)
     facts = json.loads(json.dumps(facts))
     held = {key: first.get(key) for key in facts}
-    changed = jc.differing(_contents(held), _contents(facts))
+    changed = jc.differing(contents(held), contents(facts))
     if changed:
         raise ValueError(
             f"workdir: {workdir} was begun with other data or code (then != now): "

@@ -5,7 +5,7 @@ As a program it is a run in a process of its own, which may kill itself:
     python -m tests.runs config.json workdir [save|rename|step NUMBER]
 
 dies by SIGKILL with the NUMBERth file of a checkpoint opened for writing, before the
-NUMBERth rename in the workdir, or right after the NUMBERth step.
+NUMBERth rename in the workdir (of progress.json none), or right after the NUMBERth step.
 """
 
 import json
@@ -19,6 +19,7 @@ import ml_collections
 
 from benchmarks import collectives
 from configs import erm, padain, sagnet
+from jbias import life
 
 CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
 ROOT = pathlib.Path(__file__).parents[1]
@@ -134,7 +135,8 @@ def _die_at(what: str, number: int, workdir: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def hook(event: str, args: tuple) -> None:
-        if what == "rename" and event == "os.rename" and workdir in str(args[1]):
+        kept = event == "os.rename" and life.NAME not in str(args[1])
+        if what == "rename" and kept and workdir in str(args[1]):
             count()
         if what == "save" and event == "open" and "checkpoint-tmp" in str(args[0]):
             count()

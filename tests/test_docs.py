@@ -12,6 +12,7 @@ from ml_collections import config_flags
 
 from jbias import audit, command, config_files, data, evaluate, look, prepare, study
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
+from launch import sweep
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -24,8 +25,11 @@ DOCS = (
     "docs/biases.md",
     "docs/data.md",
     "docs/distortion.md",
+    "docs/faults.md",
+    "docs/launch.md",
     "docs/measures.md",
     "docs/models.md",
+    "docs/observing.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
     "docs/shifts.md",
@@ -46,11 +50,12 @@ def found(pattern: str) -> list[tuple[str, str]]:
     ]
 
 
-COMMANDS = found(r"(?m)^ *(python -m jbias\.[^#`\\\n]*(?:\\\n[^#`\\\n]*)*)")
+COMMANDS = found(r"(?m)^ *(python -m (?:jbias|launch)\.[^#`\\\n]*(?:\\\n[^#`\\\n]*)*)")
 
 
 @pytest.mark.parametrize(
-    ("name", "path"), found(r"\b(?:jbias|tests|configs|examples)/[\w./]*\w[\w./]*")
+    ("name", "path"),
+    found(r"\b(?:jbias|tests|configs|examples|launch)/[\w./]*\w[\w./]*"),
 )
 def test_paths_exist(name, path):
     assert (ROOT / path.rstrip(".")).exists()
@@ -112,6 +117,9 @@ READERS = {
     "evaluate": measured_with,
     "audit": lambda arguments: command.parse(audit.parser(), arguments, "data"),
     "study": lambda arguments: command.parse(study.parser(), arguments, "config"),
+    "launch.sweep": lambda arguments: command.parse(
+        sweep.parser(), arguments, "config"
+    ),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
@@ -138,7 +146,7 @@ def test_commands_are_understood(name, command, monkeypatch):
 def test_flags_in_the_text_are_known(name, flag):
     parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
     parsers += [biases._parser(), distortion._parser(), look.parser()]
-    parsers += [shifts._parser(), audit.parser(), study.parser()]
+    parsers += [shifts._parser(), audit.parser(), study.parser(), sweep.parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}

@@ -16,7 +16,7 @@ from scipy import optimize
 
 from jbias.data import shifts
 
-_STARTS = 8  # Random groups among those that the search begins with.
+_STARTS = 12  # Random groups that the search begins with.
 _FEW = 150  # Ways to make groups that are all begun with: up to eight classes.
 _ROUNDS = 50
 
@@ -62,7 +62,7 @@ def choose(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Arrangement:
 
 
 def _starts(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Iterator[np.ndarray]:
-    """Groups to begin with: all if they are few, else those that look good."""
+    """Groups to begin with: all if they are few, else some."""
     k = len(accuracy)
     yield shifts.halves(k)
     if kind == "marginal":
@@ -70,10 +70,7 @@ def _starts(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Iterator[np.ndarra
     if math.comb(k, k // 2) * math.comb(k - k // 2, k % 2) <= _FEW:
         yield from _all(k)
         return
-    apart = accuracy - accuracy.mean(0) - accuracy.mean(1, keepdims=True)
-    ways = np.linalg.svd(apart, full_matrices=False)[0].T
-    rng = np.random.default_rng(0)
-    for score in (*ways[:4], *rng.normal(size=(_STARTS, k))):
+    for score in np.random.default_rng(0).normal(size=(_STARTS, k)):
         groups = np.empty(k, np.int32)
         groups[np.argsort(-score, kind="stable")] = shifts.halves(k)
         yield groups

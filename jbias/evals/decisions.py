@@ -9,6 +9,8 @@ import pandas as pd
 from etils import epath
 from jaxtyping import Int, Shaped
 
+from jbias import disk
+
 _SET = "set_condition"  # A set's column "condition" in a file that has the probe's.
 
 
@@ -64,10 +66,7 @@ def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> None:
 def _write(path: epath.PathLike, frame: pd.DataFrame) -> None:
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.parent / f".{path.name}.part"
-    with part.open("wb") as file:
-        frame.to_parquet(file, index=False)
-    part.replace(path)
+    disk.write(path, frame.to_parquet(index=False))
 
 
 def read(path: epath.PathLike) -> dict[int, Decisions]:

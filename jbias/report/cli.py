@@ -3,6 +3,7 @@ r"""Tests which differences between algorithms are real, and reports them.
     python -m jbias.report --runs='runs/*' --out=report
     python -m jbias.report --scores=examples/biasbed_table2.csv --out=report
     python -m jbias.report --scores=mine.csv --out=report --points=0.5 --reference=ERM
+    python -m jbias.report --status --runs=runs --watch
 
 Writes to --out: index.html (one page that needs no network), tables/ (CSV, LaTeX,
 Markdown, Parquet), figures/ (SVG, PDF), results.json, methods.md and methods.bib.
@@ -11,7 +12,8 @@ Markdown, Parquet), figures/ (SVG, PDF), results.json, methods.md and methods.bi
 import argparse
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from jbias.report import arguments
 from jbias.report import options as options_lib
@@ -21,6 +23,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Makes a report; returns 0, or 2 with one line on stderr if that is impossible."""
     parser = _parser()
     args = parser.parse_args(argv)
+    if args.status:
+        if args.scores or args.out:
+            parser.error("--status needs --runs and writes nothing: leave the rest out")
+        try:
+            return arguments.answered("report", lambda: _status(args))
+        except KeyboardInterrupt:
+            return 130 if args.watch is None else 0
+    if args.watch is not None or args.json:
+        parser.error("--watch and --json have no say without --status")
+    if not args.out:
+        parser.error("the following arguments are required: --out")
     if (args.selection == "best_on") != bool(args.best_on):
         parser.error("--selection=best_on and --best-on=DATASET need each other")
     if args.epoch is not None and args.selection != "at_epoch":
@@ -61,6 +74,29 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
     return write.report(study, options, pathlib.Path(args.out))
 
 
+def _status(args: argparse.Namespace) -> Iterator[str]:
+    """Tells how far runs are; again and again if asked to."""
+    from jbias.report import status, status_table
+
+    shape = status_table.as_json if args.json else status_table.as_text
+    first = shape(status.rows(args.runs))
+    if args.watch is None:
+        return iter([first])
+    return _watched(lambda: shape(status.rows(args.runs)), args)
+
+
+def _watched(tell: Callable[[], str], args: argparse.Namespace) -> Iterator[str]:
+    """What is told, again and again until Ctrl-C."""
+    clear = "\033[H\033[2J" * (sys.stdout.isatty() and not args.json)
+    while True:
+        try:
+            yield clear + tell()
+        except (ValueError, OSError) as error:
+            yield f"{clear}report: {' '.join(str(error).split())}"
+        sys.stdout.flush()
+        time.sleep(args.watch)
+
+
 def _tell(line: str) -> None:
     """Says what is done to who waits at a terminal."""
     if sys.stderr.isatty():
@@ -70,7 +106,22 @@ def _tell(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = arguments.parser("report", __doc__)
     add = parser.add_argument
-    add("--out", **arguments.OUT, help="folder of the report; made if needed")
+    out = {**arguments.OUT, "required": False}
+    add("--out", **out, help="folder of the report; made if needed")
+    add(
+        "--status",
+        action="store_true",
+        help="tell how far the runs are instead; --runs may be a folder of folders",
+    )
+    add(
+        "--watch",
+        type=arguments.positive,
+        nargs="?",
+        const=5.0,
+        metavar="SECONDS",
+        help="tell the status again every so many seconds (default: %(const)s)",
+    )
+    add("--json", action="store_true", help="tell the status as JSON, for scripts")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--runs",

@@ -36,6 +36,21 @@ def test_finds_the_largest_drop(kind, shape):
         assert found == pytest.approx(largest(kind, accuracy))
 
 
+@pytest.mark.parametrize("kind", ["conditional", "joint"])
+def test_finds_groups_among_many_classes(kind):
+    """Of 12 classes not all groups are tried; what was planted is found."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        groups = rng.permutation(shifts.halves(12))
+        order = rng.permutation(6)
+        train, _ = shifts.tables(kind, 1.0, groups, 6)
+        accuracy = 0.3 * rng.random((12, 6))
+        accuracy[:, order] += 0.6 * (train > 0)
+        chosen = arrangement.choose(kind, accuracy)
+        planted = drop(kind, groups, order, accuracy)
+        assert (chosen.contrast() * accuracy).sum() >= planted - 1e-12
+
+
 @pytest.mark.parametrize("kind", shifts.KINDS)
 def test_names_do_not_matter(kind):
     rng = np.random.default_rng(0)

@@ -299,6 +299,20 @@ def test_ranks_of_models_are_scipys():
     assert not list(shift_ranks.of(cells[:2], DRAWS))
 
 
+def test_ranks_are_of_the_most_extreme_level_that_models_share():
+    ids = dict(zip("abc", (0.7, 0.8, 0.9), strict=True))
+    of_level = {"C4": (1, 1, 1), "C5": (1, 1, -1), "C6": (1, 1)}
+    cells = [
+        cell(level, x, 0.5 + sign * x / 4, model=model, n=10**9)
+        for level, signs in of_level.items()
+        for (model, x), sign in zip(ids.items(), signs)
+    ]
+    (one,) = shift_ranks.of(cells, DRAWS)
+    assert (one.discordant, one.pairs) == (2, 3)
+    (one,) = shift_ranks.of([x for x in cells if x.level == "C4"], DRAWS)
+    assert one.discordant == 0
+
+
 def test_redrawn_ranks_are_the_measures_own():
     random = np.random.default_rng(2)
     x, y = random.integers(4, size=(2, 50, 7)).astype(float)

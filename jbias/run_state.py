@@ -1,0 +1,167 @@
+"""Says what state the run in a folder is in, from what it has left there."""
+
+import json
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jbias import lock, results
+
+WORDS = (
+    "not started",
+    "running",
+    "interrupted",
+    "stopped",
+    "failed",
+    "diverged",
+    "done",
+)
+STOPPED = "stopped.json"  # Written by a search that has no more use for a run.
+RESUMES = "the same command resumes"  # Ends what a run says that saved and left,
+_LOST = "it goes on from the latest checkpoint"  # and what it says whose peer was lost.
+UNTOLD = "nothing says why; killed, or its machine went down"
+_TAIL = 1 << 16
+_ASKED = re.compile(r"SIG[A-Z0-9]+ ")  # Begins what a run says that was asked to stop.
+_STEP = re.compile(r"\bstep (\d+)/(\d+)\b")
+
+
+class State(NamedTuple):
+    """What state a run is in, and how far it is.
+
+    word: one of WORDS. `interrupted`: begun, and nobody is at work in it: the same command
+    goes on. `diverged`: ended, no seed is left. `stopped`: by a search.
+    """
+
+    word: str
+    reason: str = ""  # Why it failed or was stopped or interrupted, as far as is known.
+    step: int = 0  # The last that its log or its records tell of.
+    steps: int = 0  # In all, all stages together; 0 while that is not known.
+    evaluated: int = -1  # The last evaluated step.
+    accuracy: float | None = None  # There, in validation: the mean over finite seeds.
+    diverged: tuple[int, ...] = ()  # The seeds that did.
+    told: bool = False  # Whether it was the run's log that gave the reason.
+
+
+def read(workdir: str | os.PathLike) -> State:
+    """The state of a run; ValueError, naming file and line, for damaged records."""
+    workdir = pathlib.Path(workdir)
+    if workdir.exists() and not workdir.is_dir():
+        raise ValueError(f"{workdir}: must be the workdir of a run, got a file")
+    word, reason = _word(workdir)
+    step, steps = _progress(workdir)
+    evaluated = _last_evaluation(workdir)
+    accuracy, diverged = None, ()
+    if evaluated >= 0:
+        records = _records(workdir, evaluated)
+        accuracy, diverged = _accuracy(records), _diverged(records)
+    told = word in ("failed", "interrupted") and reason != UNTOLD
+    step = max(step, evaluated, 0)
+    return State(word, reason, step, steps, evaluated, accuracy, diverged, told)
+
+
+def held(workdir: str | os.PathLike) -> bool:
+    """Whether a process is at work in it; a killed one leaves its lock's file behind."""
+    return lock.is_held(pathlib.Path(workdir) / "lock")
+
+
+def curve(workdir: str | os.PathLike) -> dict[int, float]:
+    """Validation accuracy by evaluated step: the mean over all seeds.
+
+    A diverged seed counts as nothing right, or settings that lose seeds would win.
+    """
+    found = {}
+    for step in _evaluations(pathlib.Path(workdir)):
+        valid = [r for r in _records(pathlib.Path(workdir), step) if _is_valid(r)]
+        if valid:
+            found[step] = sum(r.value or 0.0 for r in valid) / len(valid)
+    return found
+
+
+def _word(workdir: pathlib.Path) -> tuple[str, str]:
+    """The state's word, and why it is so."""
+    if (workdir / "done").exists():
+        diverged = (workdir / "done").read_text().strip() == "diverged"
+        return ("diverged", "every seed diverged") if diverged else ("done", "")
+    if held(workdir):
+        return "running", ""
+    if (workdir / STOPPED).exists():
+        return "stopped", _reason_of_stop(workdir / STOPPED)
+    last = _last_line(workdir)
+    if last.startswith("jbias: "):
+        told = last.removeprefix("jbias: ")
+        stopped = told.endswith((RESUMES, _LOST)) or _ASKED.match(told)
+        return ("interrupted" if stopped else "failed"), told
+    if (workdir / "config.json").exists() or last:
+        return "interrupted", UNTOLD
+    return "not started", ""
+
+
+def _reason_of_stop(path: pathlib.Path) -> str:
+    try:
+        return str(json.loads(path.read_text())["reason"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{path}: must be JSON with a reason, got something else; remove it, and the "
+            "run goes on"
+        ) from None
+
+
+def _log(workdir: pathlib.Path) -> list[str]:
+    """The last lines of a run's log."""
+    try:
+        with (workdir / "log.txt").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            return file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _last_line(workdir: pathlib.Path) -> str:
+    return next((line for line in reversed(_log(workdir)) if line.strip()), "")
+
+
+def _progress(workdir: pathlib.Path) -> tuple[int, int]:
+    """The last `step N/M` of the log; zeros where it tells none."""
+    for line in reversed(_log(workdir)):
+        if found := _STEP.search(line):
+            return int(found[1]), int(found[2])
+    return 0, 0
+
+
+def _folders(workdir: pathlib.Path) -> list[pathlib.Path]:
+    """Where the records of a run are: its branches' folders, if its settings vary."""
+    return sorted((workdir / "vary").glob("*/")) or [workdir]
+
+
+def _evaluations(workdir: pathlib.Path) -> list[int]:
+    """The steps that are evaluated in every branch, in order."""
+    steps = [
+        {int(p.stem) for p in folder.glob("evals/*.jsonl") if p.stem.isdigit()}
+        for folder in _folders(workdir)
+    ]
+    return sorted(set.intersection(*steps))
+
+
+def _last_evaluation(workdir: pathlib.Path) -> int:
+    return max(_evaluations(workdir), default=-1)
+
+
+def _records(workdir: pathlib.Path, step: int) -> list[results.Record]:
+    paths = [folder / "evals" / f"{step}.jsonl" for folder in _folders(workdir)]
+    found = [results.loads(path.read_text("utf-8"), where=str(path)) for path in paths]
+    return [record for some in found for record in some]
+
+
+def _is_valid(r: results.Record) -> bool:
+    return r.dataset == results.VALID and r.metric == "accuracy" and not r.condition
+
+
+def _accuracy(records: Sequence[results.Record]) -> float | None:
+    values = [r.value for r in records if _is_valid(r) and r.value is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _diverged(records: Sequence[results.Record]) -> tuple[int, ...]:
+    return tuple(sorted({r.seed for r in records if r.status == "diverged"}))

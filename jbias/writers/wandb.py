@@ -1,0 +1,112 @@
+"""Weights & Biases: one run, with a key for each seed; offline unless asked otherwise.
+
+A run keeps its id in `<workdir>/wandb/jbias.json`. What a resumed run does again is not given
+twice: offline its files say what they have, online the server does. `wandb sync` sends what
+is offline.
+"""
+
+import contextlib
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+from jbias import writers
+
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # It would reach out.
+# A service that another process began would still have the run of one that was killed.
+os.environ.pop("WANDB_SERVICE", None)
+import wandb
+
+from jbias.writers import wandb_log
+
+_FOLDER = "wandb"
+
+
+class _Run:
+    """Gives away whole steps: a row is complete once a later step comes."""
+
+    def __init__(self, run: writers.Run):
+        self._path = run.workdir / _FOLDER / "jbias.json"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._state = _state(self._path, run.name)
+        self._step, self._row = -1, {}
+        options = run.config["run"].get("wandb", {})
+        offline = options.get("mode", writers.MODES[0]) == "offline"
+        known = wandb_log.last_step(self._path.parent) if offline else None
+        self._run = _begun(run, self._state["id"], options, offline=offline)
+        if not offline:
+            known = self._run.step - 1
+        if known is not None:
+            self._state["step"] = known
+
+    def scalars(self, step: int, numbers: writers.Numbers) -> None:
+        """Takes the numbers of a step."""
+        if step > self._step:
+            self._give()
+        if step <= self._state["step"]:
+            return  # Given away before the run was stopped and resumed.
+        self._step = max(step, self._step)
+        for of, values in numbers.items():
+            self._row |= {f"{tag}/{of}": value for tag, value in values.items()}
+
+    def close(self) -> None:
+        """Writes out what is left."""
+        self._give()
+        self._run.finish()
+
+    def _give(self) -> None:
+        if not self._row:
+            return
+        self._run.log(self._row, step=self._step, commit=True)
+        self._state["step"], self._row = self._step, {}
+        part = self._path.with_name(f".{self._path.name}.part")
+        part.write_text(json.dumps(self._state))
+        part.replace(self._path)
+
+
+def open(run: writers.Run) -> writers.Writer:
+    """Begins or goes on with the workdir's run of Weights & Biases."""
+    return _Run(run)
+
+
+def _state(path: epath.Path, name: str) -> dict[str, Any]:
+    """What is known from earlier starts; the id is drawn at the first."""
+    if path.exists():
+        return json.loads(path.read_text())
+    plain = re.sub(r"[^\w-]+", "-", name)
+    state = {"id": f"{plain[:100]}-{uuid.uuid4().hex[:8]}", "step": -1}
+    path.write_text(json.dumps(state))
+    return state
+
+
+def _begun(
+    run: writers.Run, identity: str, options: Mapping[str, Any], *, offline: bool
+) -> Any:
+    settings = wandb.Settings(
+        console="off",
+        disable_code=True,
+        disable_git=True,
+        quiet=True,
+        silent=offline,
+        x_disable_machine_info=True,
+        x_disable_stats=True,
+        x_transaction_log_flush_interval=1.0,
+    )
+    with contextlib.redirect_stdout(None):
+        return wandb.init(
+            mode="offline" if offline else "online",
+            id=identity,
+            resume="allow",
+            name=run.name,
+            project=options.get("project") or "jbias",
+            entity=options.get("entity") or None,
+            dir=os.fspath(run.workdir),
+            config=dict(run.config),
+            settings=settings,
+            reinit="create_new",
+        )

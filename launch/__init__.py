@@ -1,0 +1,1 @@
+"""Starts many runs: searches over config fields, on this machine or on a cluster."""

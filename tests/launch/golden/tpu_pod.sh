@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Trains on a queued TPU resource, and gives it back. What the cloud took away meanwhile
+# goes on when the same command is given again.
+set -euo pipefail
+name=jbias
+zone=us-east5-b
+failed=0
+
+state() {
+  gcloud compute tpus queued-resources describe "$name" --zone="$zone" \
+    --format='value(state.state)' 2>/dev/null || true
+}
+create() {
+  gcloud compute tpus queued-resources create "$name" --node-id="$name" --zone="$zone" \
+    --accelerator-type=v6e-32 --runtime-version=v2-alpha-tpuv6e --spot
+}
+delete() {
+  gcloud compute tpus queued-resources delete "$name" --zone="$zone" --force --quiet
+}
+on_all() {
+  gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="$1"
+}
+
+until [ "$(state)" = ACTIVE ]; do
+  case "$(state)" in
+    "") create ;;
+    FAILED | SUSPENDED) delete ;;
+    *) sleep 30 ;;
+  esac
+done
+
+code=$(mktemp)
+git archive --format=tar.gz --output="$code" HEAD
+gcloud compute tpus tpu-vm scp "$code" "$name:jbias.tgz" --zone="$zone" --worker=all
+rm "$code"
+on_all 'rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && sudo apt-get install -y -qq python3.11-venv && python3.11 -m venv env && env/bin/python -m pip install -q '"'"'./jbias[tpu,gcs]'"'"''
+
+on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/erm.py:demo --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567' || failed=$((failed + 1))
+on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef' || failed=$((failed + 1))
+
+delete
+if [ "$failed" -gt 0 ]; then
+  echo "$failed of 2 runs did not finish; the same command goes on" >&2
+  exit 1
+fi

@@ -1,0 +1,228 @@
+"""What clusters and clouds would be given: frozen, checked by others' checkers, and safe.
+
+JBIAS_GOLDEN=1 writes the frozen scripts anew.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+import submitit  # Imported in a test it would close what pytest captures.
+import yaml
+
+from launch import doing, sky, trials
+
+assert submitit.__version__
+HERE = pathlib.Path(__file__).parent
+TOLD = json.loads((HERE.parent / "oracles/launchers.json").read_text())
+TODO = [
+    trials.Trial(
+        f"{name}-shapes-{digest}",
+        pathlib.Path(f"/shared/runs/{name}-shapes-{digest}"),
+        (f"--config=configs/{name}.py:demo", "--config.optim.rate=0.1"),
+        {"optim.rate": 0.1},
+        {},
+    )
+    for name, digest in (("erm", "01234567"), ("stylized_erm+x", "89abcdef"))
+]
+OPTIONS = {
+    "slurm": "slurm:partition=gpu,gpus=1,minutes=240,gib=16,account=lab,parallel=4",
+    "tpu_pod": "tpu_pod:runs=gs://bucket/runs,zone=us-east5-b,type=v6e-32,spot",
+    "xpk": "xpk:runs=gs://bucket/runs,cluster=c,zone=us-east5-b,project=p,image=img",
+    "sky": "sky:bucket=gs://bucket,accelerators=tpu-v6e-8,extra=tpu,infra=gcp/us-east5",
+}
+# What a shell would take for its own, were it not quoted.
+NASTY = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '" & touch pwned "']
+NASTY += ["a b", "*", "~", "#", "$HOME", "\\", "!x", "{a,b}", "-n", "TASK"]
+
+
+def script(where: str, todo=TODO, **changed) -> str:
+    """What an executor would start."""
+    name, options = doing._where(OPTIONS[where])
+    return doing.EXECUTORS[name].script(todo, {**options, **changed})
+
+
+def nasty(where: str) -> list[trials.Trial]:
+    """A trial whose arguments are nasty; xpk takes no line breaks."""
+    values = [*NASTY, *(() if where == "xpk" else ("\n", "\nTASK\ntouch pwned\n"))]
+    arguments = (f"--config=configs/{''.join(values)}", *values)
+    return [TODO[0]._replace(arguments=arguments)]
+
+
+def shellcheck(text: str, tmp_path: pathlib.Path, severity: str = "style") -> None:
+    """Refuses what shellcheck finds; "warning" lets it wonder at `$` in quotes."""
+    path = tmp_path / "script.sh"
+    path.write_text(text)
+    command = [str(pathlib.Path(sys.executable).parent / "shellcheck")]
+    command += [f"--severity={severity}", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("where", OPTIONS)
+def test_scripts_are_what_they_were(where):
+    path = HERE / "golden" / f"{where}.sh"
+    text = script(where).replace(sys.executable, "/env/bin/python")
+    if os.environ.get("JBIAS_GOLDEN"):
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("where", OPTIONS)
+def test_shellcheck_finds_nothing(where, tmp_path):
+    shellcheck(script(where), tmp_path)
+    shellcheck(script(where, nasty(where)), tmp_path, "warning")
+
+
+def test_comments_stay_comments(tmp_path):
+    """Of SLURM's script only what stands before the comments is submitted."""
+    shown = script("slurm", nasty("slurm")).partition("# what its jobs run:\n")[2]
+    assert [line[:2] for line in shown.splitlines()] == ["# "]
+
+
+def test_shellcheck_would_find_something(tmp_path):
+    with pytest.raises(AssertionError, match="SC2086"):
+        shellcheck("#!/bin/bash\nx=$1\nrm $x\n", tmp_path)
+
+
+SAID = "print({!r} if 'describe' in sys.argv else '')\n"
+
+
+def run(text: str, tmp_path: pathlib.Path, **programs: str) -> list[list[str]]:
+    """What a script gives these programs, which are replaced by ones that write it down.
+
+    Their values are what they do then, in Python.
+    """
+    fakes = tmp_path / "bin"
+    fakes.mkdir()
+    code = "import json, sys; print(json.dumps(sys.argv[1:]), file=open({!r}, 'a'))\n"
+    said = tmp_path / "said"
+    for name, then in programs.items():
+        path = fakes / name
+        path.write_text(f"#!{sys.executable}\n" + code.format(str(said)) + then)
+        path.chmod(0o755)
+    env = {**os.environ, "PATH": f"{fakes}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", text], cwd=tmp_path, env=env, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"bin", "said"}
+    return [json.loads(line) for line in said.read_text().splitlines()]
+
+
+def words(where: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
+    return [*trials.command(trial, python, runs)]
+
+
+@pytest.mark.parametrize("todo", [TODO, nasty("tpu_pod")])
+def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
+    active = SAID.format("ACTIVE")
+    told = run(script("tpu_pod", todo), tmp_path, gcloud=active, git="")
+    sent = [words[-1].removeprefix("--command=") for words in told if "ssh" in words]
+    assert len(sent) == 1 + len(todo)
+    for command, trial in zip(sent[1:], todo, strict=True):
+        got = shlex.split(command.removeprefix("cd jbias && "))
+        python = "../env/bin/python"
+        assert got == words("tpu_pod", trial, python, "gs://bucket/runs")
+    assert told[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
+
+
+def test_what_the_cloud_took_away_is_asked_for_again(tmp_path):
+    """The resource is suspended, then unknown, then there."""
+    states = ["SUSPENDED", "SUSPENDED", "", "", "ACTIVE", "ACTIVE"]
+    then = (
+        "told = open('said').read().count('describe')\n"
+        f"print({states!r}[min(told, 6) - 1] if 'describe' in sys.argv else '')\n"
+    )
+    told = run(script("tpu_pod"), tmp_path, gcloud=then, git="")
+    did = [one[3] for one in told if one[:3] == ["compute", "tpus", "queued-resources"]]
+    done = [word for word in did if word != "describe"]
+    assert done == ["delete", "create", "delete"]
+
+
+@pytest.mark.parametrize("todo", [TODO, nasty("xpk")])
+def test_xpk_gets_flags_that_it_has(todo, tmp_path):
+    told = run(script("xpk", todo), tmp_path, xpk="")
+    assert len(told) == len(todo)
+    for given, trial in zip(told, todo, strict=True):
+        assert given[:2] == ["workload", "create"]
+        flags = dict(one.split("=", 1) for one in given[2:])
+        assert {*flags} <= {*TOLD["xpk_flags"]}
+        command = words("xpk", trial, "python", "gs://bucket/runs")
+        assert shlex.split(flags["--command"]) == command
+        assert re.fullmatch("[a-z][a-z0-9-]{1,39}", flags["--workload"])
+
+
+def test_xpk_takes_no_line_breaks():
+    with pytest.raises(ValueError, match="--on=xpk: a command must be one line"):
+        script("xpk", [TODO[0]._replace(arguments=("--config=a\nb",))])
+
+
+@pytest.mark.parametrize("todo", [TODO, nasty("sky")])
+def test_skypilot_gets_tasks_that_its_schema_allows(todo, tmp_path):
+    for trial in todo:
+        task = sky.task(trial, doing._where(OPTIONS["sky"])[1])
+        check = jsonschema.Draft202012Validator
+        check(TOLD["sky_task"]).validate(task)
+        check(TOLD["sky_resources"]).validate(task["resources"])
+        check(TOLD["sky_storage"]).validate(task["file_mounts"]["/runs"])
+        assert shlex.split(task["run"]) == words("sky", trial, "python", "/runs")
+    reads = "print(json.dumps(open(sys.argv[-1]).read()), file=open('said', 'a'))\n"
+    told = run(script("sky", todo), tmp_path, sky=reads)
+    tasks = [yaml.safe_load(text) for text in told[1::2]]
+    assert tasks == [sky.task(t, doing._where(OPTIONS["sky"])[1]) for t in todo]
+
+
+def test_skypilot_s_schema_would_refuse():
+    task = sky.task(TODO[0], doing._where(OPTIONS["sky"])[1])
+    with pytest.raises(jsonschema.ValidationError):
+        check = jsonschema.Draft202012Validator(TOLD["sky_task"])
+        check.validate({**task, "command": "x"})
+
+
+@pytest.mark.parametrize(
+    ("where", "changed"),
+    [
+        ("tpu_pod", ("zone", "type", "runtime", "name", "python")),
+        ("xpk", ("cluster", "zone", "project", "image", "type")),
+    ],
+)
+def test_options_are_quoted_too(where, changed, tmp_path):
+    values = dict.fromkeys(changed, "x'; touch pwned; $(touch pwned) \"")
+    text = script(where, **values)
+    shellcheck(text, tmp_path, "warning")
+    (tmp_path / "script.sh").unlink()
+    run(text, tmp_path, gcloud=SAID.format("ACTIVE"), git="", xpk="")
+
+
+def test_labels_are_what_clouds_take_and_end_with_the_hash():
+    names = [
+        "erm-shapes-01234567",
+        "Infodrop+erm-shapes+folder+x-shapes-89abcdef",
+        "1-2",
+    ]
+    for name in names:
+        label = trials.label(TODO[0]._replace(name=name))
+        assert re.fullmatch("[a-z][a-z0-9-]{1,39}", label)
+        assert label.endswith(name.rpartition("-")[2])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slrm", "--on: unknown 'slrm'; did you mean 'slurm'"),
+        ("slurm:gpu=1", "--on=slurm: unknown 'gpu'; did you mean 'gpus'"),
+        ("slurm:minutes=soon", "minutes must be a whole number"),
+        ("sky", "--on=sky: bucket is missing"),
+        ("slurm:qos=a\nb", "--on=slurm: qos must be one line, got 'a\\nb'"),
+    ],
+)
+def test_wrong_places_are_told(text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        doing._where(text)

@@ -1,0 +1,119 @@
+"""An array in a real SLURM, with a program that stands in for the training.
+
+The eight algorithms themselves are trained there by `python -m benchmarks.slurm`.
+"""
+
+import re
+import subprocess
+import time
+
+import pandas as pd
+import pytest
+import submitit  # Imported in a test it would close what pytest captures.
+
+from benchmarks import slurm_cluster
+from launch import slurm, sweep
+from tests import runs
+from tests.launch.test_sweep import swept, table, told
+
+MISSING = slurm_cluster.missing()
+assert submitit.__version__
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
+    pytest.mark.skipif(
+        bool(MISSING),
+        reason=f"needs Debian's slurm-wlm and munge, for {', '.join(MISSING)}",
+    ),
+]
+SLOW = dict(curve=[0.1] * 30, seconds=0.3)
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """Two nodes of two cores each."""
+    monkeypatch.chdir(runs.ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(runs.ROOT))
+    monkeypatch.setenv("COLUMNS", "200")
+    with slurm_cluster.started(tmp_path / "slurm", cores=2) as environment:
+        monkeypatch.setenv("PATH", environment["PATH"])
+        monkeypatch.setenv("SLURM_CONF", environment["SLURM_CONF"])
+        yield tmp_path / "runs"
+
+
+def call(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def until(holds, seconds: float = 120.0) -> None:
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.2)
+
+
+def job_of(folder, rate: float) -> str:
+    """The job of the trial with this step size, by what `status` keeps."""
+    sweep.main(["status", f"--workdir={folder}"])
+    name = table(folder).trial[rate]
+    ids = pd.read_json(folder / ".sweep/slurm.json", typ="series", dtype=False)
+    return ids[name]
+
+
+@pytest.mark.slow
+def test_an_array_is_submitted_told_to_save_drained_and_goes_on(
+    cluster, monkeypatch, capsys
+):
+    bad = dict(curve=[0.1], dies={"code": 2, "words": "jbias: disk: full; empty it"})
+    by_rate = {0.1: dict(curve=[0.3]), 0.2: bad, 0.3: SLOW, 0.4: SLOW, 0.5: SLOW}
+    told(monkeypatch, by_rate)
+    where = "--on=slurm:minutes=10,warn=20"
+    assert swept(cluster, by_rate, where) == 0
+    assert "5 of 5 trials submitted" in capsys.readouterr().err
+    signalled, drained = job_of(cluster, 0.3), job_of(cluster, 0.4)
+    assert "queued" in capsys.readouterr().out
+    for rate in (0.3, 0.4):
+        workdir = cluster / table(cluster).trial[rate]
+        until(lambda workdir=workdir: len([*workdir.glob("evals/*.jsonl")]) > 2)
+    call("scancel", "--signal=USR1", signalled)
+    node = call("squeue", "--noheader", f"--jobs={drained}", "--format=%N").strip()
+    call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    call("scontrol", "requeue", drained)
+    assert swept(cluster, by_rate, where) == 0
+    assert "0 of 5 trials submitted" in capsys.readouterr().err
+    assert swept(cluster, by_rate, where, "--wait") == 1
+    found = table(cluster)
+    assert [*found.state] == ["done", "failed", "done", "done", "done"]
+    assert found.reason[0.2] == "disk: full; empty it"
+    for rate, name in ((0.3, "SIGUSR1"), (0.4, "SIGTERM"), (0.5, "")):
+        log = (cluster / found.trial[rate] / "log.txt").read_text()
+        assert log.count("saved; the same command resumes") == bool(name)
+        assert name in log
+        steps = [int(step) for step in re.findall(r"at step (\d+)/30", log)]
+        assert steps == [*range(1, 31)]
+    call("scontrol", "update", f"nodename={node}", "state=resume")
+    assert sweep.main(["retry", f"--workdir={cluster}", where, "--wait"]) == 0
+    assert [*table(cluster).state] == ["done"] * 5
+
+
+@pytest.mark.slow
+def test_the_median_rule_cancels_jobs(cluster, monkeypatch):
+    good = dict(curve=[0.5, 0.6])
+    by_rate = {0.1: good, 0.2: good, 0.3: good, 0.4: dict(SLOW, curve=[0.1] * 200)}
+    told(monkeypatch, by_rate)
+    monkeypatch.setattr(
+        slurm.wait, "__kwdefaults__", {**slurm.wait.__kwdefaults__, "look": 0.5}
+    )
+    code = swept(cluster, by_rate, "--on=slurm:minutes=10", "--stop=median", "--wait")
+    assert code == 0
+    assert [*table(cluster).state] == ["done"] * 3 + ["stopped"]
+    assert table(cluster).step[0.4] < 200
+
+
+@pytest.mark.slow
+def test_what_slurm_refuses_is_told(cluster, monkeypatch, capsys):
+    told(monkeypatch, {0.1: {}, 0.2: {}})
+    assert swept(cluster, [0.1, 0.2], "--on=slurm:partition=none") == 2
+    said = capsys.readouterr().err
+    assert "--on=slurm: the array was not submitted: " in said
+    assert "invalid partition" in said
+    assert said.count("jbias: ") == 1

@@ -1,0 +1,51 @@
+"""The median rule: as published, on curves worked out by hand."""
+
+import numpy as np
+import pytest
+
+from launch import stopping
+
+# Running averages up to step 2: 0.3, 0.5, 0.7; up to step 3: 0.4, 0.6, 0.8.
+COMPLETED = [
+    {1: 0.2, 2: 0.4, 3: 0.6},
+    {1: 0.4, 2: 0.6, 3: 0.8},
+    {1: 0.6, 2: 0.8, 3: 1.0},
+]
+
+
+@pytest.mark.parametrize(
+    ("curve", "stops"),
+    [
+        ({1: 0.3}, True),  # The median of 0.2, 0.4, 0.6 is 0.4.
+        ({1: 0.4}, False),  # Not worse: strictly below is what stops.
+        ({1: 0.45, 2: 0.1}, True),  # Its best, 0.45, against 0.5.
+        ({1: 0.55, 2: 0.1}, False),
+        ({1: 0.55, 2: 0.1, 3: 0.1}, True),  # The same best against 0.6.
+        ({}, False),
+    ],
+)
+def test_worked_by_hand(curve, stops):
+    why = stopping.median_rule(curve, COMPLETED)
+    assert bool(why) == stops
+    if stops:
+        assert "the median of 3 completed trials' averages" in why
+
+
+def test_the_rule_is_the_papers_on_random_curves():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        others = rng.uniform(size=(5, 6))
+        mine = rng.uniform(size=rng.integers(1, 7))
+        s = len(mine)
+        wanted = mine.max() < np.median([one[:s].mean() for one in others])
+        completed = [dict(enumerate(one, start=1)) for one in others]
+        curve = dict(enumerate(mine, start=1))
+        assert bool(stopping.median_rule(curve, completed)) == wanted
+
+
+def test_few_completed_trials_and_the_grace_stop_none():
+    assert not stopping.median_rule({1: 0.0}, COMPLETED[:2])
+    assert stopping.median_rule({1: 0.0}, COMPLETED[:2], fewest=2)
+    assert not stopping.median_rule({1: 0.0}, COMPLETED, grace=1)
+    late = [{step + 10: value for step, value in one.items()} for one in COMPLETED]
+    assert not stopping.median_rule({1: 0.0}, late)

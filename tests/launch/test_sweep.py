@@ -1,0 +1,325 @@
+"""Searches as a user starts them, with a program that stands in for the training."""
+
+import itertools
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pandas as pd
+import pytest
+
+from jbias import config as jc
+from jbias import config_files, run_state
+from launch import job, local, stopping, sweep, trials
+from tests import runs
+
+FAKE = runs.ROOT / "tests/launch/fake_main.py"
+SMOKE = "--config=configs/erm.py:smoke,seeds=1"
+# ml_collections still calls what Python 3.12 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(runs.ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(runs.ROOT))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def told(monkeypatch, by_rate: dict) -> None:
+    """Makes trials run the stand-in, told by the step size what to do."""
+
+    def command(trial, python=sys.executable, runs=""):
+        del python, runs
+        what = json.dumps(by_rate[trial.values["optim.rate"]])
+        return (sys.executable, str(FAKE), what, f"--workdir={trial.workdir}")
+
+    monkeypatch.setattr(trials, "command", command)
+
+
+def swept(folder: pathlib.Path, rates, *more: str, what: str = "run") -> int:
+    """Searches over these step sizes."""
+    axis = f"--config.optim.rate={[*rates]!r}"
+    common = [what, SMOKE, axis, f"--workdir={folder}", "--every=1"]
+    return sweep.main([*common, *more])
+
+
+def table(folder: pathlib.Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "trials.csv").set_index("optim.rate")
+
+
+def test_all_trials_run_and_validation_alone_says_which_is_best(
+    tmp_path, monkeypatch, capsys
+):
+    by_rate = {0.1: dict(curve=[0.2, 0.3]), 0.2: dict(curve=[0.5, 0.1])}
+    told(monkeypatch, by_rate)
+    assert swept(tmp_path / "x", by_rate) == 0
+    found = table(tmp_path / "x")
+    assert [*found.state] == ["done", "done"]
+    assert found.loc[0.2, ["valid", "valid_step"]].tolist() == [0.5, 1]
+    said = capsys.readouterr().err
+    assert f"best in validation: 50.00 at step 1, {found.workdir[0.2]}" in said
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "x").rglob("*.jsonl")}
+    assert swept(tmp_path / "x", by_rate) == 0
+    after = {p: p.stat().st_mtime_ns for p in (tmp_path / "x").rglob("*.jsonl")}
+    assert before == after
+    assert "0 of 2 trials to run" in capsys.readouterr().err
+
+
+def test_no_place_has_two_jobs_at_a_time(tmp_path, monkeypatch):
+    rates = [0.1, 0.2, 0.3, 0.4]
+    told(monkeypatch, {rate: dict(curve=[0.1], seconds=1.0) for rate in rates})
+    assert swept(tmp_path, rates, "--on=local:devices=3+5") == 0
+    seen = [json.loads(p.read_text()) for p in tmp_path.glob("*/seen.json")]
+    assert {one["devices"] for one in seen} == {"3", "5"}
+    for device in ("3", "5"):
+        spans = sorted((o["began"], o["ended"]) for o in seen if o["devices"] == device)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+    overlaps = sorted((o["began"], o["ended"]) for o in seen)
+    assert overlaps[1][0] < overlaps[0][1]  # Both places work at the same time.
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_jobs_without_devices_share_the_cores(tmp_path, monkeypatch):
+    told(monkeypatch, {rate: dict(curve=[0.1], seconds=0.3) for rate in (0.1, 0.2)})
+    before = os.sched_getaffinity(0)
+    assert swept(tmp_path, [0.1, 0.2], "--on=local:jobs=2") == 0
+    assert os.sched_getaffinity(0) == before
+    cores = [json.loads(p.read_text())["cores"] for p in tmp_path.glob("*/seen.json")]
+    assert sorted(cores[0] + cores[1]) == sorted(before)
+
+
+@pytest.mark.parametrize(
+    ("dies", "reason"),
+    [
+        ({"signal": int(signal.SIGKILL)}, "ended by SIGKILL (out of memory?)"),
+        ({"signal": int(signal.SIGSEGV)}, "ended by SIGSEGV"),
+        (
+            {"code": 1, "words": "Traceback ...\nKeyError: 'x'"},
+            "exit code 1: KeyError: 'x'",
+        ),
+        (
+            {"code": 2, "words": "jbias: workdir: full; empty it"},
+            "workdir: full; empty it",
+        ),
+    ],
+)
+def test_a_failed_trial_says_why_and_is_run_again_by_retry(
+    tmp_path, monkeypatch, capsys, dies, reason
+):
+    told(monkeypatch, {0.1: dict(curve=[0.1, 0.2], dies=dies), 0.2: dict(curve=[0.1])})
+    assert swept(tmp_path, [0.1, 0.2]) == 1
+    said = capsys.readouterr().err
+    assert reason in said
+    assert f"python -m launch.sweep retry --workdir={tmp_path}" in said
+    found = table(tmp_path)
+    assert (found.state[0.1], found.reason[0.1]) == ("failed", reason)
+    assert found.state[0.2] == "done"
+    assert swept(tmp_path, [0.1, 0.2]) == 1  # `run` leaves it alone.
+    assert sweep.main(["retry", f"--workdir={tmp_path}"]) == 0
+    assert [*table(tmp_path).state] == ["done", "done"]
+    assert [*table(tmp_path).step] == [2, 1]
+
+
+def test_a_signal_saves_all_and_the_same_command_goes_on(tmp_path, monkeypatch, capfd):
+    slow = dict(curve=[0.1] * 20, seconds=0.1)
+    told(monkeypatch, {0.1: slow, 0.2: slow})
+
+    def stop():
+        while not [*tmp_path.glob("*/evals/2.jsonl")]:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    assert swept(tmp_path, [0.1, 0.2]) == 143
+    assert sorted(table(tmp_path).state) == ["interrupted", "not started"]
+    assert swept(tmp_path, [0.1, 0.2]) == 0
+    assert [*table(tmp_path).step] == [20, 20]
+    logs = "".join(p.read_text() for p in tmp_path.glob("*/log.txt"))
+    assert logs.count("saved; the same command resumes") == 1
+    steps = re.findall(r"at step (\d+)/", logs)
+    assert sorted(steps) == sorted(2 * [str(i) for i in range(1, 21)])
+    assert "waiting until the running trials have saved" in capfd.readouterr().err
+
+
+def test_what_a_killed_launcher_left_running_is_waited_for(tmp_path, monkeypatch):
+    slow = dict(curve=[0.1] * 10, seconds=0.1)
+    told(monkeypatch, {0.1: slow})
+    (trial,) = trials.planned(
+        trials.Search((SMOKE[9:],), ("--config.optim.rate=0.1",), (), "grid", 1, 0),
+        tmp_path,
+    )
+    trial = trial._replace(values={"optim.rate": 0.1})
+    process = subprocess.Popen(trials.command(trial))
+    while trial.state.word != "running":
+        time.sleep(0.05)
+    assert swept(tmp_path, [0.1]) == 0
+    assert process.wait() == 0
+    assert [*table(tmp_path).state] == ["done"]
+
+
+def test_the_median_rule_stops_bad_trials_for_good(tmp_path, monkeypatch, capsys):
+    good, bad = dict(curve=[0.5, 0.6, 0.7]), dict(curve=[0.1] * 40, seconds=0.1)
+    by_rate = {0.1: good, 0.2: good, 0.3: good, 0.4: bad, 0.5: good}
+    told(monkeypatch, by_rate)
+    assert swept(tmp_path, by_rate, "--stop=median") == 0
+    found = table(tmp_path)
+    assert [*found.state] == ["done", "done", "done", "stopped", "done"]
+    assert "the median of 3 completed trials' averages" in found.reason[0.4]
+    assert found.step[0.4] < 40
+    assert swept(tmp_path, by_rate, "--stop=median") == 0
+    assert table(tmp_path).step[0.4] == found.step[0.4]
+    capsys.readouterr()
+    assert sweep.main(["status", f"--workdir={tmp_path}"]) == 0
+    assert "5 trials: 1 stopped, 4 done" in capsys.readouterr().out
+    assert sweep.main(["retry", f"--workdir={tmp_path}", "--stop=never"]) == 0
+    assert [*table(tmp_path).state] == ["done"] * 5
+    assert table(tmp_path).step[0.4] == 40
+
+
+def test_a_dry_run_shows_commands_and_leaves_nothing(tmp_path, capsys):
+    assert swept(tmp_path / "x", [0.1, 0.2], "--dry-run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    for line, rate in zip(lines, ("0.1", "0.2"), strict=True):
+        python, *words, workdir = shlex.split(line)
+        assert python == sys.executable
+        assert words == ["-m", "jbias.main", SMOKE, f"--config.optim.rate={rate}"]
+        assert workdir.startswith(f"--workdir={tmp_path}/x/erm-shapes-")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["--config.optim.rate=1"],
+        ["--config.optim.rate=1e-3", "--config.optim.nesterov=True"],
+        ["--config.optim.schedule.name=cosine", "--config.seeds=(3, 4)"],
+        ["--config.variant=it's a $(label)"],
+    ],
+)
+def test_a_trial_is_the_run_that_main_makes_of_its_command(changes, tmp_path):
+    search = trials.Search((SMOKE[9:],), tuple(changes), (), "grid", 1, 0)
+    (trial,) = trials.planned(search, tmp_path)
+    config = config_files.load(SMOKE[9:], changes, flag="config")
+    assert trial.name == jc.run_name(config)
+    assert trials.command(trial)[3:-1] == (SMOKE, *changes)
+
+
+def test_equal_trials_are_one(tmp_path):
+    search = trials.Search((SMOKE[9:], f"{SMOKE[9:]},"), (), (), "grid", 1, 0)
+    assert len(trials.planned(search, tmp_path)) == 1
+
+
+def test_planning_takes_no_device():
+    code = (
+        "import pathlib, jax\n"
+        "from launch import trials\n"
+        f"s = trials.Search(({SMOKE[9:]!r},), (), (), 'grid', 1, 0)\n"
+        "trials.planned(s, pathlib.Path('x'))\n"
+        "import jax._src.xla_bridge as bridge\n"
+        "assert not bridge._backends\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["rates", "rates:config=padain,trials=3", "eight"])
+def test_the_files_of_sweeps_are_understood(name, tmp_path, capsys):
+    path, colon, arg = name.partition(":")
+    named = f"--sweep=configs/sweeps/{path}.py{colon}{arg}"
+    assert sweep.main(["run", named, f"--workdir={tmp_path}/x", "--dry-run"]) == 0
+    count = {"rates": 12, "eight": 8}.get(name, 3)
+    assert len(capsys.readouterr().out.splitlines()) == count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([SMOKE, "--config.optim.rat=[1, 2]"], "optim.rat"),
+        ([SMOKE, "--config.optim.rate=[]"], "must list different values"),
+        ([SMOKE, "--config.optim.rate=uniform(0, 1)"], "take --search=random"),
+        ([SMOKE, "--config.epochs=[soon]"], "epochs"),
+        ([f"{SMOKE},vary=optim.rate=1+2"], "got vary; make axes of it"),
+        (["--config=configs/emr.py"], "did you mean 'erm.py'"),
+        (["--sweep=configs/sweeps/rats.py"], "--sweep: no file"),
+        ([], "no search was begun there"),
+        ([SMOKE, "--workdir=gs://b/x"], "must be a directory here"),
+        ([SMOKE, "--search=random", "--trials=2"], "about 1 different combinations"),
+        ([SMOKE, "--on=local:jobs=9999"], "jobs must be 1 to"),
+        ([SMOKE, "--on=sky:bucket=gs://x"], "no sky here; install it, or --dry-run"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    arguments, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert sweep.main(["run", f"--workdir={tmp_path}/x", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not [*tmp_path.glob("x/erm*")]
+
+
+def test_a_stop_is_kept_whole(tmp_path):
+    stopping.mark(tmp_path, "worse")
+    assert run_state.read(tmp_path)[:2] == ("stopped", "worse")
+    assert [p.name for p in tmp_path.iterdir()] == [run_state.STOPPED]
+    stopping.unmark(tmp_path)
+    assert run_state.read(tmp_path).word == "not started"
+
+
+def test_the_rest_is_told_by_the_rate_so_far(tmp_path, monkeypatch):
+    told(monkeypatch, {0.1: {}, 0.2: {}})
+    trial = trials.Trial("a", tmp_path, (), {}, {})
+    (tmp_path / "log.txt").write_text("at step 3/4\n")
+    assert "ETA 0:00:10; " not in local.progress([trial], 0.0, 30.0)
+    assert local.progress([trial], 0.0, 30.0).endswith("ETA 0:00:10")
+    assert "ETA" not in local.progress([trial], 0.75, 30.0)
+
+
+def test_what_a_run_has_told_is_not_told_again(tmp_path):
+    """An older end in the log is none of this process."""
+    output, log = tmp_path / "output", tmp_path / "log.txt"
+    output.write_text('{"json": "of the error"}\n')
+    log.write_text("jbias: an older end\n")
+    before = job.told(tmp_path)
+    job.note_end(tmp_path, 2, output, before)
+    assert run_state.read(tmp_path).reason == 'exit code 2: {"json": "of the error"}'
+    with log.open("a") as file:
+        file.write("jbias: its own word\n")
+    job.note_end(tmp_path, 2, output, before)
+    assert run_state.read(tmp_path).reason == "its own word"
+    job.note_end(tmp_path, -int(signal.SIGTERM), output, job.told(tmp_path))
+    assert run_state.read(tmp_path).word == "interrupted"
+
+
+def test_help_waits_for_nothing():
+    code = (
+        "import runpy, sys\n"
+        "sys.argv = ['sweep', '--help']\n"
+        "try:\n"
+        "    runpy.run_module('launch.sweep', run_name='__main__')\n"
+        "except SystemExit as ended:\n"
+        "    sys.exit(ended.code or bool({'jax', 'pandas'} & set(sys.modules)))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+def test_real_runs_one_of_which_fails(tmp_path):
+    """The other is done, and the first is run again once the reason is gone."""
+    command = [sys.executable, "-m", "launch.sweep", "run", SMOKE]
+    command += ["--config.model.width=4", "--config.train.batch=[32, 100000]"]
+    command += [f"--workdir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    found = pd.read_csv(tmp_path / "trials.csv").set_index("train.batch")
+    assert [*found.state] == ["done", "failed"]
+    assert "batch" in found.reason[100000]

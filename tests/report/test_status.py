@@ -1,0 +1,205 @@
+"""The status view: a row for each run, whatever state it is in, and in 80 columns."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jbias import life, results
+from jbias.report import cli, status, status_table
+
+RECORD = results.Record(
+    *("erm-shapes-1", "erm", "", "cnn", "shapes"),
+    stage=0,
+    seed=0,
+    step=40,
+    epoch=1.0,
+    dataset="valid",
+    condition="",
+    metric="accuracy",
+    value=0.5,
+    count=2,
+    n=4,
+)
+LOST = RECORD._replace(seed=1, value=None, count=None, status="diverged")
+CONFIG = {"seeds": [0, 1], "valid": {"data": "shapes", "split": "valid"}}
+
+
+def made(workdir, *lines, old=0.0, **told):
+    """A run's folder: its log, config and sign of life, last changed so long ago."""
+    workdir.mkdir(parents=True)
+    (workdir / "lock").touch()
+    (workdir / "config.json").write_text(json.dumps(CONFIG))
+    (workdir / "log.txt").write_text("".join(f"{line}\n" for line in lines))
+    if told:
+        sign = life.Life(workdir, pytest.fail)
+        sign.tell(**{"step": 42, "total": 100, "log_seconds": 10.0, **told})
+    when = time.time() - old
+    for path in workdir.iterdir():
+        os.utime(path, (when, when))
+    return workdir
+
+
+def evaluated(workdir, *records):
+    results.write(workdir / "evals" / "40.jsonl", records)
+
+
+@pytest.fixture
+def held():
+    """Holds a run's lock as its process does."""
+    files = []
+
+    def hold(workdir):
+        files.append((workdir / "lock").open("w"))
+        fcntl.flock(files[-1], fcntl.LOCK_EX)
+
+    yield hold
+    for file in files:
+        file.close()
+
+
+STEPPING = dict(doing="stepping", rate=2.0, images=256.0, eta_seconds=29.0)
+LINES = ("2026-01-01 00:00:00 step 40/100: valid 50.0",)
+
+
+@pytest.fixture
+def folder(tmp_path, held):
+    """A study with runs in all states."""
+    run = made(tmp_path / "a" / "one", *LINES, devices="4 x H200", **STEPPING)
+    evaluated(run, RECORD, LOST)
+    held(run)
+    held(made(tmp_path / "a" / "two", *LINES, doing="compiling"))
+    held(made(tmp_path / "b" / "hung", *LINES, old=3000, **STEPPING))
+    done = made(tmp_path / "b" / "deep" / "est" / "done", *LINES, **STEPPING)
+    (done / "done").write_text("finished\n")
+    evaluated(done, RECORD, RECORD._replace(seed=1, value=1.0, count=4))
+    lost = made(tmp_path / "lost", *LINES)
+    (lost / "done").write_text("diverged\n")
+    made(tmp_path / "failed", *LINES, "jbias: out of disk; make room", **STEPPING)
+    made(tmp_path / "killed", *LINES, **STEPPING)
+    broken = made(tmp_path / "broken", *LINES)
+    (broken / "evals").mkdir()
+    (broken / "evals" / "40.jsonl").write_text('{"run": "erm-sh')
+    (tmp_path / "no run").mkdir()
+    return tmp_path
+
+
+def by_name(folder):
+    return {os.path.relpath(r.workdir, folder): r for r in status.rows([str(folder)])}
+
+
+def test_every_run_has_its_state(folder):
+    rows = by_name(folder)
+    assert {name: (one.state, one.doing) for name, one in rows.items()} == {
+        "a/one": ("running", "stepping"),
+        "a/two": ("running", "compiling"),
+        "b/hung": ("stale", "stepping"),
+        "b/deep/est/done": ("done", ""),
+        "lost": ("diverged", ""),
+        "failed": ("failed", ""),
+        "killed": ("interrupted", ""),
+        "broken": ("damaged", ""),
+    }
+    assert rows["failed"].reason == "out of disk; make room"
+    assert "evals/40.jsonl:1" in rows["broken"].reason
+    assert "has told nothing for 50 minutes" in rows["b/hung"].reason
+
+
+def test_a_running_one_says_how_far_and_how_fast(folder):
+    one = by_name(folder)["a/one"]
+    assert (one.step, one.total, one.rate, one.images_rate) == (42, 100, 2.0, 256.0)
+    assert 20 < one.eta_seconds <= 29 and one.age_seconds < 9
+    assert (one.accuracy, one.accuracy_on, one.evaluated) == (0.5, "shapes/valid", 40)
+    assert (one.seeds, one.diverged, one.devices) == (2, (1,), "4 x H200")
+    done = by_name(folder)["b/deep/est/done"]
+    assert (done.accuracy, done.rate, done.eta_seconds) == (0.75, None, None)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[1]", '{"step": 1', "\x00\xff", '{"step": "far", "total": null}']
+)
+def test_a_damaged_sign_of_life_hides_nothing_else(tmp_path, held, content):
+    run = made(tmp_path / "run", *LINES)
+    (run / life.NAME).write_text(content)
+    (run / "config.json").write_text('{"seeds": 3, "valid": []}')
+    held(run)
+    one = status.row(run)
+    assert (one.state, one.doing, one.step, one.total) == ("running", "", 40, 100)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_table_fits_the_terminal(folder, width):
+    text = status_table.as_text(status.rows([str(folder)]), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "deep/est/done" in text and "make room" in " ".join(text.split())
+    assert ("4 x H200" in text) == (width > 100)
+
+
+def test_the_table_says_what_a_person_looks_for(folder):
+    text = status_table.as_text(status.rows([str(folder / "a")]), 80)
+    *head, _, names, one, two = text.splitlines()
+    assert " ".join(head).replace(" ", "").endswith("2running")
+    assert names == names.rstrip() and names.split("  ")[0] == "run"
+    for name in ("state", "step", "%", "steps/s", "ETA", "valid %", "lost", "age"):
+        assert name in names
+    assert one.split()[:5] == ["one", "running", "42/100", "42", "2"]
+    assert "50.0" in one and "1/2" in one
+    assert two.split()[:2] == ["two", "compiling"]
+
+
+def test_json_has_the_same_for_scripts(folder, capsys):
+    assert cli.main(["--status", "--json", f"--runs={folder}"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["counts"]["running"] == 2 and len(told["runs"]) == 8
+    rows = [one._asdict() for one in status.rows([str(folder)])]
+    same = ("workdir", "state", "step", "accuracy", "reason")
+    assert [[one[key] for key in same] for one in told["runs"]] == [
+        [one[key] for key in same] for one in rows
+    ]
+
+
+def test_what_holds_no_runs_is_refused(tmp_path, capsys):
+    for flag in (f"--runs={tmp_path}", f"--runs={tmp_path}/x*"):
+        assert cli.main(["--status", flag]) == 2
+        assert "must hold workdirs of runs, got none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--watch"], ["--json"], ["--status", "--out=x"], []]
+)
+def test_arguments_that_do_not_go_together_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["--runs=x", *arguments])
+    assert "error: " in capsys.readouterr().err
+
+
+def test_watching_tells_again_without_jax(folder):
+    code = (
+        "import sys; from jbias.report import cli; code = cli.main(sys.argv[1:]); "
+        "sys.exit(code or 'jax' in sys.modules)"
+    )
+    argv = ["--status", f"--runs={folder}", "--watch=0.1"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *argv], stdout=subprocess.PIPE, text=True
+    )
+    heads = 0
+    for line in process.stdout:
+        heads += line.startswith("8 runs in ")
+        if heads == 2:
+            break
+    process.send_signal(2)
+    process.communicate(timeout=60)
+    assert heads == 2 and process.returncode == 0
+
+
+def test_signs_that_cannot_be_written_are_told_once(tmp_path):
+    said = []
+    sign = life.Life(tmp_path / "gone", said.append)
+    sign.tell("stepping", step=1)
+    sign.tell("stepping", step=2)
+    assert len(said) == 1 and "progress.json cannot be written" in said[0]
+    assert life.read(tmp_path / "gone") == {}
