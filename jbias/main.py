@@ -132,6 +132,7 @@ def _parse(argv: list[str]) -> list[str]:
     except (
         flags.Error,
         ValueError,
+        TypeError,
         AttributeError,
         KeyError,
         OSError,
@@ -142,6 +143,9 @@ def _parse(argv: list[str]) -> list[str]:
         text = str(error)
         if isinstance(error, (AttributeError, KeyError)):
             text = f"config: no key {text.strip(_QUOTES)}; new ones belong in a file"
+        if isinstance(error, TypeError) and "indices" in text:
+            changed = [one for one in argv if one.startswith("--config.")]
+            text = f"config: a value has no entries, of {' '.join(changed) or error}"
         if isinstance(error, ImportError):
             text = f"{error}; configs are found from the directory that holds them"
         sys.exit(_fail(None, _gist(text), 2))

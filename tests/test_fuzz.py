@@ -13,7 +13,7 @@ from benchmarks.fuzz import __main__ as fuzz
 from benchmarks.fuzz import attempts
 
 COUNTS = {
-    "config files": 30,
+    "config files": 15,
     "--config.key=value": 20,
     "config arguments": 30,
     "suites": 15,
@@ -22,7 +22,7 @@ COUNTS = {
     "score tables": 25,
     "data sets": 40,
     "our checkpoints": 6,
-    "others' weights": 12,
+    "others' weights": 8,
 }
 
 
