@@ -36,7 +36,8 @@ def _told(kind: type, error: BaseException, trace: Any) -> None:
     Of a save that failed only the first file's error is waited for; those of the others
     find the loop closed that they were to be told to.
     """
-    first = trace and trace.tb_frame.f_code.co_name
+    own = error.__traceback__  # Tensorstore may pass none as `trace`.
+    first = own and own.tb_frame.f_code.co_name
     if (str(error), first) != ("Event loop is closed", "call_soon_threadsafe"):
         sys.__excepthook__(kind, error, trace)
 

@@ -95,9 +95,12 @@ def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, capsys):
         loop.call_soon_threadsafe(print)
     except RuntimeError as error:
         told, here = error, error.__traceback__
-    sys.excepthook(RuntimeError, told, here.tb_next)
-    assert capsys.readouterr().err == ""
-    sys.excepthook(RuntimeError, told, here)  # Of a program that used it itself.
+    for trace in (here.tb_next, None):
+        sys.excepthook(RuntimeError, told.with_traceback(here.tb_next), trace)
+        assert capsys.readouterr().err == ""
+    sys.excepthook(
+        RuntimeError, told.with_traceback(here), here
+    )  # Of a program that used it itself.
     assert "Event loop is closed" in capsys.readouterr().err
     sys.excepthook(RuntimeError, RuntimeError("another"), None)
     assert capsys.readouterr().err == "RuntimeError: another\n"
