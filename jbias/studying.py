@@ -10,7 +10,7 @@ import ml_collections
 from etils import epath
 
 from jbias import config as jc
-from jbias import config_files, console, loop, sets, train
+from jbias import config_files, console, loop, run_state, sets, train
 from jbias.data import shifted, shifts, spec
 
 _STOPPED = {"SIGINT": 130, "SIGTERM": 143}
@@ -24,9 +24,7 @@ class Run(NamedTuple):
 
     @property
     def state(self) -> str:
-        if (self.workdir / "done").exists():
-            return "done"
-        return "begun" if (self.workdir / "config.json").exists() else "not begun"
+        return run_state.read(self.workdir).word
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -41,7 +39,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         return 1 if refused else 0
     lost = 0
     for number, one in enumerate(runs, start=1):
-        if one.state == "done":
+        if one.state in ("done", "diverged"):
             say(f"{number} of {len(runs)}: {one.workdir} is done")
             continue
         say(f"{number} of {len(runs)}: {one.workdir}")

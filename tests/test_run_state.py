@@ -55,11 +55,9 @@ def test_a_file_is_no_workdir(tmp_path):
             "SIGUSR1 before a step was taken: begin anew",
         ),
         (
-            "jbias: process 1 of 2 (n2, pid 7) was lost; start all again with the same "
-            "command: it goes on from the latest checkpoint",
+            "jbias: process 1 of 2 was lost; it goes on from the latest checkpoint",
             "interrupted",
-            "process 1 of 2 (n2, pid 7) was lost; start all again with the same command: "
-            "it goes on from the latest checkpoint",
+            "process 1 of 2 was lost; it goes on from the latest checkpoint",
         ),
         (
             "jbias: ended by SIGKILL (out of memory?)",

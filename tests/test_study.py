@@ -53,7 +53,7 @@ def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
     assert study.main([*common, "--levels=C6,M4", "--dry-run"]) == 0
     told = capfd.readouterr().out
     assert "C6: done" in told
-    assert "M4: not begun" in told
+    assert "M4: not started" in told
     assert not (studied / "erm-resnet18/attribute/M4").exists()
 
 
