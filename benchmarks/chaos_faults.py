@@ -118,19 +118,25 @@ def disk_full(bench, random_):
 def read_only(bench, random_):
     """The file system is remounted read-only at a random moment."""
 
-    def freeze():
-        bind = [["mount", "--bind", bench.workdir, bench.workdir]]
-        bind.append(["mount", "-o", "remount,ro,bind", bench.workdir])
-        for command in bind:
+    frozen = bench.trial / "frozen"
+
+    def freeze():  # Elsewhere first: nobody may write there meanwhile.
+        for command in (
+            ["mount", "--bind", bench.workdir, frozen],
+            ["mount", "-o", "remount,ro,bind", frozen],
+            ["mount", "--bind", frozen, bench.workdir],
+        ):
             subprocess.run(command, check=True, capture_output=True)
 
     bench.workdir.mkdir()
+    frozen.mkdir()
     number = random_.randint(1, bench.counts["touch"])
     try:
         first = bench.run(chaos_hooks.at(bench.workdir, "touch", number, freeze))
     finally:
-        command = ["umount", "--lazy", bench.workdir]
-        subprocess.run(command, check=False, capture_output=True)
+        for path in (bench.workdir, frozen):
+            command = ["umount", "--lazy", path]
+            subprocess.run(command, check=False, capture_output=True)
     return judged(bench, first)
 
 

@@ -43,6 +43,11 @@ class Stage(NamedTuple):
     def order(self) -> orders.Order:
         return self.feeds["train"].order
 
+    @property
+    def streams(self) -> bool:
+        """Whether images are read while it is trained."""
+        return any(not isinstance(one, feed.Resident) for one in self.feeds.values())
+
     def static(self, step: int) -> Hashable:
         """What the compiler must know about a step of the run."""
         return self.algo.static(step - self.first, self.last - self.first)

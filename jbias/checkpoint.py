@@ -22,6 +22,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from jbias import disk, retention, seal
+from jbias import team as teams
 
 # Errors in reading that are the machine's fault, not the bytes'.
 # Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
@@ -42,10 +43,12 @@ def open(
     """
     if keep < 2:
         raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
+    epath.Path(directory).mkdir(parents=True, exist_ok=True)
     options = ocp.CheckpointManagerOptions(
         preservation_policy=retention.LatestAndBest(keep, valid_at),
         best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
         async_options=ocp.AsyncOptions(timeout_secs=_NEVER),
+        **teams.checkpoints_alone(),
     )
     retention.mend(epath.Path(directory), valid_at)
     manager = ocp.CheckpointManager(

@@ -26,6 +26,18 @@ def hush() -> None:
     loud = os.environ.get("JBIAS_TRACEBACK")
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    if not loud:
+        sys.excepthook = _told
+
+
+def _told(kind: type, error: BaseException, trace: Any) -> None:
+    """Prints an uncaught error, but not that nobody waits for tensorstore any more.
+
+    Of a save that failed only the first task's error is waited for.
+    """
+    aside = threading.current_thread() is not threading.main_thread()
+    if not (aside and str(error) == "Event loop is closed"):
+        sys.__excepthook__(kind, error, trace)
 
 
 LOGS = ("text", "json")

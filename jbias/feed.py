@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import jax
@@ -182,6 +182,36 @@ def batches(
     if held:
         padding = np.zeros((missing, *held[0].shape[1:]), np.uint8)
         yield _joined([*held, padding])
+
+
+def shares(
+    several: Sequence[UInt8[np.ndarray, "n h w c"] | Kept], batch: int, reading: Reading
+) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
+    """As `batches`, of each the rows that this process reads; the others' it never sees."""
+    if reading.parts == 1:
+        yield from batches(several, batch, reading)
+        return
+    share, first, own = batch // reading.parts, 0, []
+    for images in several:
+        of_batch = (first + np.arange(len(images))) % batch
+        own.append(_rows(images, np.flatnonzero(of_batch // share == reading.part)))
+        first += len(images)
+    coming, shape = batches(own, share, reading), _shape(several[0])
+    for _ in range(-(-first // batch)):
+        found = next(coming, None)
+        yield np.zeros((share, *shape), np.uint8) if found is None else found
+
+
+def _rows(images: np.ndarray | Kept, rows: Int[np.ndarray, "m"]) -> np.ndarray | Kept:
+    if isinstance(images, Kept):
+        return Kept(images.source, images.index[rows])
+    return images[rows]
+
+
+def _shape(images: np.ndarray | Kept) -> tuple[int, ...]:
+    if isinstance(images, Kept):
+        return (images.source.size, images.source.size, 3)
+    return images.shape[1:]
 
 
 def _chunks(images: np.ndarray | Kept, reading: Reading) -> Iterator[np.ndarray]:

@@ -10,6 +10,7 @@ from etils import epath
 
 from jbias import build, console, costs, life, results, sets, vary, watch, writers
 from jbias import config as jc
+from jbias import team as teams
 from jbias import workdir as workdirs
 
 
@@ -41,7 +42,9 @@ class Job:
     profiled: bool = False
     began: str = dataclasses.field(default_factory=workdirs.now)  # This start of it.
     meter: costs.Meter = dataclasses.field(default_factory=costs.Meter)
-    stop: str = ""  # The signal's name once one has come.
+    team: teams.Team = dataclasses.field(default_factory=teams.Team)
+    stop: str = ""  # The name of the signal that has come to this process,
+    halted: str = ""  # and of the one that all processes stop for.
     # The watch's count and sums as they were last shown.
     shown: tuple[int, dict] = (0, {})
     # OSError where the workdir is gone or another's: called before it is written to.
@@ -68,6 +71,12 @@ class Job:
     def elsewhere(self) -> bool:
         """Whether another process evaluates."""
         return self.config["run"]["evaluate"] == "elsewhere"
+
+    def halt(self) -> bool:
+        """Whether all processes stop here; each asks at the same places."""
+        if not self.halted:
+            self.halted = next(filter(None, self.team.pulse(self.stop)), "")
+        return bool(self.halted)
 
     def settle(self) -> None:
         """Waits for all steps taken so far, and tells which seeds they ended."""

@@ -43,7 +43,8 @@ class Layout(NamedTuple):
     def pack(self, trees: Iterable[PyTree]) -> Packed:
         """Lays one tree a seed out; they may be drawn one after the other.
 
-        Where seeds wait or are spread they go by the host, and each device gets its own.
+        Where seeds wait, are spread, or several processes train, they go by the host, and
+        each device gets its own.
         """
         if not self._by_host:
             return tuple(self._stacked(trees))
@@ -52,7 +53,7 @@ class Layout(NamedTuple):
             wave, width = tuple(itertools.islice(trees, count)), self.width(number)
             found.append(_stacked(wave, width, np.stack) if width else wave)
         if len(found) == 1:
-            return (jax.device_put(found[0], self._place(0)),)
+            return (mesh.put(found[0], self._place(0)),)
         return tuple(found)
 
     def here(self, trees: Iterable[PyTree]) -> Packed:
@@ -60,7 +61,7 @@ class Layout(NamedTuple):
         return tuple(self._stacked(trees))
 
     def unpack(self, packed: Packed) -> tuple[PyTree, ...]:
-        """One tree a seed, on the host where seeds wait or are spread, else on devices."""
+        """One tree a seed: on the host where `pack` went by it, else on the devices."""
         if self._by_host:
             return self.split(jax.device_get(packed))
         if not self.width(0):
@@ -90,14 +91,14 @@ class Layout(NamedTuple):
             if width:
                 wave, axes = _stacked(wave, width, np.stack), ("seed", "data")
             place = NamedSharding(self.devices, PartitionSpec(*axes))
-            found.append(jax.device_put(wave, place))
+            found.append(mesh.put(wave, place))
         return tuple(found)
 
     def on(self, wave: Wave, number: int = 0) -> Wave:
         """Brings a wave that waits onto the devices."""
         if len(self.waves) == 1:
             return wave
-        return jax.device_put(wave, self._place(number))
+        return mesh.put(wave, self._place(number))
 
     def off(self, wave: Wave) -> Wave:
         """Takes a wave back to the host, if there are others."""
@@ -105,7 +106,8 @@ class Layout(NamedTuple):
 
     @property
     def _by_host(self) -> bool:
-        return len(self.waves) > 1 or self.devices.shape["seed"] > 1
+        several = jax.process_count() > 1
+        return several or len(self.waves) > 1 or self.devices.shape["seed"] > 1
 
     def _stacked(self, trees: Iterable[PyTree]) -> Iterator[Wave]:
         trees = iter(trees)

@@ -15,6 +15,11 @@ from etils import epath
 
 NAME = "progress.json"
 VERSION = 1
+_KINDS = {  # What who reads it relies on.
+    **dict.fromkeys(("at", "doing", "devices", "host"), str),
+    **dict.fromkeys(("step", "total"), int),
+    **dict.fromkeys(("rate", "images", "eta_seconds", "log_seconds"), (int, float)),
+}
 
 
 class Life:
@@ -51,4 +56,10 @@ def read(workdir: str | os.PathLike) -> dict[str, Any]:
         told = json.loads((pathlib.Path(workdir) / NAME).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    told = told if isinstance(told, dict) else {}
+    return {key: value for key, value in told.items() if _fits(key, value)}
+
+
+def _fits(key: str, value: Any) -> bool:
+    kinds = _KINDS.get(key, object)
+    return isinstance(value, kinds) and not isinstance(value, bool)

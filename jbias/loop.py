@@ -44,6 +44,7 @@ def run(
     statics = set()
     with contextlib.closing(progress), job.meter.during("stepping"):
         while True:
+            job.halt()
             local = step - stage.first
             ended = step == last or job.watch.all_diverged
             measured = local and (ended or local % eval_every == 0)
@@ -51,7 +52,7 @@ def run(
             if measured:
                 job.settle()
             with progress.idle(), job.meter.during("evaluating"):
-                if measured and not job.elsewhere and not job.stop:
+                if measured and not job.elsewhere and not job.halted:
                     signs.doing(job, "evaluating", step)
                     with saving.saved_first(job, stage, states, step):
                         observe.evaluate(job, stage, states, step)
@@ -62,11 +63,13 @@ def run(
                 # A stop may have cut the evaluation of the step it saved off.
                 again = best and not job.complete or left and job.elsewhere
                 again = again and step == job.saved
-                due = due or left or ended or best or job.stop
+                due = due or left or ended or best or job.halted
                 if due and step > job.saved or again:
                     saving.save(job, stage, states, step, left=left)
-            if job.stop and step == job.saved:
-                message = f"{job.stop} at step {step}: saved; the same command resumes"
+            if job.halted and step == job.saved:
+                message = (
+                    f"{job.halted} at step {step}: saved; the same command resumes"
+                )
                 raise Interrupted(message)
             if ended:
                 return states
@@ -76,10 +79,11 @@ def run(
                 if not _ready(job, stage, step, progress):
                     continue
                 held = stage.held(step)
-                args = [_arguments(job, stage, step + i, own) for i in range(several)]
+                args = _all_arguments(job, stage, step, several, own)
             new = static not in statics
             statics.add(static)
             profiled = config["run"]["profile"] and not new and not job.profiled
+            profiled = profiled and job.team.first
             with _announced(job, progress, step) if new else contextlib.nullcontext():
                 advance = _profiled(job, stage) if profiled else stage.advance
                 states, seen = advance(states, args, held, static)
@@ -92,13 +96,29 @@ def run(
 
 def _ready(job: Job, stage: build.Stage, step: int, progress: console.Progress) -> bool:
     """Waits until the data of a step are there; False where a stop came before."""
-    if stage.ready(step, lambda: True):
+    if not stage.streams or job.team.count == 1 and stage.ready(step, lambda: True):
         return True
     first = step == stage.first or job.saved == step
     if first:
         job.say("reading the first window of the training set ...")
     with progress.idle() if first else contextlib.nullcontext():
-        return stage.ready(step, lambda: bool(job.stop))
+        if job.team.count == 1:
+            return stage.ready(step, lambda: bool(job.stop))
+        return _all_ready(job, stage, step)
+
+
+def _all_ready(job: Job, stage: build.Stage, step: int) -> bool:
+    """Likewise, where each process reads its share: none goes on before all can."""
+    while True:
+        until = time.monotonic() + 1
+        with job.team.alike("the data of a step"):
+            ready = stage.ready(step, lambda until=until: time.monotonic() > until)
+        told = job.team.agree("the data of a step", [ready, job.stop])
+        job.halted = next((stop for _, stop in told if stop), "")
+        if job.halted:
+            return False
+        if all(ready for ready, _ in told):
+            return True
 
 
 def _steps_ahead(
@@ -114,6 +134,14 @@ def _steps_ahead(
         lambda ahead: stage.static(ahead) == static, range(step, limit)
     )
     return sum(1 for _ in same)
+
+
+def _all_arguments(
+    job: Job, stage: build.Stage, step: int, several: int, own: layouts.Packed
+) -> list[layouts.Packed]:
+    """The arguments of several steps; what one process cannot read ends all alike."""
+    with job.team.alike("the images of a step", stage.streams):
+        return [_arguments(job, stage, step + i, own) for i in range(several)]
 
 
 def _arguments(

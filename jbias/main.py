@@ -7,13 +7,24 @@
 The part after the colon holds the config's own arguments (see the top of the file);
 `--config.key=value` changes any entry. The same command resumes a run, or says that it
 is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
-does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved.
+does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved, 69
+another process of the run was lost: the same command goes on.
+
+Several processes, one a machine, train together. SLURM (srun), Open MPI (mpirun) and
+TPUs tell each which it is; elsewhere all are started with
+
+    --coordinator=HOST:PORT --processes=N --process=I
+
+of process 0's host, a free port there, and 0 <= I < N. What is the matter with one ends
+all with the same line. Only process 0 needs the workdir.
 """
 
 import contextlib
+import functools
 import os
 import re
 import sys
+from typing import Any
 
 from absl import app, flags
 from etils import epath
@@ -33,6 +44,17 @@ _PROFILE = flags.DEFINE_bool(
     "profile", False, "Traces some steps and sums them up in <workdir>/profile.md."
 )
 
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator", None, "HOST:PORT where the processes meet: process 0's host."
+)
+_PROCESSES = flags.DEFINE_integer(
+    "processes", None, "How many train together; 1: this one, whatever a cluster says."
+)
+_PROCESS = flags.DEFINE_integer("process", None, "Which of them this is, from 0.")
+_WAIT = flags.DEFINE_float(
+    "wait", 300.0, "Seconds until all processes must be there.", lower_bound=1.0
+)
+
 _QUOTES = "\"'\\"
 
 
@@ -50,18 +72,38 @@ def main(argv: list[str]) -> int:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
-    from jbias import loop, opening, train
+    from jbias import opening, processes
 
     opening.keep_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
-        return 0 if train.run(_CONFIG.value, workdir) else 3
-    except loop.Interrupted as stopped:
-        return _fail(workdir, stopped, 130 if "SIGINT" in str(stopped) else 143)
+        where = processes.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+        log = None if where.number else workdir
+        tell = functools.partial(_fail, log)
+        with processes.joined(where, _CONFIG.value, tell, wait=_WAIT.value) as team:
+            return _train(workdir, team, log)
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        return _fail(workdir, error, 2)
+        return _fail(None, error, 2)
+
+
+def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> int:
+    """Trains; what ends it here ends the other processes, too."""
+    from jbias import loop, processes, train
+
+    try:
+        return 0 if train.run(_CONFIG.value, workdir, team) else 3
+    except loop.Interrupted as stopped:
+        return _fail(log, stopped, 130 if "SIGINT" in str(stopped) else 143)
+    except (ValueError, OSError) as error:
+        if team.count > 1:
+            processes.of_others(error)
+        if os.environ.get("JBIAS_TRACEBACK"):
+            raise
+        code = _fail(log, error, 2)
+        team.fail(" ".join(str(error).split()), code)
+        return code
 
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
@@ -72,6 +114,7 @@ def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     known = workdir and _CONFIG.value.run.get("log") == "json"
     with contextlib.suppress(OSError):  # Neither may be there any more.
         print(told if known else line, file=sys.stderr)
+    with contextlib.suppress(OSError):
         for name, text in (("log.txt", line), ("log.jsonl", told)):
             if workdir and (path := epath.Path(workdir) / name).exists():
                 console.append(path, text)

@@ -47,16 +47,19 @@ def laid_out(
     devices: jax.sharding.Mesh,
     run: Mapping[str, Any],
     say: Callable[[str], None],
+    least: Callable[[int | None], int | None] = lambda free: free,
 ) -> tuple[jax.sharding.Mesh, list[build.Stage]]:
     """The stages of a run, with as many seeds at once as fit; tells if not all do.
 
-    `make` builds them for a mesh; `own` is what each seed has of its own in every step.
+    `make` builds them for a mesh; `own` is what each seed has of its own in every step,
+    `least` makes of the bytes that are free here those that every process has.
     Where not one seed fits on each device of the mesh's axis "seed", fewer shares of
     the devices are tried, unless `run["spread"]` says how many. ValueError where none
     fits; but where a CPU's machine only seems to have too little left, that is told and
     one seed at a time is trained.
     """
     free, first, lacking = room(devices, run["memory"]), devices.shape["seed"], ""
+    free = least(free)
     if len(own) == 1 and not run["memory"]:
         free = None
     guessed = devices.local_devices[0].platform == "cpu" and not run["memory"]

@@ -3,9 +3,11 @@
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import DTypeLike, PyTree
 
@@ -22,6 +24,11 @@ def make(
     ValueError where there are no such devices or shares.
     """
     devices = jax.devices()
+    if count and jax.process_count() > 1:
+        raise ValueError(
+            f"mesh: run.devices must be 0, all, where {jax.process_count()} processes "
+            f"train together, got {count}; give --config.run.devices=0"
+        )
     if not 0 <= count <= len(devices):
         raise ValueError(
             f"mesh: run.devices must be 0 to {len(devices)}, the devices here, "
@@ -42,22 +49,50 @@ def make(
             f"{len(devices)} devices in {jax.process_count()} process(es) have in "
             f"common, got {spread}; config.run.devices says how many are used"
         )
-    return jax.make_mesh(
-        (spread, len(devices) // spread),
-        ("seed", "data"),
-        axis_types=(AxisType.Auto, AxisType.Auto),
-        devices=devices,
-    )
+    shape, axes = (spread, len(devices) // spread), ("seed", "data")
+    types = (AxisType.Auto, AxisType.Auto)
+    if jax.process_count() > 1:
+        # Each process's side by side, wherever they lie in the machine.
+        devices = sorted(devices, key=lambda one: (one.process_index, one.id))
+        grid = np.reshape(np.array(devices), shape)
+        return jax.sharding.Mesh(grid, axes, axis_types=types)
+    return jax.make_mesh(shape, axes, axis_types=types, devices=devices)
+
+
+def put(tree: PyTree, place: NamedSharding) -> PyTree:
+    """Lays what every process has whole out on the devices of all."""
+    if jax.process_count() == 1:
+        return jax.device_put(tree, place)
+    return jax.tree.map(lambda x: _put(x, place), tree)
+
+
+def _put(x: Any, place: NamedSharding) -> jax.Array:
+    # jax.device_put would first compare the values that the processes have.
+    if isinstance(x, jax.Array):
+        if not x.is_fully_addressable:
+            return jax.device_put(x, place)
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            data = _put(np.asarray(jax.random.key_data(x)), place)
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    x = np.asarray(x)
+    return jax.make_array_from_callback(x.shape, place, lambda index: x[index])
+
+
+def fetch(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
+    """Brings arrays to the host, whole, wherever their parts are."""
+    if jax.process_count() > 1:
+        tree = _everywhere(mesh)(tree)
+    return jax.device_get(tree)
 
 
 def replicate(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     """Puts the whole tree on every device."""
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+    return put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def split(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     """Shares the leading axis, that of examples, out among the devices."""
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec("data")))
+    return put(tree, NamedSharding(mesh, PartitionSpec("data")))
 
 
 def assemble(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:

@@ -1,11 +1,13 @@
 """Evaluates all seeds on all sets, and writes what came out as records."""
 
+import functools
 import itertools
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 
@@ -45,7 +47,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
         for test in job.tests:
             decided = _decisions(predicted[test.name][number], test)
             records += _test_records(job, stage, step, test, entry, decided)
-    if job.config["run"]["decisions"]:
+    if job.config["run"]["decisions"] and job.team.first:
         for test in job.tests:
             _keep_decisions(job, step, test, predicted[test.name])
     records = [record for some in of_entries.values() for record in some]
@@ -88,16 +90,15 @@ def _predicted(
             for test in tests
         ]
         images = (test.images for test in tests)
-        batches = (
-            mesh.split(one, job.devices) for one in feed.batches(images, size, reading)
-        )
+        batches = _batches(job, images, size, reading)
         found = predict.predict(
             stage.score,
             nets,
             batches,
             rules,
             split=lambda answers: layout.each(answers, wave),
-            halt=lambda: bool(job.stop),
+            halt=job.halt,
+            fetch=functools.partial(mesh.fetch, mesh=job.devices),
         )
         for test, decided in zip(tests, found):
             number += 1
@@ -105,6 +106,22 @@ def _predicted(
                 said = time.monotonic()
                 job.say(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
             yield test, decided
+
+
+def _batches(
+    job: Job, images: Iterator, size: int, reading: feed.Reading
+) -> Iterator[jax.Array]:
+    """Batches on the devices; where one process cannot read its share, none goes on."""
+    several = list(images)
+    files = any(isinstance(one, feed.Kept) for one in several)
+    coming = feed.shares(several, size, reading)
+    while True:
+        with job.team.alike("images to evaluate", files):
+            share = next(coming, None)
+        if share is None:
+            return
+        place = mesh.split if reading.parts == 1 else mesh.assemble
+        yield place(share, job.devices)
 
 
 def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
@@ -179,7 +196,7 @@ def write(
 ) -> None:
     """Writes each branch's records; those that are there whole stay, unless `again`."""
     job.guard()
-    for branch in job.branches:
+    for branch in job.branches if job.team.first else ():
         path = records_path(job.workdir / branch.folder, step)
         name = jc.run_name(branch.config)
         text = results.dumps(record for record in records if record.run == name)

@@ -24,17 +24,24 @@ from jbias import (
     watch,
 )
 from jbias import config as jc
+from jbias import team as teams
 from jbias import workdir as workdirs
 from jbias.job import Job
 
 
 def job(
-    config: dict, workdir: epath.Path, say: Callable, *, follows: bool = False
+    config: dict,
+    workdir: epath.Path,
+    say: Callable,
+    *,
+    team: teams.Team = teams.ALONE,
+    follows: bool = False,
 ) -> Job:
     """Opens every set before anything is trained, so that bad input costs nothing.
 
     A job that `follows` another process's run has neither training images nor
-    checkpoints to write; ValueError where it finds other data than that run.
+    checkpoints to write; ValueError where it finds other data than that run, or than
+    the other processes of its team, of which the first alone writes.
     """
     checks.whole(config)
     run, branches = config["run"], vary.branches(config)
@@ -64,7 +71,7 @@ def job(
     else:
         own = [entry.own for entry in entries]
         on = functools.partial(made, images)
-        devices, stages = memory.laid_out(on, own, devices, run, say)
+        devices, stages = memory.laid_out(on, own, devices, run, say, team.least)
     told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
     for name, how in streamed.items():
         told[name]["preprocessing"] = how
@@ -73,23 +80,27 @@ def job(
         told[test.name].update(scored=len(test.images), decision=rule.words)
         if rule.digest:
             told[test.name]["answers"] = rule.digest
-    given, init = (None, workdirs.provenance(workdir).get("init"))
-    if not follows:
+    code = parts.own_files(config)
+    _check_alike(team, {"data": told, "own_code": code})
+    given, init = None, None
+    if team.first:
+        init = workdirs.provenance(workdir).get("init")
+    writes = team.first and not follows
+    if writes:
         workdirs.record_config(workdir, config)
         given, init = _given(config, workdir)
-    code = parts.own_files(config)
     facts = {"config": config, "data": told, "own_code": code, "init": init}
-    if not follows:
+    if writes:
         facts["layout"] = _layout(stages, devices, run["strategy"])
     record = workdirs.record_follower if follows else workdirs.record_provenance
-    differing = record(workdir, facts)
+    differing = record(workdir, facts) if team.first else []
     if differing:
         say(
             "this start differs from the first, equal only within tolerance: "
             + "; ".join(differing)
         )
     manager = None
-    if not follows:
+    if writes:
         manager = checkpoint.open(
             workdir / "checkpoints",
             keep=config["run"]["keep"],
@@ -102,7 +113,18 @@ def job(
             workdirs.record_provenance(workdir / branch.folder, own_facts)
     eyes = watch.Watch(tuple(entry.name for entry in entries))
     parts_of = (devices, tests, stages, branches, manager, eyes, given)
-    return Job(config, workdir, say, *parts_of)
+    return Job(config, workdir, say, *parts_of, team=team)
+
+
+def _check_alike(team: teams.Team, facts: dict) -> None:
+    """Refuses processes that found other images or code than the first."""
+    first, *others = team.agree("the data", workdirs.contents(facts))
+    for number, other in enumerate(others, 1):
+        if found := jc.differing(first, other):
+            raise ValueError(
+                f"processes: process 0 and process {number} of {team.count} found "
+                f"different data or code ({'; '.join(found)}); give all the same files"
+            )
 
 
 def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:

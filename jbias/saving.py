@@ -6,6 +6,7 @@ from typing import Any
 
 from jbias import build, checkpoint, console, costs, observe, results, signs
 from jbias import layout as layouts
+from jbias import team as teams
 from jbias import workdir as workdirs
 from jbias.job import Job
 
@@ -40,7 +41,10 @@ def save(
     valid = {f"{stage.number}/{name}": value for name, value in job.valid.items()}
     told = {} if left else (valid or None) if here else None
     write = checkpoint.replace if step == job.saved else checkpoint.save
-    write(job.manager, step, stage.layout.unpack(states), info, told)
+    whole = stage.layout.unpack(states)
+    _check_same(job, whole, step)
+    if job.team.first:
+        write(job.manager, step, whole, info, told)
     job.saved, job.complete = step, here
     job.say(
         console.Line(f"saved step {step}", "checkpoint", step=step).at(
@@ -51,6 +55,19 @@ def save(
         job.left = step
         job.watch.reset()
     write_cost(job)
+
+
+def _check_same(job: Job, states: tuple, step: int) -> None:
+    """Refuses to go on where the processes no longer train the same weights."""
+    if job.team.count == 1:
+        return
+    sums = job.team.agree("a checkpoint", teams.digest(states))
+    if len(set(sums)) > 1:
+        raise ValueError(
+            f"processes: their weights differ at step {step} (sums {sums}), though all "
+            "take the same steps; use machines, devices and packages of one kind, and "
+            f"go on from the checkpoint of step {max(job.saved, 0)}"
+        )
 
 
 @contextlib.contextmanager
@@ -81,7 +98,9 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     line = f"resuming {job.name} at step {step}/{total}"
     job.say(console.Line(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
-    if info.get("left") and (job.elsewhere or observe.written(job.workdir, step)):
+    written = job.team.first and observe.written(job.workdir, step)
+    written = job.team.share("what is evaluated", written)
+    if info.get("left") and (job.elsewhere or written):
         job.left = step
         job.watch.reset()
     if info["records"]:
@@ -93,9 +112,14 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
 
 
 def write_cost(job: Job) -> dict[str, Any]:
-    """Writes what this start has cost until now beside what earlier ones have."""
+    """Writes what this start has cost until now beside what earlier ones have.
+
+    Returns the sums over all starts; nothing where another process writes them.
+    """
+    if not job.team.first:
+        return {}
     spent, step = job.meter.spent(), max(job.saved, 0)
-    paid, assumed = workdirs.paid(job.devices), energy(job.config)
+    paid, assumed = workdirs.paid(job.devices, job.team.cores), energy(job.config)
     start = costs.start(job.began, spent, paid, assumed, step)
     return workdirs.record_cost(job.workdir, start)
 

@@ -17,17 +17,22 @@ DIVERGED = f"{results.TRAIN}/diverged"
 
 
 def begin(job: Job, step: int, *, alone: bool = True) -> None:
-    """Opens the writers of a run that begins or goes on at a step.
+    """Opens the writers of a run that begins or goes on at a step, in its first process alone.
 
     `alone` is False in a process that evaluates what another one trains.
     """
-    run = writers.Run(job.workdir, job.name, job.config, step, alone)
+    if not job.team.first:
+        return
+    configs = {b.folder.rpartition("/")[2]: b.config for b in job.branches}
+    run = writers.Run(job.workdir, job.name, job.config, step, alone, configs)
     job.writers.begin(writers.named(job.config["run"]), run)
 
 
 def doing(job: Job, what: str, step: int) -> None:
     """Says what the run does from now on."""
-    paid = workdirs.paid(job.devices)
+    if not job.team.first:
+        return
+    paid = workdirs.paid(job.devices, job.team.cores)
     _tell(
         job,
         what,
@@ -41,6 +46,8 @@ def doing(job: Job, what: str, step: int) -> None:
 
 def beat(job: Job, speed: console.Speed) -> None:
     """Shows how far the run is, how fast, and its losses since the last time."""
+    if not job.team.first:
+        return
     told = {"rate": speed.rate, "images": speed.images, "eta_seconds": speed.left}
     _tell(
         job,

@@ -232,6 +232,7 @@ class _Windows:
             if halt():
                 return False
             futures.wait([self._future], timeout=0.1)
+        self._future.result()  # What could not be read is told here.
         return True
 
     def _read(self, first: int) -> Iterator[feed.Rows]:

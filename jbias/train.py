@@ -8,9 +8,11 @@ its latest whole checkpoint stands.
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import jax
+import numpy as np
 from etils import epath
 
 from jbias import (
@@ -31,14 +33,20 @@ from jbias import (
 from jbias import config as jc
 from jbias import layout as layouts
 from jbias import step as train_step
+from jbias import team as teams
 from jbias import workdir as workdirs
 from jbias.job import Job
 
 
-def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
+def run(
+    config: Mapping[str, Any],
+    workdir: epath.PathLike,
+    team: teams.Team = teams.ALONE,
+) -> bool:
     """Trains, evaluates and records; returns whether any seed stayed finite.
 
-    ValueError where the config cannot be carried out, OSError where the disk cannot
+    Where several processes train together, `team` are they: the first alone touches the
+    workdir. ValueError where the config cannot be carried out, OSError where the disk cannot
     take it, loop.Interrupted after SIGTERM or SIGINT; each loses nothing that was saved.
     """
     meter = costs.Meter()
@@ -46,36 +54,63 @@ def run(config: Mapping[str, Any], workdir: epath.PathLike) -> bool:
     checks.whole(config)
     saving.energy(config)
     workdir = epath.Path(workdir).resolve()
-    say = console.logger(workdir, config["run"].get("log", console.LOGS[0]))
-    with workdirs.claim(workdir, config, say) as held:
+    own = config["run"].get("log", console.LOGS[0])
+    say = console.logger(workdir, own) if team.first else _unheard
+    with _claimed(workdir, config, say, team) as guard:
         done = workdir / "done"
-        if done.exists():
+        fate = done.read_text().strip() if team.first and done.exists() else ""
+        if fate := team.share("whether it is done", fate):
             say(f"{workdir} is done: nothing to do; another --workdir trains again")
-            return done.read_text().strip() != "diverged"
-        if (workdir / "config.json").exists():
+            return fate != "diverged"
+        if team.first and (workdir / "config.json").exists():
             life.Life(workdir, say).tell("opening")
-        job = opening.job(config, workdir, say)
-        job.meter, job.guard = meter, held.check
+        job = opening.job(config, workdir, say, team=team)
+        job.meter, job.guard = meter, guard
         with _signals(job), contextlib.closing(job.writers):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
-        job.guard()
-        for folder in (*(b.folder for b in job.branches if b.folder), ""):
-            with disk.writing(str(workdir / folder / "done")):
-                disk.write(workdir / folder / "done", fate + "\n")
-        cost = costs.words(saving.write_cost(job))
-        line = f"{fate}: {job.name} in {workdir}, {cost}"
-        step = max(job.saved, 0)
-        say(console.Line(line, "finished", step=step, fate=fate))
-        signs.doing(job, fate, step)
-        if config["vary"]:
-            say(f"its branches side by side: python -m jbias.report --runs={workdir}")
-        if left := [*observe.left(workdir)]:
-            say(
-                f"steps {', '.join(map(str, left))} are left to "
-                f"python -m jbias.evaluate --follow={workdir}"
-            )
+        if team.first:
+            _end(job, fate)
         return fate == "finished"
+
+
+@contextlib.contextmanager
+def _claimed(
+    workdir: epath.Path, config: dict, say: Callable[[str], None], team: teams.Team
+) -> Iterator[Callable[[], None]]:
+    """Holds the workdir in the process that writes it; yields what tells it is lost."""
+    if not team.first:
+        yield lambda: None
+        return
+    with workdirs.claim(workdir, config, say) as held:
+        yield held.check
+
+
+def _end(job: Job, fate: str) -> None:
+    """Writes how the run ended, and tells it."""
+    job.guard()
+    for folder in (*(b.folder for b in job.branches if b.folder), ""):
+        with disk.writing(str(job.workdir / folder / "done")):
+            disk.write(job.workdir / folder / "done", fate + "\n")
+    cost = costs.words(saving.write_cost(job))
+    line = f"{fate}: {job.name} in {job.workdir}, {cost}"
+    step = max(job.saved, 0)
+    job.say(console.Line(line, "finished", step=step, fate=fate))
+    signs.doing(job, fate, step)
+    if job.config["vary"]:
+        job.say(
+            f"its branches side by side: python -m jbias.report --runs={job.workdir}"
+        )
+    if left := [*observe.left(job.workdir)]:
+        job.say(
+            f"steps {', '.join(map(str, left))} are left to "
+            f"python -m jbias.evaluate --follow={job.workdir}"
+        )
+
+
+def _unheard(line: str) -> None:
+    """What a process but the first would say: the first says the same."""
+    del line
 
 
 @contextlib.contextmanager
@@ -102,11 +137,7 @@ def _signals(job: Job) -> Iterator[None]:
 
 def _train(job: Job) -> None:
     """Runs the stages, from where the latest checkpoint stands."""
-    restored = checkpoint.restore(
-        job.manager,
-        lambda number: build.template(job.stages[number], len(job.entries)),
-        job.say,
-    )
+    restored = _restored(job)
     first, packed, step = 0, None, 0
     if restored is not None:
         states, info = restored
@@ -129,9 +160,30 @@ def _train(job: Job) -> None:
     finally:
         for stage in job.stages:
             stage.close()
-        checkpoint.finish(job.manager)
+        if job.team.first:
+            checkpoint.finish(job.manager)
     if job.watch.all_diverged:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
+
+
+def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
+    """What the first process finds in the latest whole checkpoint, in all."""
+
+    def template(number: int) -> tuple:
+        return build.template(job.stages[number], len(job.entries))
+
+    restored = None
+    if job.team.first:
+        restored = checkpoint.restore(job.manager, template, job.say)
+    info = job.team.share("the checkpoint", restored and restored[1])
+    if info is None or job.team.count == 1:
+        return restored
+    states = restored[0] if restored else _empty(template(info["stage"]))
+    return tuple(map(job.team.same, states)), info
+
+
+def _empty(shapes: tuple) -> tuple:
+    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 
 def _begin(job: Job, step: int) -> None:
@@ -156,7 +208,7 @@ def _start(
         pairs = zip(drawn, job.given, strict=True)
         nets = [warmstart.grafted(*pair, job.say) for pair in pairs] * len(job.branches)
     return stage.layout.pack(
-        build.start(stage, entry.seed, net)
+        job.team.same(build.start(stage, entry.seed, net))
         for entry, net in zip(job.entries, nets, strict=True)
     )
 

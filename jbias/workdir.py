@@ -107,18 +107,26 @@ def _ours(name: str) -> bool:
     return name.startswith(".") or name in _FIRST
 
 
-def environment() -> dict[str, Any]:
-    """What the numbers may depend on beside the config."""
-    device = jax.devices()[0]
+def software() -> dict[str, Any]:
+    """What runs here."""
     return {
         "code": {"version": jbias.__version__, "commit": _commit()},
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
+    }
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers may depend on beside the config."""
+    device, several = jax.devices()[0], jax.process_count()
+    return {
+        **software(),
         "device": {
             "platform": device.platform,
             "kind": device.device_kind,
             "count": jax.device_count(),
             "cores": len(os.sched_getaffinity(0)),
+            **({"processes": several} if several > 1 else {}),
         },
     }
 
@@ -130,7 +138,7 @@ def _version(package: str) -> str:
         return "absent"
 
 
-def _contents(facts: Mapping[str, Any]) -> dict[str, Any]:
+def contents(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What a resumed run must find as it was: the sets' contents, own algorithms."""
     sets = {
         name: {key: of.get(key) for key in ("n", "scored", "fingerprint", "answers")}
@@ -210,11 +218,11 @@ def now(timespec: str = "microseconds") -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
 
 
-def paid(devices: jax.sharding.Mesh) -> costs.Devices:
-    """What the devices of a mesh are billed as: themselves, or a CPU's cores."""
+def paid(devices: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
+    """What the devices of a mesh are billed as: themselves, or CPU cores (0: those here)."""
     kind, count = devices.devices.flat[0].device_kind, devices.size
     if devices.devices.flat[0].platform == "cpu":
-        kind, count = "cpu", len(os.sched_getaffinity(0))
+        kind, count = "cpu", cores or len(os.sched_getaffinity(0))
     return costs.Devices(kind, count)
 
 
@@ -269,7 +277,7 @@ def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     first = provenance(workdir)
     facts = json.loads(json.dumps(facts))
     held = {key: first.get(key) for key in facts}
-    changed = jc.differing(_contents(held), _contents(facts))
+    changed = jc.differing(contents(held), contents(facts))
     if changed:
         raise ValueError(
             f"workdir: {workdir} was begun with other data or code (then != now): "

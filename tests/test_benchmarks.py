@@ -76,6 +76,7 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
         ("eval", (*TINY, "--seeds=2")),
         ("seeds", (*TINY, "--algorithms=erm", "--seeds=1,2")),
         ("scaling", (*TINY, "--batch=64", "--algorithms=erm,mixup")),
+        ("processes", (*TINY, "--counts=1,2")),
         ("startup", ("--rounds=1",)),
         ("writers", ("--rounds=2", "--seeds=2")),
         ("corruptions", ("--side=32", "--names=fog,frost", "--rounds=1", "--host=1")),

@@ -24,6 +24,7 @@ DOCS = (
     "docs/biases.md",
     "docs/data.md",
     "docs/distortion.md",
+    "docs/faults.md",
     "docs/launch.md",
     "docs/measures.md",
     "docs/models.md",

@@ -84,10 +84,16 @@ def test_steps_left_to_evaluate_are_kept(trained):
 
 
 def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsys):
+    told = json.loads((elsewhere / "config.json").read_text())
+    told["run"].update(write="tensorboard", log="json")
+    (elsewhere / "config.json").write_text(json.dumps(told))
     assert evaluate.main([f"--follow={elsewhere}", "--interval=0.1"]) == 0
     assert measured(elsewhere) == measured(here)
     said = capsys.readouterr().err
     assert "step 6/8: valid" in said
+    events = [json.loads(line)["event"] for line in said.splitlines()]
+    assert events.count("evaluation") == 4
+    assert [*elsewhere.glob("tensorboard/seed-*/elsewhere/events.out.tfevents.*")]
     assert "evaluated all that was due, 4 steps" in said
     table = selection.best_validation(results.read([elsewhere]))
     assert table.equals(
@@ -97,20 +103,20 @@ def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsy
 
 def test_a_killed_follower_goes_on(here, elsewhere, monkeypatch):
     """Whatever it had written of an evaluation, that one is made again, and no other."""
-    write, evaluated, observed = results.write, [], observe.evaluate
+    write, evaluated, observed = results.write_text, [], observe.evaluate
 
-    def killed(path, records):
+    def killed(path, text):
         if path.name == "6.jsonl":
             raise KeyboardInterrupt
-        write(path, records)
+        write(path, text)
 
-    monkeypatch.setattr(results, "write", killed)
+    monkeypatch.setattr(results, "write_text", killed)
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 130
     assert {name for name in measured(elsewhere) if "evals" in name} == {
         "evals/2.jsonl",
         "evals/4.jsonl",
     }
-    monkeypatch.setattr(results, "write", write)
+    monkeypatch.setattr(results, "write_text", write)
     monkeypatch.setattr(
         observe, "evaluate", lambda *args: evaluated.append(args[3]) or observed(*args)
     )

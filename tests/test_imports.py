@@ -102,6 +102,9 @@ CORE = {
     "xla",
     "feed",
     "streams",
+    "hub",
+    "team",
+    "processes",
 }
 WITHOUT_JAX = {
     "costs",

@@ -10,7 +10,8 @@ from etils import epath
 from jbias import writers
 from tests import wandb_files
 
-CONFIG = {"seeds": [0, 1], "optim": {"rate": 0.1}, "run": {}}
+CONFIG = {"seeds": [0, 1], "optim": {"rate": 0.3}, "run": {}}
+BRANCHES = {"optim.rate=0.1": {**CONFIG, "optim": {"rate": 0.1}}}
 
 
 @pytest.fixture
@@ -22,7 +23,8 @@ def begin():
             raise AssertionError(line)
 
         def made(names, workdir, step=0, *, alone=True, say=fails):
-            run = writers.Run(epath.Path(workdir), "erm-shapes-1", CONFIG, step, alone)
+            where = epath.Path(workdir)
+            run = writers.Run(where, "erm-shapes-1", CONFIG, step, alone, BRANCHES)
             several = stack.enter_context(contextlib.closing(writers.Writers(say)))
             several.begin(names, run)
             return several
@@ -67,22 +69,26 @@ def test_tensorboard_reads_what_was_given(tmp_path, begin):
     assert points(root / "optim.rate=0.1") == {2: 0.0, 4: 0.25}
     made.close()
     told = board(root).Tensors("config/text_summary")[0].tensor_proto.string_val[0]
-    assert b'"rate": 0.1' in told
+    assert b'"rate": 0.3' in told
 
 
 def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
+    """Those of its branch, where settings vary."""
     pytest.importorskip("tensorboardX")
     begin(["tensorboard"], tmp_path).scalars(2, numbers(0.5))
     pytest.importorskip("tensorboard")
     from tensorboard.plugins.hparams import metadata
 
-    folder = tmp_path / "tensorboard" / "seed-0"
-    of_plugin = board(folder).PluginTagToContent(metadata.PLUGIN_NAME)
-    start = metadata.parse_session_start_info_plugin_data(
-        of_plugin[metadata.SESSION_START_INFO_TAG]
-    )
-    assert start.hparams["optim.rate"].number_value == 0.1
-    assert start.hparams["seeds"].string_value == "[0, 1]"
+    for folder, rate, seed in (("seed-0", 0.3, 0), ("optim.rate=0.1/seed-1", 0.1, 1)):
+        found = board(tmp_path / "tensorboard" / folder)
+        start = metadata.parse_session_start_info_plugin_data(
+            found.PluginTagToContent(metadata.PLUGIN_NAME)[
+                metadata.SESSION_START_INFO_TAG
+            ]
+        )
+        assert start.hparams["optim.rate"].number_value == rate
+        assert start.hparams["seed"].number_value == seed
+        assert start.hparams["seeds"].string_value == "[0, 1]"
 
 
 def test_tensorboard_drops_what_lies_beyond_a_resume(tmp_path, begin):
@@ -148,7 +154,7 @@ def test_wandb_files_have_each_step_once_under_one_id(tmp_path, begin, monkeypat
     assert began[0].run_id.startswith("erm-shapes-1-")
     assert {run.display_name for run in began} == {"erm-shapes-1"}
     settings = {one.key: one.value_json for one in began[0].config.update}
-    assert settings["optim"] == '{"rate":0.1}'
+    assert settings["optim"] == '{"rate":0.3}'
 
 
 class Full:

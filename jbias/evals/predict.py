@@ -131,6 +131,7 @@ def predict(
     *,
     split: Callable[[tuple], tuple] = tuple,
     halt: Callable[[], bool] = lambda: False,
+    fetch: Callable[[PyTree], PyTree] = jax.device_get,
 ) -> Iterator[list[Int[np.ndarray, "n"] | Sure]]:
     """Decides about every image of some sets once; yields an array a seed, set by set.
 
@@ -139,11 +140,12 @@ def predict(
     many: `scorer` mapped over seeds. batches: the images of all sets in order, in
     batches of one size, on the devices, the last padded. rules: one a set. split: makes
     one array a seed of a batch's decisions, once they are on the host. halt: asked
-    before each batch; where it says so, the sets that are left never come.
+    before each batch; where it says so, the sets that are left never come. fetch:
+    brings decisions to the host.
     """
     which, pieces = 0, []
-    for number, piece in _ahead(many, variables, batches, rules, split, halt):
-        pieces.append(piece)
+    for number, rows, answers in _ahead(many, variables, batches, rules, halt):
+        pieces.append([_cut(one, rows) for one in split(fetch(answers))])
         if sum(len(jax.tree.leaves(one)[0]) for one in pieces) == rules[which].n:
             assert number == which
             yield [_joined(seed) for seed in zip(*pieces)]
@@ -154,7 +156,7 @@ def _joined(pieces: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *some: np.concatenate(some), *pieces)
 
 
-def _ahead(many, variables, batches, rules, split, halt) -> Iterator[tuple[int, list]]:
+def _ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
     """Keeps batches in flight, so that the devices never wait for the host."""
     waiting, first = collections.deque(), 0
     for images in batches:
@@ -173,9 +175,9 @@ def _ahead(many, variables, batches, rules, split, halt) -> Iterator[tuple[int, 
         )
         first += len(images)
         if len(waiting) > AHEAD:
-            yield from _fetched(waiting.popleft(), split)
+            yield from waiting.popleft()
     while waiting:
-        yield from _fetched(waiting.popleft(), split)
+        yield from waiting.popleft()
 
 
 def _within(
@@ -199,8 +201,3 @@ def _within(
 
 def _cut(answers: PyTree, rows: slice) -> PyTree:
     return jax.tree.map(lambda column: column[rows], answers)
-
-
-def _fetched(batch: list, split: Callable) -> Iterator[tuple[int, list]]:
-    for number, rows, answers in batch:
-        yield number, [_cut(one, rows) for one in split(jax.device_get(answers))]

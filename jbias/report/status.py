@@ -80,7 +80,7 @@ def row(workdir: pathlib.Path) -> Row:
         state.accuracy,
         _valid_set(config),
         None if state.evaluated < 0 else state.evaluated,
-        len(config.get("seeds", ())),
+        _count(config),
         state.diverged,
         told.get("devices", ""),
         told.get("host", ""),
@@ -142,7 +142,14 @@ def _config(workdir: pathlib.Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
+def _count(config: dict[str, Any]) -> int:
+    """How many seeds the run has."""
+    seeds = config.get("seeds")
+    return len(seeds) if isinstance(seeds, list) else 0
+
+
 def _valid_set(config: dict[str, Any]) -> str:
     """What the set is called that validates."""
-    valid = config.get("valid", {})
-    return "/".join(filter(None, (valid.get("data", ""), valid.get("split", ""))))
+    valid = config.get("valid")
+    valid = valid if isinstance(valid, dict) else {}
+    return "/".join(str(valid[key]) for key in ("data", "split") if valid.get(key))

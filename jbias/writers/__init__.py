@@ -37,6 +37,8 @@ class Run(NamedTuple):
     config: Mapping[str, Any]
     step: int  # Where it begins or goes on; what stands there and beyond is void.
     alone: bool = True  # False where another process trains this run.
+    # By what branches are called, the config of each; a run without has none.
+    branches: Mapping[str, Mapping[str, Any]] = types.MappingProxyType({})
 
 
 class Kind(NamedTuple):

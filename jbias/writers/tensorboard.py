@@ -74,10 +74,17 @@ class _Board:
             )
             file.flush()
             if folder.name.startswith("seed-"):
-                told = summary.hparams(_flat(self._run.config), {"valid/accuracy": 0})
-                for part in told[:2]:  # The third says that it has ended.
-                    self._add(folder, 0, part)
+                self._tell_settings(folder)
         return file
+
+    def _tell_settings(self, folder: epath.Path) -> None:
+        """Gives a seed's folder its hyperparameters, those of its branch."""
+        branch = "" if folder.parent == self._root else folder.parent.name
+        config = self._run.branches.get(branch, self._run.config)
+        flat = {**_flat(config), "seed": int(folder.name.removeprefix("seed-"))}
+        told = summary.hparams(flat, {"valid/accuracy": 0})
+        for part in told[:2]:  # The third says that it has ended.
+            self._add(folder, 0, part)
 
     def _folder(self, of: str) -> epath.Path:
         """Where numbers of a seed lie; means lie where their seeds' folders do."""

@@ -119,10 +119,13 @@ def test_a_running_one_says_how_far_and_how_fast(folder):
     assert (done.accuracy, done.rate, done.eta_seconds) == (0.75, None, None)
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"step": 1', "\x00\xff"])
+@pytest.mark.parametrize(
+    "content", ["", "[1]", '{"step": 1', "\x00\xff", '{"step": "far", "total": null}']
+)
 def test_a_damaged_sign_of_life_hides_nothing_else(tmp_path, held, content):
     run = made(tmp_path / "run", *LINES)
     (run / life.NAME).write_text(content)
+    (run / "config.json").write_text('{"seeds": 3, "valid": []}')
     held(run)
     one = status.row(run)
     assert (one.state, one.doing, one.step, one.total) == ("running", "", 40, 100)

@@ -1,0 +1,202 @@
+"""The processes of a run, once they have met: what one learns alone, all are told.
+
+A signal, a damaged image, memory that is left: no process acts on what it alone knows,
+as all must take the same steps in the same order. Process 0 alone reads and writes the
+workdir. `processes` has how they meet, `hub` what they say to each other.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+from jaxtyping import PyTree
+
+from jbias import hub
+
+
+def digest(tree: PyTree) -> int:
+    """A sum over the bytes of arrays."""
+    total = 0
+    for leaf in jax.tree.leaves(jax.device_get(tree)):
+        total = zlib.crc32(np.ascontiguousarray(leaf), total)
+    return total
+
+
+def checkpoints_alone() -> dict[str, Any]:
+    """Options with which orbax waits for no other process: the first one alone calls."""
+    if jax.process_count() == 1:
+        return {}
+    this = {jax.process_index()}
+    options = ocp.options.MultiprocessingOptions(
+        primary_host=min(this), active_processes=this, barrier_sync_key_prefix="alone"
+    )
+    return {"multiprocessing_options": options, "create": False}
+
+
+class Team:
+    """The processes of a run; as it stands here, this one alone."""
+
+    number, count = 0, 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process reads and writes the workdir."""
+        return self.number == 0
+
+    @property
+    def cores(self) -> int:
+        """Cores of all machines that take part."""
+        return len(os.sched_getaffinity(0))
+
+    def agree(self, what: str, value: Any) -> list[Any]:
+        """What each process says, in order, once all have; a barrier, too."""
+        del what
+        return [value]
+
+    def share(self, what: str, value: Any) -> Any:
+        """What process 0 says."""
+        return self.agree(what, value if self.first else None)[0]
+
+    def least(self, number: int | None) -> int | None:
+        """The least of what the processes say; None where one knows none."""
+        told = self.agree("memory", number)
+        return None if None in told else min(told)
+
+    def pulse(self, value: Any) -> list[Any]:
+        """What each process said at the call before, without a wait; alone, what is said."""
+        return [value]
+
+    @contextlib.contextmanager
+    def alike(self, what: str, may_fail: bool = True) -> Iterator[None]:
+        """Raises a ValueError from within in all processes, where one has it."""
+        if self.count == 1 or not may_fail:
+            yield
+            return
+        error, said = None, ""
+        try:
+            yield
+        except ValueError as raised:
+            error, said = raised, str(raised)
+        told = self.agree(what, said)
+        if error is not None:
+            raise error
+        for number, line in enumerate(told):
+            if line:
+                raise ValueError(f"process {number} of {self.count}: {line}")
+
+    def fail(self, line: str, code: int) -> None:
+        """Ends the others with what ended this one, and this process; alone, does nothing."""
+
+    def same(self, tree: PyTree) -> PyTree:
+        """What process 0 has in the place of these arrays, on the host."""
+        return tree
+
+
+ALONE = Team()
+
+
+class Joined(Team):
+    """One of several processes that have met; a thread listens to the others.
+
+    Where another is lost, or has failed, the thread ends this process, wherever its own
+    work stands, with one line and an exit code: `tell` hears both.
+    """
+
+    def __init__(self, line: hub.Line, number: int, facts: list[dict], tell: Callable):
+        self.number, self.count, self._facts = number, len(facts), facts
+        self._line, self._tell = line, tell
+        self._calls, self._pulses, self._closed = 0, 0, False
+        self._said: dict[str, list] = {}
+        self._news = threading.Condition()
+        threading.Thread(target=self._listen, name="team", daemon=True).start()
+
+    @property
+    def cores(self) -> int:
+        by_host = {facts["host"]: facts["cores"] for facts in self._facts}
+        return sum(by_host.values())
+
+    def agree(self, what: str, value: Any) -> list[Any]:
+        self._calls += 1
+        what = f"{what}#{self._calls}"
+        self._line.send(kind="say", what=what, value=value)
+        return self._heard(what)
+
+    def pulse(self, value: Any) -> list[Any]:
+        self._pulses += 1
+        self._line.send(kind="say", what=f"a step#p{self._pulses}", value=value)
+        if self._pulses == 1:
+            return []
+        return self._heard(f"a step#p{self._pulses - 1}")
+
+    def _heard(self, what: str) -> list[Any]:
+        with self._news:
+            self._news.wait_for(lambda: what in self._said)
+            return self._said.pop(what)
+
+    def fail(self, line: str, code: int) -> None:
+        self._tell = lambda *_: None  # It has been told here.
+        self._line.send(kind="fail", line=line, code=code)
+        time.sleep(2 * hub.PARTING)  # The thread ends this process before.
+
+    def leave(self) -> None:
+        """Ends the work of all, together."""
+        self.agree("the end", None)
+        jax.distributed.shutdown()
+        self._closed = True
+        self._line.send(kind="bye")
+
+    def same(self, tree: PyTree) -> PyTree:
+        leaves, structure = jax.tree.flatten(jax.device_get(tree))
+        # As bytes: the sum that jax takes would make 0 of -0.
+        sent = b"".join(leaf.tobytes() for leaf in leaves)
+        found = multihost_utils.broadcast_one_to_all(np.frombuffer(sent, np.uint8))
+        held, stop = np.asarray(found).tobytes(), 0
+        for i, leaf in enumerate(leaves):
+            start, stop = stop, stop + leaf.nbytes
+            flat = np.frombuffer(held[start:stop], leaf.dtype)
+            leaves[i] = flat.reshape(leaf.shape)
+        return jax.tree.unflatten(structure, leaves)
+
+    def _listen(self) -> None:
+        beaten = time.monotonic()
+        while not self._closed:
+            try:
+                for word in self._line.read():
+                    self._take(word)
+            except ConnectionError:
+                if not self._closed:
+                    self._first_lost("was lost")
+                return
+            if time.monotonic() - self._line.heard > hub.SILENCE:
+                self._first_lost(f"gave no sign of life for {hub.SILENCE:g} s")
+            if time.monotonic() - beaten > hub.BEAT:
+                beaten = time.monotonic()
+                self._line.send(kind="beat")
+
+    def _take(self, word: Mapping[str, Any]) -> None:
+        if word.get("kind") == "said":
+            with self._news:
+                self._said[word["what"]] = word["values"]
+                self._news.notify_all()
+        if word.get("kind") == "end" and not self._closed:
+            self._die(word["line"], word["code"])
+
+    def _first_lost(self, how: str) -> None:
+        facts = self._facts[0]
+        where = f"process 0 of {self.count} ({facts['host']}, pid {facts['pid']})"
+        self._die(f"processes: {where} {how}; {hub.REMEDY}", hub.LOST)
+
+    def _die(self, line: str, code: int) -> None:
+        self._tell(line, code)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # The main thread may wait for the lost one for ever.

@@ -1,0 +1,80 @@
+"""A fault of every kind over a real run: the right bits, or one clear refusal."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+from benchmarks import chaos, chaos_faults, chaos_runs
+from tests import runs
+
+
+def test_one_fault_of_every_kind_loses_nothing(tmp_path):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.chaos", "--seed=7", "--jobs=2"),
+            *(f"--trials={len(chaos_faults.KINDS)}", f"--work={tmp_path / 'work'}"),
+            f"--out={tmp_path}",
+        ],
+        cwd=runs.ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    told = json.loads((tmp_path / "chaos.json").read_text())["results"]
+    kinds = told["kinds"]
+    counts = kinds.pop("all")
+    assert set(kinds) | set(told["lacking"]) == set(chaos_faults.KINDS)
+    assert counts["tried"] == len(chaos_faults.KINDS)
+    assert counts["recovered"] + counts["refused"] == counts["tried"]
+    assert counts["refused"] > 1  # Two starts, and a write that fails.
+
+
+def test_what_is_no_clear_refusal_or_has_other_bits_is_lost():
+    """The harness can fail: a silent end, a traceback, two lines, other bits."""
+    line = "jbias: no room; make some"
+
+    class Bench:
+        def __init__(self, last):
+            self.run = lambda: chaos_runs.Ended(*last)
+
+    def outcome(first, last=(0, "")):
+        return chaos_faults.judged(Bench(last), chaos_runs.Ended(*first))[0]
+
+    assert outcome((-9, "")) == chaos_faults.RECOVERED
+    assert outcome((2, line)) == chaos_faults.REFUSED
+    for first in (
+        (2, ""),
+        (2, f"{line}\n{line}"),
+        (2, f"Traceback ...\n{line}"),
+        (1, line),
+        (-11, ""),
+        (-9, "Traceback ..."),
+        (-1000, "it hangs"),
+    ):
+        assert outcome(first) == chaos_faults.LOST
+    for last in ((chaos_runs.OTHER_BITS, ""), (2, line), (0, "Traceback")):
+        assert outcome((-9, ""), last) == chaos_faults.LOST
+
+
+def test_harm_is_done_to_a_file_and_differs_from_trial_to_trial():
+    content = bytes(range(100))
+    harmed = {chaos_faults._harmed(content, random.Random(seed)) for seed in range(30)}
+    assert content not in harmed
+    assert len(harmed) > 10
+
+
+def test_the_table_counts_by_kind_and_in_all():
+    found = {
+        number: dict(kind=kind, outcome=outcome)
+        for number, (kind, outcome) in enumerate(
+            [("a", "recovered"), ("a", "lost"), ("b", "refused")]
+        )
+    }
+    counts, text = chaos.table(found, ["a", "b"])
+    assert counts["a"] == dict(tried=2, recovered=1, refused=0, lost=1)
+    assert counts["all"] == dict(tried=3, recovered=1, refused=1, lost=1)
+    assert "| b | 1 | 0 | 1 | 0 |" in text

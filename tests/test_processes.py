@@ -1,0 +1,349 @@
+"""Several processes on this machine train what one trains, and end as one."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from jbias import config as jc
+from jbias import hub, processes
+from tests import runs
+from tests.test_resume import saved
+
+# A config of eight steps; as DIE=signal:count says, one comes after so many.
+CONFIG = """
+import itertools, os
+import ml_collections
+from jbias import watch
+
+def get_config(arg=""):
+    if "DIE" in os.environ:
+        number, count = map(int, os.environ["DIE"].split(":"))
+        add, steps = watch.Watch.add, itertools.count(1)
+
+        def counted(self, *args):
+            if next(steps) == count:
+                os.kill(os.getpid(), number)
+            return add(self, *args)
+
+        watch.Watch.add = counted
+    return ml_collections.ConfigDict({config!r})
+"""
+
+
+def config(**entries) -> dict:
+    """Rounding grows with the rate: at this one it stays small for eight steps."""
+    c = runs.small(seeds=(3,), epochs=2.0, save_every="3 steps", **entries)
+    c.optim.rate, c.run.devices = 0.003, 0
+    c.model, c.run.steps_per_dispatch = dict(name="cnn", width=4), 1
+    return c.to_dict()
+
+
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def start(folder, number=0, count=1, at=0, *args, of=None, name="config", **env):
+    """Starts one of `count` processes of a run in folder/run."""
+    path = folder / f"{name}.py"
+    path.write_text(CONFIG.format(config=of or config()))
+    flags = [f"--coordinator=localhost:{at}", f"--processes={count}"]
+    flags = [*flags, f"--process={number}"] if count > 1 else []
+    command = [sys.executable, "-m", "jbias.main", f"--config={path}"]
+    paths = os.pathsep.join([str(runs.ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [*command, f"--workdir={folder}/run", *flags, *args],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths, **env},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def several(folder, count: int, *args, dies=None, **options) -> list:
+    """Starts all; `dies` is (who, by which signal, after how many steps)."""
+    at, started = port(), []
+    for number in range(count):
+        mine = dies and dies[0] == number
+        env = {"DIE": f"{int(dies[1])}:{dies[2]}"} if mine else {}
+        started.append(start(folder, number, count, at, *args, **options, **env))
+    return started
+
+
+def ended(started: list) -> list[tuple[int, str]]:
+    """Exit codes, and what was said."""
+    said = [process.communicate(timeout=600)[1] for process in started]
+    return [(process.returncode, one) for process, one in zip(started, said)]
+
+
+@pytest.fixture(scope="module")
+def lone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lone")
+    [(code, said)] = ended([start(folder)])
+    assert code == 0, said
+    return folder / "run"
+
+
+def assert_alike(workdir, lone) -> None:
+    """The order of sums alone differs, and what it does to images on a border."""
+    (step, tree), (other_step, other) = saved(workdir), saved(lone)
+    assert step == other_step == 8
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), tree, other
+    )
+    ours, theirs = runs.records(workdir), runs.records(lone)
+    assert len(ours) == len(theirs) > 0
+    for one, other in zip(ours, theirs, strict=True):
+        if one["metric"] != "shape_bias":
+            assert one["value"] == pytest.approx(other["value"], rel=1e-3, abs=0.02)
+        if one["metric"] == "accuracy":
+            assert abs(one["count"] - other["count"]) <= 1
+        for result in ("value", "count"):
+            one.pop(result), other.pop(result)
+        assert one == other
+
+
+def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
+    started = several(tmp_path, 2, dies=(1, signal.SIGTERM, 5))
+    (code, said), (other, _) = ended(started)
+    assert (code, other) == (143, 143), said
+    assert 5 <= saved(tmp_path / "run")[0] <= 7
+    assert "SIGTERM at step" in said
+    done = ended(several(tmp_path, 4))
+    assert [code for code, _ in done] == [0, 0, 0, 0], done
+    assert "resuming" in done[0][1] and done[1][1] == ""
+    assert_alike(tmp_path / "run", lone)
+    text = (tmp_path / "run" / "provenance.json").read_text()
+    first = json.loads(text)
+    assert first["device"]["processes"] == 2 and first["device"]["count"] == 2
+    assert "device.processes: 2 != 4" in first["resumed"][0]["differing"]
+
+
+def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
+    """Each of the two is lost once: process 0 has jax's service with it."""
+    for who, steps in ((1, 5), (0, 3)):
+        began = time.monotonic()
+        started = several(tmp_path, 2, dies=(who, signal.SIGKILL, steps))
+        started[who].wait(600)
+        lost = time.monotonic()
+        found = ended(started)
+        assert time.monotonic() - lost < 10 + (lost - began) / 10
+        assert found[who][0] == -signal.SIGKILL, found
+        code, said = found[1 - who]
+        assert code == hub.LOST == 69, said
+        (line,) = [one for one in said.splitlines() if one.startswith("jbias: ")]
+        assert f"process {who} of 2" in line and "was lost; start all again" in line
+        assert "Traceback" not in said and "***" not in said
+    assert said == line + "\n"  # Process 1 has nothing else to say.
+    [(code, said)] = ended([start(tmp_path)])
+    assert code == 0 and "resuming" in said, said
+    assert_alike(tmp_path / "run", lone)
+
+
+def test_different_commands_are_refused_by_name(tmp_path):
+    at = port()
+    other = config(eval_every="1 epoch", variant="other")
+    started = [
+        start(tmp_path, 0, 2, at),
+        start(tmp_path, 1, 2, at, of=other, name="other"),
+    ]
+    found = ended(started)
+    for code, said in found:
+        assert code == 2, found
+        assert "config.variant: '' != 'other'" in said and said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("h:1", 2, None), "got no --process"),
+        (("h:1", None, None), "got no --processes and no --process"),
+        ((None, 2, 0), "got no --coordinator"),
+        (("h", 2, 0), "--coordinator must be HOST:PORT"),
+        (("h:x", 2, 0), "--coordinator must be HOST:PORT"),
+        (("h:1", 2, 2), "--process must be 0 to 1 of --processes=2, got 2"),
+        (("h:1", 0, 0), "--process must be 0 to 0 of --processes=0, got 0"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(args, message):
+    with pytest.raises(ValueError, match=message):
+        processes.place(*args)
+
+
+SLURM = dict(
+    SLURM_JOB_ID="4097",
+    SLURM_STEP_NODELIST="gpu[07-09],login",
+    SLURM_NTASKS="3",
+    SLURM_PROCID="2",
+    SLURM_LOCALID="1",
+)
+
+
+def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
+    assert processes.place(None, None, None).count == 1
+    for key, value in SLURM.items():
+        monkeypatch.setenv(key, value)
+    found = processes.place(None, None, None)
+    assert found == ("gpu07:61441", 3, 2, [1])
+    assert processes.place(None, 1, None).count == 1
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert processes.place(None, None, None).count == 1
+
+
+class Meeting:
+    """A hub, and processes that are only a socket each."""
+
+    def __init__(self, count: int, **options):
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.at = self.server.getsockname()
+        self.lines = []
+        kept = dict(differing=jc.differing, wait=30.0, patience=30.0) | options
+        self.hub = hub.Hub(self.server, count, **kept)
+
+    def come(self, number: int, count: int, **alike) -> hub.Line:
+        sock = socket.create_connection(self.at)
+        sock.settimeout(0.2)
+        line = hub.Line(sock)
+        self.lines.append(line)
+        facts = dict(alike=alike, host=f"host{number}", pid=number, cores=1)
+        line.send(kind="hello", number=number, count=count, facts=facts)
+        return line
+
+    def close(self) -> None:
+        for line in self.lines:
+            line.sock.close()
+        self.hub.thread.join(30)
+        self.server.close()
+
+
+@pytest.fixture
+def meet():
+    with contextlib.ExitStack() as stack:
+
+        def made(*args, **options) -> Meeting:
+            return stack.enter_context(contextlib.closing(Meeting(*args, **options)))
+
+        yield made
+
+
+def heard(line: hub.Line, kind: str, seconds: float = 30) -> dict:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for word in line.read():
+            if word["kind"] == kind:
+                return word
+    raise AssertionError(f"no {kind!r} came")
+
+
+def test_all_hear_what_each_says_in_order(meet):
+    meeting = meet(3)
+    lines = [meeting.come(number, 3) for number in (0, 2, 1)]
+    facts = [heard(line, "go")["facts"] for line in lines]
+    assert [one["host"] for one in facts[0]] == ["host0", "host1", "host2"]
+    for line, value in zip(lines, ("a", "c", "b"), strict=True):
+        line.send(kind="say", what="x#1", value=value)
+    for line in lines:
+        assert heard(line, "said")["values"] == ["a", "b", "c"]
+    lines[2].send(kind="fail", line="its disk is full", code=7)
+    for line in lines[::-1]:  # Process 0 is the last to hear.
+        word = heard(line, "end")
+        assert (word["code"], word["line"]) == (
+            7,
+            "processes: process 1 of 3: its disk is full",
+        )
+        line.sock.close()
+    meeting.hub.thread.join(20)
+    assert not meeting.hub.thread.is_alive()
+
+
+def test_leaving_in_order_is_no_loss(meet):
+    meeting = meet(2)
+    lines = [meeting.come(number, 2) for number in (0, 1)]
+    for line in lines:
+        heard(line, "go")
+    lines[1].send(kind="bye")
+    lines[1].sock.close()
+    with pytest.raises(AssertionError, match="no 'end' came"):
+        heard(lines[0], "end", seconds=2)
+    lines[0].send(kind="bye")
+    lines[0].sock.close()
+    meeting.hub.thread.join(20)
+    assert not meeting.hub.thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("closed", "process 2 of 3 .host2, pid 2. was lost; start all again"),
+        ("silent", "process 2 of 3 .host2, pid 2. gave no sign of life for 4 s"),
+        ("absent", "process.es. 2 of 3 did not reach 'the data' within 1 s"),
+    ],
+)
+def test_who_is_lost_is_named(meet, how, message):
+    options = {"silent": dict(silence=4.0), "absent": dict(patience=1.0)}
+    meeting = meet(3, **options.get(how, {}))
+    lines = [meeting.come(number, 3) for number in range(3)]
+    for line in lines:
+        heard(line, "go")
+    for line in lines[:2]:
+        line.send(kind="say", what="the data#3", value=None)
+    if how == "closed":
+        lines[2].sock.close()
+    until, found = time.monotonic() + 30, {}
+    while len(found) < 2 and time.monotonic() < until:
+        for number, line in enumerate(lines[:2]):
+            line.send(kind="beat")
+            with contextlib.suppress(ConnectionError):
+                for word in line.read():
+                    if word["kind"] == "end":
+                        found[number] = word
+                        line.sock.close()
+    assert {word["code"] for word in found.values()} == {hub.LOST}
+    for word in found.values():
+        assert re.search(message, word["line"]), word
+
+
+def test_absent_doubled_and_strange_ones_are_told(meet):
+    meeting = meet(3, wait=4.0)
+    first = meeting.come(0, 3)
+    with socket.create_connection(meeting.at) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert stranger.recv(100) == b""
+    again = meeting.come(0, 3)
+    said = heard(again, "end")["line"]
+    assert "process 0 of 3 (host0, pid 0) is there already" in said
+    said = heard(first, "end")["line"]
+    assert "process(es) 1, 2 of 3 did not come within 4 s; start them" in said
+
+
+def test_another_number_of_processes_is_refused(meet):
+    meeting = meet(2)
+    first, other = meeting.come(0, 2), meeting.come(1, 3)
+    for line in (other, first):
+        assert (
+            "process 1 of 2 (host1, pid 1) was told that there are 3"
+            in (heard(line, "end")["line"])
+        )
+        line.sock.close()
+
+
+def test_nobody_at_the_address_is_told_in_time():
+    where = processes.Place(f"localhost:{port()}", 2, 1)
+    message = "process 0 of 2 did not come: nothing answers"
+    with (
+        pytest.raises(ValueError, match=message),
+        processes.joined(where, {}, print, wait=1.0),
+    ):
+        pass
