@@ -4,57 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import console, results, seeds, vary, writers
+from jbias import console, entries, results, seeds, vary, writers
 from jbias.data import labels, spec
-
-RUN_KEYS = (
-    "strategy",
-    "steps_per_dispatch",
-    "devices",
-    "spread",
-    "together",
-    "memory",
-    "eval_batch",
-    "decisions",
-    "evaluate",
-    "keep",
-    "log_seconds",
-    "profile",
-    "loading",
-    "energy",
-    "write",
-    "wandb",
-    "log",
-)
-# Runs begun before they were there lack them.
-LATER = ("energy", "write", "wandb", "log", "rollback")
-KEYS = (
-    "algo",
-    "variant",
-    "seeds",
-    "model",
-    "init",
-    "inputs",
-    "optim",
-    "precision",
-    "stages",
-    "vary",
-    "eval_every",
-    "save_every",
-    "rollback",
-    "size",
-    "epochs",
-    "train",
-    "valid",
-    "tests",
-    "aggregate",
-    "run",
-)
 
 
 def whole(config: Mapping[str, Any]) -> None:
     """Refuses unknown and missing keys, and values that cannot mean anything."""
-    _keys(config)
+    entries.check(config)
     _seeds(config["seeds"])
     seeds.known(config["run"]["strategy"])
     vary.check(config)
@@ -81,24 +37,12 @@ def whole(config: Mapping[str, Any]) -> None:
     for cadence in ("eval_every", "save_every"):
         jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
     for name in config["tests"]:
-        if name in (results.TRAIN, results.VALID) or "/" in name:
+        # They name folders.
+        if name in (results.TRAIN, results.VALID, "", ".", "..") or "/" in name:
             raise ValueError(
-                "config.tests: names must not be 'train' or 'valid' nor hold a slash, "
+                "config.tests: names must not be 'train', 'valid' or dots, nor hold a slash, "
                 f"got {name!r}; give the test set another name"
             )
-
-
-def _keys(config: Mapping[str, Any]) -> None:
-    for where, part, known in (
-        ("config", config, KEYS),
-        ("config.run", config.get("run", {}), RUN_KEYS),
-    ):
-        for key in part:
-            if key not in known:
-                raise ValueError(f"{where}: unknown {key!r}; {jc.nearest(key, known)}")
-        missing = [key for key in known if key not in part and key not in LATER]
-        if missing:
-            raise ValueError(f"{where}: {missing[0]!r} is missing")
 
 
 def _seeds(chosen: Sequence[int]) -> None:

@@ -123,9 +123,15 @@ def steps(
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config as JSON sees it: tuples are lists, references are values."""
+    """The config as JSON sees it: tuples are lists, references are values.
+
+    ValueError where it holds what JSON has not.
+    """
     config = config.to_dict() if hasattr(config, "to_dict") else dict(config)
-    return json.loads(json.dumps(config))
+    try:
+        return json.loads(json.dumps(config))
+    except TypeError as error:  # A set, a function, an array.
+        raise ValueError(f"config: must hold what JSON has, got {error}") from error
 
 
 def stages(config: Mapping[str, Any]) -> list[dict[str, Any]]:

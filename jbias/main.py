@@ -32,7 +32,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import console, xla
+from jbias import console, entries, messages, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -67,9 +67,10 @@ def main(argv: list[str]) -> int:
         if _CONFIG.value is None:
             missing = "--config is missing, e.g. --config=configs/erm.py"
             return _fail(None, missing, 2)
+        entries.check(jc.plain(_CONFIG.value))
         name = jc.run_name(_CONFIG.value)
         _CONFIG.value.run.profile |= _PROFILE.value
-    except OSError as error:
+    except (ValueError, OSError) as error:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
@@ -116,7 +117,7 @@ def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> in
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     """Tells what ended the run in one line, in its log too, if it has one."""
-    line = f"jbias: {' '.join(str(error).split())}"
+    line = f"jbias: {messages.line(error)}"
     told = console.Line(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
@@ -139,6 +140,7 @@ def _parse(argv: list[str]) -> list[str]:
     except (
         flags.Error,
         ValueError,
+        TypeError,
         AttributeError,
         KeyError,
         OSError,
@@ -149,6 +151,9 @@ def _parse(argv: list[str]) -> list[str]:
         text = str(error)
         if isinstance(error, (AttributeError, KeyError)):
             text = f"config: no key {text.strip(_QUOTES)}; new ones belong in a file"
+        if isinstance(error, TypeError) and "indices" in text:
+            changed = [one for one in argv if one.startswith("--config.")]
+            text = f"config: a value has no entries, of {' '.join(changed) or error}"
         if isinstance(error, ImportError):
             text = f"{error}; configs are found from the directory that holds them"
         sys.exit(_fail(None, _gist(text), 2))

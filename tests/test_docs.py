@@ -17,6 +17,7 @@ from launch import sweep
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
     "README.md",
+    "SECURITY.md",
     "docs/algorithms.md",
     "docs/architecture.md",
     "docs/audit.md",
