@@ -112,7 +112,7 @@ def finish(manager: ocp.CheckpointManager) -> None:
     try:
         _guarded(manager, manager.latest_step(), manager.wait_until_finished)
     finally:
-        manager.close()
+        _guarded(manager, manager.latest_step(), manager.close)
 
 
 def restore(

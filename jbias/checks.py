@@ -14,6 +14,7 @@ def whole(config: Mapping[str, Any]) -> None:
     _seeds(config["seeds"])
     seeds.known(config["run"]["strategy"])
     vary.check(config)
+    _rollback(config.get("rollback") or {})
     for branch in vary.branches(config):
         for number, part in enumerate(jc.stages(branch.config)):
             _ranges(part, f"config.stages[{number}]" if config["stages"] else "config")
@@ -52,6 +53,24 @@ def _seeds(chosen: Sequence[int]) -> None:
             "config.seeds: must be different whole numbers from 0 to 2**32 - 1, got "
             f"{chosen}"
         )
+
+
+def _rollback(how: Mapping[str, Any]) -> None:
+    where, known = "config.rollback", ("times", "factor", "every")
+    if how and set(how) != set(known):
+        raise ValueError(
+            f"{where}: must have {', '.join(known)}, got {', '.join(how)}; for example "
+            "dict(times=2, factor=0.5, every='1 epoch')"
+        )
+    if not how:
+        return
+    times, factor = how["times"], how["factor"]
+    if type(times) is not int or times < 0:
+        raise ValueError(f"{where}.times: must be 0 or more, and whole, got {times!r}")
+    if type(factor) not in (int, float) or not 0 < factor <= 1:
+        raise ValueError(f"{where}.factor: must be in (0, 1], got {factor!r}")
+    every = f"{where}.every"
+    jc.steps(how["every"], steps_per_epoch=1, total=1, where=every)
 
 
 def _ranges(config: Mapping[str, Any], place: str) -> None:

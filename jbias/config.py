@@ -157,6 +157,8 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     What data holds is told by fingerprints, which a resumed run compares.
     """
     kept = {key: value for key, value in plain(config).items() if key != "run"}
+    if not (kept.get("rollback") or {}).get("times"):
+        kept.pop("rollback", None)  # Off; runs begun before it was there have none.
     return _without_places(kept)
 
 

@@ -36,10 +36,12 @@ def hush() -> None:
 def _told(kind: type, error: BaseException, trace: Any) -> None:
     """Prints an uncaught error, but not that nobody waits for tensorstore any more.
 
-    Of a save that failed only the first task's error is waited for.
+    Of a save that failed only the first file's error is waited for; those of the others
+    find the loop closed that they were to be told to.
     """
-    aside = threading.current_thread() is not threading.main_thread()
-    if not (aside and str(error) == "Event loop is closed"):
+    own = error.__traceback__  # Tensorstore may pass none as `trace`.
+    first = own and own.tb_frame.f_code.co_name
+    if (str(error), first) != ("Event loop is closed", "call_soon_threadsafe"):
         sys.__excepthook__(kind, error, trace)
 
 

@@ -40,6 +40,7 @@ _KINDS: Mapping[str, Any] = MappingProxyType(
         **dict.fromkeys(("train.data", "train.split", "train.balance"), str),
         **dict.fromkeys(("train.batch", "train.accumulate"), int),
         **dict.fromkeys(("train.inputs", "train.also"), list[dict]),
+        "rollback": dict,
         "train.other": dict,
         "train.other.inputs": list[dict],
         "train.shares": list[float],
@@ -75,7 +76,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 # Runs begun before they were there lack them.
-LATER = ("energy", "write", "wandb", "log")
+LATER = ("energy", "write", "wandb", "log", "rollback")
 KEYS = (
     "algo",
     "variant",
@@ -89,6 +90,7 @@ KEYS = (
     "vary",
     "eval_every",
     "save_every",
+    "rollback",
     "size",
     "epochs",
     "train",

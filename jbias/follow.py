@@ -80,8 +80,9 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
 
 def _config(workdir: epath.Path) -> dict:
     """The run's config; ValueError where it is no run's."""
-    needed = (*entries.KEYS, "run.devices")
-    return parts.trusted(runs.stored(workdir / "config.json", needed), workdir)
+    needed = (key for key in entries.KEYS if key not in entries.LATER)
+    config = runs.stored(workdir / "config.json", (*needed, "run.devices"))
+    return parts.trusted(config, workdir)
 
 
 def _opened(

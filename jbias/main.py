@@ -7,8 +7,9 @@
 The part after the colon holds the config's own arguments (see the top of the file);
 `--config.key=value` changes any entry. The same command resumes a run, or says that it
 is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
-does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved, 69
-another process of the run was lost: the same command goes on.
+does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
+saved, 1 an error that nobody foresaw (docs/preemption.md), 69 another process of the run
+was lost: the same command goes on.
 
 Several processes, one a machine, train together. SLURM (srun), Open MPI (mpirun) and
 TPUs tell each which it is; elsewhere all are started with
@@ -91,26 +92,33 @@ def main(argv: list[str]) -> int:
 
 def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> int:
     """Trains; what ends it here ends the other processes, too."""
-    from jbias import loop, processes, train
+    from jbias import faults, loop, processes, signals, train
 
     try:
         return 0 if train.run(_CONFIG.value, workdir, team) else 3
     except loop.Interrupted as stopped:
-        return _fail(log, stopped, 130 if "SIGINT" in str(stopped) else 143)
+        code = _fail(log, stopped, signals.code(stopped))
+        if signals.is_early(stopped):
+            team.fail(str(stopped), code)
+        return code
     except (ValueError, OSError) as error:
         if team.count > 1:
             processes.of_others(error)
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        code = _fail(log, error, 2)
+        code = _fail(log, faults.line(error), 2)
         team.fail(" ".join(str(error).split()), code)
         return code
+    except Exception as error:
+        if team.count > 1 or os.environ.get("JBIAS_TRACEBACK"):
+            raise
+        return _fail(log, faults.told(error, workdir), 1)
 
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     """Tells what ended the run in one line, in its log too, if it has one."""
     line = f"jbias: {messages.line(error)}"
-    told = console.Line(line, "error" if code == 2 else "stop", code=code)
+    told = console.Line(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
     with contextlib.suppress(OSError):  # Neither may be there any more.

@@ -30,6 +30,7 @@ DOCS = (
     "docs/measures.md",
     "docs/models.md",
     "docs/observing.md",
+    "docs/preemption.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
     "docs/shifts.md",
