@@ -188,9 +188,9 @@ def _costs(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _is_start(one: Mapping[str, Any]) -> bool:
-    known = [_is_number(one[key]) for key in ("watts", "share", "pue")]
-    emitted = one.get("intensity")
-    return all(known) and (emitted is None or _is_number(emitted)) and _texts(one)
+    numbers = [one["share"], one["pue"]]
+    numbers += [n for n in (one["watts"], one.get("intensity")) if n is not None]
+    return all(map(_is_number, numbers)) and _texts(one)
 
 
 def _texts(one: Mapping[str, Any]) -> bool:
