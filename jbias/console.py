@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
@@ -15,14 +16,16 @@ import tqdm
 from absl import logging as absl_logging
 from etils import epath
 
-from jbias import disk
+from jbias import disk, messages
 
 
 def hush() -> None:
     """Orbax tells of every file, and of every thread that a full disk ended.
 
-    What it raises is told in one line; JBIAS_TRACEBACK=1 shows the rest.
+    What it raises is told in one line; JBIAS_TRACEBACK=1 shows the rest. Pillow warns of
+    what is odd in an image; what is wrong in one is an error.
     """
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     loud = os.environ.get("JBIAS_TRACEBACK")
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -57,7 +60,7 @@ class Line(str):
     quiet: bool
 
     def __new__(cls, text: str, event: str, **fields: Any) -> Self:
-        line = super().__new__(cls, text)
+        line = super().__new__(cls, messages.line(text))
         line.event, line.fields, line.level, line.quiet = event, fields, "info", False
         return line
 

@@ -17,6 +17,7 @@ from launch import sweep
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
     "README.md",
+    "SECURITY.md",
     "docs/algorithms.md",
     "docs/architecture.md",
     "docs/audit.md",
@@ -29,6 +30,7 @@ DOCS = (
     "docs/measures.md",
     "docs/models.md",
     "docs/observing.md",
+    "docs/preemption.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
     "docs/shifts.md",
