@@ -31,6 +31,7 @@ DOCS = (
     "docs/observing.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
+    "docs/scaling.md",
     "docs/shifts.md",
     "docs/statistics-seeds.md",
     "docs/statistics.md",
@@ -87,7 +88,10 @@ def main(arguments: list[str]) -> None:
     """Reads what jbias.main would, the config with it."""
     values = flags.FlagValues()
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=arguments)
-    flags.DEFINE_string("workdir", None, "", flag_values=values)
+    for name in ("workdir", "coordinator"):
+        flags.DEFINE_string(name, None, "", flag_values=values)
+    for name in ("processes", "process"):
+        flags.DEFINE_integer(name, None, "", flag_values=values)
     rest = values(["jbias", *arguments])
     assert rest == ["jbias"]
     assert values["config"].value["algo"]["name"]
