@@ -17,6 +17,7 @@ from launch import sweep
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
     "README.md",
+    "SECURITY.md",
     "docs/algorithms.md",
     "docs/architecture.md",
     "docs/audit.md",
@@ -29,9 +30,9 @@ DOCS = (
     "docs/measures.md",
     "docs/models.md",
     "docs/observing.md",
+    "docs/preemption.md",
     "docs/reproduction-biases.md",
     "docs/reproduction.md",
-    "docs/scaling.md",
     "docs/shifts.md",
     "docs/statistics-seeds.md",
     "docs/statistics.md",
@@ -88,10 +89,7 @@ def main(arguments: list[str]) -> None:
     """Reads what jbias.main would, the config with it."""
     values = flags.FlagValues()
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=arguments)
-    for name in ("workdir", "coordinator"):
-        flags.DEFINE_string(name, None, "", flag_values=values)
-    for name in ("processes", "process"):
-        flags.DEFINE_integer(name, None, "", flag_values=values)
+    flags.DEFINE_string("workdir", None, "", flag_values=values)
     rest = values(["jbias", *arguments])
     assert rest == ["jbias"]
     assert values["config"].value["algo"]["name"]
