@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from jbias import watch
 
+OVER = "CHAOS_OVER"  # In the environment of a process whose run is over.
 POINTS = ("save", "eval", "rename", "write", "touch", "step")
 
 
@@ -37,6 +38,8 @@ def _heard(workdir: pathlib.Path, hear: Callable[[str], None]) -> None:
     within = str(workdir)
 
     def hook(event: str, args: tuple) -> None:
+        if OVER in os.environ:
+            return
         for point in _points(within, event, args):
             hear(point)
 

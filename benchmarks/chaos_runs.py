@@ -126,6 +126,7 @@ class Bench:
         def work() -> int:
             before()
             code = _main(argv)
+            os.environ[chaos_hooks.OVER] = "1"
             if code or not compare:
                 return code
             found, wanted = _end(self.workdir), json.loads(self.end.read_text())

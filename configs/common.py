@@ -181,6 +181,9 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     c.vary = _varied(arg.vary)
     c.eval_every = "1 epoch"
     c.save_every = "1 epoch"
+    # How often a seed that diverged goes back to its state of the latest multiple of
+    # `every`, with `factor` times its rate; 0: it is frozen.
+    c.rollback = dict(times=0, factor=0.5, every="1 epoch")
     c.aggregate = "mean_prob"  # How many classes answer for one of a coarser set.
     c.run = dict(
         strategy="auto",

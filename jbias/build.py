@@ -12,7 +12,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import PyTree, UInt8
 
-from jbias import chunked, feed, mesh, parts, seeds, sets, supply, vary
+from jbias import chunked, feed, guard, mesh, parts, seeds, sets, supply, vary
 from jbias import config as jc
 from jbias import layout as layouts
 from jbias import order as orders
@@ -35,9 +35,11 @@ class Stage(NamedTuple):
     one: seeds.One  # The step of one seed, its arg (key, what it takes),
     score_one: seeds.One  # and its network's logits of images, in evaluation.
     branch: Callable  # Values of what varies -> such a draw, one and score_one.
+    rollback: guard.Rollback | None = None
     layout: layouts.Layout | None = None  # Of all seeds, as `laid_out` says;
     advance: seeds.Advance | None = None  # their steps,
     score: seeds.Many | None = None  # and their logits, of a wave.
+    skips: bool = False  # Whether seeds that have no arguments may be left out.
 
     @property
     def order(self) -> orders.Order:
@@ -80,18 +82,24 @@ class Stage(NamedTuple):
 
 def trainer(
     algo: base.Algo,
-    txs: tuple,
+    txs_at: Callable[[Any], tuple],
     inputs: Iterable[parts.Input],
     classes: int,
     *,
     other: Iterable[parts.Input] = (),
+    rollback: guard.Rollback | None = None,
     **learning: Any,
 ) -> seeds.One:
     """The whole step of one seed: gather, transform, learn.
 
-    `learning` are options of step.make.
+    `txs_at` gives the optimisers with so many times their rate. `learning` are options
+    of step.make.
     """
-    take = train_step.make(algo, txs, **learning)
+
+    def take_at(scale: Any) -> train_step.Step:
+        return train_step.make(algo, txs_at(scale), **learning)
+
+    take = guard.rolling(take_at, rollback) if rollback else guard.frozen(take_at(1))
 
     def transformed(batch, key, step, through):
         now = jax.random.fold_in(key, step)
@@ -162,23 +170,34 @@ def _stage(
     beside = parts.transforms(f"{at}.train.other.inputs", beside)
     average = part["optim"].get("average", 0.0)
 
-    def learner(config) -> tuple[base.Algo, tuple]:
+    lasting = dict(steps_per_epoch=epoch, total=total)
+    rollback = guard.rollback(config.get("rollback"), first, **lasting)
+
+    def learner(config) -> tuple[base.Algo, Callable[[Any], tuple]]:
         part = jc.stages(config)[number]
         algo = parts.algorithm(part["algo"], net, plans["train"].columns)
-        optimiser = functools.partial(parts.optimiser, part["optim"])
-        return algo, tuple(optimiser(one, total, epoch) for one in algo.updates)
 
-    algo, txs = learner(branches[0])
+        def txs_at(scale: Any) -> tuple:
+            options = {**part["optim"], "rate": scale * part["optim"]["rate"]}
+            optimiser = functools.partial(parts.optimiser, options)
+            return tuple(optimiser(one, total, epoch) for one in algo.updates)
+
+        return algo, txs_at
+
+    algo, txs_at = learner(branches[0])
     groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
     batch, norm_group = part["train"]["batch"], part["model"].get("norm_group", 0)
     pieces = _pieces(part["train"], algo, norm_group, plans["train"].order.period)
 
-    def functions(algo: base.Algo, txs: tuple) -> tuple[Callable, seeds.One, seeds.One]:
-        learning = dict(average=average, first=first, **pieces)
-        one = trainer(algo, txs, inputs, classes, other=beside, **learning)
+    def functions(
+        algo: base.Algo, txs_at: Callable
+    ) -> tuple[Callable, seeds.One, seeds.One]:
+        learning = dict(average=average, first=first, rollback=rollback, **pieces)
+        one = trainer(algo, txs_at, inputs, classes, other=beside, **learning)
+        draw = initialiser(algo, txs_at(1), train.sources[0].shape, first, average)
         on_one_cpu = devices.size == 1 and jax.default_backend() == "cpu"
         return (
-            initialiser(algo, txs, train.sources[0].shape, first, average),
+            guard.beginning(draw) if rollback else draw,
             chunked.kernel_gradients(one) if on_one_cpu else one,
             predict.scorer(algo.decide or _plainly(algo.net)),
         )
@@ -186,7 +205,7 @@ def _stage(
     def branch(values: tuple) -> tuple[Callable, seeds.One, seeds.One]:
         return functions(*learner(vary.placed(config, values)))
 
-    draw, one, score_one = functions(algo, txs)
+    draw, one, score_one = functions(algo, txs_at)
     if config["vary"]:
         for other in branches[1:]:
             vary.check_alike(algo, learner(other)[0], total)
@@ -216,6 +235,7 @@ def _stage(
         one=one,
         score_one=score_one,
         branch=branch,
+        rollback=rollback,
     )
 
 
@@ -264,6 +284,7 @@ def laid_out(
         layout=layout,
         advance=seeds.stepper(stage.one, chosen, layout),
         score=seeds.over(stage.score_one, chosen, layout),
+        skips=chosen.dispatch != "unrolled" and not layout.width(0),
     )
 
 

@@ -7,12 +7,10 @@ and the one before is used.
 """
 
 import contextlib
-import gc
 import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +19,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import disk, retention, seal
+from jbias import disk, reads, retention, seal
 from jbias import team as teams
 
 # Errors in reading that are the machine's fault, not the bytes'.
@@ -114,7 +112,7 @@ def finish(manager: ocp.CheckpointManager) -> None:
     try:
         _guarded(manager, manager.latest_step(), manager.wait_until_finished)
     finally:
-        manager.close()
+        _guarded(manager, manager.latest_step(), manager.close)
 
 
 def restore(
@@ -172,7 +170,7 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
     # Orbax and tensorstore raise bare Exceptions for damaged bytes.
     except Exception as error:  # noqa: BLE001
         damaged[step] = str(error).split("\n")[0][:120]
-    _forget_other_reads()
+    reads.forget()
 
 
 def steps(directory: epath.PathLike) -> list[int]:
@@ -208,15 +206,6 @@ def _looking(directory: epath.PathLike) -> ocp.CheckpointManager:
     return ocp.CheckpointManager(
         epath.Path(directory).resolve(), options=options, item_names=("state", "info")
     )
-
-
-def _forget_other_reads() -> None:
-    """Ends the reads that a failed one left behind, without their tracebacks."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
-    try:
-        gc.collect()
-    finally:
-        sys.unraisablehook = hook
 
 
 def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:

@@ -4,59 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import console, results, seeds, vary, writers
+from jbias import console, entries, results, seeds, vary, writers
 from jbias.data import labels, spec
-
-RUN_KEYS = (
-    "strategy",
-    "steps_per_dispatch",
-    "devices",
-    "spread",
-    "together",
-    "memory",
-    "eval_batch",
-    "decisions",
-    "evaluate",
-    "keep",
-    "log_seconds",
-    "profile",
-    "loading",
-    "energy",
-    "write",
-    "wandb",
-    "log",
-)
-# Runs begun before they were there lack them.
-LATER = ("energy", "write", "wandb", "log")
-KEYS = (
-    "algo",
-    "variant",
-    "seeds",
-    "model",
-    "init",
-    "inputs",
-    "optim",
-    "precision",
-    "stages",
-    "vary",
-    "eval_every",
-    "save_every",
-    "size",
-    "epochs",
-    "train",
-    "valid",
-    "tests",
-    "aggregate",
-    "run",
-)
 
 
 def whole(config: Mapping[str, Any]) -> None:
     """Refuses unknown and missing keys, and values that cannot mean anything."""
-    _keys(config)
+    entries.check(config)
     _seeds(config["seeds"])
     seeds.known(config["run"]["strategy"])
     vary.check(config)
+    _rollback(config.get("rollback") or {})
     for branch in vary.branches(config):
         for number, part in enumerate(jc.stages(branch.config)):
             _ranges(part, f"config.stages[{number}]" if config["stages"] else "config")
@@ -79,24 +37,12 @@ def whole(config: Mapping[str, Any]) -> None:
     for cadence in ("eval_every", "save_every"):
         jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
     for name in config["tests"]:
-        if name in (results.TRAIN, results.VALID) or "/" in name:
+        # They name folders.
+        if name in (results.TRAIN, results.VALID, "", ".", "..") or "/" in name:
             raise ValueError(
-                "config.tests: names must not be 'train' or 'valid' nor hold a slash, "
+                "config.tests: names must not be 'train', 'valid' or dots, nor hold a slash, "
                 f"got {name!r}; give the test set another name"
             )
-
-
-def _keys(config: Mapping[str, Any]) -> None:
-    for where, part, known in (
-        ("config", config, KEYS),
-        ("config.run", config.get("run", {}), RUN_KEYS),
-    ):
-        for key in part:
-            if key not in known:
-                raise ValueError(f"{where}: unknown {key!r}; {jc.nearest(key, known)}")
-        missing = [key for key in known if key not in part and key not in LATER]
-        if missing:
-            raise ValueError(f"{where}: {missing[0]!r} is missing")
 
 
 def _seeds(chosen: Sequence[int]) -> None:
@@ -107,6 +53,24 @@ def _seeds(chosen: Sequence[int]) -> None:
             "config.seeds: must be different whole numbers from 0 to 2**32 - 1, got "
             f"{chosen}"
         )
+
+
+def _rollback(how: Mapping[str, Any]) -> None:
+    where, known = "config.rollback", ("times", "factor", "every")
+    if how and set(how) != set(known):
+        raise ValueError(
+            f"{where}: must have {', '.join(known)}, got {', '.join(how)}; for example "
+            "dict(times=2, factor=0.5, every='1 epoch')"
+        )
+    if not how:
+        return
+    times, factor = how["times"], how["factor"]
+    if type(times) is not int or times < 0:
+        raise ValueError(f"{where}.times: must be 0 or more, and whole, got {times!r}")
+    if type(factor) not in (int, float) or not 0 < factor <= 1:
+        raise ValueError(f"{where}.factor: must be in (0, 1], got {factor!r}")
+    every = f"{where}.every"
+    jc.steps(how["every"], steps_per_epoch=1, total=1, where=every)
 
 
 def _ranges(config: Mapping[str, Any], place: str) -> None:

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from jbias import xla
+from jbias import messages, xla
 
 
 def parser(name: str, doc: str) -> argparse.ArgumentParser:
@@ -50,7 +50,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        print(f"jbias: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"jbias: {messages.line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)

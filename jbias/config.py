@@ -123,9 +123,15 @@ def steps(
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config as JSON sees it: tuples are lists, references are values."""
+    """The config as JSON sees it: tuples are lists, references are values.
+
+    ValueError where it holds what JSON has not.
+    """
     config = config.to_dict() if hasattr(config, "to_dict") else dict(config)
-    return json.loads(json.dumps(config))
+    try:
+        return json.loads(json.dumps(config))
+    except TypeError as error:  # A set, a function, an array.
+        raise ValueError(f"config: must hold what JSON has, got {error}") from error
 
 
 def stages(config: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -151,6 +157,8 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     What data holds is told by fingerprints, which a resumed run compares.
     """
     kept = {key: value for key, value in plain(config).items() if key != "run"}
+    if not (kept.get("rollback") or {}).get("times"):
+        kept.pop("rollback", None)  # Off; runs begun before it was there have none.
     return _without_places(kept)
 
 

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
@@ -15,14 +16,16 @@ import tqdm
 from absl import logging as absl_logging
 from etils import epath
 
-from jbias import disk
+from jbias import disk, messages
 
 
 def hush() -> None:
     """Orbax tells of every file, and of every thread that a full disk ended.
 
-    What it raises is told in one line; JBIAS_TRACEBACK=1 shows the rest.
+    What it raises is told in one line; JBIAS_TRACEBACK=1 shows the rest. Pillow warns of
+    what is odd in an image; what is wrong in one is an error.
     """
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     loud = os.environ.get("JBIAS_TRACEBACK")
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -33,10 +36,12 @@ def hush() -> None:
 def _told(kind: type, error: BaseException, trace: Any) -> None:
     """Prints an uncaught error, but not that nobody waits for tensorstore any more.
 
-    Of a save that failed only the first task's error is waited for.
+    Of a save that failed only the first file's error is waited for; those of the others
+    find the loop closed that they were to be told to.
     """
-    aside = threading.current_thread() is not threading.main_thread()
-    if not (aside and str(error) == "Event loop is closed"):
+    own = error.__traceback__  # Tensorstore may pass none as `trace`.
+    first = own and own.tb_frame.f_code.co_name
+    if (str(error), first) != ("Event loop is closed", "call_soon_threadsafe"):
         sys.__excepthook__(kind, error, trace)
 
 
@@ -55,7 +60,7 @@ class Line(str):
     quiet: bool
 
     def __new__(cls, text: str, event: str, **fields: Any) -> Self:
-        line = super().__new__(cls, text)
+        line = super().__new__(cls, messages.line(text))
         line.event, line.fields, line.level, line.quiet = event, fields, "info", False
         return line
 

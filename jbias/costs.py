@@ -59,9 +59,9 @@ class Energy(NamedTuple):
             ("pue", self.pue, 1, 10),
             ("intensity", self.intensity, 0, 10),
         ):
-            if not low <= value <= high:
+            if type(value) not in (int, float) or not low <= value <= high:
                 raise ValueError(
-                    f"{where}.{name}: must be from {low:g} to {high:g}, got {value}"
+                    f"{where}.{name}: must be from {low:g} to {high:g}, got {value!r}"
                 )
         return self
 

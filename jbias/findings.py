@@ -31,6 +31,11 @@ _PLAIN = "accuracy"
 @contextlib.contextmanager
 def claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
     """Holds a network's folder for this process; ValueError where it is another's."""
+    if subject.name in ("", ".", "..") or {"/", "\\"} & set(subject.name):
+        raise ValueError(
+            f"{subject.name}: a network's name must be that of a folder; correct what its "
+            "config.json says"
+        )
     fields = subject.fields
     about = {key: value for key, value in subject.about.items() if key != "path"}
     identity = {

@@ -14,12 +14,13 @@ from etils import epath
 from jbias import (
     build,
     checkpoint,
-    checks,
     console,
+    entries,
     lock,
     memory,
     observe,
     opening,
+    parts,
     seeds,
     signs,
 )
@@ -79,7 +80,9 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
 
 def _config(workdir: epath.Path) -> dict:
     """The run's config; ValueError where it is no run's."""
-    return runs.stored(workdir / "config.json", (*checks.KEYS, "run.devices"))
+    needed = (key for key in entries.KEYS if key not in entries.LATER)
+    config = runs.stored(workdir / "config.json", (*needed, "run.devices"))
+    return parts.trusted(config, workdir)
 
 
 def _opened(

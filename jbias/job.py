@@ -1,7 +1,7 @@
 """What stays the same in a run, and the few things that its loop changes."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
@@ -38,6 +38,7 @@ class Job:
     left: int = -1  # The latest step whose evaluation is left to another process.
     saved: int = -1  # The latest step in the checkpoints,
     complete: bool = True  # and whether its evaluation, if one was due, is in there.
+    saving: bool = False  # Whether a save has begun and not returned.
     note: str = ""
     profiled: bool = False
     began: str = dataclasses.field(default_factory=workdirs.now)  # This start of it.
@@ -45,8 +46,8 @@ class Job:
     team: teams.Team = dataclasses.field(default_factory=teams.Team)
     stop: str = ""  # The name of the signal that has come to this process,
     halted: str = ""  # and of the one that all processes stop for.
-    # The watch's count and sums as they were last shown.
-    shown: tuple[int, dict] = (0, {})
+    # The watch's resets, counts and sums as they were last shown.
+    shown: tuple[int, dict, dict] = (0, {}, {})
     # OSError where the workdir is gone or another's: called before it is written to.
     guard: Callable[[], None] = lambda: None
 
@@ -82,13 +83,22 @@ class Job:
         """Waits for all steps taken so far, and tells which seeds they ended."""
         self.tell(self.watch.settle())
 
-    def tell(self, diverged: list) -> None:
+    def tell(self, events: list[watch.Event]) -> None:
         """Says of seeds that they have just diverged."""
-        for seed in diverged:
-            at = self.watch.diverged[seed]
-            others = (
-                "no other is left" if self.watch.all_diverged else "the others go on"
-            )
-            line = f"seed {seed} diverged: loss not finite at step {at}; {others}"
-            told = console.Line(line, "diverged", step=at, seed=str(seed))
+        others = "no other is left" if self.watch.all_diverged else "the others go on"
+        for seed, step, what, rolled_back in events:
+            then = f"it stays as it was at step {step - 1}; {others}"
+            if rolled_back:
+                to, scale = self.rollback(seed, step)
+                then = f"rolled back to step {to}, its rate is {scale:g} of what it was"
+            line = f"seed {seed} diverged: {what} not finite at step {step}; {then}"
+            event = "rolled_back" if rolled_back else "diverged"
+            told = console.Line(line, event, step=step, seed=str(seed))
             self.say(told.at("warning"))
+
+    def rollback(self, seed: Hashable, step: int) -> tuple[int, float]:
+        """Where a seed's failed step sent it, and by what its rate is multiplied since."""
+        stage = next(s for s in self.stages if s.first < step <= s.last)
+        steps = self.watch.rolled_back[seed]
+        times = sum(stage.first < one <= step for one in steps)
+        return stage.rollback.target(step), stage.rollback.factor**times

@@ -22,6 +22,18 @@ def run(
     job: Job, stage: build.Stage, states: layouts.Packed, step: int
 ) -> layouts.Packed:
     """Steps, evaluates and saves until the stage ends; returns the states."""
+    latest = saving.Latest(states, step)
+    try:
+        return _run(job, stage, latest)
+    except Interrupted:
+        raise
+    except Exception as error:
+        saving.rescue(job, stage, latest, error)
+        raise
+
+
+def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
+    states, step = latest.states, latest.step
     config, last = job.config, stage.last
     cadence = {
         "steps_per_epoch": stage.order.steps_per_epoch,
@@ -84,13 +96,17 @@ def run(
             statics.add(static)
             profiled = config["run"]["profile"] and not new and not job.profiled
             profiled = profiled and job.team.first
+            if stage.skips and job.team.count == 1 and not profiled:
+                args = [_left(job, one) for one in args]
             with _announced(job, progress, step) if new else contextlib.nullcontext():
                 advance = _profiled(job, stage) if profiled else stage.advance
                 states, seen = advance(states, args, held, static)
+            latest.states, latest.step = states, None
             del held  # Else the window is still there when the next is placed.
             for metrics in seen:
                 step += 1
                 job.tell(job.watch.add(step, metrics, stage.layout.split))
+            latest.step = step
             progress.update(step, _note(job), counted=not new)
 
 
@@ -151,6 +167,12 @@ def _arguments(
     taken = [stage.take(seed, step) for seed in job.seeds] * len(job.branches)
     placed = stage.layout.place(taken)
     return tuple(tuple(zip(*wave, strict=True)) for wave in zip(own, placed))
+
+
+def _left(job: Job, args: layouts.Packed) -> layouts.Packed:
+    """The arguments, None for seeds that diverged: they take no more steps."""
+    live = (entry.name not in job.watch.diverged for entry in job.entries)
+    return tuple(tuple(arg if next(live) else None for arg in wave) for wave in args)
 
 
 def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:

@@ -7,8 +7,9 @@
 The part after the colon holds the config's own arguments (see the top of the file);
 `--config.key=value` changes any entry. The same command resumes a run, or says that it
 is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
-does not allow it, 143 or 130 stopped by SIGTERM or SIGINT with all work saved, 69
-another process of the run was lost: the same command goes on.
+does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
+saved, 1 an error that nobody foresaw (docs/preemption.md), 69 another process of the run
+was lost: the same command goes on.
 
 Several processes, one a machine, train together. SLURM (srun), Open MPI (mpirun) and
 TPUs tell each which it is; elsewhere all are started with
@@ -31,7 +32,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import console, xla
+from jbias import console, entries, messages, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -66,9 +67,10 @@ def main(argv: list[str]) -> int:
         if _CONFIG.value is None:
             missing = "--config is missing, e.g. --config=configs/erm.py"
             return _fail(None, missing, 2)
+        entries.check(jc.plain(_CONFIG.value))
         name = jc.run_name(_CONFIG.value)
         _CONFIG.value.run.profile |= _PROFILE.value
-    except OSError as error:
+    except (ValueError, OSError) as error:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
@@ -90,26 +92,33 @@ def main(argv: list[str]) -> int:
 
 def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> int:
     """Trains; what ends it here ends the other processes, too."""
-    from jbias import loop, processes, train
+    from jbias import faults, loop, processes, signals, train
 
     try:
         return 0 if train.run(_CONFIG.value, workdir, team) else 3
     except loop.Interrupted as stopped:
-        return _fail(log, stopped, 130 if "SIGINT" in str(stopped) else 143)
+        code = _fail(log, stopped, signals.code(stopped))
+        if signals.is_early(stopped):
+            team.fail(str(stopped), code)
+        return code
     except (ValueError, OSError) as error:
         if team.count > 1:
             processes.of_others(error)
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        code = _fail(log, error, 2)
+        code = _fail(log, faults.line(error), 2)
         team.fail(" ".join(str(error).split()), code)
         return code
+    except Exception as error:
+        if team.count > 1 or os.environ.get("JBIAS_TRACEBACK"):
+            raise
+        return _fail(log, faults.told(error, workdir), 1)
 
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     """Tells what ended the run in one line, in its log too, if it has one."""
-    line = f"jbias: {' '.join(str(error).split())}"
-    told = console.Line(line, "error" if code == 2 else "stop", code=code)
+    line = f"jbias: {messages.line(error)}"
+    told = console.Line(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
     with contextlib.suppress(OSError):  # Neither may be there any more.
@@ -131,6 +140,7 @@ def _parse(argv: list[str]) -> list[str]:
     except (
         flags.Error,
         ValueError,
+        TypeError,
         AttributeError,
         KeyError,
         OSError,
@@ -141,6 +151,9 @@ def _parse(argv: list[str]) -> list[str]:
         text = str(error)
         if isinstance(error, (AttributeError, KeyError)):
             text = f"config: no key {text.strip(_QUOTES)}; new ones belong in a file"
+        if isinstance(error, TypeError) and "indices" in text:
+            changed = [one for one in argv if one.startswith("--config.")]
+            text = f"config: a value has no entries, of {' '.join(changed) or error}"
         if isinstance(error, ImportError):
             text = f"{error}; configs are found from the directory that holds them"
         sys.exit(_fail(None, _gist(text), 2))

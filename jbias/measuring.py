@@ -17,6 +17,7 @@ from jbias import (
     config_files,
     console,
     data,
+    kinds,
     models,
     subjects,
     suite,
@@ -129,7 +130,9 @@ def checked(
     if args.zoo and not os.path.isfile(args.zoo):
         raise ValueError(f"--zoo: no file {args.zoo!r}; --zoo= looks in no table")
     _check_step("--step", args.step, paths)
-    _check_step("suite.run.step", config.get("run", {}).get("step"), paths)
+    said = jc.plain(config).get("run", {})
+    kinds.check("suite.run", said, dict)
+    _check_step("suite.run.step", said.get("step"), paths)
     return paths
 
 

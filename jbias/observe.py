@@ -293,13 +293,20 @@ def _record(
 def _train_records(
     job: Job, stage: build.Stage, step: int, entry: vary.Entry
 ) -> Iterator[results.Record]:
-    """Mean losses since the evaluation before, or the step a seed diverged at."""
+    """Losses and gradients since the evaluation before, or the step it diverged at.
+
+    And where a seed was rolled back in this stage, until now: with what rate it goes on.
+    """
+    record = functools.partial(_record, job, stage, step, entry, dataset=results.TRAIN)
     at = job.watch.diverged.get(entry.name)
     values = {"diverged": at} if at else job.watch.means(entry.name)
-    status = "diverged" if at else "ok"
     for name, value in values.items():
-        fields = dict(metric=name, value=value, status=status)
-        yield _record(job, stage, step, entry, dataset=results.TRAIN, **fields)
+        yield record(metric=name, value=value, status="diverged" if at else "ok")
+    for failed in job.watch.rolled_back.get(entry.name, ()):
+        if stage.first < failed <= step:
+            to, scale = job.rollback(entry.name, failed)
+            where = f"at step {failed} to step {to}"
+            yield record(metric="rolled_back", condition=where, value=scale)
 
 
 def _test_records(

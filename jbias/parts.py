@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from jbias import algos, augment, mesh, models, optim
+from jbias import algos, augment, entries, kinds, mesh, models, optim
 from jbias import config as jc
 from jbias.algos import base
 
@@ -29,10 +29,12 @@ class Input(NamedTuple):
 
 def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable]):
     """Looks `options.name` up; returns the callable and the options beside the name."""
+    kinds.check(where, options, dict)
     options = dict(options)
     if "name" not in options:
         raise ValueError(f"{where}: must have a name, got {options}; add name=...")
     name = options.pop("name")
+    kinds.check(f"{where}.name", name, str)
     if name not in known:
         raise ValueError(f"{where}.name: unknown {name!r}; {jc.nearest(name, known)}")
     return known[name], options
@@ -41,6 +43,7 @@ def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable])
 def call(where: str, make: Callable, *args: Any, **options: Any) -> Any:
     """Calls `make`; an option it does not take is refused by name."""
     check_options(where, make, options, len(args))
+    kinds.options(where, make, options)
     return make(*args, **options)
 
 
@@ -53,11 +56,11 @@ def check_options(
     """
     accepted = inspect.signature(make).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        kinds = (
+        taken = (
             inspect.Parameter.KEYWORD_ONLY,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
         )
-        names = [n for n, p in list(accepted.items())[given:] if p.kind in kinds]
+        names = [n for n, p in list(accepted.items())[given:] if p.kind in taken]
         for option in options:
             if option not in names:
                 raise ValueError(
@@ -104,6 +107,24 @@ def algorithm(
     options = {key: value for key, value in options.items() if key != "name"}
     make = vars(module)[function]
     return call("config.algo", make, net, **_told(make, options, columns))
+
+
+def trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:
+    """The config that a workdir holds, which may have come from anywhere.
+
+    ValueError where it is none, or names a file of Python that would be run: unless the
+    user says by JBIAS_OWN_CODE=1 that it may be.
+    """
+    where = os.fspath(workdir)
+    entries.fit(f"{where}/config.json", config)
+    names = [part["algo"]["name"] for part in jc.stages(config)]
+    code = [name for name in names if ":" in name]
+    if code and not os.environ.get("JBIAS_OWN_CODE"):
+        raise ValueError(
+            f"{where}: its config.json names the algorithm {code[0]!r}, a file that would "
+            "be run; if you trust it, set JBIAS_OWN_CODE=1"
+        )
+    return config
 
 
 def _told(make: Callable, options: dict, columns: Mapping | None) -> dict[str, Any]:
@@ -198,7 +219,7 @@ def optimiser(
     options.pop("average", None)
     if not update.decay:
         options["decay"] = 0.0
-    where, warmup = "config.optim.warmup", options.pop("warmup") or 0
+    where, warmup = "config.optim.warmup", options.pop("warmup", 0) or 0
     if warmup:
         steps = jc.steps(
             warmup, steps_per_epoch=steps_per_epoch, total=total, where=where
@@ -213,6 +234,7 @@ def optimiser(
         "config.optim.schedule", options.pop("schedule"), optim.SCHEDULES
     )
     rate = options.pop("rate")
+    rate = float(rate) if type(rate) is int else rate  # Of any size.
     schedule = call("config.optim.schedule", make, rate, total, warmup, **shape)
     make, rest = named("config.optim", options, optim.OPTIMISERS)
     return call("config.optim", make, optim.warmed(schedule, rate, warmup), **rest)

@@ -1,8 +1,11 @@
 """What a run keeps: its states, with what stands beside them, and what it has cost."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import jax
 
 from jbias import build, checkpoint, console, costs, observe, results, signs
 from jbias import layout as layouts
@@ -40,12 +43,13 @@ def save(
     }
     valid = {f"{stage.number}/{name}": value for name, value in job.valid.items()}
     told = {} if left else (valid or None) if here else None
+    job.saving = True
     write = checkpoint.replace if step == job.saved else checkpoint.save
     whole = stage.layout.unpack(states)
     _check_same(job, whole, step)
     if job.team.first:
         write(job.manager, step, whole, info, told)
-    job.saved, job.complete = step, here
+    job.saved, job.complete, job.saving = step, here, False
     job.say(
         console.Line(f"saved step {step}", "checkpoint", step=step).at(
             "debug", quiet=True
@@ -82,6 +86,53 @@ def saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Itera
             f"{error}; step {step} is saved: repair the file and the same command goes "
             "on; `python -m jbias.prepare check` names all that are damaged"
         ) from error
+
+
+@dataclasses.dataclass
+class Latest:
+    """The latest states of a stage, and their step; None while losses are taken in."""
+
+    states: layouts.Packed
+    step: int | None
+
+
+def rescue(job: Job, stage: build.Stage, latest: Latest, error: Exception) -> None:
+    """Saves what was trained before an error that nobody foresaw, if it is whole.
+
+    What became of it is noted on the error. The checkpoints that are there stay.
+    """
+    if job.team.count > 1:
+        return  # The others would have to save, too.
+    if isinstance(error, ValueError) and latest.step == job.saved:
+        return  # `saved_first` has said so.
+    try:
+        _check_whole(job, latest)
+        if latest.step > max(job.saved, stage.first):
+            save(job, stage, latest.states, latest.step)
+        job.manager.wait_until_finished()
+    # Whatever it is, the error that ended the run is the one to tell.
+    except Exception as other:  # noqa: BLE001
+        reason = " ".join(str(other).split())[:200]
+        with contextlib.suppress(Exception):
+            job.manager.wait_until_finished()
+        known = checkpoint.steps(job.workdir / "checkpoints")
+        there = f"the latest checkpoint is of step {known[-1]}" if known else "none is"
+        error.add_note(f"the latest step could not be saved ({reason}); {there}")
+        return
+    if job.saved >= 0:
+        error.add_note(
+            f"step {job.saved} is saved, the same command goes on from there"
+        )
+
+
+def _check_whole(job: Job, latest: Latest) -> None:
+    """ValueError where the states of that step are not there, or cannot be saved."""
+    leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]
+    if job.saving:
+        raise ValueError("saving failed")
+    if latest.step is None or any(x.is_deleted() for x in leaves):
+        raise ValueError("it was in the midst of a step")
+    jax.block_until_ready(leaves)
 
 
 def is_best(job: Job) -> bool:

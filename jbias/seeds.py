@@ -140,7 +140,8 @@ def over(
 def stepper(one: One, strategy: Strategy, layout: layouts.Layout) -> Advance:
     """Maps several steps of a seed, (state, arg, shared, static) -> (state, out).
 
-    Trees in threads take their steps without waiting for each other.
+    Trees in threads take their steps without waiting for each other. One without
+    arguments, None, stays as it is; out is None then.
     """
     if strategy.dispatch == "threaded":
         several = _threaded(of_tree(one, layout, strategy), layout)
@@ -154,16 +155,34 @@ def stepper(one: One, strategy: Strategy, layout: layouts.Layout) -> Advance:
                 outs.append(out)
             return states, outs
 
+    def left(states, steps, shared, static):
+        here = [i for i, arg in enumerate(steps[0]) if arg is not None]
+        if len(here) == len(states):
+            return several(states, steps, shared, static)
+        outs = [(None,) * len(states)] * len(steps)
+        if not here:
+            return states, outs
+        steps = [tuple(args[i] for i in here) for args in steps]
+        some = several(tuple(states[i] for i in here), steps, shared, static)
+        placed = functools.partial(_placed, here)
+        return placed(states, some[0]), [*map(placed, outs, some[1])]
+
     def advance(states, steps, shared, static):
         kept, seen = [], []
         for number, wave in enumerate(states):
             args = [step[number] for step in steps]
-            wave, outs = several(layout.on(wave, number), args, shared, static)
+            wave, outs = left(layout.on(wave, number), args, shared, static)
             kept.append(layout.off(wave))
             seen.append(outs)
         return tuple(kept), list(zip(*seen, strict=True))
 
     return advance
+
+
+def _placed(here: Sequence[int], whole: Sequence, some: Sequence) -> tuple:
+    """A sequence with others in these places."""
+    by_place = dict(zip(here, some, strict=True))
+    return tuple(by_place.get(i, one) for i, one in enumerate(whole))
 
 
 def _threaded(tree: One, layout: layouts.Layout) -> Callable:

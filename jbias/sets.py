@@ -8,7 +8,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float, Int, UInt8
 
-from jbias import console, data, feed
+from jbias import console, data, feed, kinds
 from jbias.data import labels, pipeline, shifts, spec
 from jbias.data import sources as sources_lib
 
@@ -64,6 +64,7 @@ class TrainSet(NamedTuple):
 
 def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
     """Opens one set."""
+    kinds.check(where, options, dict)
     options = dict(options)
     if type(options.get("crop")) is str:
         raise ValueError(
@@ -74,6 +75,12 @@ def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
         if key not in options:
             raise ValueError(f"{where}: {key!r} is missing")
     name, split = options.pop("data"), options.pop("split")
+    kinds.check(f"{where}.data", name, str)
+    kinds.check(f"{where}.split", split, str)
+    for key in data.OF_ALL:
+        kinds.check(f"{where}.{key}", options.get(key, ""), str)
+    if name in data.DATASETS:
+        kinds.options(where, data.DATASETS[name].make, options)
     try:
         return data.load(name, split, **{"size": size, **options})
     except ValueError as error:

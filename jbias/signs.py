@@ -89,20 +89,20 @@ def _of(entry: vary.Entry) -> str:
 
 def _since(job: Job) -> dict[str, dict[str, float]]:
     """Each finite seed's mean metrics since this was last asked."""
-    count, sums = job.watch.count, job.watch.sums
-    before, had = job.shown
-    if count < before or not set(had) <= set(sums):
-        before, had = 0, {}  # An evaluation has begun new means.
-    job.shown = count, {name: dict(of) for name, of in sums.items()}
-    if count == before:
-        return {}
+    watched = job.watch
+    resets, before, had = job.shown
+    if resets != watched.resets:
+        before, had = {}, {}  # An evaluation has begun new means.
+    sums = {name: dict(of) for name, of in watched.sums.items()}
+    job.shown = watched.resets, dict(watched.counts), sums
+    steps = {name: n - before.get(name, 0) for name, n in watched.counts.items()}
     return {
         _of(entry): {
-            name: (total - had.get(entry.name, {}).get(name, 0.0)) / (count - before)
+            name: (total - had.get(entry.name, {}).get(name, 0.0)) / steps[entry.name]
             for name, total in sums[entry.name].items()
         }
         for entry in job.entries
-        if entry.name in sums and entry.name not in job.watch.diverged
+        if steps.get(entry.name) and entry.name not in watched.diverged
     }
 
 

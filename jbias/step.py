@@ -1,5 +1,6 @@
 """The train state of one seed and the pure step over an algorithm's updates."""
 
+import collections
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
@@ -67,8 +68,8 @@ def make(
 
     One forward pass gives all losses; each update pulls back its own loss, keeps
     the weights that it trains, and all updates are taken at the same weights. `key`
-    is the seed's; the step folds in its number. Metrics are "loss_<name>" and the
-    algorithm's own. With `average` a moving average of the net is kept, of that decay,
+    is the seed's; the step folds in its number. Metrics are "loss_<name>", what
+    `_gradient` says of each update as "gradient_norm_<name>", and the algorithm's own. With `average` a moving average of the net is kept, of that decay,
     from step `first` on.
 
     With `accumulate` = k > 1 the batch passes as k micro-batches, one after the other:
@@ -85,9 +86,10 @@ def make(
         losses, gradient, aux = followed(
             algo, state.params, state.stats, batch, key, static
         )
-        opts, deltas = [], []
+        opts, deltas, norms = [], [], {}
         for update, tx, opt in zip(algo.updates, selected, state.opt):
-            grads = _gradient(update, gradient, state.params)
+            grads, norm = _gradient(update, gradient, state.params)
+            norms.setdefault((update.loss, update.trains), norm)
             delta, opt = tx.update(grads, opt, state.params)
             opts.append(opt)
             deltas.append(delta)
@@ -100,7 +102,7 @@ def make(
             stats["average"] = _moved(state, params, stats, average, first)
         new = State(state.step + 1, params, stats, tuple(opts))
         losses = {f"loss_{name}": loss for name, loss in losses.items()}
-        return new, {**losses, **aux.metrics}
+        return new, {**losses, **_by_loss(norms), **aux.metrics}
 
     return step
 
@@ -218,21 +220,35 @@ def micro_batch(
 
 def _gradient(
     update: base.Update, gradient: Callable[[str], PyTree], params: PyTree
-) -> PyTree:
-    """What an update follows; where it does not train, the value has no meaning."""
+) -> tuple[PyTree, Float[Array, ""]]:
+    """What an update follows; where it does not train, the value has no meaning.
+
+    Second comes the L2 norm of its loss's gradient over what it trains, before any clip.
+    """
     grads = gradient(update.loss)
+    trained = jax.tree.map(
+        lambda label, g: g if label == "trained" else None,
+        _labels(update, params),
+        grads,
+    )
+    norm = optax.tree.norm(trained)
     if update.clip is not None:
-        trained = jax.tree.map(
-            lambda label, g: g if label == "trained" else None,
-            _labels(update, params),
-            grads,
-        )
         scale = optim.clip_scale(trained, update.clip)
         grads = jax.tree.map(lambda g: g * scale.astype(g.dtype), grads)
     if update.plus is not None:
         more = gradient(update.plus)
         grads = jax.tree.map(jnp.add, grads, more)
-    return grads
+    return grads, norm
+
+
+def _by_loss(norms: Mapping[tuple, Float[Array, ""]]) -> dict[str, Float[Array, ""]]:
+    """Names norms by their losses; the second of one loss, of other weights, ends in _2."""
+    named, seen = {}, collections.Counter()
+    for (loss, _), norm in norms.items():
+        seen[loss] += 1
+        name = f"gradient_norm_{loss}"
+        named[name if seen[loss] == 1 else f"{name}_{seen[loss]}"] = norm
+    return named
 
 
 def _pulled(push: Callable, params: PyTree, losses: Mapping, name: str) -> PyTree:

@@ -2,7 +2,7 @@
 
 import argparse
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,10 +10,8 @@ import ml_collections
 from etils import epath
 
 from jbias import config as jc
-from jbias import config_files, console, loop, run_state, sets, train
+from jbias import config_files, console, loop, run_state, sets, signals, train
 from jbias.data import shifted, shifts, spec
-
-_STOPPED = {"SIGINT": 130, "SIGTERM": 143}
 
 
 class Run(NamedTuple):
@@ -37,21 +35,12 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         for one in runs:
             print(f"{one.workdir}: {one.state}")
         return 1 if refused else 0
-    lost = 0
-    for number, one in enumerate(runs, start=1):
-        if one.state in ("done", "diverged"):
-            say(f"{number} of {len(runs)}: {one.workdir} is done")
-            continue
-        say(f"{number} of {len(runs)}: {one.workdir}")
+    with signals.heard() as heard:
         try:
-            lost += not train.run(one.config, one.workdir)
+            lost = _trained(runs, heard, say)
         except loop.Interrupted as stopped:
             say(f"stopped: {stopped}")
-            return _STOPPED[str(stopped).partition(" ")[0]]
-        except ValueError as error:
-            say(f"not trained: {one.workdir}: {' '.join(str(error).split())}")
-            lost += 1
-        jax.clear_caches()  # Each run has programs of its own.
+            return signals.code(stopped)
     if lost == len(runs):
         raise ValueError("no network was trained; above stands why")
     say(
@@ -59,6 +48,24 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         f"--runs='{args.workdir}/*/*/*'"
     )
     return 1 if lost or refused else 0
+
+
+def _trained(runs: Sequence[Run], heard: signals.Heard, say: Callable) -> int:
+    """Trains what is not; returns how many could not be, or diverged."""
+    lost = 0
+    for number, one in enumerate(runs, start=1):
+        if one.state in ("done", "diverged"):
+            say(f"{number} of {len(runs)}: {one.workdir} is done")
+            continue
+        say(f"{number} of {len(runs)}: {one.workdir}")
+        try:
+            lost += not train.run(one.config, one.workdir, heard=heard)
+        except ValueError as error:
+            say(f"not trained: {one.workdir}: {' '.join(str(error).split())}")
+            lost += 1
+        heard.over()
+        jax.clear_caches()  # Each run has programs of its own.
+    return lost
 
 
 def planned(

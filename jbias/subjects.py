@@ -205,7 +205,8 @@ def from_run(
     "best" is the step with the first highest validation accuracy among those saved.
     """
     workdir = epath.Path(path)
-    config = runs.stored(workdir / "config.json", _OF_A_RUN)
+    config = parts.trusted(runs.stored(workdir / "config.json", _OF_A_RUN), path)
+    vary.check(config)
     entries = vary.entries(tuple(config["seeds"]), vary.branches(config))
     held: dict[int, tuple] = {}
     for number, entry in enumerate(entries):

@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias import config as jc
-from jbias import costs, feed, mesh, sets, suite_measure
+from jbias import costs, feed, kinds, mesh, sets, suite_measure
 from jbias.data import spec
 from jbias.evals import probe
 
@@ -44,6 +44,18 @@ _RUN = dict(
     threads=0,
     energy={},
 )
+_RUN_KINDS = dict(
+    step=str | int,
+    batch=int,
+    precision=str,
+    agree=int,
+    decisions=bool,
+    devices=int,
+    gib=float,
+    threads=int,
+    energy=dict,
+)
+_SIDE = 16_384
 # So many images of another set a probe gets, or fewer that take so many bytes.
 OTHERS = 2048, 2**28
 
@@ -127,6 +139,7 @@ def open(
         known = ("size", "sets", "measures", "run", "needs")
         if key not in known:
             raise ValueError(f"suite: unknown key {key!r}; {jc.nearest(key, known)}")
+    _check_kinds(config)
     run = {**_RUN, **config.get("run", {})}
     for key in run:
         if key not in _RUN:
@@ -186,6 +199,27 @@ def open(
     images = {name: images.get(name) for name in found}
     suite = Suite(config["size"], found, images, missing, measures, run, config)
     return _checked(suite, needs["measures"], say)
+
+
+def _check_kinds(config: Mapping[str, Any]) -> None:
+    """Refuses a suite that lacks a part, or has values of another kind in it."""
+    kinds.sound("suite", config)
+    for key, kind in (("size", int), ("sets", dict), ("measures", dict)):
+        if key not in config:
+            raise ValueError(f"suite: {key!r} is missing")
+        kinds.check(f"suite.{key}", config[key], kind)
+    if not 1 <= config["size"] <= _SIDE:
+        raise ValueError(
+            f"suite.size: must be 1 to {_SIDE} pixels, got {config['size']}"
+        )
+    for part in ("sets", "measures"):
+        for name, options in config[part].items():
+            kinds.check(f"suite.{part}.{name}", options, dict)
+    kinds.check("suite.run", config.get("run", {}), dict)
+    for key, value in config.get("run", {}).items():
+        kinds.check(f"suite.run.{key}", value, _RUN_KINDS.get(key, Any))
+        if key in ("batch", "agree", "threads", "gib") and value < 0:
+            raise ValueError(f"suite.run.{key}: must be 0 or more, got {value}")
 
 
 def _checked(

@@ -8,11 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jbias import config as jc
-from jbias import parts
+from jbias import kinds, parts
 from jbias.data import labels, spec
 from jbias.evals import decisions, probe, probes
 
 _OWN = ("probe", "sets", "images", "aggregates", "others")
+_OWN_KINDS = {
+    **dict.fromkeys(("probe", "others"), str),
+    "sets": list[str],
+    "images": int,
+    "aggregates": str | list[str],
+}
 # What a probe takes that is known of an open set alone.
 _OF_A_SET = {"measures", "dataset", "files"}
 
@@ -61,6 +67,9 @@ def read(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
     where = f"suite.measures.{name}"
     if "@" in name or "/" in name:
         raise ValueError(f"{where}: a measure's name must be without @ and /")
+    for key, kind in _OWN_KINDS.items():
+        if key in options:
+            kinds.check(f"{where}.{key}", options[key], kind)
     shown = options.get("probe", name)
     if shown not in (known_probes := {**probes.PROBES, **probes.INSIDE}):
         raise ValueError(
@@ -130,6 +139,7 @@ def check(measure: Measure, side: int) -> None:
     if of_a_set:
         options = {**dict.fromkeys(of_a_set), **measure.options}
         parts.check_options(where, make, options, 0)
+        kinds.options(where, make, measure.options)
         return
     try:
         probe_of(measure, beside)
@@ -145,7 +155,9 @@ def inside(
     classes: names of what it decides among, for what takes them.
     """
     look = probes.INSIDE[measure.probe]
-    parts.check_options(f"suite.measures.{measure.name}", look, measure.options, 4)
+    where = f"suite.measures.{measure.name}"
+    parts.check_options(where, look, measure.options, 4)
+    kinds.options(where, look, measure.options)
     takes = "classes" in inspect.signature(look).parameters
     beside = {"classes": classes} if takes else {}
     return functools.partial(look, **{**beside, **measure.options})

@@ -6,8 +6,6 @@ its latest whole checkpoint stands.
 """
 
 import contextlib
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,6 +25,7 @@ from jbias import (
     observe,
     opening,
     saving,
+    signals,
     signs,
     warmstart,
 )
@@ -42,13 +41,19 @@ def run(
     config: Mapping[str, Any],
     workdir: epath.PathLike,
     team: teams.Team = teams.ALONE,
+    *,
+    heard: signals.Heard | None = None,
 ) -> bool:
     """Trains, evaluates and records; returns whether any seed stayed finite.
 
     Where several processes train together, `team` are they: the first alone touches the
     workdir. ValueError where the config cannot be carried out, OSError where the disk cannot
-    take it, loop.Interrupted after SIGTERM or SIGINT; each loses nothing that was saved.
+    take it, loop.Interrupted after SIGTERM, SIGUSR1 or SIGINT; each loses nothing that
+    was saved. Who trains several runs gives what notes the signals, `heard`.
     """
+    if heard is None:
+        with signals.heard() as by:
+            return run(config, workdir, team, heard=by)
     meter = costs.Meter()
     config = jc.plain(config)
     checks.whole(config)
@@ -66,7 +71,8 @@ def run(
             life.Life(workdir, say).tell("opening")
         job = opening.job(config, workdir, say, team=team)
         job.meter, job.guard = meter, guard
-        with _signals(job), contextlib.closing(job.writers):
+        heard.job = job  # From now on there is something to save.
+        with contextlib.closing(job.writers):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
         if team.first:
@@ -111,28 +117,6 @@ def _end(job: Job, fate: str) -> None:
 def _unheard(line: str) -> None:
     """What a process but the first would say: the first says the same."""
     del line
-
-
-@contextlib.contextmanager
-def _signals(job: Job) -> Iterator[None]:
-    """Notes SIGTERM and SIGINT; the loop saves and leaves. A second one is fatal."""
-
-    def note(number: int, frame: Any) -> None:
-        del frame
-        job.stop = signal.Signals(number).name
-        os.write(2, f"\n{job.stop}: saving after the steps under way ...\n".encode())
-        signal.signal(number, signal.SIG_DFL)
-
-    try:
-        before = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:
-        yield  # Not the main thread: signals are the caller's affair.
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _train(job: Job) -> None:

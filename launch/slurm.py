@@ -6,7 +6,6 @@ with pickle: that folder must be as much yours alone as the code is.
 """
 
 import json
-import os
 import pathlib
 import shlex
 import subprocess
@@ -140,22 +139,21 @@ def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     told |= {"gpus_per_node": options["gpus"], "cpus_per_task": options["cpus"]}
     told["mem"] = f"{options['gib'] * 1024:.0f}M" if options["gib"] else ""
     found = {key: value for key, value in told.items() if value}
+    signal = f"{SIGNAL}@{options['warn']}"  # submitit writes its own without this.
     return {
         "job_name": "jbias",
         "time": options["minutes"],
         "nodes": options["nodes"],
         "ntasks_per_node": 1,
-        "signal_delay_s": options["warn"],
         "array_parallelism": options["parallel"],
-        "additional_parameters": {"requeue": True},
+        "additional_parameters": {"requeue": True, "signal": signal},
         "setup": [f"export SUBMITIT_PREEMPT_SIGNAL={SIGNAL}"],
         **found,
     }
 
 
 def _submitit():
-    """The module; told before it is read which signal tells to save."""
-    os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", SIGNAL)
+    """The module."""
     try:
         import submitit
     except ImportError:

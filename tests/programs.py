@@ -36,7 +36,9 @@ def traced(
     rows = {name: jax.ShapeDtypeStruct((HELD,), jnp.int32) for name in known}
     rows["image"] = image
     return collectives.traced(
-        build.trainer(algo, txs, inputs, CLASSES, accumulate=accumulate, block=block),
+        build.trainer(
+            algo, lambda _: txs, inputs, CLASSES, accumulate=accumulate, block=block
+        ),
         build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0),
         {"train": rows},
         BATCH,

@@ -158,7 +158,7 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
     """Runs, with main's way of ending."""
     from absl import logging
 
-    from jbias import loop, opening, train
+    from jbias import loop, opening, signals, train
 
     logging.set_verbosity(logging.ERROR)
     opening.keep_programs()
@@ -168,7 +168,7 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
         return 0 if train.run(config, workdir) else 1
     except loop.Interrupted as stopped:
         print(f"jbias: {stopped}")
-        return 143
+        return signals.code(stopped)
 
 
 if __name__ == "__main__":

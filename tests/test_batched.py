@@ -292,7 +292,7 @@ def step_of(name: str):
     algo = algos.ALGOS[name](net, **{**METHODS[name].strong, **STRONG.get(name, {})})
     sgd = optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=1e-3)
     txs = (sgd,) * len(algo.updates)
-    one = build.trainer(algo, txs, (), CLASSES)
+    one = build.trainer(algo, lambda _: txs, (), CLASSES)
     draw = jax.jit(
         build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0), compiler_options=QUICKLY
     )

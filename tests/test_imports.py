@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 ENTRIES = {"main", "evaluate", "look", "prepare", "study", "audit"}
 EVERYTHING = {"*"}
 ROOMS = {
-    "models": set(),
+    "models": {"kinds", "reads"},
     "data": set(),
     "augment": set(),
     "stats": set(),
@@ -30,10 +30,11 @@ ROOMS = {
     "evals": {"models", "data", "augment", "stats", "disk"},
     "report": {
         *("results", "selection", "stats", "evals", "data"),
-        *("run_state", "life"),
+        *("run_state", "life", "messages"),
     },
     "writers": set(),
     "step": {"algos"},
+    "guard": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
     **dict.fromkeys(
@@ -64,6 +65,8 @@ ROOMS = {
             "opening",
             "parts",
             "rows",
+            "faults",
+            "signals",
             "saving",
             "signs",
             "sets",
@@ -79,6 +82,10 @@ ROOMS = {
 CORE = {
     "config",
     "config_files",
+    "entries",
+    "kinds",
+    "messages",
+    "reads",
     "seeds",
     "layout",
     "batched",
@@ -89,6 +96,7 @@ CORE = {
     "checkpoint",
     "seal",
     "retention",
+    "guard",
     "watch",
     "console",
     "life",
@@ -116,7 +124,7 @@ WITHOUT_JAX = {
     "results",
     "run_state",
 }
-WITHOUT_JAX |= {"selection", "stats", "life", "writers"}
+WITHOUT_JAX |= {"entries", "kinds", "messages", "selection", "stats", "life", "writers"}
 LAZY = {"grain", "tensorflow_datasets"}
 
 

@@ -1,10 +1,13 @@
 """The command: flags, defaults, one-line errors and exit codes."""
 
+import json
 import subprocess
 import sys
+import types
 
 import pytest
 
+from jbias import main
 from tests import runs
 
 
@@ -57,3 +60,29 @@ def test_help_answers():
     assert done.returncode == 0
     assert "--config=configs/sagnet.py" in done.stdout
     assert "--workdir" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_ends_a_run_is_in_its_log_in_both_forms(
+    form, tmp_path, monkeypatch, capsys
+):
+    """People's line stays as it is; programs get an object with the exit code."""
+    config = types.SimpleNamespace(value=types.SimpleNamespace(run={"log": form}))
+    monkeypatch.setattr(main, "_CONFIG", config)
+    for name in ("log.txt", *(["log.jsonl"] if form == "json" else [])):
+        (tmp_path / name).touch()
+    for code in (2, 143):
+        assert main._fail(tmp_path, "disk\n full", code) == code
+    assert (tmp_path / "log.txt").read_text() == "jbias: disk full\n" * 2
+    said = capsys.readouterr().err
+    if form == "text":
+        assert said == "jbias: disk full\n" * 2
+        assert not (tmp_path / "log.jsonl").exists()
+        return
+    assert (tmp_path / "log.jsonl").read_text() == said
+    told = [json.loads(line) for line in said.splitlines()]
+    kept = [(one["event"], one["level"], one["code"], one["message"]) for one in told]
+    assert kept == [
+        ("error", "error", 2, "jbias: disk full"),
+        ("stop", "warning", 143, "jbias: disk full"),
+    ]

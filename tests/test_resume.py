@@ -77,18 +77,21 @@ def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
     assert several["total"] == costs.total(several["starts"])
 
 
-def test_sigterm_saves_and_leaves_with_a_message(unbroken, tmp_path):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_signal_saves_and_leaves_with_a_message(unbroken, tmp_path, name):
+    """A cluster may send it twice."""
     workdir = tmp_path / "run"
     process = runs.start(sagnet(), workdir)
     while not (workdir / "evals" / "4.jsonl").exists():
         assert process.poll() is None
         time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
+    for _ in range(2):
+        process.send_signal(signal.Signals[name])
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 143, said
-    assert "SIGTERM at step" in said
+    assert f"{name} at step" in said
     assert "Traceback" not in said
-    step = int(said.split("SIGTERM at step ")[1].split(":")[0])
+    step = int(said.split(f"{name} at step ")[1].split(":")[0])
     assert saved(workdir)[0] == step
     finish(sagnet(), workdir)
     assert_same_end(unbroken, workdir)

@@ -96,7 +96,8 @@ def test_tensorboard_has_the_records_once(run, seed):
     assert found == pytest.approx(records, rel=1e-6)
     others = {tag for (tag, _), _ in told} - {tag for tag, _ in records}
     speed = {"speed/steps", "speed/images"} if seed is None else set()
-    assert others == {"progress/loss_class"} | speed
+    shown = {"progress/loss_class", "progress/gradient_norm_class"}
+    assert others == shown | speed
     # What the killed process said after the checkpoint that was resumed is void.
     steps = [step for (tag, step), _ in told if tag == "progress/loss_class"]
     assert steps == sorted(steps) and steps[-1] == 24

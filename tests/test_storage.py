@@ -1,10 +1,10 @@
 """Disks that are full, fail, hang up or lie: one line each, and nothing computed is lost."""
 
+import asyncio
 import errno
 import json
 import os
 import sys
-import threading
 import time
 import types
 
@@ -86,19 +86,36 @@ def test_damaged_facts_are_refused_by_name_before_anything_is_done(
 
 
 def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, capsys):
-    """Tensorstore's threads print it by the hook, once for each file."""
+    """Tensorstore prints it by the hook, once for each file."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     console.hush()
-    for text in ("Event loop is closed", "another"):
-        error = RuntimeError(text)
-        thread = threading.Thread(
-            target=sys.excepthook, args=(type(error), error, None)
-        )
-        thread.start()
-        thread.join()
+    loop = asyncio.new_event_loop()
+    loop.close()
+    try:
+        loop.call_soon_threadsafe(print)
+    except RuntimeError as error:
+        told, here = error, error.__traceback__
+    for trace in (here.tb_next, None):
+        sys.excepthook(RuntimeError, told.with_traceback(here.tb_next), trace)
+        assert capsys.readouterr().err == ""
+    sys.excepthook(
+        RuntimeError, told.with_traceback(here), here
+    )  # Of a program that used it itself.
+    assert "Event loop is closed" in capsys.readouterr().err
+    sys.excepthook(RuntimeError, RuntimeError("another"), None)
     assert capsys.readouterr().err == "RuntimeError: another\n"
-    sys.excepthook(RuntimeError, RuntimeError("Event loop is closed"), None)
-    assert "Event loop" in capsys.readouterr().err
+
+
+def test_a_save_that_fails_is_told_likewise_when_all_is_closed(tmp_path):
+    def full(*args):
+        raise OSError(errno.EROFS, "Read-only file system", "4.orbax-checkpoint-tmp")
+
+    about = dict(latest_step=lambda: 3, wait_until_finished=full, close=full)
+    manager = types.SimpleNamespace(directory=tmp_path, **about)
+    with pytest.raises(
+        OSError, match="^checkpoint: cannot save step .* Read-only file"
+    ):
+        checkpoint.finish(manager)
 
 
 def record(step: int) -> results.Record:

@@ -221,10 +221,11 @@ def test_stages_follow_one_another(tmp_path):
         (0, 4, 1.0),
         (1, 8, 2.0),
     }
+    losses = ("class", "style", "adv")
     assert {r["metric"] for r in rows if r["stage"] == 1} == {
-        "loss_class",
-        "loss_style",
-        "loss_adv",
+        *(f"loss_{name}" for name in losses),
+        *(f"gradient_norm_{name}" for name in losses),
+        *(f"gradient_norm_{name}_max" for name in losses),
     }
 
 

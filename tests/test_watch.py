@@ -27,7 +27,7 @@ def test_the_first_step_that_is_not_finite_is_told_once():
     for step, loss in enumerate([1.0, math.inf, math.nan, 2.0], start=1):
         news += eyes.add(step, metrics(1.0, loss))
     news += eyes.settle()
-    assert news == [8]
+    assert news == [watch.Event(8, 2, "loss", False)]
     assert eyes.diverged == {8: 2}
     assert not eyes.all_diverged
     assert eyes.means(7) == {"loss_class": 1.0}
@@ -36,7 +36,7 @@ def test_the_first_step_that_is_not_finite_is_told_once():
 def test_any_loss_counts():
     eyes = watch.Watch((0,))
     eyes.add(1, ({"loss_class": 1.0, "loss_style": math.nan},))
-    assert eyes.settle() == [0]
+    assert eyes.settle() == [watch.Event(0, 1, "loss", False)]
     assert eyes.all_diverged
 
 

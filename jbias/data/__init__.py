@@ -63,8 +63,8 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
     }
 )
 
-# Options that every set has.
-_OF_ALL = ("columns", "skip", "keep", "drop", "shift", "portion")
+# Options that every set has: text.
+OF_ALL = ("columns", "skip", "keep", "drop", "shift", "portion")
 
 make_shift = shifts.make_shift  # For arrays of one's own.
 
@@ -96,7 +96,7 @@ def load(name: str, split: str, **options) -> spec.Source:
         )
     known = dict(inspect.signature(entry.make).parameters)
     text = known.pop("split").replace(default="")
-    known |= dict.fromkeys(_OF_ALL, text)
+    known |= dict.fromkeys(OF_ALL, text)
     for option in options:
         if option not in known:
             raise ValueError(
@@ -109,7 +109,7 @@ def load(name: str, split: str, **options) -> spec.Source:
                 f"data.load: {name!r} must have the option {option!r}, got"
                 f" {sorted(options)}; expected: {entry.needs}"
             )
-    taken = (options.pop(name, "") for name in _OF_ALL)
+    taken = (options.pop(name, "") for name in OF_ALL)
     columns, skip, keep, drop, shift, portion = taken
     source = (_kept if shift else _made)(entry, split, options)
     if columns or skip or keep:

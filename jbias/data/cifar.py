@@ -6,15 +6,23 @@ folders themselves as root.
 """
 
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 
-from jbias.data import arrays, folder, forms, listing, sources, spec, transforms
+from jbias.data import (
+    array_pickles,
+    arrays,
+    folder,
+    forms,
+    listing,
+    sources,
+    spec,
+    transforms,
+)
 
 CITE = (
     "Krizhevsky: Learning Multiple Layers of Features from Tiny Images. 2009,"
@@ -157,42 +165,11 @@ def _images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
     return np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes arrays and nothing else: a pickle may name any function to call."""
-
-    _known = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),
-        }
-    )
-
-    def find_class(self, module: str, name: str):
-        if (module, name) not in self._known:
-            raise pickle.UnpicklingError(f"names {module}.{name}")
-        module = module.replace("numpy.core", "numpy._core")
-        return super().find_class(module, name)
-
-
-def _unpickled(path: str) -> dict[bytes, list | Int[np.ndarray, "n 3072"]]:
+def _unpickled(path: str) -> dict[bytes, Any]:
     try:
-        with open(path, "rb") as file:
-            return _Unpickler(file, encoding="bytes").load()
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        AttributeError,
-        ImportError,
-        IndexError,
-        KeyError,
-        TypeError,
-        pickle.UnpicklingError,
-    ) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        return array_pickles.load(path)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
         raise ValueError(
             f"{path}: must be of the published archive: {reason}"
         ) from error

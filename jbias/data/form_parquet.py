@@ -14,6 +14,7 @@ from jbias.data import cache, form_records, listing, stores
 
 _IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp")
 _EXAMPLES = "data"
+_GROUP_BYTES = 2**32  # Of a row group, which is read at once.
 _LABELS = ("label", "labels", "fine_label", "cls", "class")
 
 
@@ -141,7 +142,11 @@ def _open(where: str, path: str):
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path)
+        file = pq.ParquetFile(path)
+        groups = (file.metadata.row_group(i) for i in range(file.num_row_groups))
+        if any(group.total_byte_size > _GROUP_BYTES for group in groups):
+            raise OSError(f"a row group has more than {_GROUP_BYTES} bytes")
+        return file
     except (OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise ValueError(

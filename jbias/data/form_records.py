@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from jbias.data import cache, example, listing, stores
+from jbias.data import array_files, cache, example, listing, stores
 
 IMAGE, LABEL, NAME = "image", "label", "file_name"
 _IMAGES = (IMAGE, "image/encoded", "jpg", "png")
@@ -23,7 +23,7 @@ def read(
     where: str, shards: Sequence[str]
 ) -> tuple[stores.Store, listing.Files, tuple[str, ...] | None]:
     """Lists all records."""
-    found = _beside(shards) or cache.made(
+    found = _beside(where, shards) or cache.made(
         "records", shards, lambda: _listed(where, shards)
     )
     names = tuple(found["names"].tolist())
@@ -48,18 +48,34 @@ def index_path(shards: Sequence[str]) -> str:
     return os.path.join(folder, f"{name}-index.npz")
 
 
-def _beside(shards: Sequence[str]) -> dict[str, np.ndarray] | None:
+def _beside(where: str, shards: Sequence[str]) -> dict[str, np.ndarray] | None:
     path = index_path(shards)
     if not os.path.isfile(path):
         return None
-    with np.load(path, allow_pickle=False) as file:
-        found = {name: file[name] for name in file.files}
-    n = len(_source(shards))
+    found = _index(path)
+    n = len(_source(where, shards))
     if n != len(found["names"]):
         raise ValueError(
             f"{path}: must be the index of these shards, has {len(found['names'])}"
             f" records of {n}; remove it"
         )
+    return found
+
+
+def _index(path: str) -> dict[str, np.ndarray]:
+    try:
+        found = array_files.read(path)
+        n = len(found["names"])
+        columns = [found[key] for key in ("names", "labels", "length")]
+        kinds = "".join(column.dtype.kind for column in columns)
+        if kinds != "Uii" or any(column.shape != (n,) for column in columns):
+            raise ValueError("other columns")
+        if found["image"].shape or found["image"].dtype.kind != "U":
+            raise ValueError("no name of the images")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}: must be the index of shards, got {error}; remove it"
+        ) from error
     return found
 
 
@@ -75,14 +91,8 @@ def class_names(shards: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _listed(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
-    try:
-        source = _source(shards)
-        n = len(source)
-    except (RuntimeError, ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{where}: {shards[0]!r} must be an ArrayRecord file: {reason}"
-        ) from error
+    source = _source(where, shards)
+    n = len(source)
     place = os.path.dirname(shards[0])
     return described(where, place, (source[i] for i in range(n)))
 
@@ -113,10 +123,16 @@ def described(
     )
 
 
-def _source(shards: Sequence[str]):
+def _source(where: str, shards: Sequence[str]):
     from array_record.python import array_record_data_source
 
-    return array_record_data_source.ArrayRecordDataSource([*shards])
+    try:
+        return array_record_data_source.ArrayRecordDataSource([*shards])
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{where}: {shards[0]!r} must be an ArrayRecord file: {reason}"
+        ) from error
 
 
 def _first(held, keys: Sequence[str], default=None):

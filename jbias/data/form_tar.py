@@ -72,6 +72,7 @@ def _listed(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
 def _members(where: str, shard: int, path: str):
     """Yields (member, ending in small letters, key) of all files of an archive."""
     try:
+        size = os.path.getsize(path)
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
                 folder, name = os.path.split(entry.name)
@@ -83,6 +84,11 @@ def _members(where: str, shard: int, path: str):
                     raise ValueError(
                         f"{where}: shards must hold images, {path!r} holds the archive"
                         f" {entry.name!r}; unpack it once"
+                    )
+                if entry.issparse() or entry.offset_data + entry.size > size:
+                    raise ValueError(
+                        f"{where}: {path!r} must hold its members whole, got {entry.name!r}"
+                        f" of {entry.size} bytes; pack it anew"
                     )
                 member = _Member(shard, entry.name, entry.offset_data, entry.size)
                 key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".

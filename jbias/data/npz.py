@@ -2,11 +2,10 @@
 
 import dataclasses
 import os
-import zipfile
 
 import numpy as np
 
-from jbias.data import arrays, folder, listing, sources, spec, transforms
+from jbias.data import array_files, arrays, folder, listing, sources, spec, transforms
 
 CITE = "arrays of the user's own: cite their authors"
 
@@ -26,11 +25,9 @@ def make(
     root = listing.existing(where, os.path.expanduser(root), "root")
     path = os.path.join(root, f"{part.base}.npz")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            held = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{where}: {path!r} must be an .npz file: {reason}") from error
+        held = array_files.read(path)
+    except ValueError as error:
+        raise ValueError(f"{where}: {path!r} must be an .npz file: {error}") from error
     for key in ("images", "labels"):
         if key not in held:
             raise ValueError(f"{where}: {path!r} must have {key!r}, got {[*held]}")

@@ -21,7 +21,7 @@ import numpy as np
 from flax import errors
 from flax import linen as nn
 
-from jbias import models
+from jbias import kinds, models
 from jbias.models import mapping, states
 
 _CLASSES = 9973  # A number of classes that no other axis has.
@@ -200,6 +200,15 @@ def check(model: str | None, options: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"models.load: {model} has no option {option!r}; it has "
                 f"{', '.join(_fields(model))}"
+            )
+    if model is None:
+        return
+    where = f"models.load: {model}"
+    kinds.options(where, models.MODELS[model], options)
+    for option, value in options.items():
+        if type(value) is int and not 0 <= value <= _LARGEST:
+            raise ValueError(
+                f"{where}.{option}: must be from 0 to {_LARGEST:,}, got {value}"
             )
 
 

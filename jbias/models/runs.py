@@ -17,7 +17,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import linen as nn
 
-from jbias import models
+from jbias import kinds, models, reads
 from jbias.models import importing
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
@@ -47,11 +47,14 @@ def load(
         )
     config = stored(config, ("model.name", "seeds", "size"))
     name, own = config["model"]["name"], dict(config["model"])
+    kinds.check(f"{where}: model.name", name, str)
     if model not in (None, name):
         raise ValueError(f"{where}: holds the model {name!r}, not {model!r}")
     if name not in models.MODELS:
         raise ValueError(f"{where}: its model {name!r} is not one of models.MODELS")
     own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
+    kinds.check(f"{where}: seeds", config["seeds"], list[int])
+    kinds.check(f"{where}: size", config["size"], int)
     seed = _seed(where, seed, config["seeds"])
     place = _branch(where, branch, config) * len(config["seeds"])
     place += config["seeds"].index(seed)
@@ -182,6 +185,7 @@ def nets(checkpoints: str | os.PathLike, step: int) -> tuple[list[Net], dict[str
         raise
     # Of damaged bytes orbax raises anything.
     except Exception as error:
+        reads.forget()
         reason = " ".join(str(error).split())[:120]
         raise ValueError(
             f"checkpoint: {path} cannot be read ({reason}); take another step"

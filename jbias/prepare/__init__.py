@@ -25,6 +25,8 @@ import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
 
+from jbias import messages
+
 # Each is a module here, with a function `add` that adds its arguments. It is imported
 # when it is asked for, since most need JAX.
 COMMANDS: Mapping[str, str] = types.MappingProxyType(
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        print(f"jbias: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"jbias: {messages.line(error)}", file=sys.stderr)
         return 2
     return 0
 

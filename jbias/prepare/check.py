@@ -47,6 +47,7 @@ def check(src: str, splits: str, **options) -> str:
     Raises ValueError for what is no set, and prepare.Damaged, with the table, where an image
     does not decode.
     """
+    console.hush()
     name, path, listed = (options.pop(key) for key in ("data", "sheet", "list"))
     options |= reading.further("prepare check", options.pop("options"))
     options = {key: value for key, value in options.items() if value}

@@ -121,10 +121,9 @@ def _split(severities: str) -> list[str]:
 def _paths(
     folder: pathlib.Path, source: spec.Source, ending: str
 ) -> list[pathlib.Path]:
-    labels = source.columns["label"]
+    names, labels = reading.folders(source), source.columns["label"]
     return [
-        folder / source.classes[label] / f"{i:06d}.{ending}"
-        for i, label in enumerate(labels)
+        folder / names[label] / f"{i:06d}.{ending}" for i, label in enumerate(labels)
     ]
 
 

@@ -174,11 +174,11 @@ def _words(source: spec.Source, settings: Settings) -> str:
 
 
 def _paths(folder, source, settings) -> list[pathlib.Path]:
-    labels = source.columns["label"]
+    names, labels = reading.folders(source), source.columns["label"]
     for label in np.unique(labels):
-        (folder / source.classes[label]).mkdir(parents=True, exist_ok=True)
+        (folder / names[label]).mkdir(parents=True, exist_ok=True)
     return [
-        folder / source.classes[label] / f"{i:06d}.{settings.format}"
+        folder / names[label] / f"{i:06d}.{settings.format}"
         for i, label in enumerate(labels)
     ]
 

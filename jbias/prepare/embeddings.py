@@ -64,7 +64,7 @@ def of(
     starts = range(0, len(source), _BLOCK)
     paths = [folder / f"{start // _BLOCK:06d}.npy" for start in starts]
     _make(subject, source, made_by["site"], paths)
-    return [np.load(path, mmap_mode="r") for path in paths]
+    return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
 
 
 def rows(

@@ -58,6 +58,20 @@ def further(where: str, text: str) -> dict[str, Any]:
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
+def folders(source: spec.Source) -> list[str]:
+    """A folder for each class, of its name; ValueError where that leads elsewhere.
+
+    Names may come out of a file that others wrote.
+    """
+    for name in source.classes:
+        if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
+            raise ValueError(
+                f"{source.name}: a class must have a name that a folder can have, got "
+                f"{name!r}; give others, such as by a file of names"
+            )
+    return list(source.classes)
+
+
 def sample(source: spec.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h w 3"]:
     """Reads all images of a set, or so many random ones of it."""
     if len(source) <= count:

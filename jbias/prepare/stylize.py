@@ -78,10 +78,9 @@ def stylize(
         "weights": published.blob_id(weights) if os.path.isfile(weights) else weights,
     }
     claims.claim("prepare stylize", folder, split, own)
-    labels = source.columns["label"]
+    names, labels = reading.folders(source), source.columns["label"]
     paths = [
-        folder / split / source.classes[label] / f"{i:06d}.png"
-        for i, label in enumerate(labels)
+        folder / split / names[label] / f"{i:06d}.png" for i, label in enumerate(labels)
     ]
     todo = [i for i, path in enumerate(paths) if not path.exists()]
     _make(made, source, styles, paths, todo, alpha, seed)

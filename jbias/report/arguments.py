@@ -8,6 +8,8 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
 
+from jbias import messages
+
 
 def names(text: str) -> tuple[str, ...]:
     """Reads `a,b`; each once."""
@@ -103,7 +105,7 @@ def answered(command: str, make: Callable[[], Iterable[str]]) -> int:
     try:
         lines = make()
     except (ValueError, OSError) as error:
-        print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{command}: {messages.line(error)}", file=sys.stderr)
         return 2
     for line in lines:
         print(line)

@@ -49,7 +49,7 @@ def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
     saw, judged = set(), set()
     for run in runs:
         sources = list(_sources(run.settings))
-        tests = run.settings.get("tests") or {}
+        tests = next(iter(_listed([run.settings.get("tests")])), {})
         for name in datasets:
             test = tests.get(name)
             if isinstance(test, Mapping):

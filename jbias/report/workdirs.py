@@ -78,7 +78,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
                 settings=config or {},
                 provenance=_json(path / "provenance.json") or {},
                 finished=(path / "done").exists(),
-                costs=_json(_root(path) / "costs.json") or {},
+                costs=_costs(_root(path) / "costs.json"),
             )
         )
     return _labelled(runs)
@@ -172,12 +172,43 @@ def _root(workdir: pathlib.Path) -> pathlib.Path:
     return workdir.parents[1] if workdir.parent.name == "vary" else workdir
 
 
+def _costs(path: pathlib.Path) -> dict[str, Any]:
+    """What a run cost; ValueError where that is nothing that a run writes."""
+    told = _json(path) or {}
+    total, starts = told.get("total", {}), told.get("starts", [])
+    try:
+        whole = all(map(_is_start, starts))
+        numbers = [value for key, value in total.items() if key != "hours"]
+        numbers += total.get("hours", {}).values()
+    except (TypeError, AttributeError, KeyError):
+        whole, numbers = False, []
+    if not whole or not all(value is None or _is_number(value) for value in numbers):
+        raise ValueError(f"{path}: must be what a run cost; restore or remove it")
+    return told
+
+
+def _is_start(one: Mapping[str, Any]) -> bool:
+    known = [_is_number(one[key]) for key in ("watts", "share", "pue")]
+    emitted = one.get("intensity")
+    return all(known) and (emitted is None or _is_number(emitted)) and _texts(one)
+
+
+def _texts(one: Mapping[str, Any]) -> bool:
+    return all(
+        isinstance(one[key], str | int) for key in ("source", "devices", "device")
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300
+
+
 def _json(path: pathlib.Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: must be a JSON object, got {error}; restore it"
         ) from None

@@ -131,7 +131,8 @@ def test_trains_all_but_the_linear_layer(trained):
 
 def test_losses_and_metrics(trained):
     _, _, first, last = trained
-    assert set(first) == {"loss_contrast", "contrast_accuracy"}
+    names = {"loss_contrast", "gradient_norm_contrast", "contrast_accuracy"}
+    assert set(first) == names
     # At most about log(15), what equal embeddings of 16 rows lose.
     assert 0 < first["loss_contrast"] < np.log(15) + 0.5
     assert last["loss_contrast"] < first["loss_contrast"]

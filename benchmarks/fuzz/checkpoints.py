@@ -1,0 +1,70 @@
+"""Malformed checkpoints: of a run of ours, and files as others publish them."""
+
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import strategies as st
+
+from benchmarks.fuzz import attempts, mutations
+from jbias import models
+from jbias.models import states
+
+_OTHERS = ("net.safetensors", "net.npz", "net.pth", "stream.pth")
+
+
+def made(folder: pathlib.Path) -> None:
+    """A network in a workdir, as `prepare export` makes it, and in files."""
+    net = models.MODELS["cnn"](16, width=4)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    models.save_run(folder / "run", net, variables)
+    path = folder / "net.safetensors"
+    models.save_safetensors(path, net, variables, names="own")
+    np.savez(folder / "net.npz", **states.read(path).arrays)
+    oracles = pathlib.Path(__file__).parents[2] / "tests/oracles"
+    for file, oracle in (
+        ("net.pth", "torch_zip.pth"),
+        ("stream.pth", "torch_stream.pth"),
+    ):
+        (folder / file).write_bytes((oracles / oracle).read_bytes())
+
+
+def _argv(folder: pathlib.Path, out: pathlib.Path, file: str) -> tuple[str, ...]:
+    path, more = folder / file, () if file == "run" else ("--model=cnn",)
+    return (
+        "export",
+        f"--checkpoint={path}",
+        f"--out={out}/x.safetensors",
+        "--names=own",
+        *more,
+    )
+
+
+@st.composite
+def ours(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
+    """One file of a run with other bytes, or another value in its config."""
+    held = sorted(p for p in (folder / "run/checkpoints").rglob("*") if p.is_file())
+    beside = [folder / "run/config.json"]
+    path = draw(st.sampled_from([*held, *beside * 3]))
+    data = path.read_bytes()
+    if path in beside and draw(st.booleans()):
+        data = json.dumps(draw(mutations.changed(json.loads(data)))[0]).encode()
+    else:
+        data = draw(mutations.edited(data))
+    file = str(path.relative_to(folder))
+    return attempts.Case(file, _argv(folder, out, "run"), file, data)
+
+
+@st.composite
+def others(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
+    """A file of weights with other bytes."""
+    file = draw(st.sampled_from(_OTHERS))
+    data = (folder / file).read_bytes()
+    head = data[:4096]
+    if draw(st.booleans()):
+        data = draw(mutations.edited(head)) + data[4096:]
+    else:
+        data = draw(mutations.edited(data))
+    return attempts.Case(file, _argv(folder, out, file), file, data)

@@ -1,0 +1,66 @@
+"""The commands as a user starts them, in this process, and without what takes long.
+
+Training opens everything that a config names and traces a step of each stage; a report
+leaves out its figures, and no network is measured. `--processes` tries some of all in processes of their own.
+"""
+
+import sys
+
+import jax
+from absl import flags
+from absl.testing import flagsaver
+
+from jbias import evaluate, prepare, seeds, survey, train
+from jbias import main as main_lib
+from jbias.report import cli, drawn
+
+
+def training(argv: tuple[str, ...]) -> int:
+    """`python -m jbias.main`, up to the first step."""
+    held, kept = flagsaver.save_flag_values(flags.FLAGS), (sys.argv, train._train)
+    sys.argv, train._train = ["jbias.main", *argv], _traced
+    try:
+        return main_lib.main(main_lib._parse(sys.argv))
+    finally:
+        sys.argv, train._train = kept
+        flagsaver.restore_flag_values(held, flags.FLAGS)
+
+
+def _traced(job) -> None:
+    """Traces a step of each stage, as it would be compiled."""
+    before = None
+    for stage in job.stages:
+        state = jax.eval_shape(stage.draw, seeds.key(0), before)
+        index, held = stage.take(job.seeds[0], stage.first), stage.held(stage.first)
+        static = stage.static(stage.first)
+
+        def step(state, stage=stage, index=index, held=held, static=static):
+            return stage.one(state, (seeds.key(0), index), held, static)
+
+        jax.eval_shape(step, state)
+        before = {"params": state.params["net"], "stats": state.stats["net"]}
+        stage.close()
+    job.manager.close()
+
+
+def measuring(argv: tuple[str, ...]) -> int:
+    """`python -m jbias.evaluate`, up to the first measure."""
+    kept, survey.run = survey.run, lambda *_, **__: []
+    try:
+        return evaluate.main(list(argv))
+    finally:
+        survey.run = kept
+
+
+def preparing(argv: tuple[str, ...]) -> int:
+    """`python -m jbias.prepare`."""
+    return prepare.main(list(argv))
+
+
+def reporting(argv: tuple[str, ...]) -> int:
+    """`python -m jbias.report`, without figures."""
+    kept, drawn.of = drawn.of, lambda *_: iter(())
+    try:
+        return cli.main(list(argv))
+    finally:
+        drawn.of = kept

@@ -1,0 +1,69 @@
+"""The published pickles of CIFAR are read; a crafted one does nothing, and takes nothing."""
+
+import pickle
+import struct
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from jbias.data import array_pickles
+
+PIXELS = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_pickle_itself_reads_is_read_alike(tmp_path, protocol, order):
+    held = {b"data": np.array(PIXELS, order=order), b"labels": [1, 2], b"x": b"y"}
+    (path := tmp_path / "batch").write_bytes(pickle.dumps(held, protocol))
+    found = array_pickles.load(str(path))
+    np.testing.assert_array_equal(found[b"data"], held[b"data"])
+    assert (found[b"labels"], found[b"x"]) == ([1, 2], b"y")
+
+
+def called(module: str, name: str, *pushed: bytes) -> bytes:
+    return f"c{module}\n{name}\n".encode() + b"(" + b"".join(pushed) + b"tR."
+
+
+PROTO = b"\x80\x02"
+HOSTILE = {
+    "a command": (PROTO + called("os", "system", b"U\x02id"), "names os.system"),
+    "stacked": (b"\x80\x04\x8c\x02os\x8c\x06system\x93(U\x02idtR.", "names os.system"),
+    "an instance": (b"(ios\nsystem\n.", "has INST"),
+    "an object": (b"(cos\nsystem\nU\x02ido.", "has OBJ"),
+    "new": (PROTO + b"cnumpy\nndarray\n)\x81.", "has NEWOBJ"),
+    "new with names": (b"\x80\x04cnumpy\nndarray\n)}\x92.", "has NEWOBJ_EX"),
+    "an extension": (PROTO + b"\x82\x01.", "has EXT1"),
+    "persistent": (PROTO + b"K\x01Q.", "has BINPERSID"),
+    "a memo of gigabytes": (PROTO + b"}r\xff\xff\xff\x7f.", "notes more than"),
+    "a long of gigabytes": (PROTO + b"\x8b\xff\xff\xff\x7f.", "ValueError"),
+    "text of gigabytes": (PROTO + b"T\xff\xff\xff\x7f.", "ValueError"),
+    "an array of terabytes": (
+        PROTO + called("numpy", "ndarray", b"\x8a\x06" + struct.pack("<Q", 2**40)[:6]),
+        "TypeError",
+    ),
+    "numbers that are objects": (
+        PROTO + called("numpy", "dtype", b"U\x01O"),
+        "of bytes",
+    ),
+    "deep": (PROTO + b"(" * 10**5 + b".", "Error"),
+    "no dict": (PROTO + b"].", "holds no dict but list"),
+    "nothing": (b"", "ValueError"),
+}
+
+
+@pytest.mark.parametrize("case", list(HOSTILE))
+def test_hostile_pickles_are_refused_at_once(tmp_path, case):
+    data, match = HOSTILE[case]
+    (path := tmp_path / "batch").write_bytes(data)
+    began = time.monotonic()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=match):
+            array_pickles.load(str(path))
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+    assert time.monotonic() - began < 20

@@ -1,0 +1,139 @@
+"""Names that HTML, LaTeX, Markdown, a shell or a spreadsheet would obey are shown."""
+
+import html.parser
+import json
+import re
+
+import pytest
+
+from jbias import report, results
+from jbias.report import figures
+from tests.report import conftest
+
+NAMES = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "../../</style></title></pre><svg onload=alert(1)>",
+    r"\input{/etc/passwd} \write18{id} $x^2$ 50% a_b ~ # &",
+    "=cmd|' /C calc'!A0",
+    "](javascript:alert(1)) `x` <!-- -->",
+)
+# What a report has of its own, and what it may never have.
+NEVER = {"img", "iframe", "object", "embed", "link", "form", "base", "audio", "video"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Counts elements, and notes attributes that act."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags, self.acting, self.targets = [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.acting += [name for name, _ in attrs if name.startswith("on")]
+        self.targets += [
+            v for name, v in attrs if name in ("href", "src", "xlink:href")
+        ]
+
+
+def written(tmp_path, names, monkeypatch):
+    """A report of runs whose every word is one of the names."""
+    monkeypatch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
+    first, second, data, more, note, model = names
+    for number, name in enumerate((first, second)):
+        records = [
+            [
+                one._replace(
+                    algorithm=name,
+                    model=model,
+                    dataset={"edge": data, "sketch": more}.get(
+                        one.dataset, one.dataset
+                    ),
+                )
+                for one in epoch
+                if one.metric == "accuracy"
+            ]
+            for epoch in conftest.fake_records(
+                f"{name} {number}",
+                name,
+                number / 10,
+                (0, 1),
+                epochs=2,
+                sets=("edge", "sketch"),
+            )
+        ]
+        config = conftest.fake_config(name, (0, 1))
+        config["tests"] = {data: {"data": more, "split": note}}
+        conftest.write_run(tmp_path / f"run{number}", config, records)
+        told = json.loads((tmp_path / f"run{number}/provenance.json").read_text())
+        told["data"][data] = {"cite": note, "note": more, "fingerprint": model}
+        told["packages"] = {note: model}
+        (tmp_path / f"run{number}/provenance.json").write_text(json.dumps(told))
+    out = tmp_path / "out"
+    argv = [f"--runs={tmp_path}/run0", f"--runs={tmp_path}/run1", f"--out={out}"]
+    assert report.main(argv) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """A report of hostile names, and one of plain names."""
+    plain = ("a1", "b1", "c1", "d1", "e1", "f1")
+    with pytest.MonkeyPatch.context() as patch:
+        return [
+            written(tmp_path_factory.mktemp("report") / "in", names, patch)
+            for names in (NAMES, plain)
+        ]
+
+
+@pytest.fixture
+def out(both):
+    return both[0]
+
+
+def test_nothing_in_a_report_of_hostile_records_is_live(both):
+    page, expected = (Reader((one / "index.html").read_text()) for one in both)
+    assert "alert(1)" in (both[0] / "index.html").read_text()  # They are shown.
+    for tag in ("script", "style", "svg", "table", "a", "pre", "title"):
+        assert page.tags.count(tag) == expected.tags.count(tag), tag
+    assert not NEVER & set(page.tags) and not page.acting
+    assert all(target.startswith("#") for target in page.targets)
+    for path in (both[0] / "figures").glob("*.svg"):
+        found = Reader(path.read_text())
+        assert not {"script", "image", "foreignobject", *NEVER} & set(found.tags)
+        assert not found.acting
+
+
+def test_latex_and_markdown_obey_nothing(out):
+    for path in (out / "tables").glob("*.tex"):
+        text = path.read_text()
+        assert not re.search(r"\\(input|write|include|openin)", text)
+        body = text.partition("\n")[2]
+        assert not re.search(r"(?<!\\)%(?!\n)", body)  # One of our own ends a line.
+        assert not re.search(r"(?<!\\)#", body)
+    for path in (out / "tables").glob("*.md"):
+        assert not re.search(r"(?<!\\)<(?!/?u>)", path.read_text())
+
+
+def test_names_lead_out_of_no_folder(both):
+    for out in both:
+        assert {path.name for path in out.parent.parent.iterdir()} == {"in"}
+        assert {path.name for path in out.iterdir()} == {
+            *("index.html", "results.json", "methods.md", "methods.bib"),
+            *("tables", "figures"),
+        }
+
+
+def test_names_with_nul_or_line_breaks_are_shown_on_one_line(tmp_path, capsys):
+    (path := tmp_path / "1.jsonl").write_text('{"a\\u001b[2J": "\\n"}\n')
+    with pytest.raises(ValueError) as refusal:
+        results.loads(path.read_text(), where=str(path))
+    (tmp_path / "run" / "evals").mkdir(parents=True)
+    path.rename(tmp_path / "run" / "evals" / "1.jsonl")
+    assert report.main([f"--runs={tmp_path}/run", f"--out={tmp_path}/out"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "\x1b" not in told
+    assert "must have the fields" in str(refusal.value)

@@ -1,0 +1,69 @@
+"""Training and reports use no network: whoever asks for an address is told no."""
+
+import pathlib
+import re
+import socket
+
+import pytest
+
+import jbias
+from jbias import train
+from tests import runs
+
+FILES = sorted(pathlib.Path(jbias.__file__).parent.rglob("*.py"))
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A process that may talk to itself; gives the addresses that it asked for."""
+    asked = []
+
+    def connect(self, address, *_):
+        if self.family != socket.AF_UNIX and address[0] not in LOCAL:
+            asked.append(address)
+            raise OSError(f"no network: {address}")
+        return before(self, address)
+
+    def resolve(host, *args, **options):
+        if host not in (*LOCAL, None, ""):
+            asked.append(host)
+            raise OSError(f"no network: {host}")
+        return known(host, *args, **options)
+
+    before, known = socket.socket.connect, socket.getaddrinfo
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return asked
+
+
+def test_the_watch_sees_a_call(alone):
+    with pytest.raises(OSError, match="no network"):
+        socket.create_connection(("192.0.2.1", 80), timeout=1)
+    assert alone
+
+
+def test_a_run_asks_for_no_address(alone, tmp_path):
+    config = runs.small(seeds=(0,), tests={})
+    config.epochs = 0.5
+    assert train.run(config, tmp_path / "run")
+    assert not alone
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        (r"\burl(open|retrieve)\b|\brequests\.|\bhttp\.client|\burllib", "fetches"),
+        (r"shell=True|os\.system|os\.popen", "starts a shell"),
+        (r"(?<![\w.])(eval|exec)\(", "runs text"),
+        (
+            r"\bpickle\.loads?\(|allow_pickle=True|read_pickle|torch\.load\(\w+\)",
+            "obeys",
+        ),
+        (r"\byaml\b|\bjoblib\b|\bmarshal\.|extractall|tempfile\.mktemp", "trusts"),
+        (r"np\.load\((?![^)]*allow_pickle=False)", "leaves pickles to numpy's default"),
+    ],
+)
+def test_no_module_has_what_would(pattern, why):
+    found = [p.name for p in FILES if re.search(pattern, p.read_text())]
+    assert not found, why

@@ -1,0 +1,189 @@
+"""What asks a run to stop, and errors that nobody foresaw, lose nothing."""
+
+import pathlib
+import signal
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from jbias import (
+    checkpoint,
+    console,
+    faults,
+    loop,
+    observe,
+    opening,
+    seeds,
+    signals,
+    studying,
+    train,
+)
+from tests import runs, test_resume
+
+MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
+
+
+def asked(**entries):
+    config = runs.small(**entries)
+    config.run.steps_per_dispatch = 1
+    config.tests, config.model = {}, dict(name="cnn", width=2, norm_group=0)
+    return config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("finished") / "run"
+    assert train.run(asked(), workdir)
+    return workdir
+
+
+def before(function, act, *, at: int = 0):
+    """The function, which does something before its call of that number."""
+    left = [at]
+
+    def called(*args, **options):
+        left[0] -= 1
+        if left[0] == -1:
+            act()
+        return function(*args, **options)
+
+    return called
+
+
+def stop(name: str = "SIGTERM") -> None:
+    signal.raise_signal(signal.Signals[name])
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
+def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, name):
+    handlers = [signal.getsignal(number) for number in signals.STOPPING]
+    job = before(opening.job, lambda: stop(name))
+    monkeypatch.setattr(opening, "job", job)
+    with pytest.raises(loop.Interrupted, match=f"{name} before a step") as stopped:
+        train.run(asked(), tmp_path / "run")
+    assert signals.code(stopped.value) == (130 if name == "SIGINT" else 143)
+    assert not (tmp_path / "run").exists()
+    assert handlers == [signal.getsignal(number) for number in signals.STOPPING]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "saved"),
+    [(observe, "_decisions", 4), (loop, "_announced", 1), (checkpoint, "restore", 0)],
+)
+def test_a_stop_is_saved_and_the_same_command_ends_the_same(
+    finished, tmp_path, monkeypatch, module, name, saved
+):
+    """In an evaluation, while the step is compiled, and before all."""
+    workdir = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, before(getattr(module, name), stop))
+        with pytest.raises(loop.Interrupted, match=f"SIGTERM at step {saved}: saved"):
+            train.run(asked(), workdir)
+    assert checkpoint.steps(workdir / "checkpoints")[-1] == saved
+    assert train.run(asked(), workdir)
+    test_resume.assert_same_end(finished, workdir)
+
+
+def test_a_stop_while_the_last_checkpoint_is_written_changes_nothing(
+    finished, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoint, "finish", before(checkpoint.finish, stop))
+    assert train.run(asked(), tmp_path / "run")
+    test_resume.assert_same_end(finished, tmp_path / "run")
+
+
+def test_no_other_run_of_a_study_is_begun_then(monkeypatch, tmp_path, capsys):
+    begun = []
+
+    def finishes(config, workdir, *, heard):
+        heard.job = types.SimpleNamespace(stop="")
+        begun.append(workdir)
+        stop("SIGUSR1")
+        return True
+
+    monkeypatch.setattr(train, "run", finishes)
+    planned = [studying.Run(None, tmp_path / name) for name in "ab"]
+    monkeypatch.setattr(studying, "planned", lambda *_: (planned, []))
+    args = types.SimpleNamespace(dry_run=False, workdir=tmp_path)
+    assert studying.run(args, ()) == 143
+    assert begun == [tmp_path / "a"]
+    assert "the others are not begun" in capsys.readouterr().err
+
+
+def fail() -> None:
+    raise RuntimeError("a bug")
+
+
+def test_an_error_is_told_and_what_was_trained_is_saved(
+    finished, tmp_path, monkeypatch
+):
+    workdir = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError) as failed:
+        update = before(console.Progress.update, fail, at=2)
+        patch.setattr(console.Progress, "update", update)
+        train.run(asked(), workdir)
+    assert checkpoint.steps(workdir / "checkpoints") == [3]
+    said = faults.told(failed.value, workdir)
+    assert said.startswith("RuntimeError: a bug (")
+    assert "test_preemption.py" in said
+    assert "step 3 is saved" in said
+    assert "in fail" in (workdir / "traceback.txt").read_text()
+    assert train.run(asked(), workdir)
+    test_resume.assert_same_end(finished, workdir)
+
+
+def test_states_that_are_gone_do_not_become_a_checkpoint(
+    finished, tmp_path, monkeypatch
+):
+    workdir, stepper = tmp_path / "run", seeds.stepper
+
+    def gone(*args):
+        def advance(states, *rest):
+            jax.tree.map(lambda x: x.delete(), states)
+            fail()
+
+        whole = stepper(*args)
+        calls = iter([whole] * 6 + [advance])
+        return lambda *args: next(calls)(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError) as failed:
+        patch.setattr(seeds, "stepper", gone)
+        train.run(asked(), workdir)
+    assert "in the midst of a step" in faults.line(failed.value)
+    assert "the latest checkpoint is of step 4" in faults.line(failed.value)
+    assert train.run(asked(), workdir)
+    test_resume.assert_same_end(finished, workdir)
+
+
+def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
+    tmp_path, monkeypatch
+):
+    """Its records say where it failed, where it went, and with what rate."""
+    config = asked(
+        algo={"name": f"{MINE}:make", "chance": 0.15},
+        rollback=dict(times=2, factor=0.5, every="3 steps"),
+        save_every="4 steps",
+        epochs=3.0,
+    )
+    config.seeds = (0, 1, 2)
+    assert train.run(config, tmp_path / "whole")
+    told = [r for r in runs.records(tmp_path / "whole") if r["metric"] == "rolled_back"]
+    assert told
+    assert {r["status"] for r in told} == {"ok"}
+    first = min(told, key=lambda r: r["step"])
+    words = first["condition"].split()  # at step 7 to step 6
+    failed, target = int(words[2]), int(words[5])
+    assert target == (failed - 1) // 3 * 3
+    for at in (failed - 1, 0, 0):
+        with monkeypatch.context() as patch:
+            update = before(console.Progress.update, stop, at=at)
+            patch.setattr(console.Progress, "update", update)
+            with pytest.raises(loop.Interrupted):
+                train.run(config, tmp_path / "run")
+    assert train.run(config, tmp_path / "run")
+    test_resume.assert_same_end(tmp_path / "whole", tmp_path / "run")
+    step, tree = test_resume.saved(tmp_path / "run")
+    assert step == 12
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(tree))

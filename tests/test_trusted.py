@@ -1,0 +1,64 @@
+"""The workdir of a run may come from anywhere: what it says is not obeyed."""
+
+import json
+import types
+
+import pytest
+from etils import epath
+
+from jbias import evaluate, findings, parts
+from tests import runs
+
+EVIL = """
+import pathlib
+pathlib.Path(__file__).with_name("ran").touch()
+
+def make(net):
+    raise SystemExit
+"""
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """The workdir of a run whose config names a file of Python."""
+    (tmp_path / "evil.py").write_text(EVIL)
+    (workdir := tmp_path / "run").mkdir()
+    config = runs.small().to_dict()
+    config["algo"] = {"name": f"{tmp_path}/evil.py:make"}
+    (workdir / "config.json").write_text(json.dumps(config))
+    told = {"data": {"train/0": {"space": "names", "names": ["a", "b"]}}}
+    (workdir / "provenance.json").write_text(json.dumps(told))
+    (workdir / "checkpoints" / "1").mkdir(parents=True)
+    return workdir
+
+
+@pytest.mark.parametrize("flag", ["--checkpoint", "--follow"])
+def test_code_that_a_run_names_is_not_run(foreign, flag, capsys):
+    argv = [f"{flag}={foreign}", *(["--once"] if flag == "--follow" else [])]
+    if flag == "--checkpoint":
+        (suite := foreign.parent / "suite.py").write_text(
+            "import ml_collections\n"
+            "def get_config(text=''):\n"
+            "    c = ml_collections.ConfigDict(dict(size=32))\n"
+            "    c.sets = dict(edge=dict(data='shapes', split='edge', n=48))\n"
+            "    c.measures = dict(accuracy=dict(probe='plain', sets=('edge',)))\n"
+            "    return c\n"
+        )
+        argv += [f"--suite={suite}", f"--out={foreign.parent}/out"]
+    assert evaluate.main(argv) == 2
+    assert "evil.py:make', a file that would be run" in capsys.readouterr().err
+    assert not (foreign.parent / "ran").exists()
+
+
+def test_a_user_may_trust_it(foreign, monkeypatch):
+    config = json.loads((foreign / "config.json").read_text())
+    monkeypatch.setenv("JBIAS_OWN_CODE", "1")
+    assert parts.trusted(config, foreign) is config
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "..", "", "a\\b"])
+def test_a_network_is_kept_in_a_folder_of_its_name(tmp_path, name):
+    subject = types.SimpleNamespace(name=name)
+    with pytest.raises(ValueError, match="must be that of a folder"):
+        findings.claimed(epath.Path(tmp_path) / name, subject, None).__enter__()
+    assert not list(tmp_path.iterdir())
