@@ -211,7 +211,7 @@ def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
 
     `position` gives what stands beside a checkpoint; ValueError where there is none.
     """
-    for name, held in [*job.sums.items()]:
+    for name, held in [*job.sums.items()] if job.team.first else ():
         path = job.workdir / name
         found = _sum(path)
         if found == held:

@@ -13,6 +13,7 @@ from etils import epath
 
 from jbias import checkpoint, console, disk, observe, results
 from jbias import workdir as workdirs
+from jbias.team import ALONE
 from tests import test_checkpoint as saved
 
 
@@ -129,7 +130,7 @@ def job(tmp_path, monkeypatch):
     """What observe knows of a run that has written records of two steps."""
     monkeypatch.setattr(observe.jc, "run_name", lambda config: "r")
     branch = types.SimpleNamespace(folder="", config={})
-    about = dict(branches=[branch], sums={}, said=[], guard=lambda: None)
+    about = dict(branches=[branch], sums={}, said=[], guard=lambda: None, team=ALONE)
     job = types.SimpleNamespace(workdir=epath.Path(tmp_path), **about)
     job.say = job.said.append
     for step in (4, 8):
