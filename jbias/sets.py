@@ -77,8 +77,8 @@ def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
     name, split = options.pop("data"), options.pop("split")
     kinds.check(f"{where}.data", name, str)
     kinds.check(f"{where}.split", split, str)
-    for key in data.OF_ALL:
-        kinds.check(f"{where}.{key}", options.get(key, ""), str)
+    for key, kind in data.OF_ALL.items():
+        kinds.check(f"{where}.{key}", options.get(key, ""), kind)
     if name in data.DATASETS:
         kinds.options(where, data.DATASETS[name].make, options)
     try:

@@ -20,7 +20,7 @@ NAMES = sorted(
     for path in ROOT.rglob("*.py")
     if path.stem
     not in ("arguments", "common", "datasets", "protocol", "shifted", "zoo", "__init__")
-    and path.parent.name != "suites"  # Of measures, no recipes.
+    and path.parent.name not in ("suites", "sweeps")  # No recipes.
 )
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 

@@ -4,6 +4,7 @@ import functools
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from jbias.data import (
     annotated,
@@ -63,8 +64,14 @@ DATASETS: Mapping[str, spec.Spec] = MappingProxyType(
     }
 )
 
-# Options that every set has: text.
-OF_ALL = ("columns", "skip", "keep", "drop", "shift", "portion")
+# Options that every set has, and of which kind they are.
+OF_ALL: Mapping[str, Any] = MappingProxyType(
+    {
+        **dict.fromkeys(("columns", "skip", "keep", "drop"), str),
+        "shift": str | Mapping[str, Any],
+        "portion": str,
+    }
+)
 
 make_shift = shifts.make_shift  # For arrays of one's own.
 

@@ -179,6 +179,8 @@ def test_arguments_that_do_not_go_together_are_refused(arguments, capsys):
 
 def test_watching_tells_again_without_jax(folder):
     code = (
+        # What runs tests in the background may have told them to ignore it.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "import sys; from jbias.report import cli; code = cli.main(sys.argv[1:]); "
         "sys.exit(code or 'jax' in sys.modules)"
     )
