@@ -151,6 +151,15 @@ def test_damaged_records_come_back_from_their_checkpoint(job, content):
     assert ["written anew" in line for line in job.said] == [True]
 
 
+def test_records_that_could_not_be_written_are_not_missed_later(job, monkeypatch):
+    """The emergency save that follows must not vouch for them."""
+    before = dict(job.sums)
+    monkeypatch.setattr(results, "write_text", failing)
+    with pytest.raises(OSError, match="12.jsonl: cannot be written"):
+        observe.write(job, 12, [record(12)])
+    assert job.sums == before
+
+
 def test_damaged_records_that_no_checkpoint_holds_are_refused(job):
     path = job.workdir / "evals" / "4.jsonl"
     path.write_text(path.read_text().replace("0.5", "0.7"))
