@@ -152,7 +152,7 @@ def test_flags_in_the_text_are_known(name, flag):
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
     if name == "docs/benchmarks.md":
-        code = [path.read_text() for path in (ROOT / "benchmarks").glob("*.py")]
+        code = [path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")]
         known |= set(re.findall(r'add(?:_argument)?\("(--[\w-]+)"', "".join(code)))
     key, _, value = flag.partition("=")
     if key.startswith("--config.") and "<" not in key:
