@@ -39,7 +39,7 @@ study: $(VENV)/.installed
 	$(RUN) -m jbias.report.biases --measured='measured/study/*' --out=report-study
 
 # At least 200 faults of many kinds, each over a small real run; none may lose anything.
-# What was stopped goes on; `rm -rf runs/chaos` begins anew.
+# What was stopped goes on, if the code is the same; `rm -rf runs/chaos` begins anew.
 chaos: $(VENV)/.installed
 	$(RUN) -m benchmarks.chaos --trials=$(TRIALS) --seed=$(SEED)
 

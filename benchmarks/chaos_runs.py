@@ -244,12 +244,26 @@ def may_mount(folder: pathlib.Path) -> bool:
         return False
 
 
+def _code() -> str:
+    """What all the code that runs is known by."""
+    root = pathlib.Path(__file__).parents[1]
+    paths = [*root.glob("jbias/**/*.py"), *root.glob("benchmarks/chaos*.py")]
+    return _digest(b"".join(path.read_bytes() for path in sorted(paths)))
+
+
 def prepare(folder: pathlib.Path) -> None:
-    """Makes the unbroken run, counts its points, and breaks some; once for a folder."""
-    if (folder / "counts.json").exists():
-        return
+    """Makes the unbroken run, counts its points, and breaks some.
+
+    Once for a folder; anew, and all trials with it, where the code is another.
+    """
+    stamp = folder / "code"
+    if (folder / "counts.json").exists() and stamp.exists():
+        if stamp.read_text() == _code():
+            return
+        print("chaos: the code has changed: all trials begin anew", file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "broken").mkdir(parents=True)
+    stamp.write_text(_code())
     (folder / "config.py").write_text(CONFIG)
     bench, counts = Bench(folder, folder / "trial"), folder / "counts.part"
 

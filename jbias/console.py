@@ -30,19 +30,17 @@ def hush() -> None:
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if not loud:
-        sys.excepthook = _told
+        sys.unraisablehook = _told
 
 
-def _told(kind: type, error: BaseException, trace: Any) -> None:
-    """Prints an uncaught error, but not that nobody waits for tensorstore any more.
+def _told(unraisable: Any) -> None:
+    """Tells of an error that nobody could take, but not of what follows from another.
 
-    Of a save that failed only the first file's error is waited for; those of the others
-    find the loop closed that they were to be told to.
+    Of a save that failed only the first file's error is waited for; tensorstore's threads
+    find the loop closed that they were to tell the others'.
     """
-    own = error.__traceback__  # Tensorstore may pass none as `trace`.
-    first = own and own.tb_frame.f_code.co_name
-    if (str(error), first) != ("Event loop is closed", "call_soon_threadsafe"):
-        sys.__excepthook__(kind, error, trace)
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
 
 
 LOGS = ("text", "json")

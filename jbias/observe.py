@@ -200,10 +200,11 @@ def write(
         path = records_path(job.workdir / branch.folder, step)
         name = jc.run_name(branch.config)
         text = results.dumps(record for record in records if record.run == name)
-        job.sums[_named(job, path)] = zlib.crc32(text.encode())
-        if again or _sum(path) != zlib.crc32(text.encode()):
+        known = zlib.crc32(text.encode())
+        if again or _sum(path) != known:
             with disk.writing(str(path)):
                 results.write_text(path, text)
+        job.sums[_named(job, path)] = known  # Only now: what is saved may rely on it.
 
 
 def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
