@@ -122,11 +122,13 @@ def hold(
         os.ftruncate(file, _WIDTH)
         if owner is not None:
             say(f"took over the lock of {owner}, which is gone")
-        with _beating(held):
-            yield held
-        with contextlib.suppress(OSError):
-            if _owner(os.pread(file, _WIDTH, 0)) == held.owner:
-                os.ftruncate(file, 0)
+        try:
+            with _beating(held):
+                yield held
+        finally:
+            with contextlib.suppress(OSError):
+                if _owner(os.pread(file, _WIDTH, 0)) == held.owner:
+                    os.ftruncate(file, 0)
     finally:
         os.close(file)
 

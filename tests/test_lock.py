@@ -109,6 +109,15 @@ def test_an_owner_abroad_is_gone_only_once_it_is_silent(path, holder, monkeypatc
     refused(path)
 
 
+def test_an_error_releases_the_lock_as_well(path):
+    with pytest.raises(RuntimeError), lock.hold(path, "is at work here"):
+        raise RuntimeError("ended")
+    assert path.read_bytes() == b""
+    said = []
+    with lock.hold(path, "is at work here", said.append):
+        assert said == []
+
+
 def test_a_released_lock_names_nobody(path):
     said = []
     for _ in range(2):

@@ -1,7 +1,7 @@
 """The commands as a user starts them, in this process, and without what takes long.
 
 Training opens everything that a config names and traces a step of each stage; a report
-leaves out its figures, and no network is measured. `--processes` tries some of all in processes of their own.
+leaves out its figures, and no network is measured.
 """
 
 import sys
