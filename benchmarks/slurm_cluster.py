@@ -1,6 +1,6 @@
 """A SLURM of one's own on this machine: a controller and some nodes, without root or systemd.
 
-    python -m benchmarks.slurm_cluster --folder=/tmp/slurm --nodes=2
+    python -m benchmarks.slurm_cluster --folder=slurm --nodes=2
 
 starts it, says how to talk to it, and ends it with Ctrl-C. Needs the programs of Debian's
 packages slurm-wlm and munge. Each node is a slurmd with a name and a port of its own.

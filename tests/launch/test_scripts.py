@@ -21,7 +21,7 @@ from launch import doing, sky, trials
 assert submitit.__version__
 HERE = pathlib.Path(__file__).parent
 TOLD = json.loads((HERE.parent / "oracles/launchers.json").read_text())
-TODO = [
+TRIALS = [
     trials.Trial(
         f"{name}-shapes-{digest}",
         pathlib.Path(f"/shared/runs/{name}-shapes-{digest}"),
@@ -42,7 +42,7 @@ NASTY = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '" & touch pwne
 NASTY += ["a b", "*", "~", "#", "$HOME", "\\", "!x", "{a,b}", "-n", "TASK"]
 
 
-def script(where: str, todo=TODO, **changed) -> str:
+def script(where: str, todo=TRIALS, **changed) -> str:
     """What an executor would start."""
     name, options = doing._where(OPTIONS[where])
     return doing.EXECUTORS[name].script(todo, {**options, **changed})
@@ -52,7 +52,7 @@ def nasty(where: str) -> list[trials.Trial]:
     """A trial whose arguments are nasty; xpk takes no line breaks."""
     values = [*NASTY, *(() if where == "xpk" else ("\n", "\nTASK\ntouch pwned\n"))]
     arguments = (f"--config=configs/{''.join(values)}", *values)
-    return [TODO[0]._replace(arguments=arguments)]
+    return [TRIALS[0]._replace(arguments=arguments)]
 
 
 def shellcheck(text: str, tmp_path: pathlib.Path, severity: str = "style") -> None:
@@ -120,7 +120,7 @@ def words(where: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
     return [*trials.command(trial, python, runs)]
 
 
-@pytest.mark.parametrize("todo", [TODO, nasty("tpu_pod")])
+@pytest.mark.parametrize("todo", [TRIALS, nasty("tpu_pod")])
 def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
     active = SAID.format("ACTIVE")
     told = run(script("tpu_pod", todo), tmp_path, gcloud=active, git="")
@@ -146,7 +146,7 @@ def test_what_the_cloud_took_away_is_asked_for_again(tmp_path):
     assert done == ["delete", "create", "delete"]
 
 
-@pytest.mark.parametrize("todo", [TODO, nasty("xpk")])
+@pytest.mark.parametrize("todo", [TRIALS, nasty("xpk")])
 def test_xpk_gets_flags_that_it_has(todo, tmp_path):
     told = run(script("xpk", todo), tmp_path, xpk="")
     assert len(told) == len(todo)
@@ -161,10 +161,10 @@ def test_xpk_gets_flags_that_it_has(todo, tmp_path):
 
 def test_xpk_takes_no_line_breaks():
     with pytest.raises(ValueError, match="--on=xpk: a command must be one line"):
-        script("xpk", [TODO[0]._replace(arguments=("--config=a\nb",))])
+        script("xpk", [TRIALS[0]._replace(arguments=("--config=a\nb",))])
 
 
-@pytest.mark.parametrize("todo", [TODO, nasty("sky")])
+@pytest.mark.parametrize("todo", [TRIALS, nasty("sky")])
 def test_skypilot_gets_tasks_that_its_schema_allows(todo, tmp_path):
     for trial in todo:
         task = sky.task(trial, doing._where(OPTIONS["sky"])[1])
@@ -180,7 +180,7 @@ def test_skypilot_gets_tasks_that_its_schema_allows(todo, tmp_path):
 
 
 def test_skypilot_s_schema_would_refuse():
-    task = sky.task(TODO[0], doing._where(OPTIONS["sky"])[1])
+    task = sky.task(TRIALS[0], doing._where(OPTIONS["sky"])[1])
     with pytest.raises(jsonschema.ValidationError):
         check = jsonschema.Draft202012Validator(TOLD["sky_task"])
         check.validate({**task, "command": "x"})
@@ -208,7 +208,7 @@ def test_labels_are_what_clouds_take_and_end_with_the_hash():
         "1-2",
     ]
     for name in names:
-        label = trials.label(TODO[0]._replace(name=name))
+        label = trials.label(TRIALS[0]._replace(name=name))
         assert re.fullmatch("[a-z][a-z0-9-]{1,39}", label)
         assert label.endswith(name.rpartition("-")[2])
 
