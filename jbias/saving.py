@@ -7,9 +7,8 @@ from typing import Any
 
 import jax
 
-from jbias import build, checkpoint, console, costs, observe, results, signs
+from jbias import build, checkpoint, console, costs, observe, results, seal, signs
 from jbias import layout as layouts
-from jbias import team as teams
 from jbias import workdir as workdirs
 from jbias.job import Job
 
@@ -65,7 +64,7 @@ def _check_same(job: Job, states: tuple, step: int) -> None:
     """Refuses to go on where the processes no longer train the same weights."""
     if job.team.count == 1:
         return
-    sums = job.team.agree("a checkpoint", teams.digest(states))
+    sums = job.team.agree("a checkpoint", seal.digest(states))
     if len(set(sums)) > 1:
         raise ValueError(
             f"processes: their weights differ at step {step} (sums {sums}), though all "

@@ -10,13 +10,19 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 
 def sealed(states: tuple, info: Mapping[str, Any]) -> dict[str, Any]:
     """What stands beside the states on the disk: `info`, and the sums."""
     body = json.dumps(info, sort_keys=True)
     head = zlib.crc32(body.encode())
-    return {"body": body, "head": head, "form": form(states), "sum": _sum(states, body)}
+    return {
+        "body": body,
+        "head": head,
+        "form": form(states),
+        "sum": digest(states, body),
+    }
 
 
 def opened(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +35,7 @@ def opened(told: Mapping[str, Any]) -> dict[str, Any]:
 
 def check(told: Mapping[str, Any], states: tuple) -> None:
     """ValueError where states are not those that were sealed."""
-    if _sum(states, told["body"]) != told["sum"]:
+    if digest(states, told["body"]) != told["sum"]:
         raise ValueError("its content does not match its sum")
 
 
@@ -40,7 +46,8 @@ def form(states: tuple) -> int:
     return zlib.crc32(repr(told).encode())
 
 
-def _sum(states: tuple, body: str) -> int:
+def digest(states: PyTree, body: str = "") -> int:
+    """A sum over the bytes of arrays, and of what stands beside them."""
     total = zlib.crc32(body.encode())
     for leaf in jax.tree.leaves(jax.device_get(states)):
         total = zlib.crc32(np.ascontiguousarray(leaf), total)

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,14 +20,6 @@ from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
 from jbias import hub
-
-
-def digest(tree: PyTree) -> int:
-    """A sum over the bytes of arrays."""
-    total = 0
-    for leaf in jax.tree.leaves(jax.device_get(tree)):
-        total = zlib.crc32(np.ascontiguousarray(leaf), total)
-    return total
 
 
 def checkpoints_alone() -> dict[str, Any]:
