@@ -16,7 +16,7 @@ import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 import yaml
 
-from launch import doing, sky, trials
+from launch import doing, sky, sweep, trials
 
 assert submitit.__version__
 HERE = pathlib.Path(__file__).parent
@@ -247,6 +247,15 @@ def test_labels_are_what_clouds_take_and_end_with_the_hash():
         label = trials.label(TRIALS[0]._replace(name=name))
         assert re.fullmatch("[a-z][a-z0-9-]{1,39}", label)
         assert label.endswith(name.rpartition("-")[2])
+
+
+def test_the_help_names_every_place_and_option():
+    text = sweep.__doc__.partition("--on=NAME")[2].partition("Exit codes")[0]
+    places = dict(re.findall(r"(?ms)^  (\w+)  +(\S.*?)(?=^  \w|\Z)", text))
+    assert {*places} == {*doing.EXECUTORS}
+    for name, said in places.items():
+        words = {*re.findall(r"\w+", said.partition(": ")[2])}
+        assert {*doing.EXECUTORS[name].OPTIONS} <= words, name
 
 
 @pytest.mark.parametrize(
