@@ -71,8 +71,8 @@ def check_devices(todo: Sequence[Trial], where: str) -> None:
 
 def hosts_of(accelerator: str) -> int:
     """At least how many hosts a TPU slice has: one holds at most 8 chips, or cores."""
-    tail = accelerator.rpartition("-")[2].partition(":")[0]
-    size = int(tail) if "-" in accelerator and tail.isdigit() else 1
+    slice_of = re.fullmatch(r"(?:tpu-)?v\d\w*-(\d+)", accelerator)
+    size = int(slice_of[1]) if slice_of else 1
     return -(-size // 8)
 
 

@@ -229,6 +229,17 @@ def test_one_machine_may_leave_devices_out():
         script(where, todo)
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "hosts"),
+    [
+        *(("v6e-8", 1), ("v5litepod-16", 2), ("tpu-v6e-32", 4), ("v4-8", 1)),
+        *(("H100:8", 1), ("RTX-4090", 1), ("A100-80GB:8", 1)),
+    ],
+)
+def test_slices_of_more_than_eight_chips_have_several_hosts(accelerator, hosts):
+    assert trials.hosts_of(accelerator) == hosts
+
+
 def test_a_run_on_several_nodes_has_all_their_gpus():
     text = script("slurm", nodes=2, gpus=4)
     assert "\n#SBATCH --nodes=2\n" in text and "\n#SBATCH --ntasks-per-node=1\n" in text
