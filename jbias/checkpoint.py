@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from jbias import disk, reads, retention, seal
 from jbias import team as teams
 
 # Errors in reading that are the machine's fault, not the bytes'.
+MARK = "commit_success.txt"  # What orbax writes last where it cannot rename.
 # Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
 _NEVER = 10**9
 OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError, PermissionError)
@@ -50,7 +50,7 @@ def open(
     )
     retention.mend(epath.Path(directory), valid_at)
     manager = ocp.CheckpointManager(
-        epath.Path(directory).resolve(), options=options, item_names=("state", "info")
+        disk.place(directory), options=options, item_names=("state", "info")
     )
     _put_back(manager)
     return manager
@@ -84,7 +84,7 @@ def replace(manager: ocp.CheckpointManager, step: int, *args: Any) -> None:
     """Saves a step again; the one saved before goes once the new one stands."""
     aside = _aside(manager, "replaced") / str(step)
     aside.parent.mkdir(exist_ok=True)
-    (manager.directory / str(step)).rename(aside)
+    disk.move(manager.directory / str(step), aside)
     manager.reload()
     save(manager, step, *args)
     _guarded(manager, step, manager.wait_until_finished)
@@ -97,8 +97,10 @@ def _put_back(manager: ocp.CheckpointManager) -> None:
     if not aside.exists():
         return
     for path in aside.iterdir():
-        if not (manager.directory / path.name).exists():
-            path.rename(manager.directory / path.name)
+        there = manager.directory / path.name
+        if not _is_whole(there):
+            there.rmtree(missing_ok=True)
+            disk.move(path, there)
     aside.rmtree()
     manager.reload()
 
@@ -177,7 +179,13 @@ def steps(directory: epath.PathLike) -> list[int]:
     """The steps that stand there whole, while another process may be saving more."""
     directory = epath.Path(directory)
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
-    return sorted(int(name) for name in names if name.isdigit())
+    found = sorted(int(name) for name in names if name.isdigit())
+    return [step for step in found if _is_whole(directory / str(step))]
+
+
+def _is_whole(path: epath.Path) -> bool:
+    """Whether a step that is saved in that folder is there; a store knows no renaming."""
+    return (path / MARK if disk.is_remote(path) else path).exists()
 
 
 def left(directory: epath.PathLike, step: int) -> bool:
@@ -204,7 +212,7 @@ def _looking(directory: epath.PathLike) -> ocp.CheckpointManager:
         read_only=True, create=False, save_interval_steps=0
     )
     return ocp.CheckpointManager(
-        epath.Path(directory).resolve(), options=options, item_names=("state", "info")
+        disk.place(directory), options=options, item_names=("state", "info")
     )
 
 
@@ -214,7 +222,7 @@ def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:
     aside.parent.mkdir(parents=True, exist_ok=True)
     if aside.exists():
         aside.rmtree()
-    (manager.directory / str(step)).rename(aside)
+    disk.move(manager.directory / str(step), aside)
     manager.reload()
 
 
@@ -263,8 +271,8 @@ def _check_room(manager: ocp.CheckpointManager, step: int, states: tuple) -> Non
     """Refuses before anything is half written."""
     directory = manager.directory
     needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
-    free = shutil.disk_usage(directory).free
-    if free < needed:
+    free = disk.free(directory)
+    if free is not None and free < needed:
         raise OSError(
             f"checkpoint: cannot save step {step} in {directory}: No space left on "
             f"device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "

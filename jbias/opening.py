@@ -185,7 +185,7 @@ def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:
     """The nets to start from and their digest; a run under way needs them no more."""
     if not config["init"]:
         return None, None
-    if any((workdir / "checkpoints").glob("[0-9]*")):
+    if checkpoint.steps(workdir / "checkpoints"):
         return None, workdirs.provenance(workdir).get("init")
     given = warmstart.nets(config["init"], config["seeds"])
     return given, warmstart.digest(given)

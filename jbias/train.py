@@ -58,7 +58,7 @@ def run(
     config = jc.plain(config)
     checks.whole(config)
     saving.energy(config)
-    workdir = epath.Path(workdir).resolve()
+    workdir = disk.place(workdir)
     own = config["run"].get("log", console.LOGS[0])
     say = console.logger(workdir, own) if team.first else _unheard
     with _claimed(workdir, config, say, team) as guard:
@@ -88,8 +88,11 @@ def _claimed(
     if not team.first:
         yield lambda: None
         return
-    with workdirs.claim(workdir, config, say) as held:
-        yield held.check
+    try:
+        with workdirs.claim(workdir, config, say) as held:
+            yield held.check
+    finally:
+        console.flush(workdir)
 
 
 def _end(job: Job, fate: str) -> None:
