@@ -22,7 +22,6 @@ from jbias import disk, reads, retention, seal
 from jbias import team as teams
 
 # Errors in reading that are the machine's fault, not the bytes'.
-MARK = "commit_success.txt"  # What orbax writes last where it cannot rename.
 # Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
 _NEVER = 10**9
 OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError, PermissionError)
@@ -98,7 +97,7 @@ def _put_back(manager: ocp.CheckpointManager) -> None:
         return
     for path in aside.iterdir():
         there = manager.directory / path.name
-        if not _is_whole(there):
+        if not disk.is_saved(there):
             there.rmtree(missing_ok=True)
             disk.move(path, there)
     aside.rmtree()
@@ -180,12 +179,7 @@ def steps(directory: epath.PathLike) -> list[int]:
     directory = epath.Path(directory)
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
     found = sorted(int(name) for name in names if name.isdigit())
-    return [step for step in found if _is_whole(directory / str(step))]
-
-
-def _is_whole(path: epath.Path) -> bool:
-    """Whether a step that is saved in that folder is there; a store knows no renaming."""
-    return (path / MARK if disk.is_remote(path) else path).exists()
+    return [step for step in found if disk.is_saved(directory / str(step))]
 
 
 def left(directory: epath.PathLike, step: int) -> bool:

@@ -122,6 +122,15 @@ def move(folder: epath.Path, target: epath.Path) -> None:
     folder.rename(target)
 
 
+def is_saved(checkpoint: epath.Path) -> bool:
+    """Whether a folder that orbax writes is there whole; on a disk it is renamed last."""
+    if is_remote(checkpoint):
+        from jbias import objects
+
+        return (checkpoint / objects.MARK).exists()
+    return checkpoint.exists()
+
+
 def free(folder: epath.Path) -> int | None:
     """Bytes that can be written; None where that has no bound."""
     return None if is_remote(folder) else shutil.disk_usage(folder).free

@@ -17,7 +17,6 @@ from typing import Any
 from jbias import objects
 
 _ASIDE = ("damaged", "replaced")
-_MARK = "commit_success.txt"
 
 
 def fetch(pattern: str, where: str, *, checkpoints: bool) -> str:
@@ -35,8 +34,8 @@ def fetch(pattern: str, where: str, *, checkpoints: bool) -> str:
     wanted = {name for name in asked if _is_whole(name, found)}
     if not wanted:
         raise ValueError(f"{where}: nothing is at {pattern}; check it")
-    cache = os.path.expanduser(os.environ.get("JBIAS_CACHE", "~/.cache/jbias"))
-    home = pathlib.Path(cache) / "gs"
+    cache = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
+    home = pathlib.Path(cache).expanduser() / "gs"
     with futures.ThreadPoolExecutor(16) as threads:
         copied = threads.map(lambda name: _copied(home, found[name]), wanted)
         there = {name for name, got in zip(wanted, copied, strict=True) if got}
@@ -63,7 +62,10 @@ def _is_whole(name: str, found: Mapping[str, Any]) -> bool:
     """Whether an object is not one of a checkpoint that is being saved, or never was."""
     head, middle, tail = name.partition("/checkpoints/")
     step = tail.partition("/")[0]
-    return not (middle and step.isdigit()) or f"{head}{middle}{step}/{_MARK}" in found
+    return (
+        not (middle and step.isdigit())
+        or f"{head}{middle}{step}/{objects.MARK}" in found
+    )
 
 
 def _copied(home: pathlib.Path, told: Mapping[str, Any]) -> bool:

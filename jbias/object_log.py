@@ -10,7 +10,7 @@ import threading
 from jbias import objects
 
 SECONDS = 5.0  # Between two writes of a log; what it lacks after a kill.
-_RATE = 200_000  # Bytes a second that may go into writing it again.
+_RATE = 20_000  # Bytes a second that may go into writing a long one again.
 
 
 class Log:

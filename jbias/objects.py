@@ -22,7 +22,7 @@ from fsspec import asyn
 from gcsfs import core, retry
 from google.auth import exceptions
 
-_MARK = "commit_success.txt"  # What orbax writes last into a folder that is whole.
+MARK = "commit_success.txt"  # What orbax writes last into a folder that is whole.
 _PAUSE = 1.0  # Seconds: the store takes no more than one write a second of an object.
 
 
@@ -177,7 +177,7 @@ def move(path: epath.PathLike, target: epath.PathLike) -> None:
     """
     source, target = (Files._strip_protocol(os.fspath(one)) for one in (path, target))
     names = files().find(source)
-    names.sort(key=lambda name: (name.endswith(f"/{_MARK}"), -name.count("/")))
+    names.sort(key=lambda name: (name.endswith(f"/{MARK}"), -name.count("/")))
     for name in names:
         files().cp_file(name, target + name[len(source) :])
     for name in reversed(names):

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from gcp_storage_emulator import server, storage
-from gcp_storage_emulator.handlers import buckets
+from gcp_storage_emulator.handlers import buckets, objects
 
 BUCKET = "bucket"
 
@@ -36,7 +36,8 @@ def _conditional(handler: Callable) -> Callable:
     def handled(request, response, held, *args, **kwargs):
         wanted = request.query.get("ifGenerationMatch")
         bucket = request.params.get("bucket_name")
-        if "object_id" in request.params or wanted:
+        if "object_id" in request.params or handler is objects.insert:
+            held.before(request.method, _named(request))
             about = held.objects.get(bucket, {}).get(_named(request))
             generation = about["generation"] if about else "0"
             if wanted and wanted[0] != generation:
@@ -66,6 +67,7 @@ class Store:
     def __init__(self, port: int = 0):
         self.held = storage.Storage(use_memory_fs=True)
         buckets.create_bucket(BUCKET, self.held)
+        self.held.before = lambda method, name: None  # Hears of each request first.
         self.port, self._http = port, None
         self.start()
 
