@@ -45,9 +45,10 @@ def test_two_processes_read_a_share_each_and_train_what_one_does(tmp_path, cut):
         assert [code for code, _ in ended] == [0] * count, ended
         found[count] = [read(process, folder) for process in started]
     test_processes.assert_alike(tmp_path / "2" / "run", tmp_path / "1" / "run")
-    # Each looks at the shape of one image more.
-    assert found[1] == [{"train": TRAINED + 1, "valid": VALID}]
-    assert [one["train"] for one in found[2]] == [TRAINED // 2 + 1] * 2
+    (alone,) = found[1]
+    assert alone["train"] >= TRAINED and alone["valid"] == VALID
+    for one in found[2]:  # Each looks at the shape of an image first.
+        assert 0 <= one["train"] - alone["train"] // 2 <= 2, found
     shares = [one["valid"] for one in found[2]]  # Of batches of 32, 32 and 5.
     assert shares == [2 * (16 + 16 + 5), 2 * (16 + 16)]
 
@@ -58,7 +59,7 @@ def test_a_damaged_image_of_one_ends_both_with_its_name(tmp_path, cut):
     c = config(test_supply.draw(root), **cut)
     bad = root / "train" / late(c)
     whole = bad.read_bytes()
-    bad.write_bytes(whole[:200])
+    bad.write_bytes(whole[:200].ljust(len(whole), b"-"))
     lines = []
     for code, said in test_processes.ended(
         test_processes.several(tmp_path, 2, of=c.to_dict())
