@@ -7,6 +7,7 @@ and the one before is used.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -21,10 +22,12 @@ from etils import epath
 from jbias import disk, reads, retention, seal
 from jbias import team as teams
 
-# Errors in reading that are the machine's fault, not the bytes'.
 # Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
 _NEVER = 10**9
-OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError, PermissionError)
+# Errors in reading that are the machine's fault, not the bytes'.
+OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError)
+# What the system says of files that are not there, or are not what they were.
+_OF_FILES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL)
 
 
 def open(
@@ -47,7 +50,7 @@ def open(
         async_options=ocp.AsyncOptions(timeout_secs=_NEVER),
         **teams.checkpoints_alone(),
     )
-    retention.mend(epath.Path(directory), valid_at)
+    retention.mend(epath.Path(directory))
     manager = ocp.CheckpointManager(
         disk.place(directory), options=options, item_names=("state", "info")
     )
@@ -71,7 +74,7 @@ def save(
     _check_room(manager, step, states)
     args = ocp.args.Composite(
         state=ocp.args.StandardSave(states),
-        info=ocp.args.JsonSave(seal.sealed(states, info)),
+        info=ocp.args.JsonSave(seal.sealed(states, {**info, "valid": valid})),
     )
     taken = _guarded(
         manager, step, lambda: manager.save(step, args=args, metrics=valid)
@@ -174,7 +177,13 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
     except (*OF_THE_MACHINE, _Mismatch):
         raise
     # Orbax and tensorstore raise bare Exceptions for damaged bytes.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        number = _errno(error)
+        if number is not None and number not in _OF_FILES:
+            raise OSError(
+                f"checkpoint: step {step} cannot be read now ({os.strerror(number)}); "
+                "nothing was changed: bring the disk back, and run the same command again"
+            ) from error
         damaged[step] = str(error).split("\n")[0][:120]
     reads.forget()
 
@@ -295,6 +304,13 @@ def _gist(error: Exception) -> str:
     """What the system said, which tensorstore tells last, in numbers too."""
     if isinstance(error, OSError):
         return disk.gist(error)
-    said = " ".join(str(error).split())
-    number = re.search(r"os_error_code='(\d+)'", said)
-    return os.strerror(int(number[1])) if number else said[:200]
+    number = _errno(error)
+    return os.strerror(number) if number else " ".join(str(error).split())[:200]
+
+
+def _errno(error: Exception) -> int | None:
+    """The system's number of an error, which tensorstore has in its text; None: it has none."""
+    if isinstance(error, OSError):
+        return error.errno
+    told = re.search(r"os_error_code='(\d+)'", str(error))
+    return int(told[1]) if told else None

@@ -79,7 +79,7 @@ class Held:
         try:
             with _opened(self.path) as now:
                 same = os.path.samestat(os.fstat(now), os.fstat(self.file))
-                owner = owner_of(os.pread(now, _WIDTH, 0))
+                content = os.pread(now, _WIDTH, 0)
         except OSError as error:
             raise OSError(
                 f"workdir: {where} has gone away ({disk.gist(error)}); {disk.REMEDY}"
@@ -89,7 +89,9 @@ class Held:
                 f"workdir: {where} is not the directory any more that this run began "
                 f"in; {disk.REMEDY}"
             )
-        if owner is not None and owner.token != self.owner.token:
+        owner = owner_of(content)
+        # One that took it over and ended leaves it empty.
+        if not content.strip() or owner is not None and owner.token != self.owner.token:
             raise taken_over(where, owner)
 
     def beat(self) -> None:
@@ -97,6 +99,10 @@ class Held:
         text = json.dumps({**dataclasses.asdict(self.owner), "beats": self.beats})
         self.beats += 1
         os.pwrite(self.file, text.ljust(_WIDTH - 1).encode() + b"\n", 0)
+
+    def end(self) -> None:
+        """Closes the file, once nobody gives signs of life any more."""
+        os.close(self.file)
 
 
 @contextlib.contextmanager
@@ -120,7 +126,7 @@ def hold(
         owner = owner_of(before)
         if before.strip() and (not known or owner is None or owner.boot != _boot()):
             _watch(file, path, work, say)
-        held = Held(path, file, this_process())
+        held = Held(path, os.dup(file), this_process())
         held.beat()
         os.ftruncate(file, _WIDTH)
         if owner is not None:
@@ -133,11 +139,16 @@ def hold(
                 if owner_of(os.pread(file, _WIDTH, 0)) == held.owner:
                     os.ftruncate(file, 0)
     finally:
+        with contextlib.suppress(OSError):  # What is late must not keep it locked.
+            fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
 
 def is_held(path: epath.PathLike) -> bool:
-    """Whether a process holds it; a killed one leaves its file behind."""
+    """Whether a process holds it, to show it; a killed one leaves its file behind.
+
+    Of another machine's owner this is a guess by the file's age; `hold` waits and sees.
+    """
     if disk.is_remote(path):
         from jbias import object_lock
 
@@ -245,7 +256,10 @@ def _opened(path: epath.Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def beating(held: Held) -> Iterator[None]:
-    """Gives signs of life as long as the lock is ours."""
+    """Gives signs of life as long as the lock is ours, and ends it thereafter.
+
+    On a disk that hangs the last sign may be late; it then has a file to go to still.
+    """
     over = threading.Event()
 
     def beat() -> None:
@@ -253,7 +267,9 @@ def beating(held: Held) -> Iterator[None]:
             # Where the disk fails, the run finds out when it saves.
             with contextlib.suppress(OSError):
                 held.check()
-                held.beat()
+                if not over.is_set():
+                    held.beat()
+        held.end()
 
     thread = threading.Thread(target=beat, name="signs of life", daemon=True)
     thread.start()

@@ -53,6 +53,9 @@ class Held:
             self.generation = objects.replace(self.path, content, self.generation)
             self.beats += 1
 
+    def end(self) -> None:
+        """Nothing is open."""
+
 
 @contextlib.contextmanager
 def hold(

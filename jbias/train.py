@@ -69,8 +69,8 @@ def run(
             return fate != "diverged"
         if team.first and (workdir / "config.json").exists():
             life.Life(workdir, say).tell("opening")
-        job = opening.job(config, workdir, say, team=team)
-        job.meter, job.guard = meter, guard
+        job = opening.job(config, workdir, say, team=team, guard=guard)
+        job.meter = meter
         heard.job = job  # From now on there is something to save.
         with contextlib.closing(job.writers):
             _train(job)
@@ -161,6 +161,7 @@ def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
 
     restored = None
     if job.team.first:
+        job.guard()  # What is damaged is moved.
         restored = checkpoint.restore(job.manager, template, job.say)
     info = job.team.share("the checkpoint", restored and restored[1])
     if info is None or job.team.count == 1:

@@ -47,9 +47,11 @@ def claim(
         workdir.mkdir(parents=True, exist_ok=True)
     with lock.hold(workdir / "lock", f"is at work in {workdir}", say) as held:
         try:
+            _check_identity(workdir, config)  # The one before may have begun a run.
             yield held
         finally:
             with contextlib.suppress(OSError):
+                held.check()
                 _clear(workdir)  # Under the lock: the workdir may be another's.
 
 
