@@ -296,7 +296,7 @@ def _guarded(manager, step, action):
     except Exception as error:
         raise OSError(
             f"checkpoint: cannot save step {step} in {manager.directory}: "
-            f"{_gist(error)}; {disk.REMEDY}"
+            f"{_gist(error)}; {disk.remedy(error)}"
         ) from error
 
 

@@ -104,6 +104,14 @@ def flush(path: epath.Path) -> None:
         object_log.of(os.fspath(path)).flush()
 
 
+def hurry(path: epath.Path) -> None:
+    """After an error: what an object store then fails to do is not tried again."""
+    if is_remote(path):
+        from jbias import objects
+
+        objects.files().hurried = True
+
+
 def discard(path: epath.Path) -> None:
     """Removes a file, if it is there, and what was to be appended."""
     if is_remote(path):
@@ -154,7 +162,14 @@ def writing(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = gist(error)
-        raise OSError(f"{what}: cannot be written ({reason}); {REMEDY}") from error
+        raise OSError(
+            f"{what}: cannot be written ({reason}); {remedy(error)}"
+        ) from error
+
+
+def remedy(error: OSError) -> str:
+    """What to do about it."""
+    return getattr(error, "remedy", REMEDY)
 
 
 def gist(error: OSError) -> str:

@@ -30,12 +30,13 @@ class Held:
 
     def check(self) -> None:
         """OSError where it is gone, or another's."""
-        with self.one:
+        where = self.path.parent
+        with self.one, disk.writing(f"workdir {where}"):
             told = objects.about(self.path)
             if told and int(told["generation"]) == self.generation:
                 return
             seen = objects.read(self.path)
-            where, owner = self.path.parent, lock.owner_of(seen.content)
+            owner = lock.owner_of(seen.content)
             if owner is not None and owner.token == self.owner.token:
                 self.generation = seen.generation  # The answer to a beat was lost.
                 return

@@ -35,6 +35,12 @@ class Files(core.GCSFileSystem):
     def __init__(self, **options: Any):
         super().__init__(**{**options, "use_listings_cache": False})
         self._written: dict[str, float] = {}
+        self.hurried = False  # Whether what fails is not tried again.
+
+    async def _request(self, *args: Any, **options: Any) -> Any:
+        ask = core.GCSFileSystem._request
+        ask = ask.__wrapped__ if self.hurried else ask
+        return await ask(self, *args, **options)
 
     async def _call(self, *args: Any, **options: Any) -> Any:
         with told():
@@ -65,22 +71,33 @@ class Seen(NamedTuple):
     updated: float  # When that was by the store's clock, in seconds since 1970.
 
 
+class Away(OSError):
+    """The store cannot be reached, or does not do what it is asked to."""
+
+    remedy = (
+        "what was saved before is whole: see to the network, the login and its rights, "
+        "and run the same command again"
+    )
+
+    def __str__(self) -> str:
+        return f"store: {self.strerror}; {self.remedy}"
+
+
 @contextlib.contextmanager
 def told() -> Iterator[None]:
     """Gives what gcsfs and its libraries raise of networks and rights as OSErrors."""
     try:
         yield
-    except TimeoutError as error:
-        raise TimeoutError(errno.ETIMEDOUT, "the store did not answer") from error
-    except OSError:
+    except (FileNotFoundError, FileExistsError, Away):
         raise
-    except exceptions.GoogleAuthError as error:
-        raise PermissionError(errno.EACCES, _line(error)) from error
-    except retry.HttpError as error:
-        kind = PermissionError if error.code in (401, 403) else OSError
-        raise kind(errno.EIO, f"the store answers: {_line(error)}") from error
-    except (retry.ChecksumError, aiohttp.ClientError) as error:
-        raise OSError(errno.EIO, _line(error)) from error
+    except (
+        OSError,
+        retry.HttpError,
+        retry.ChecksumError,
+        aiohttp.ClientError,
+        exceptions.GoogleAuthError,
+    ) as error:
+        raise Away(errno.EIO, _line(error)) from error
 
 
 def _line(error: Exception) -> str:
@@ -112,7 +129,7 @@ def check(path: str, where: str) -> None:
                 "`gcloud auth application-default login`, or let "
                 "GOOGLE_APPLICATION_CREDENTIALS name a key file"
             ) from error
-    files()
+    files().hurried = False
 
 
 def write(path: epath.PathLike, content: bytes) -> None:

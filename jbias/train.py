@@ -90,7 +90,11 @@ def _claimed(
         return
     try:
         with workdirs.claim(workdir, config, say) as held:
-            yield held.check
+            try:
+                yield held.check
+            except OSError:
+                disk.hurry(workdir)
+                raise
     finally:
         console.flush(workdir)
 

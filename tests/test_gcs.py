@@ -64,7 +64,8 @@ def test_another_processes_objects_are_seen_at_once(store, run):
     content, at = b"y", f"{run.parts[-2]}/run/evals/2.jsonl"
     about = {**store.held.get_file_obj(gcs_server.BUCKET, at.replace("2", "1"))}
     store.held.create_file(gcs_server.BUCKET, at, content, about | {"name": at})
-    assert sorted(p.name for p in run.glob("evals/*.jsonl")) == ["1.jsonl", "2.jsonl"]
+    assert (run / "evals" / "2.jsonl").exists()
+    assert sorted(p.name for p in (run / "evals").iterdir()) == ["1.jsonl", "2.jsonl"]
 
 
 def test_only_one_of_two_that_replace_the_same_does(store, run):
@@ -148,6 +149,26 @@ def test_a_workdir_that_goes_away_is_seen(store, run):
         run.rmtree()
         with pytest.raises(OSError, match="run has gone away .*the same command again"):
             held.check()
+
+
+def test_what_a_network_does_is_an_error_of_one_line(store, run, monkeypatch):
+    """A connection that breaks is none of the system's errors by itself."""
+
+    def broken(method: str, name: str) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(objects.files(), "hurried", True)
+    with lock.hold(run / "lock", "is at work here", hush) as held:
+        monkeypatch.setattr(store.held, "before", broken)
+        line = r"run: cannot be written \(Server disconnected\); .* see to the network,"
+        with pytest.raises(OSError, match=line):
+            held.check()
+        with pytest.raises(
+            OSError, match="^store: Server disconnected; what was saved"
+        ):
+            disk.write(run / "a", "a")
+        monkeypatch.setattr(store.held, "before", lambda method, name: None)
+        held.check()
 
 
 def test_two_processes_may_write_one_log(store, run):
