@@ -132,7 +132,7 @@ def _evaluate(job: Job, step: int) -> None:
 
     try:
         states, info = checkpoint.read(checkpoints, step, template)
-    except checkpoint.OF_THE_MACHINE:
+    except (*checkpoint.OF_THE_MACHINE, PermissionError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
     except Exception as error:
