@@ -8,8 +8,8 @@ larger than 100 kB, such as a whole report, is not.
 
 import json
 import pathlib
+import re
 import sys
-import tempfile
 
 import nbclient
 import nbformat
@@ -29,25 +29,29 @@ def executed(path: pathlib.Path, *, timeout_seconds: int = 1800):
 
 def small(notebook):
     """The notebook without what changes from run to run, and without large outputs."""
-    temporary = tempfile.gettempdir()
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
             cell.execution_count = None
-            cell.outputs = [one for one in cell.outputs if _kept(one)]
-            for one in cell.outputs:
-                one.pop("execution_count", None)
-                if one.output_type == "execute_result":
-                    one["execution_count"] = None
-                if "text" in one:
-                    one["text"] = one["text"].replace(temporary, "/tmp")
+            cell.outputs = [one for one in map(_cleaned, cell.outputs) if _kept(one)]
     return notebook
 
 
+def _cleaned(output):
+    """An output without its count, its temporary folder, and what no reader needs."""
+    if output.output_type == "execute_result":
+        output.execution_count = None
+    if output.output_type == "stream":
+        lines = output.text.splitlines(keepends=True)
+        if output.name == "stderr":
+            lines = [line for line in lines if line.startswith("step ")]
+        output.text = re.sub(r"/\S*/tmp\w+", "<folder>", "".join(lines))
+    return output
+
+
 def _kept(output) -> bool:
-    """Whether it is small and no chatter."""
-    chatter = output.get("name") == "stderr"
-    return not chatter and len(json.dumps(output)) < LARGEST
+    """Whether there is something in it, and not too much."""
+    return output.get("text") != "" and len(json.dumps(output)) < LARGEST
 
 
 if __name__ == "__main__":

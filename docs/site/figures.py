@@ -27,14 +27,14 @@ def command(*arguments: str) -> None:
 
 
 def conflict() -> None:
-    """Images whose shape says one class and whose texture another, eight of each."""
-    source = data.load("shapes", "cue_conflict", size=96)
+    """Images whose shape says one class and whose texture another, six of them."""
+    source = data.load("shapes", "cue_conflict", size=128)
     classes = list(source.classes)
     shapes = np.asarray(source.columns["label"])
     textures = np.asarray(source.columns["texture"])
     chosen = [
         int(np.flatnonzero((shapes == one) & (textures == (one + step) % 16))[0])
-        for step, one in enumerate(range(0, 16, 2), start=3)
+        for step, one in enumerate(range(0, 16, 3), start=3)
     ]
     titles = [f"{classes[shapes[i]]} of {classes[textures[i]]}" for i in chosen]
     images = {"cue conflict": [source[i]["image"] for i in chosen]}

@@ -12,6 +12,7 @@ from mkdocs.structure import files as mkdocs_files
 ROOT = pathlib.Path(__file__).parents[2]
 LINK = re.compile(r"(?<!`)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
+SHIM = "site/iframe-worker.js"
 KINDS = {".py": "python", ".mjs": "javascript", ".sh": "bash", ".yml": "yaml"}
 
 
@@ -93,3 +94,14 @@ def on_page_markdown(markdown, page, config, files):
         return f"]({posixpath.relpath(place(found), here or '.')}{anchor})"
 
     return LINK.sub(moved, markdown)
+
+
+def on_post_page(output, page, config):
+    """Takes the script that lets files search from beside, not from a network."""
+    here = posixpath.relpath(SHIM, posixpath.dirname(page.url) or ".")
+    return output.replace("https://unpkg.com/iframe-worker/shim", here)
+
+
+def on_post_template(output_content, template_name, config):
+    """The same for the page that tells that a page is not there."""
+    return output_content.replace("https://unpkg.com/iframe-worker/shim", SHIM)
