@@ -26,7 +26,6 @@ FENCE = re.compile(
     r"(?m)^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<kind>\w+)\n(?P<code>.*?)^```$",
     re.DOTALL,
 )
-TRAINS = ("jbias.main",)
 
 
 class Block(NamedTuple):
@@ -90,7 +89,7 @@ def place(folder: pathlib.Path) -> None:
         (folder / name).symlink_to(ROOT / name)
     (folder / "docs").mkdir()
     rng = np.random.default_rng(0)
-    for split, n in (("train", 80), ("test", 8)):
+    for split, n in (("train", 80), ("test", 16)):
         for level, name in enumerate(("bear", "cat")):
             place = folder / "photos" / split / name
             place.mkdir(parents=True)

@@ -18,8 +18,6 @@ BLOCKS = blocks.read()
 RUN = [block for block in BLOCKS if not block.reason]
 PYTHON = [block for block in RUN if block.kind == "python"]
 SHELL = [block for block in RUN if block.kind not in ("python", "pycon")]
-# Takes what a run left: it goes with the page's commands.
-AFTER = {"docs/measures.md"}
 QUICK = re.compile(r"python -m jbias\.prepare samples ")
 
 
@@ -62,7 +60,7 @@ def test_python_compiles(block):
     compile(block.code, block.page, "exec")
 
 
-@pytest.mark.parametrize("page", [p for p in pages(PYTHON) if p not in AFTER])
+@pytest.mark.parametrize("page", pages(PYTHON))
 def test_python_runs(page, checkout):
     names = blocks.given(page)
     where = {"docs/start.md": "runs/first", "docs/own-table.md": "runs/demo"}
@@ -95,13 +93,10 @@ def test_commands_are_shrunk():
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(SHELL))
 def test_commands_run(page, tmp_path):
-    """All that a page tells a shell, one after the other, and what follows in Python."""
+    """All that a page tells a shell, one after the other."""
     blocks.place(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(blocks.ROOT)}
     todo = [c for b in SHELL if b.page == page for c in blocks.commands(b)]
-    if page in ("docs/biases.md", "docs/measures.md"):
-        train = "python -m jbias.main --config=configs/erm.py:smoke,seeds=1"
-        todo.insert(0, f"{train} --workdir=runs/erm")
     for command in todo:
         words = blocks.shlex.split(blocks.shrunk(command))
         assert words[0] == "python", command
