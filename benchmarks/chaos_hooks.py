@@ -112,3 +112,12 @@ def mounted(path: pathlib.Path, *options: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def may_mount(folder: pathlib.Path) -> bool:
+    """Whether this process may mount a file system there."""
+    try:
+        with mounted(folder / "mount", "-t", "tmpfs", "tmpfs"):
+            return True
+    except OSError:
+        return False

@@ -107,10 +107,15 @@ def _aside(manager: ocp.CheckpointManager, name: str) -> epath.Path:
     return manager.directory.parent / name
 
 
+def wait(manager: ocp.CheckpointManager) -> None:
+    """Waits until what was saved stands on the disk."""
+    _guarded(manager, manager.latest_step(), manager.wait_until_finished)
+
+
 def finish(manager: ocp.CheckpointManager) -> None:
-    """Waits until what was saved stands on the disk, and closes."""
+    """Likewise, and closes."""
     try:
-        _guarded(manager, manager.latest_step(), manager.wait_until_finished)
+        wait(manager)
     finally:
         _guarded(manager, manager.latest_step(), manager.close)
 

@@ -56,6 +56,7 @@ def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
     statics = set()
     with contextlib.closing(progress), job.meter.during("stepping"):
         while True:
+            job.notice(step)
             job.halt()
             local = step - stage.first
             ended = step == last or job.watch.all_diverged

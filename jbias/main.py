@@ -97,8 +97,10 @@ def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> in
     try:
         return 0 if train.run(_CONFIG.value, workdir, team) else 3
     except loop.Interrupted as stopped:
-        code = _fail(log, stopped, signals.code(stopped))
-        if signals.is_early(stopped):
+        early = signals.is_early(stopped)
+        with team.telling() if early else contextlib.nullcontext():
+            code = _fail(log, stopped, signals.code(stopped))
+        if early:
             team.fail(str(stopped), code)
         return code
     except (ValueError, OSError) as error:
@@ -106,7 +108,8 @@ def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> in
             processes.of_others(error)
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        code = _fail(log, faults.line(error), 2)
+        with team.telling():
+            code = _fail(log, faults.line(error), 2)
         team.fail(" ".join(str(error).split()), code)
         return code
     except Exception as error:

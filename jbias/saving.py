@@ -81,6 +81,9 @@ def saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Itera
     except ValueError as error:
         if step > max(job.saved, stage.first):
             save(job, stage, states, step)
+        if job.team.first:
+            checkpoint.wait(job.manager)
+        job.team.agree("the end of a save", None)  # Who ends first ends the others.
         raise ValueError(
             f"{error}; step {step} is saved: repair the file and the same command goes "
             "on; `python -m jbias.prepare check` names all that are damaged"
