@@ -80,7 +80,8 @@ def killed(bench, random_):
     hooks = {who: chaos_hooks.at(bench.workdir, point, number, act)}
     children = start(bench, hooks)
     if point == "time":
-        time.sleep(random_.uniform(0, counts["seconds"]))
+        # In the first second they meet, and jax starts.
+        time.sleep(random_.uniform(0, random_.choice((1.0, counts["seconds"]))))
         children[who].kill()
     lost = children[who].ended()
     other = children[1 - who].ended(PROMPT_SECONDS)

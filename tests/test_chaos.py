@@ -77,6 +77,38 @@ def test_what_is_no_clear_refusal_or_has_other_bits_is_lost():
         assert outcome((-9, ""), last) == chaos_faults.LOST
 
 
+def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
+    bench = chaos_runs.Bench(tmp_path, tmp_path)
+    line = "jbias: processes: process 1 of 2 (a, pid 7) was lost; start all again"
+
+    def wrong(code, said):
+        return chaos_peers._unlike(bench, chaos_runs.Ended(code, said), 1, "was lost")
+
+    assert not wrong(69, line)
+    assert not wrong(2, "jbias: processes: process(es) 1 of 2 did not come within 30 s")
+    for code, said in (
+        (0, ""),  # Without the file `done`.
+        (2, line),
+        (-6, line),
+        (69, ""),
+        (69, f"{line}\n{line}"),
+        (69, f"Traceback ...\n{line}"),
+        (69, line.replace("1 of", "0 of")),
+        (-9, "it hangs"),
+    ):
+        assert wrong(code, said), said
+
+
+def test_what_one_process_computed_may_differ_by_rounding_and_one_image():
+    one = dict(metric="accuracy", step=8, value=0.5, count=16)
+    assert chaos_peers._near_record({**one}, {**one, "value": 0.53, "count": 17})
+    assert not chaos_peers._near_record({**one}, {**one, "value": 0.56, "count": 18})
+    assert not chaos_peers._near_record({**one}, {**one, "step": 9})
+    loss = dict(metric="loss", step=8, value=2.0, count=None)
+    assert chaos_peers._near_record({**loss}, {**loss, "value": 2.0005})
+    assert not chaos_peers._near_record({**loss}, {**loss, "value": 2.01})
+
+
 def test_harm_is_done_to_a_file_and_differs_from_trial_to_trial():
     content = bytes(range(100))
     harmed = {chaos_faults._harmed(content, random.Random(seed)) for seed in range(30)}
