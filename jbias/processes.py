@@ -19,12 +19,14 @@ import jax
 from jax.experimental import multihost_utils
 
 from jbias import config as jc
-from jbias import hub
+from jbias import hub, signals, wire
 from jbias import team as teams
 from jbias import workdir as workdirs
 
 PATIENCE = 1800.0  # Seconds: a process may read data or compile alone for so long.
 _GRACE = 8.0  # Seconds until a lost process, the cause of an error, is known.
+_DETECTED = ("coordinator_address", "num_processes", "process_id", "local_device_ids")
+_DETECTED += ("cluster_detection_method",)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # In errors of jax that a lost process causes in the others.
 _OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
@@ -76,20 +78,28 @@ def _detected() -> Place:
     from jax._src import clusters
 
     # Nothing public tells it without starting all of jax's service.
+    remedy = "--processes=1 trains alone; or give --coordinator, --processes, --process"
     try:
         found = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-            *(None,) * 5, 300
+            **dict.fromkeys(_DETECTED), initialization_timeout=300
         )
+    except (TypeError, ImportError, AttributeError):
+        raise  # Another jax: nothing that a flag of the cluster's would mend.
     except Exception as error:  # Each cluster raises its own.
         raise ValueError(
             f"processes: the cluster that this seems to be does not say which processes "
-            f"there are ({error}); --processes=1 trains alone, or give --coordinator, "
-            "--processes and --process"
+            f"there are ({error}); {remedy}"
         ) from error
-    coordinator, count, number, devices = found
-    if None in (coordinator, count, number) or count == 1:
+    where = Place(*found)
+    if None in where[:3] or where.count == 1:
         return Place("", 1, 0)
-    return Place(coordinator, count, number, devices)
+    if not 0 <= where.number < where.count:
+        raise ValueError(
+            "processes: the cluster that this seems to be must say 0 to "
+            f"{where.count - 1} for a process of {where.count}, got {where.number}; "
+            f"{remedy}"
+        )
+    return where
 
 
 @contextlib.contextmanager
@@ -110,32 +120,47 @@ def joined(
         yield teams.ALONE
         return
     host, _, port = where.coordinator.rpartition(":")
+    served = None
     if not where.number:
         server = _serving(host, int(port))
         options = dict(differing=jc.differing, wait=wait, patience=patience)
         served = hub.Hub(server, where.count, silence=hub.SILENCE, **options)
     line = _connected(host, int(port), where, wait)
-    try:
-        go = _met(line, where, config)
-    except ValueError:
-        if not where.number:
-            served.thread.join(hub.PARTING)
-        raise
-    # Before jax starts: there, too, another may be lost.
-    team = teams.Joined(line, where.number, go["facts"], tell)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(line.sock)
+        try:
+            go = _met(line, where, config, wait, tell)
+        except BaseException as error:
+            if isinstance(error, signals.Interrupted):
+                line.send(kind="fail", line=str(error), code=signals.code(error))
+            if served is not None:
+                served.thread.join(2 * hub.PARTING)
+            raise
+        # Before jax starts: there, too, another may be lost.
+        team = teams.Joined(line, where.number, go["facts"], tell)
         try:
             stack.enter_context(_started(where, host, go["port"]))
             yield team
             team.leave()
         except BaseException as error:
-            of_others(error)  # Then this process ends in there.
-            with team.telling():
-                traceback.print_exc()
-            team.fail(f"{type(error).__name__}: {error}", 1)
+            _fail(team, error, tell)
             raise
-    if not where.number:
-        served.thread.join(hub.PARTING)
+    if served is not None:
+        served.thread.join(hub.SILENCE)  # The others may be slower to leave.
+
+
+def _fail(team: teams.Team, error: BaseException, tell: Callable) -> None:
+    """Ends all with what ended this one, and this process."""
+    line, code = f"{type(error).__name__}: {error}", 1
+    if isinstance(error, signals.Interrupted):
+        line, code = str(error), signals.code(error)
+    else:
+        of_others(error)  # Then this process ends in there.
+    if isinstance(error, ConnectionError):
+        line, code = str(error), hub.LOST
+    with team.telling():
+        traceback.print_exc() if code == 1 else tell(line, code)
+    team.fail(line, code)
 
 
 def _serving(host: str, port: int) -> socket.socket:
@@ -154,7 +179,7 @@ def _serving(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _connected(host: str, port: int, where: Place, wait: float) -> hub.Line:
+def _connected(host: str, port: int, where: Place, wait: float) -> wire.Line:
     until, reason = time.monotonic() + wait, ""
     while time.monotonic() < until:
         try:
@@ -163,8 +188,7 @@ def _connected(host: str, port: int, where: Place, wait: float) -> hub.Line:
             reason = error.strerror or str(error)
             time.sleep(0.2)
             continue
-        sock.settimeout(hub.BEAT / 4)
-        return hub.Line(sock)
+        return wire.Line(sock, hub.SILENCE)
     raise ValueError(
         f"processes: process 0 of {where.count} did not come: nothing answers at "
         f"{where.coordinator} within {wait:g} s ({reason}); start it, or name its host "
@@ -172,27 +196,49 @@ def _connected(host: str, port: int, where: Place, wait: float) -> hub.Line:
     )
 
 
-def _met(line: hub.Line, where: Place, config: Mapping[str, Any]) -> dict[str, Any]:
+def _met(
+    line: wire.Line,
+    where: Place,
+    config: Mapping[str, Any],
+    wait: float,
+    tell: Callable[[str, int], None],
+) -> dict[str, Any]:
     """Says who this is, and waits until all are there."""
     software = json.loads(json.dumps(workdirs.software()))
     facts = {
         "alike": {"config": jc.plain(config), **software},
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": sorted(os.sched_getaffinity(0)),
     }
     line.send(kind="hello", number=where.number, count=where.count, facts=facts)
-    while True:
+    # Process 0 waits as long, and says then who is missing.
+    until, beaten = time.monotonic() + wait + 2 * hub.PARTING, time.monotonic()
+    while time.monotonic() < until:
         try:
-            for word in line.read():
-                if word.get("kind") == "go":
-                    return word
-                if word.get("kind") == "end":
-                    raise ValueError(word["line"])
+            for word in line.read(hub.BEAT / 4):
+                match word:
+                    case {"kind": "go"}:
+                        return word
+                    case {"kind": "end", "line": said, "code": hub.REFUSED}:
+                        raise ValueError(said)
+                    case {"kind": "end", "line": said, "code": code}:
+                        tell(said, code)
+                        raise SystemExit(code)
         except ConnectionError as error:
             raise ValueError(
                 "processes: process 0 ended before all were there; see what it says"
             ) from error
+        if time.monotonic() - line.heard > hub.SILENCE:
+            break
+        if time.monotonic() - beaten > hub.BEAT:
+            beaten = time.monotonic()
+            line.beat()
+    silent = time.monotonic() - line.heard
+    raise ValueError(
+        f"processes: what answers at {where.coordinator} has not begun a run, and said "
+        f"nothing for {silent:.0f} s; see whether process 0 is there and alive"
+    )
 
 
 @contextlib.contextmanager
@@ -202,15 +248,22 @@ def _started(where: Place, host: str, port: int) -> Iterator[None]:
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     bind = f"127.0.0.1:{port}" if host in _LOOPBACK else f"[::]:{port}"
-    jax.distributed.initialize(
-        f"{host}:{port}",
-        where.count,
-        where.number,
-        where.devices,
-        cluster_detection_method="deactivate",
-        coordinator_bind_address=bind,
-        heartbeat_timeout_seconds=round(3 * hub.SILENCE),
-    )
+    try:
+        jax.distributed.initialize(
+            f"{host}:{port}",
+            where.count,
+            where.number,
+            where.devices,
+            cluster_detection_method="deactivate",
+            coordinator_bind_address=bind,
+            heartbeat_timeout_seconds=round(3 * hub.SILENCE),
+        )
+    except RuntimeError as error:
+        raise ConnectionError(
+            f"processes: jax's service did not start at port {port} of {host} "
+            f"({' '.join(str(error).split())[:200]}); {hub.REMEDY}"
+        ) from error
+    signals.again()
     keeper = None if where.number else _keep(port)
     try:
         # All at once: XLA gives them half a minute to find each other.
@@ -236,7 +289,7 @@ def _keep(port: int) -> subprocess.Popen | None:
     if not held or not shutil.which("sh"):
         return None
     return subprocess.Popen(
-        ["sh", "-c", f"read gone; sleep {hub.PARTING:g}"],
+        ["sh", "-c", f"trap '' INT TERM USR1; read gone; sleep {hub.PARTING:g}"],
         stdin=subprocess.PIPE,  # Ends with this process.
         stdout=subprocess.DEVNULL,  # Who reads what this one says need not wait.
         stderr=subprocess.DEVNULL,

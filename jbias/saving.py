@@ -158,6 +158,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
         job.watch.reset()
     if info["records"]:
         job.evaluated = step
+    if info["records"] and job.team.first:
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         observe.write(job, step, records, again=False)
         signs.evaluated(job, step, records)

@@ -66,7 +66,6 @@ ROOMS = {
             "parts",
             "rows",
             "faults",
-            "signals",
             "saving",
             "signs",
             "sets",
@@ -111,6 +110,8 @@ CORE = {
     "feed",
     "streams",
     "hub",
+    "wire",
+    "signals",
     "team",
     "processes",
 }

@@ -61,7 +61,7 @@ def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, n
     handlers = [signal.getsignal(number) for number in signals.STOPPING]
     job = before(opening.job, lambda: stop(name))
     monkeypatch.setattr(opening, "job", job)
-    with pytest.raises(loop.Interrupted, match=f"{name} before a step") as stopped:
+    with pytest.raises(signals.Interrupted, match=f"{name} before a step") as stopped:
         train.run(asked(), tmp_path / "run")
     assert signals.code(stopped.value) == (130 if name == "SIGINT" else 143)
     assert not (tmp_path / "run").exists()
@@ -79,7 +79,9 @@ def test_a_stop_is_saved_and_the_same_command_ends_the_same(
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(module, name, before(getattr(module, name), stop))
-        with pytest.raises(loop.Interrupted, match=f"SIGTERM at step {saved}: saved"):
+        with pytest.raises(
+            signals.Interrupted, match=f"SIGTERM at step {saved}: saved"
+        ):
             train.run(asked(), workdir)
     assert checkpoint.steps(workdir / "checkpoints")[-1] == saved
     assert train.run(asked(), workdir)
@@ -125,7 +127,7 @@ def test_an_error_is_told_and_what_was_trained_is_saved(
         patch.setattr(console.Progress, "update", update)
         train.run(asked(), workdir)
     assert checkpoint.steps(workdir / "checkpoints") == [3]
-    said = faults.told(failed.value, workdir)
+    said = faults.told(failed.value)
     assert said.startswith("RuntimeError: a bug (")
     assert "test_preemption.py" in said
     assert "step 3 is saved" in said
@@ -180,7 +182,7 @@ def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
         with monkeypatch.context() as patch:
             update = before(console.Progress.update, stop, at=at)
             patch.setattr(console.Progress, "update", update)
-            with pytest.raises(loop.Interrupted):
+            with pytest.raises(signals.Interrupted):
                 train.run(config, tmp_path / "run")
     assert train.run(config, tmp_path / "run")
     test_resume.assert_same_end(tmp_path / "whole", tmp_path / "run")
