@@ -1,7 +1,10 @@
 """What asks a run to stop, and errors that nobody foresaw, lose nothing."""
 
+import contextlib
 import pathlib
 import signal
+import subprocess
+import sys
 import types
 
 import jax
@@ -66,6 +69,39 @@ def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, n
     assert signals.code(stopped.value) == (130 if name == "SIGINT" else 143)
     assert not (tmp_path / "run").exists()
     assert handlers == [signal.getsignal(number) for number in signals.STOPPING]
+
+
+def test_a_stop_while_the_config_is_read_has_its_code(tmp_path):
+    """Before this package's handlers SIGUSR1 would end Python with another."""
+    (path := tmp_path / "config.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "jbias.main", f"--config={path}"],
+        check=False,
+        cwd=runs.ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert ended.returncode == 143, ended.stderr
+    assert ended.stderr.startswith("jbias: SIGUSR1 before a step was taken")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatch):
+    real = opening.job
+
+    def deaf(*args, **options):
+        with contextlib.suppress(BaseException):
+            stop()
+        with pytest.raises(signals.Interrupted), contextlib.suppress(Exception):
+            raise signals.Interrupted
+        stop()  # Twice does no harm.
+        return real(*args, **options)
+
+    monkeypatch.setattr(opening, "job", deaf)
+    with pytest.raises(signals.Interrupted, match="SIGTERM at step 0: saved"):
+        train.run(asked(), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

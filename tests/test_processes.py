@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import jax
 import numpy as np
 import pytest
+from jax._src import clusters
 
-from jbias import hub, processes
+from jbias import hub, processes, team, train
 from tests import runs
 from tests.test_resume import saved
 
@@ -237,6 +239,47 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
     assert processes.place(None, 1, None).count == 1
     monkeypatch.setenv("SLURM_NTASKS", "1")
     assert processes.place(None, None, None).count == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (RuntimeError("no such pod"), "does not say which .* there are .no such pod."),
+        (("h:1", 2, 2, None), "must say 0 to 1 for a process of 2, got 2"),
+        (AttributeError("another jax"), "another jax"),
+    ],
+)
+def test_what_a_cluster_says_wrongly_is_told(monkeypatch, found, message):
+    """But where jax itself is another, that is no fault of the cluster."""
+
+    def detect(**_):
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    name = "auto_detect_unset_distributed_params"
+    monkeypatch.setattr(clusters.ClusterEnv, name, detect)
+    kind = AttributeError if isinstance(found, AttributeError) else ValueError
+    with pytest.raises(kind, match=message):
+        processes.place(None, None, None)
+
+
+def test_cores_that_two_tasks_share_are_paid_once():
+    cores = [("a", [0, 1]), ("a", [1, 2]), ("b", [0])]
+    joined = object.__new__(team.Joined)
+    joined._facts = [{"host": host, "cores": some} for host, some in cores]
+    assert joined.cores == 4
+
+
+def test_the_others_are_told_of_a_checkpoint_without_its_records(monkeypatch):
+    """Records grow with the run; who writes none needs none."""
+    told, info = [], {"stage": 0, "records": "x" * 9999, "sums": {"a": 1}, "step": 3}
+    first = types.SimpleNamespace(first=True, count=2, same=lambda tree: tree)
+    first.share = lambda what, value: told.append(value) or value
+    monkeypatch.setattr(train.checkpoint, "restore", lambda *_: ((1,), info))
+    job = types.SimpleNamespace(team=first, manager=None, say=print)
+    assert train._restored(job) == ((1,), info)
+    assert told == [{**info, "records": True, "sums": {}}]
 
 
 def test_nobody_at_the_address_is_told_in_time():
