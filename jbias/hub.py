@@ -194,7 +194,6 @@ class Hub:
                 self._end(f"process {number} of {self._count}: {line}", code)
             case {"kind": "bye"}:
                 self._left.add(number)
-                raise ConnectionError("has left")
             case {"kind": "beat"}:
                 pass
             case _:

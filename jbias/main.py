@@ -74,12 +74,12 @@ def main(argv: list[str], heard: signals.Heard) -> int:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
-    from jbias import opening, processes
+    from jbias import opening, places, processes
 
     opening.keep_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
-        where = processes.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+        where = places.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
         log = None if where.number else workdir
         tell = functools.partial(_fail, log)
         with processes.joined(where, _CONFIG.value, tell, wait=_WAIT.value) as team:

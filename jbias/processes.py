@@ -1,7 +1,7 @@
-"""How the processes that train a run together meet: found or told, compared, started.
+"""How the processes that train a run together meet: compared, started, ended.
 
 Each has devices of its own; jax makes one mesh of them all. What they do from then on is
-the affair of `team`, and of `hub`, which serves the meeting.
+the affair of `team`, and of `hub`, which serves the meeting; `places` has which is which.
 """
 
 import contextlib
@@ -13,98 +13,26 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
 
 from jbias import config as jc
-from jbias import hub, signals, wire
+from jbias import hub, places, signals, wire
 from jbias import team as teams
 from jbias import workdir as workdirs
 
 PATIENCE = 1800.0  # Seconds: a process may read data or compile alone for so long.
 _GRACE = 8.0  # Seconds until a lost process, the cause of an error, is known.
-_DETECTED = ("coordinator_address", "num_processes", "process_id", "local_device_ids")
-_DETECTED += ("cluster_detection_method",)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # In errors of jax that a lost process causes in the others.
 _OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
-class Place(NamedTuple):
-    """Where a process stands among those of a run."""
-
-    coordinator: str  # HOST:PORT, at process 0.
-    count: int
-    number: int
-    devices: list[int] | None = None  # Of its machine; None: all.
-
-
-def place(coordinator: str | None, count: int | None, number: int | None) -> Place:
-    """Reads the flags, or without them what SLURM, Open MPI or a TPU's host says.
-
-    A count of 1 alone trains alone, whatever is said there. ValueError where the flags
-    do not fit each other.
-    """
-    given = [coordinator, count, number]
-    if count == 1 and coordinator is None and number is None:
-        return Place("", 1, 0)
-    if all(one is None for one in given):
-        return _detected()
-    if None in given:
-        names = ("--coordinator", "--processes", "--process")
-        absent = [name for name, one in zip(names, given) if one is None]
-        raise ValueError(
-            f"processes: --coordinator=HOST:PORT, --processes=N and --process=I go "
-            f"together, got no {' and no '.join(absent)}"
-        )
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
-        raise ValueError(
-            f"processes: --coordinator must be HOST:PORT, where process 0 is, got "
-            f"{coordinator!r}"
-        )
-    if count < 1 or not 0 <= number < count:
-        raise ValueError(
-            f"processes: --process must be 0 to {max(0, count - 1)} of --processes="
-            f"{count}, got {number}"
-        )
-    return Place(coordinator, count, number)
-
-
-def _detected() -> Place:
-    """What jax's own detection finds; alone, where it finds nothing."""
-    from jax._src import clusters
-
-    # Nothing public tells it without starting all of jax's service.
-    remedy = "--processes=1 trains alone; or give --coordinator, --processes, --process"
-    try:
-        found = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-            **dict.fromkeys(_DETECTED), initialization_timeout=300
-        )
-    except (TypeError, ImportError, AttributeError):
-        raise  # Another jax: nothing that a flag of the cluster's would mend.
-    except Exception as error:  # Each cluster raises its own.
-        raise ValueError(
-            f"processes: the cluster that this seems to be does not say which processes "
-            f"there are ({error}); {remedy}"
-        ) from error
-    where = Place(*found)
-    if None in where[:3] or where.count == 1:
-        return Place("", 1, 0)
-    if not 0 <= where.number < where.count:
-        raise ValueError(
-            "processes: the cluster that this seems to be must say 0 to "
-            f"{where.count - 1} for a process of {where.count}, got {where.number}; "
-            f"{remedy}"
-        )
-    return where
-
-
 @contextlib.contextmanager
 def joined(
-    where: Place,
+    where: places.Place,
     config: Mapping[str, Any],
     tell: Callable[[str, int], None],
     *,
@@ -179,7 +107,7 @@ def _serving(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _connected(host: str, port: int, where: Place, wait: float) -> wire.Line:
+def _connected(host: str, port: int, where: places.Place, wait: float) -> wire.Line:
     until, reason = time.monotonic() + wait, ""
     while time.monotonic() < until:
         try:
@@ -198,7 +126,7 @@ def _connected(host: str, port: int, where: Place, wait: float) -> wire.Line:
 
 def _met(
     line: wire.Line,
-    where: Place,
+    where: places.Place,
     config: Mapping[str, Any],
     wait: float,
     tell: Callable[[str, int], None],
@@ -242,7 +170,7 @@ def _met(
 
 
 @contextlib.contextmanager
-def _started(where: Place, host: str, port: int) -> Iterator[None]:
+def _started(where: places.Place, host: str, port: int) -> Iterator[None]:
     """Starts jax's own service behind the meeting, at a port of its own."""
     # Signals are this package's affair; a notice of jax's own is asked for in `team`.
     jax.config.update("jax_enable_preemption_service", True)
@@ -260,7 +188,7 @@ def _started(where: Place, host: str, port: int) -> Iterator[None]:
         )
     except RuntimeError as error:
         raise ConnectionError(
-            f"processes: jax's service did not start at port {port} of {host} "
+            f"jax's service did not start at port {port} of {host} "
             f"({' '.join(str(error).split())[:200]}); {hub.REMEDY}"
         ) from error
     signals.again()

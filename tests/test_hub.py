@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from jbias import config as jc
-from jbias import hub, processes, signals, team, wire
+from jbias import hub, places, processes, signals, team, wire
 
 
 class Meeting:
@@ -165,7 +165,6 @@ def test_waiting_for_the_last_is_no_silence(meet, monkeypatch):
     time.sleep(1.5)
     for line in (first, meeting.come(1, 2)):
         heard(line, "go")
-        line.beat()
     with pytest.raises(AssertionError, match="no 'end' came"):
         heard(first, "end", seconds=0.5)
 
@@ -263,7 +262,7 @@ class Seat:
     def __init__(self, at: int, number: int, count: int):
         self.told, self.ended, self.since = [], None, 0.0
         self.inside, self.go_on = threading.Event(), threading.Event()
-        self.place = processes.Place(f"localhost:{at}", count, number)
+        self.place = places.Place(f"localhost:{at}", count, number)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -299,9 +298,13 @@ def seated(monkeypatch):
 def test_process_0_leaves_at_once_but_last(seated, monkeypatch):
     """A peer that is slow to leave is waited for, and not told that 0 was lost."""
     monkeypatch.setattr(hub, "PARTING", 0.1)
-    leaving = threading.Event()
-    monkeypatch.setattr(jax.distributed, "shutdown", lambda: leaving.wait(30))
-    seats = [seated(number) for number in range(2)]
+    leaving, seats = threading.Event(), [seated(number) for number in range(2)]
+
+    def shutdown() -> None:
+        if threading.current_thread() is seats[1].thread:
+            leaving.wait(30)
+
+    monkeypatch.setattr(jax.distributed, "shutdown", shutdown)
     for seat in seats:
         assert seat.inside.wait(30)
         seat.go_on.set()
@@ -383,7 +386,7 @@ def test_what_answers_and_says_nothing_is_not_waited_for(monkeypatch, parting):
     monkeypatch.setattr(hub, "SILENCE", 60 if parting < 1 else 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         at = f"localhost:{server.getsockname()[1]}"
-        where, began = processes.Place(at, 2, 1), time.monotonic()
+        where, began = places.Place(at, 2, 1), time.monotonic()
         with (
             pytest.raises(ValueError, match="has not begun a run, and said nothing"),
             processes.joined(where, {}, print, wait=0.5),

@@ -110,6 +110,7 @@ CORE = {
     "feed",
     "streams",
     "hub",
+    "places",
     "wire",
     "signals",
     "team",

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax._src import clusters
 
-from jbias import hub, processes, team, train
+from jbias import hub, places, processes, team, train
 from tests import runs
 from tests.test_resume import saved
 
@@ -218,7 +218,7 @@ def test_different_commands_are_refused_by_name(tmp_path):
 )
 def test_flags_that_do_not_fit_are_refused(args, message):
     with pytest.raises(ValueError, match=message):
-        processes.place(*args)
+        places.place(*args)
 
 
 SLURM = dict(
@@ -231,14 +231,14 @@ SLURM = dict(
 
 
 def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
-    assert processes.place(None, None, None).count == 1
+    assert places.place(None, None, None).count == 1
     for key, value in SLURM.items():
         monkeypatch.setenv(key, value)
-    found = processes.place(None, None, None)
+    found = places.place(None, None, None)
     assert found == ("gpu07:61441", 3, 2, [1])
-    assert processes.place(None, 1, None).count == 1
+    assert places.place(None, 1, None).count == 1
     monkeypatch.setenv("SLURM_NTASKS", "1")
-    assert processes.place(None, None, None).count == 1
+    assert places.place(None, None, None).count == 1
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_what_a_cluster_says_wrongly_is_told(monkeypatch, found, message):
     monkeypatch.setattr(clusters.ClusterEnv, name, detect)
     kind = AttributeError if isinstance(found, AttributeError) else ValueError
     with pytest.raises(kind, match=message):
-        processes.place(None, None, None)
+        places.place(None, None, None)
 
 
 def test_cores_that_two_tasks_share_are_paid_once():
@@ -283,7 +283,7 @@ def test_the_others_are_told_of_a_checkpoint_without_its_records(monkeypatch):
 
 
 def test_nobody_at_the_address_is_told_in_time():
-    where = processes.Place(f"localhost:{port()}", 2, 1)
+    where = places.Place(f"localhost:{port()}", 2, 1)
     message = "process 0 of 2 did not come: nothing answers"
     with (
         pytest.raises(ValueError, match=message),
