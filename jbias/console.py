@@ -16,7 +16,7 @@ import tqdm
 from absl import logging as absl_logging
 from etils import epath
 
-from jbias import disk, messages
+from jbias import disk, messages, signals
 
 
 def hush() -> None:
