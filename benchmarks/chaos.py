@@ -5,7 +5,8 @@
 A trial does one harm to a run of the embedded set at a random point; kinds take turns.
 It is recovered where the same command then ends with the bits of an unbroken run:
 weights, records and decisions. It is refused where it first ended in one line and exit
-code 2, nothing overwritten, and goes on to those bits once the line's remedy is done. All
+code 2, nothing overwritten, and goes on to those bits once the line's remedy is done. One
+that was over before anything happened is missed, and not tried. All
 else is lost, and none may be: the exit code is then 1. What cannot be had here, such as
 mounting, is told. Stopped and started again, it goes on. Writes
 benchmarks/results/chaos.json and .md.
@@ -38,6 +39,8 @@ def trial(number: int, kind: str, seed: int, folder: pathlib.Path) -> dict:
     began = time.monotonic()
     random_ = random.Random(f"{seed}/{kind}/{number}")
     outcome, why = KINDS[kind](bench, random_)
+    if outcome == chaos_faults.RECOVERED and chaos_hooks.missed(bench.trial):
+        outcome = chaos_faults.MISSED
     if outcome != chaos_faults.LOST:
         shutil.rmtree(bench.trial)
     seconds = round(time.monotonic() - began, 2)
@@ -97,10 +100,14 @@ def run(trials: int, kinds: list[str], seed: int, folder: pathlib.Path, jobs: in
 
 def table(found: dict[int, dict], kinds: list[str]) -> tuple[dict, str]:
     """Counts by kind, as data and as a page."""
-    outcomes = (chaos_faults.RECOVERED, chaos_faults.REFUSED, chaos_faults.LOST)
+    outcomes = chaos_faults.RECOVERED, chaos_faults.REFUSED, chaos_faults.LOST
+    outcomes = (*outcomes, chaos_faults.MISSED)
     counts = {
         kind: {
-            "tried": sum(one["kind"] == kind for one in found.values()),
+            "tried": sum(
+                one["kind"] == kind and one["outcome"] != chaos_faults.MISSED
+                for one in found.values()
+            ),
             **{
                 outcome: sum(
                     (one["kind"], one["outcome"]) == (kind, outcome)

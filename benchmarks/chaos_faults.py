@@ -18,6 +18,7 @@ from benchmarks import chaos_hooks, chaos_runs
 from jbias import lock
 
 RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
+MISSED = "missed"  # The run was over before anything happened to it.
 ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.EDQUOT)
 
 
@@ -51,7 +52,8 @@ def killed_at_a_time(bench, random_):
     child = bench.start()
     time.sleep(random_.uniform(0, bench.counts["seconds"]))
     child.kill()
-    return judged(bench, child.ended())
+    ended = child.ended()
+    return judged(bench, ended) if ended.code else (MISSED, "")
 
 
 def killed_twice(bench, random_):

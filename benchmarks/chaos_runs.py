@@ -27,6 +27,7 @@ from jbias import checkpoint, console, main, opening, train  # noqa: F401 (for a
 from jbias.report import gather  # noqa: F401
 
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
+BEST = "the best step"
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
 CONFIG = """
 from configs import erm
@@ -186,7 +187,7 @@ def forked(work: Callable[[], int]) -> Child:
 
 
 def end_of(workdir: pathlib.Path) -> dict[str, str]:
-    """What two runs must have in common: weights, records, decisions, fate."""
+    """What two runs must have in common: weights, records, decisions, best step, fate."""
     found = {
         path.relative_to(workdir).as_posix(): _digest(path.read_bytes())
         for pattern in ("evals/*.jsonl", "decisions/*/*.parquet", "done")
@@ -194,7 +195,18 @@ def end_of(workdir: pathlib.Path) -> dict[str, str]:
     }
     for name, leaf in weights(workdir).items():
         found[name] = _digest(np.ascontiguousarray(leaf).tobytes())
+    found[BEST] = json.dumps(_best(workdir))
     return found
+
+
+def _best(workdir: pathlib.Path) -> dict[str, tuple[float, int]]:
+    """Each seed's best validation accuracy and its step, among the checkpoints kept."""
+    best = {}
+    for path in workdir.glob("checkpoints/*/metrics/metrics"):
+        for seed, value in json.loads(path.read_text()).items():
+            one = (value, -int(path.parts[-3]))  # Of equal ones the first.
+            best[seed] = max(best.get(seed, one), one)
+    return dict(sorted(best.items()))
 
 
 def weights(workdir: pathlib.Path) -> dict[str, np.ndarray]:

@@ -37,13 +37,16 @@ def _told(unraisable: Any) -> None:
     """Tells of an error that nobody could take, but not of what follows from another.
 
     Of a save that failed only the first file's error is waited for; tensorstore's threads
-    find the loop closed that they were to tell the others'.
+    find the loop closed that they were to tell the others'. A stop that came where Python
+    takes no error is heard of later, too.
     """
-    if str(unraisable.exc_value) != "Event loop is closed":
+    stopped = isinstance(unraisable.exc_value, signals.Interrupted)
+    if not stopped and str(unraisable.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(unraisable)
 
 
 LOGS = ("text", "json")
+FILES = ("log.txt", "log.jsonl")
 
 
 class Line(str):
@@ -87,7 +90,7 @@ def logger(workdir: epath.Path | None, form: str = LOGS[0]) -> Callable[[str], N
     def kept(name: str, text: str) -> None:
         nonlocal lacking
         try:
-            append(workdir / name, text)
+            disk.append(workdir / name, text)
         except OSError as error:
             if not lacking:
                 reason = disk.gist(error)
@@ -107,10 +110,14 @@ def logger(workdir: epath.Path | None, form: str = LOGS[0]) -> Callable[[str], N
     return say
 
 
-def append(path: epath.Path, line: str) -> None:
-    """Adds a line to a file."""
-    with path.open("a") as file:
-        file.write(line + "\n")
+def flush(workdir: epath.Path) -> None:
+    """Writes what the logs in an object store lack; where it cannot, tells it."""
+    for name in FILES:
+        try:
+            disk.flush(workdir / name)
+        except OSError as error:
+            reason = disk.gist(error)
+            _show(f"{workdir / name} cannot be written ({reason}); lines are lost")
 
 
 def _show(line: str) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from etils import epath
 
+from jbias import disk
+
 _KEPT = "traceback: "
 
 
@@ -25,7 +27,7 @@ def keep(
     path = epath.Path(workdir) / "traceback.txt"
     with contextlib.suppress(OSError):
         guard()
-        path.write_text("".join(traceback.format_exception(error)))
+        disk.write(path, "".join(traceback.format_exception(error)))
         error.add_note(f"{_KEPT}{path}")
 
 

@@ -32,7 +32,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import console, entries, lock, messages, signals, xla
+from jbias import console, disk, entries, lock, messages, signals, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -80,7 +80,7 @@ def main(argv: list[str], heard: signals.Heard) -> int:
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
         where = places.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
-        log = None if where.number else workdir
+        log = None if where.number else disk.place(workdir)
         tell = functools.partial(_fail, log)
         with processes.joined(where, _CONFIG.value, tell, wait=_WAIT.value) as team:
             return _train(workdir, team, log, heard)
@@ -135,10 +135,11 @@ def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     with contextlib.suppress(OSError):  # Neither may be there any more.
         print(told if known else line, file=sys.stderr)
     with contextlib.suppress(OSError):
-        for name, text in (("log.txt", line), ("log.jsonl", told)):
-            path = epath.Path(workdir or "") / name
-            if workdir and path.exists() and not lock.is_others(path.parent / "lock"):
-                console.append(path, text)
+        for name, text in zip(console.FILES, (line, told)) if workdir else ():
+            path = epath.Path(workdir) / name
+            if path.exists() and not lock.is_others(path.parent / "lock"):
+                disk.append(path, text)
+                disk.flush(path)
     return code
 
 

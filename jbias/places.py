@@ -1,5 +1,6 @@
 """Which of the processes of a run this is: told by flags, or by the cluster."""
 
+import os
 from typing import NamedTuple
 
 # What jax can be told, and finds where it is not.
@@ -74,4 +75,5 @@ def _detected() -> Place:
             f"{where.count - 1} for a process of {where.count}, got {where.number}; "
             f"{remedy}"
         )
-    return where
+    told = os.environ.get("JAX_LOCAL_DEVICE_IDS")  # jax looks, if given none.
+    return where._replace(devices=None) if told else where

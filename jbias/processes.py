@@ -7,6 +7,7 @@ the affair of `team`, and of `hub`, which serves the meeting; `places` has which
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,7 +26,6 @@ from jbias import workdir as workdirs
 
 PATIENCE = 1800.0  # Seconds: a process may read data or compile alone for so long.
 _GRACE = 8.0  # Seconds until a lost process, the cause of an error, is known.
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # In errors of jax that a lost process causes in the others.
 _OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
@@ -92,7 +92,7 @@ def _fail(team: teams.Team, error: BaseException, tell: Callable) -> None:
 
 
 def _serving(host: str, port: int) -> socket.socket:
-    own = "127.0.0.1" if host in _LOOPBACK else ""
+    own = _loopback(host)
     try:
         if not own and socket.has_dualstack_ipv6():
             family = socket.AF_INET6
@@ -105,6 +105,13 @@ def _serving(host: str, port: int) -> socket.socket:
             f"processes: process 0 cannot listen at port {port} ({error.strerror}); "
             "give all another --coordinator"
         ) from error
+
+
+def _loopback(host: str) -> str:
+    """Where to listen for this machine alone; "" where others are to come, too."""
+    if host in ("localhost", "::1"):
+        return "127.0.0.1"
+    return host if re.fullmatch(r"127(\.\d+){3}", host) else ""
 
 
 def _connected(host: str, port: int, where: places.Place, wait: float) -> wire.Line:
@@ -175,7 +182,7 @@ def _started(where: places.Place, host: str, port: int) -> Iterator[None]:
     # Signals are this package's affair; a notice of jax's own is asked for in `team`.
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    bind = f"127.0.0.1:{port}" if host in _LOOPBACK else f"[::]:{port}"
+    bind = f"{_loopback(host) or '[::]'}:{port}"
     try:
         jax.distributed.initialize(
             f"{host}:{port}",

@@ -236,6 +236,8 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
         monkeypatch.setenv(key, value)
     found = places.place(None, None, None)
     assert found == ("gpu07:61441", 3, 2, [1])
+    monkeypatch.setenv("JAX_LOCAL_DEVICE_IDS", "0,1")  # Then jax looks there.
+    assert places.place(None, None, None) == ("gpu07:61441", 3, 2, None)
     assert places.place(None, 1, None).count == 1
     monkeypatch.setenv("SLURM_NTASKS", "1")
     assert places.place(None, None, None).count == 1
