@@ -396,9 +396,14 @@ def test_what_answers_and_says_nothing_is_not_waited_for(monkeypatch, parting):
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGUSR1", 143), ("SIGINT", 130)])
-def test_a_stop_while_processes_meet_ends_all(seated, name, code):
+def test_a_stop_while_processes_meet_ends_all(seated, monkeypatch, name, code):
     seat, number = seated(1, 3), getattr(signal, name)
-    threading.Timer(1.5, os.kill, (os.getpid(), number)).start()
+
+    def compare(at: hub.Hub) -> None:
+        if len(at._there) == 2:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(hub.Hub, "_compare", compare)
     with (
         signals.heard(),
         pytest.raises(signals.Interrupted, match=name),

@@ -238,7 +238,7 @@ def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
             patch.setattr(
                 loop, "_all_arguments", before(loop._all_arguments, stop, at=at)
             )
-            with pytest.raises(loop.Interrupted):
+            with pytest.raises(signals.Interrupted):
                 train.run(config, tmp_path / f"run{at}")
         assert not train.run(config, tmp_path / f"run{at}")
         ends = [
