@@ -279,7 +279,7 @@ def test_the_others_are_told_of_a_checkpoint_without_its_records(monkeypatch):
     first = types.SimpleNamespace(first=True, count=2, same=lambda tree: tree)
     first.share = lambda what, value: told.append(value) or value
     monkeypatch.setattr(train.checkpoint, "restore", lambda *_: ((1,), info))
-    job = types.SimpleNamespace(team=first, manager=None, say=print)
+    job = types.SimpleNamespace(team=first, manager=None, say=print, guard=lambda: None)
     assert train._restored(job) == ((1,), info)
     assert told == [{**info, "records": True, "sums": {}}]
 
