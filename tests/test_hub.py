@@ -161,9 +161,9 @@ def test_waiting_for_the_last_is_no_silence(meet, monkeypatch):
     """Who waits longer than that is not lost once the last has come."""
     monkeypatch.setattr(hub, "BEAT", 0.2)
     meeting = meet(2, silence=1.0)
-    first = meeting.come(0, 2)
+    first = meeting.come(1, 2)  # The first to be told.
     time.sleep(1.5)
-    for line in (first, meeting.come(1, 2)):
+    for line in (first, meeting.come(0, 2)):
         heard(line, "go")
     with pytest.raises(AssertionError, match="no 'end' came"):
         heard(first, "end", seconds=0.5)
