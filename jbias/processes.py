@@ -114,7 +114,7 @@ def joined(
     if not where.number:
         server = _serving(host, int(port))
         options = dict(differing=jc.differing, wait=wait, patience=patience)
-        served = hub.Hub(server, where.count, **options)
+        served = hub.Hub(server, where.count, silence=hub.SILENCE, **options)
     line = _connected(host, int(port), where, wait)
     try:
         go = _met(line, where, config)
@@ -122,14 +122,17 @@ def joined(
         if not where.number:
             served.thread.join(hub.PARTING)
         raise
-    with _started(where, host, go["port"]):
-        team = teams.Joined(line, where.number, go["facts"], tell)
+    # Before jax starts: there, too, another may be lost.
+    team = teams.Joined(line, where.number, go["facts"], tell)
+    with contextlib.ExitStack() as stack:
         try:
+            stack.enter_context(_started(where, host, go["port"]))
             yield team
             team.leave()
         except BaseException as error:
             of_others(error)  # Then this process ends in there.
-            traceback.print_exc()
+            with team.telling():
+                traceback.print_exc()
             team.fail(f"{type(error).__name__}: {error}", 1)
             raise
     if not where.number:
@@ -203,8 +206,8 @@ def _met(line: hub.Line, where: Place, config: Mapping[str, Any]) -> dict[str, A
 @contextlib.contextmanager
 def _started(where: Place, host: str, port: int) -> Iterator[None]:
     """Starts jax's own service behind the meeting, at a port of its own."""
-    # Signals are this package's affair, and `hub` is faster with the lost.
-    jax.config.update("jax_enable_preemption_service", False)
+    # Signals are this package's affair; a notice of jax's own is asked for in `team`.
+    jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     bind = f"{_loopback(host) or '[::]'}:{port}"
     jax.distributed.initialize(
@@ -216,10 +219,10 @@ def _started(where: Place, host: str, port: int) -> Iterator[None]:
         coordinator_bind_address=bind,
         heartbeat_timeout_seconds=round(3 * hub.SILENCE),
     )
-    # All at once: XLA gives them half a minute to find each other.
-    multihost_utils.sync_global_devices("met")
     keeper = None if where.number else _keep(port)
     try:
+        # All at once: XLA gives them half a minute to find each other.
+        multihost_utils.sync_global_devices("met")
         yield
     finally:
         if keeper is not None:
@@ -243,6 +246,8 @@ def _keep(port: int) -> subprocess.Popen | None:
     return subprocess.Popen(
         ["sh", "-c", f"read gone; sleep {hub.PARTING:g}"],
         stdin=subprocess.PIPE,  # Ends with this process.
+        stdout=subprocess.DEVNULL,  # Who reads what this one says need not wait.
+        stderr=subprocess.DEVNULL,
         pass_fds=held,
         start_new_session=True,
     )
