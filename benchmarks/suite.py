@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import measured
-from configs.suites import biases
+from jbias.configs.suites import biases
 from jbias import mesh, models, subjects, suite_measure
 from jbias.evals import predict, probe, show
 

@@ -18,7 +18,7 @@ import sys
 import ml_collections
 
 from benchmarks import collectives
-from configs import erm, padain, sagnet
+from jbias.configs import erm, padain, sagnet
 from jbias import life
 
 CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}

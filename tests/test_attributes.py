@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from configs import erm
+from jbias.configs import erm
 from jbias import data, prepare, train
 from tests import runs
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks import check, distortion, measured, roofline
-from configs import distortion as configs_distortion
+from jbias.configs import distortion as configs_distortion
 from jbias import models
 from tests import runs
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.suites import distortion
+from jbias.configs.suites import distortion
 from jbias import (
     checkpoint_paths,
     data,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import distortion as training
+from jbias.configs import distortion as training
 from jbias import config as jc
 from jbias import data, evaluate, models, results
 from jbias.evals import decisions

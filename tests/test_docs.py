@@ -12,7 +12,7 @@ from ml_collections import config_flags
 
 from jbias import audit, command, config_files, data, evaluate, look, prepare, study
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
-from launch import sweep
+from jbias.launch import sweep
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (

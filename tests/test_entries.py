@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from configs import padain
+from jbias.configs import padain
 from jbias import config as jc
 from jbias import entries, kinds, parts
 

@@ -15,7 +15,7 @@ import pytest
 from flax import errors
 from PIL import Image
 
-from configs.suites import biases
+from jbias.configs.suites import biases
 from jbias import (
     checkpoint_paths,
     config_files,
@@ -70,7 +70,7 @@ def get_config(text=""):
 
 # A table in which one small file is published, and divides by nothing.
 ZOO = """
-from configs import zoo
+from jbias.configs import zoo
 
 ENTRY = zoo.Entry("small.one", "Small", "baseline", (), "cnn", zoo.NONE)
 

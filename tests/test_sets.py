@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from configs import common, datasets
+from jbias.configs import common, datasets
 from jbias import sets, train
 from jbias.data import shapes
 from jbias.evals import decisions

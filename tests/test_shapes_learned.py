@@ -5,7 +5,7 @@ Trained where texture is no cue, the same network shows that the test sets are f
 
 import pytest
 
-from configs import erm
+from jbias.configs import erm
 from jbias import results, selection, train
 
 

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from configs import zoo
+from jbias.configs import zoo
 from jbias import models
 from jbias.models import states
 

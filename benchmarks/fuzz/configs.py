@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations
-from configs import arguments, erm, padain
+from jbias.configs import arguments, erm, padain
 from jbias import config as jc
 from jbias import models
 

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from configs import erm
+from jbias.configs import erm
 from jbias import data, results, selection, sets, train
 from jbias.data import colored_mnist, mnist
 

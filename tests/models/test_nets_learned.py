@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs import erm
+from jbias.configs import erm
 from jbias import results, selection, train
 
 
