@@ -22,8 +22,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from benchmarks import chaos_hooks
-from jbias.configs import erm  # noqa: F401
 from jbias import checkpoint, console, main, opening, train  # noqa: F401 (for all forks)
+from jbias.configs import erm  # noqa: F401
 from jbias.report import gather  # noqa: F401
 
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.

@@ -10,6 +10,7 @@ from typing import Any
 import ml_collections
 
 from jbias import config as jc
+from jbias import presets
 
 
 def load(
@@ -17,10 +18,11 @@ def load(
 ) -> ml_collections.ConfigDict:
     """Reads a config or suite `path/to/file.py:arguments`, and changes its entries.
 
+    `jbias:NAME:arguments` is one that comes with the package (jbias/presets.py).
     changes: of the flag "suite", "--suite.measures.pgd.steps=10" and the like.
     ValueError for what is not there.
     """
-    path, _, arg = named.partition(":")
+    path, _, arg = presets.path(named, flag).partition(":")
     if not os.path.isfile(path):
         folder = os.path.dirname(path) or "."
         there = os.listdir(folder) if os.path.isdir(folder) else []

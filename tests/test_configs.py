@@ -2,26 +2,18 @@
 
 import importlib
 import json
-import pathlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import build, checks, mesh, models, parts, seeds, sets
+from jbias import build, checks, mesh, models, parts, presets, seeds, sets
 from jbias import config as jc
 from jbias.algos import base
 from jbias.data import pipeline
 
-ROOT = pathlib.Path(__file__).parents[1] / "configs"
-NAMES = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in ROOT.rglob("*.py")
-    if path.stem
-    not in ("arguments", "common", "datasets", "protocol", "shifted", "zoo", "__init__")
-    and path.parent.name not in ("suites", "sweeps")  # No recipes.
-)
+NAMES = [name.replace("/", ".") for name in presets.names("config")]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 
 

@@ -11,8 +11,8 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import audit, command, config_files, data, evaluate, look, prepare, study
-from jbias.report import biases, cli, correlate, distortion, measured, shifts
 from jbias.launch import sweep
+from jbias.report import biases, cli, correlate, distortion, measured, shifts
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (

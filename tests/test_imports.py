@@ -37,6 +37,8 @@ ROOMS = {
     "guard": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
+    "configs": {"models", "data", "config", "launch"},
+    "launch": EVERYTHING,
     **dict.fromkeys(
         (
             "auditing",
@@ -85,6 +87,7 @@ CORE = {
     "entries",
     "kinds",
     "messages",
+    "presets",
     "reads",
     "seeds",
     "layout",

@@ -2,9 +2,9 @@
 
 import types
 
-from jbias.configs import datasets
 from jbias import config as jc
 from jbias import data as known
+from jbias.configs import datasets
 
 EVERYWHERE = {
     "data",

@@ -62,9 +62,9 @@ from collections.abc import Mapping, Sequence
 
 import ml_collections
 
-from jbias.configs import arguments, datasets, shifted
 from jbias import config as jc
 from jbias import models
+from jbias.configs import arguments, datasets, shifted
 
 
 def experiment(

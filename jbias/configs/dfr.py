@@ -14,8 +14,8 @@ The other arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from jbias.configs import arguments, common
 from jbias import config as jc
+from jbias.configs import arguments, common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:

@@ -46,8 +46,8 @@ import types
 
 import ml_collections
 
-from jbias.configs import arguments, common
 from jbias import config as jc
+from jbias.configs import arguments, common
 
 CIFAR = dict(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
 GREY = dict(mean=(0.1307,) * 3, std=(0.3081,) * 3)

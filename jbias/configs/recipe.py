@@ -39,8 +39,8 @@ import math
 
 import ml_collections
 
-from jbias.configs import arguments, common
 from jbias import config as jc
+from jbias.configs import arguments, common
 
 RECIPES = {
     "a1": dict(epochs=600.0, rate=5e-3, decay=0.01, mixup=0.2, level=21, smooth=0.1),

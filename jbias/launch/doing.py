@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import config_files, console
+from jbias import config_files, console, presets
 from jbias.launch import axes, local, sky, slurm, stopping, tpu_pod, trials, xpk
 
 CLOUDS = types.MappingProxyType({"tpu_pod": tpu_pod, "xpk": xpk, "sky": sky})
@@ -109,7 +109,7 @@ def _settled(args: argparse.Namespace, workdir: pathlib.Path) -> dict[str, Any]:
 
 def _of_file(named: str) -> dict[str, Any]:
     """What a file's get_sweep gives, with its axes as changes."""
-    path, _, arg = named.partition(":")
+    path, _, arg = presets.path(named, "sweep").partition(":")
     if not pathlib.Path(path).is_file():
         raise ValueError(f"--sweep: no file {path!r}")
     told = dict(config_files.module("sweep", path).get_sweep(arg))
@@ -136,7 +136,7 @@ def _search(asked: Mapping[str, Any]) -> trials.Search:
         fixed += [change] if axis is None else []
         found += [axis] if axis else []
     if not asked["config"]:
-        raise ValueError("--config is missing, e.g. --config=configs/erm.py")
+        raise ValueError("--config is missing, e.g. --config=jbias:erm")
     return trials.Search(
         tuple(asked["config"]),
         tuple(fixed),

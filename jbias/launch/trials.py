@@ -14,7 +14,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import config_files, run_state
+from jbias import config_files, presets, run_state
 from jbias.launch import axes as axes_
 
 ENDED = ("done", "diverged", "stopped")  # What `run` leaves alone, beside failed ones.
@@ -94,7 +94,7 @@ def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
     arguments = [f"--config={named}", *changes]
     config_flags.DEFINE_config_file("config", flag_values=known, sys_argv=arguments)
     try:
-        known(["jbias", *arguments])
+        known(["jbias", *presets.in_arguments(arguments)])
     except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{' '.join(arguments)}: {reason}") from error

@@ -15,8 +15,8 @@ of CAE's appends clean ImageNet.
 
 import ml_collections
 
-from jbias.configs import common
 from jbias import config as jc
+from jbias.configs import common
 
 STEPS = dict(name="multistep", milestones=(0.3, 0.6, 0.9), gamma=0.1)
 CROPS = (

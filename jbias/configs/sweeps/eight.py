@@ -19,6 +19,6 @@ def get_sweep(arg: str = "") -> dict:
     """The search; see above for `arg`."""
     arg = jc.parse_arg(arg, "sweep argument", of="demo", prepared="prepared")
     of = arg.of.replace("+", ",")
-    deep = f"configs/deepaugment.py:nets={{}},prepared={arg.prepared},{of}"
-    plain = [f"configs/{name}.py:{of}" for name in ALGORITHMS]
+    deep = f"jbias:deepaugment:nets={{}},prepared={arg.prepared},{of}"
+    plain = [f"jbias:{name}:{of}" for name in ALGORITHMS]
     return {"config": [*map(deep.format, ("cae", "edsr")), *plain]}

@@ -13,7 +13,7 @@ def get_sweep(arg: str = "") -> dict:
     """The search; `config` names a file of configs/, `of` its arguments, joined by +."""
     arg = jc.parse_arg(arg, "sweep argument", config="erm", of="demo", trials=12)
     return {
-        "config": f"configs/{arg.config}.py:{arg.of.replace('+', ',')}",
+        "config": f"jbias:{arg.config}:{arg.of.replace('+', ',')}",
         "axes": {
             "optim.rate": axes.log_uniform(0.003, 0.3),
             "optim.decay": axes.choice(0.0, 5e-4),
