@@ -17,8 +17,11 @@ from jbias.report import biases, cli, correlate, distortion, measured, shifts
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
     "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/algorithms.md",
+    "docs/api.md",
     "docs/architecture.md",
     "docs/audit.md",
     "docs/benchmarks.md",

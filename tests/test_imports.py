@@ -128,7 +128,7 @@ WITHOUT_JAX = {
     "run_state",
 }
 WITHOUT_JAX |= {"entries", "kinds", "messages", "selection", "stats", "life", "writers"}
-LAZY = {"grain", "tensorflow_datasets"}
+LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}
 
 
 def room(path: pathlib.Path) -> str:
