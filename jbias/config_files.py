@@ -73,6 +73,8 @@ def value(text: str) -> Any:
 def module(name: str, path: str) -> Any:
     """Runs a file of Python and gives what it defines."""
     found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
+    if found is None or found.loader is None:
+        raise ValueError(f"--{name}: must be a file of Python, *.py, got {path!r}")
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # Dataclasses look their module up.
     found.loader.exec_module(module)

@@ -121,7 +121,7 @@ def experiment(
     if arg.variant == "biasbed":
         c.aggregate = "mean_logit"
         if "variant" in algo:
-            c.algo.variant = "biasbed"
+            changed(c, dict(algo=dict(variant="biasbed")))
     return c
 
 
@@ -168,14 +168,20 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     c = ml_collections.ConfigDict()
     c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
     c.seeds = tuple(range(arg.seeds))
-    c.model = dict(name=arg.model or "resnet18", width=64, stem="imagenet")
-    c.model.norm_group = 0  # Images that batch norm takes together; 0 is the batch.
+    c.model = dict(
+        name=arg.model or "resnet18",
+        width=64,
+        stem="imagenet",
+        norm_group=0,  # Images that batch norm takes together; 0 is the batch.
+    )
     c.init = arg.init  # The workdir of a run to start from.
     c.inputs = ()
-    c.optim = dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False)
-    c.optim.schedule = dict(name="cosine")
-    c.optim.warmup = ""
-    c.optim.average = 0.0  # Decay of a moving average of the net, which is evaluated.
+    c.optim = dict(
+        **dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False),
+        schedule=dict(name="cosine"),
+        warmup="",
+        average=0.0,  # Decay of a moving average of the net, which is evaluated.
+    )
     c.precision = "auto"
     c.stages = ()
     c.vary = _varied(arg.vary)

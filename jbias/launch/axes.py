@@ -47,8 +47,9 @@ def read(key: str, text: str) -> Axis | None:
         return None
     if isinstance(tree, ast.List):
         return checked(key, "choice", [_value(text, one) for one in tree.elts])
-    is_call = isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)
-    if not is_call or tree.func.id not in KINDS or tree.keywords:
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+        return None
+    if tree.func.id not in KINDS or tree.keywords:
         return None
     return checked(key, tree.func.id, [_value(text, one) for one in tree.args])
 
