@@ -7,7 +7,7 @@ EIGHT = erm stylized_erm debiased infodrop sagnet padain
 STUDY = $(EIGHT) mixup cutmix rand_conv mixstyle efdmix gaussian_noise
 ATTACKED = 0.00392 0.00784 0.01569 0.03137
 IMAGES = 160
-TRIALS = 209
+TRIALS = 231
 SEED = 0
 
 .PHONY: demo eight study chaos test test-all lint types format clean

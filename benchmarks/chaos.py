@@ -5,7 +5,8 @@
 A trial does one harm to a run of the embedded set at a random point; kinds take turns.
 It is recovered where the same command then ends with the bits of an unbroken run:
 weights, records and decisions. It is refused where it first ended in one line and exit
-code 2, nothing overwritten, and goes on to those bits once the line's remedy is done. All
+code 2, nothing overwritten, and goes on to those bits once the line's remedy is done. One
+that was over before anything happened is missed, and not tried. All
 else is lost, and none may be: the exit code is then 1. What cannot be had here, such as
 mounting, is told. Stopped and started again, it goes on. Writes
 benchmarks/results/chaos.json and .md.
@@ -20,23 +21,26 @@ import random
 import shutil
 import sys
 import time
+import types
 
 import tqdm
 
-from benchmarks import chaos_faults, chaos_runs, measured
+from benchmarks import chaos_faults, chaos_hooks, chaos_peers, chaos_runs, measured
 from jbias import config as jc
 
 MOUNTS = ("disk full", "read-only")
+KINDS = types.MappingProxyType({**chaos_faults.KINDS, **chaos_peers.KINDS})
 
 
 def trial(number: int, kind: str, seed: int, folder: pathlib.Path) -> dict:
     """Does one harm, in a folder of its own; says what came of it."""
     bench = chaos_runs.Bench(folder, folder / f"trial-{number}")
-    shutil.rmtree(bench.trial, ignore_errors=True)
-    bench.trial.mkdir()
+    chaos_runs.cleared(bench.trial)
     began = time.monotonic()
     random_ = random.Random(f"{seed}/{kind}/{number}")
-    outcome, why = chaos_faults.KINDS[kind](bench, random_)
+    outcome, why = KINDS[kind](bench, random_)
+    if outcome == chaos_faults.RECOVERED and chaos_hooks.missed(bench.trial):
+        outcome = chaos_faults.MISSED
     if outcome != chaos_faults.LOST:
         shutil.rmtree(bench.trial)
     seconds = round(time.monotonic() - began, 2)
@@ -96,10 +100,14 @@ def run(trials: int, kinds: list[str], seed: int, folder: pathlib.Path, jobs: in
 
 def table(found: dict[int, dict], kinds: list[str]) -> tuple[dict, str]:
     """Counts by kind, as data and as a page."""
-    outcomes = (chaos_faults.RECOVERED, chaos_faults.REFUSED, chaos_faults.LOST)
+    outcomes = chaos_faults.RECOVERED, chaos_faults.REFUSED, chaos_faults.LOST
+    outcomes = (*outcomes, chaos_faults.MISSED)
     counts = {
         kind: {
-            "tried": sum(one["kind"] == kind for one in found.values()),
+            "tried": sum(
+                one["kind"] == kind and one["outcome"] != chaos_faults.MISSED
+                for one in found.values()
+            ),
             **{
                 outcome: sum(
                     (one["kind"], one["outcome"]) == (kind, outcome)
@@ -137,9 +145,9 @@ def chosen(asked: str) -> list[str]:
     """The kinds that are asked for and can be had here."""
     kinds = []
     for pattern in asked.split(","):
-        fits = [one for one in chaos_faults.KINDS if fnmatch.fnmatch(one, pattern)]
+        fits = [one for one in KINDS if fnmatch.fnmatch(one, pattern)]
         if not fits:
-            nearest = jc.nearest(pattern, [*chaos_faults.KINDS])
+            nearest = jc.nearest(pattern, [*KINDS])
             raise SystemExit(f"chaos: --kinds: no {pattern!r}; {nearest}")
         kinds += [one for one in fits if one not in kinds]
     return kinds
@@ -149,13 +157,15 @@ def main(argv: list[str] | None = None) -> int:
     """Tries, prints and writes; 1 where anything was lost."""
     options = parse(argv)
     if options.list:
-        print("\n".join(chaos_faults.KINDS))
+        print("\n".join(KINDS))
         return 0
     kinds = chosen(options.kinds)
     folder = options.work.resolve() / f"seed-{options.seed}"
     with chaos_runs.cached(folder):
         chaos_runs.prepare(folder)
-        lacking = [] if chaos_runs.may_mount(folder) else [*MOUNTS]
+        if {*chaos_peers.KINDS} & {*kinds}:
+            chaos_peers.prepare(folder)
+        lacking = [] if chaos_hooks.may_mount(folder) else [*MOUNTS]
         kinds = [kind for kind in kinds if kind not in lacking]
         found = run(options.trials, kinds, options.seed, folder, options.jobs)
     counts, text = table(found, kinds)

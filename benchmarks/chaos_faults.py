@@ -1,7 +1,6 @@
-"""Kinds of faults: each harms one run and says how that ended.
+"""Kinds of faults: each harms one run, and tells from its Bench how that ended.
 
-A fault is a function of a Bench and its random numbers. Another kind, such as the loss of
-a peer, is a function more in KINDS.
+A fault is a function; another kind is one more in KINDS, those of peers in `chaos_peers`.
 """
 
 import errno
@@ -19,6 +18,7 @@ from benchmarks import chaos_hooks, chaos_runs
 from jbias import lock
 
 RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
+MISSED = "missed"  # The run was over before anything happened to it.
 ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.EDQUOT)
 
 
@@ -52,7 +52,8 @@ def killed_at_a_time(bench, random_):
     child = bench.start()
     time.sleep(random_.uniform(0, bench.counts["seconds"]))
     child.kill()
-    return judged(bench, child.ended())
+    ended = child.ended()
+    return judged(bench, ended) if ended.code else (MISSED, "")
 
 
 def killed_twice(bench, random_):
@@ -223,7 +224,8 @@ def lock_of_another_host(bench, random_):
     with path.open("r+b") as file:
         other = lock.Held(path, file.fileno(), lock.Owner("host-a", "b", 7, "s", "t"))
         other.beat()
-        child = bench.start(lambda: setattr(lock, "PATIENCE_SECONDS", 1.0))
+        patience = 30.0 if alive else 1.0  # A busy disk's beat may take seconds.
+        child = bench.start(lambda: setattr(lock, "PATIENCE_SECONDS", patience))
         while alive and not child.over:
             other.beat()
             time.sleep(0.05)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from jbias import watch
 
 OVER = "CHAOS_OVER"  # In the environment of a process whose run is over.
+MEANT, ACTED = "meant", "acted"
 POINTS = ("save", "eval", "rename", "write", "touch", "step")
 
 
@@ -56,10 +57,14 @@ def _heard(workdir: pathlib.Path, hear: Callable[[str], None]) -> None:
 def at(
     workdir: pathlib.Path, point: str, number: int, act: Callable[[], None]
 ) -> Callable[[], None]:
-    """What makes a process `act` at the numberth passing of a point, from any thread."""
+    """What makes a process `act` at the numberth passing of a point, from any thread.
+
+    Beside the workdir stands then that it was meant to, and that it did.
+    """
 
     def before() -> None:
         lock, left = threading.Lock(), number
+        (workdir.parent / MEANT).touch()
 
         def hear(passed: str) -> None:
             nonlocal left
@@ -69,6 +74,7 @@ def at(
                 left -= 1
                 now = left == 0
             if now:
+                (workdir.parent / ACTED).touch()
                 act()
 
         _heard(workdir, hear)
@@ -86,6 +92,11 @@ def count(workdir: pathlib.Path, out: pathlib.Path) -> None:
             out.write_text(json.dumps(counts))
 
     _heard(workdir, hear)
+
+
+def missed(folder: pathlib.Path) -> bool:
+    """Whether what was meant to happen in a trial's folder never did."""
+    return (folder / MEANT).exists() and not (folder / ACTED).exists()
 
 
 def die() -> None:
@@ -112,3 +123,12 @@ def mounted(path: pathlib.Path, *options: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def may_mount(folder: pathlib.Path) -> bool:
+    """Whether this process may mount a file system there."""
+    try:
+        with mounted(folder / "mount", "-t", "tmpfs", "tmpfs"):
+            return True
+    except OSError:
+        return False

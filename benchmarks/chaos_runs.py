@@ -27,6 +27,7 @@ from jbias.configs import erm  # noqa: F401
 from jbias.report import gather  # noqa: F401
 
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
+BEST = "the best step"
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
 CONFIG = """
 from jbias.configs import erm
@@ -117,11 +118,14 @@ class Bench:
         return json.loads((self.folder / "counts.json").read_text())
 
     def start(
-        self, before: Callable[[], None] = lambda: None, *, compare: bool = True
+        self,
+        before: Callable[[], None] = lambda: None,
+        *flags: str,
+        compare: bool = True,
     ) -> Child:
         """Forks a run in the trial's workdir; `before` is called in it."""
         config = self.folder / "config.py"
-        argv = ["jbias", f"--config={config}", f"--workdir={self.workdir}"]
+        argv = ["jbias", f"--config={config}", f"--workdir={self.workdir}", *flags]
 
         def work() -> int:
             before()
@@ -129,12 +133,12 @@ class Bench:
             os.environ[chaos_hooks.OVER] = "1"
             if code or not compare:
                 return code
-            found, wanted = _end(self.workdir), json.loads(self.end.read_text())
+            found, wanted = end_of(self.workdir), json.loads(self.end.read_text())
             other = [key for key in found | wanted if found.get(key) != wanted.get(key)]
             print("differing from the unbroken run:", other or "nothing")
             return OTHER_BITS if other else 0
 
-        return _forked(work)
+        return forked(work)
 
     def run(self, before: Callable[[], None] = lambda: None) -> Ended:
         """Starts a run and waits for its end."""
@@ -158,7 +162,7 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
-def _forked(work: Callable[[], int]) -> Child:
+def forked(work: Callable[[], int]) -> Child:
     """What it says goes into a pipe: it holds 64 KiB, whatever the disk does."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -182,22 +186,38 @@ def _forked(work: Callable[[], int]) -> Child:
         os._exit(code)
 
 
-def _end(workdir: pathlib.Path) -> dict[str, str]:
-    """What two runs must have in common: weights, records, decisions, fate."""
+def end_of(workdir: pathlib.Path) -> dict[str, str]:
+    """What two runs must have in common: weights, records, decisions, best step, fate."""
     found = {
         path.relative_to(workdir).as_posix(): _digest(path.read_bytes())
         for pattern in ("evals/*.jsonl", "decisions/*/*.parquet", "done")
         for path in sorted(workdir.glob(pattern))
     }
+    for name, leaf in weights(workdir).items():
+        found[name] = _digest(np.ascontiguousarray(leaf).tobytes())
+    found[BEST] = json.dumps(_best(workdir))
+    return found
+
+
+def _best(workdir: pathlib.Path) -> dict[str, tuple[float, int]]:
+    """Each seed's best validation accuracy and its step, among the checkpoints kept."""
+    best = {}
+    for path in workdir.glob("checkpoints/*/metrics/metrics"):
+        for seed, value in json.loads(path.read_text()).items():
+            one = (value, -int(path.parts[-3]))  # Of equal ones the first.
+            best[seed] = max(best.get(seed, one), one)
+    return dict(sorted(best.items()))
+
+
+def weights(workdir: pathlib.Path) -> dict[str, np.ndarray]:
+    """All numbers of the latest checkpoint, by its step and their names."""
     manager = checkpoint.open(workdir / "checkpoints")
     step = manager.latest_step()
     args = ocp.args.Composite(state=ocp.args.StandardRestore())
     tree = manager.restore(step, args=args)["state"]
     manager.close()
-    for path, leaf in jax.tree.leaves_with_path(tree):
-        name = f"{step}{jax.tree_util.keystr(path)}"
-        found[name] = _digest(np.ascontiguousarray(leaf).tobytes())
-    return found
+    leaves = jax.tree.leaves_with_path(tree)
+    return {f"{step}{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
 
 
 def _digest(content: bytes) -> str:
@@ -235,13 +255,10 @@ def cached(folder: pathlib.Path) -> Iterator[None]:
                 os.environ[key] = value
 
 
-def may_mount(folder: pathlib.Path) -> bool:
-    """Whether this process may mount a file system there."""
-    try:
-        with chaos_hooks.mounted(folder / "mount", "-t", "tmpfs", "tmpfs"):
-            return True
-    except OSError:
-        return False
+def cleared(folder: pathlib.Path) -> None:
+    """Makes a folder that holds nothing."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
 
 
 def _code() -> str:
@@ -271,8 +288,7 @@ def prepare(folder: pathlib.Path) -> None:
         chaos_hooks.count(bench.workdir, counts)
 
     for number in ("warm", "unbroken"):  # The first one also compiles.
-        shutil.rmtree(bench.trial, ignore_errors=True)
-        bench.trial.mkdir()
+        cleared(bench.trial)
         began = time.monotonic()
         ended = bench.start(counted, compare=False).ended()
         seconds = time.monotonic() - began
@@ -281,10 +297,10 @@ def prepare(folder: pathlib.Path) -> None:
     bench.workdir.rename(bench.unbroken)
 
     def told() -> int:
-        bench.end.write_text(json.dumps(_end(bench.unbroken)))
+        bench.end.write_text(json.dumps(end_of(bench.unbroken)))
         return 0
 
-    if (ended := _forked(told).ended()).code:
+    if (ended := forked(told).ended()).code:
         raise SystemExit(f"chaos: the unbroken run cannot be read: {ended}")
     for step in (5, 8, 10):
         killed = bench.run(chaos_hooks.at(bench.workdir, "step", step, chaos_hooks.die))

@@ -5,41 +5,25 @@
 Starts a SLURM of two nodes on this machine (benchmarks/slurm_cluster.py), submits the
 trials of configs/sweeps/eight.py in a tiny setting, drains the first node once its run
 has a checkpoint, requeues that run, and resumes the node when the run has gone on
-elsewhere. Then the same run is trained unbroken, and all are reported. Writes
+elsewhere. Then the same run is trained unbroken, and all are reported. Last, one run is
+trained by two of three nodes (benchmarks/slurm_nodes.py). Writes
 benchmarks/results/slurm-cpu.json and .md. --prepared: what `prepare deepaugment` made, of
 the images that these settings train on (--data=shapes --split=train --n=128, cae and edsr).
 """
 
 import argparse
 import contextlib
-import csv
 import pathlib
 import re
-import shlex
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks import measured, slurm_cluster
+from benchmarks import measured, slurm_cluster, slurm_nodes
 from jbias import run_state
 
-ROOT = pathlib.Path(__file__).parents[1]
 LIMIT = 3600.0  # Seconds.
-
-
-def call(*command: str, environment: Mapping[str, str]) -> str:
-    """What a command wrote; ends the benchmark where it fails."""
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(
-            f"benchmarks.slurm: {' '.join(command)}: {done.stderr[-2000:]}"
-        )
-    return done.stdout + done.stderr
 
 
 def main() -> None:
@@ -58,7 +42,10 @@ def main() -> None:
         folder = options.folder or pathlib.Path(
             stack.enter_context(tempfile.TemporaryDirectory())
         )
-        told = scenario(folder.resolve(), options.prepared.resolve(), options.epochs)
+        folder, prepared = folder.resolve(), options.prepared.resolve()
+        told = scenario(folder, prepared, options.epochs)
+        with slurm_cluster.started(folder / "slurm-3", nodes=3) as env:
+            told["nodes"] = slurm_nodes.scenario(folder / "nodes", env)
     measured.write("slurm-cpu", told, page(told), ratios={}, out=options.out)
 
 
@@ -68,27 +55,29 @@ def scenario(
     """Submits, drains, requeues, waits, compares and reports; what was seen."""
     runs = folder / "runs"
     sweep = f"--sweep=configs/sweeps/eight.py:of=smoke+seeds=1,prepared={prepared}"
-    jbias = (sys.executable, "-m")
+    jbias = slurm_cluster.PYTHON
     run = (*jbias, "launch.sweep", "run", sweep, f"--config.epochs={epochs}")
     with slurm_cluster.started(folder / "slurm") as env:
         began = time.monotonic()
         run = (*run, f"--workdir={runs}", "--on=slurm:minutes=60,warn=60")
-        submitted = call(*run, environment=env)
+        submitted = slurm_cluster.call(*run, environment=env)
         jobs = dict(re.findall(r"job (\S+): (\S+)", submitted))
         events = [*watched(runs, jobs, env, began)]
         wall = time.monotonic() - began
-        again = call(*run, environment=env)
+        again = slurm_cluster.call(*run, environment=env)
         status = (*jbias, "launch.sweep", "status", f"--workdir={runs}")
-        call(*status, environment=env)
+        slurm_cluster.call(*status, environment=env)
         broken = jobs[next(e["job"] for e in events if e["what"] == "requeued")]
         same = unbroken(runs / broken, folder / "unbroken", env)
         out = folder / "report"
         named = f"--runs={runs}"
-        call(*jbias, "jbias.report", named, f"--out={out}", environment=env)
+        slurm_cluster.call(
+            *jbias, "jbias.report", named, f"--out={out}", environment=env
+        )
     states = {name: run_state.read(runs / name).word for name in jobs.values()}
     log = (runs / broken / "log.txt").read_text().replace(str(folder), "...")
     return {
-        "version": call("sinfo", "--version", environment=env).strip(),
+        "version": slurm_cluster.call("sinfo", "--version", environment=env).strip(),
         "epochs": epochs,
         "jobs": jobs,
         "events": events,
@@ -107,28 +96,31 @@ def watched(
 ) -> Iterator[dict[str, Any]]:
     """Yields what happens to the jobs until none is left; drains and requeues one."""
     before, drained, broken = {}, False, ""
+    first, second = (slurm_cluster.node(i) for i in range(2))
+    update = ("scontrol", "update", f"nodename={first}")
     while time.monotonic() - began < LIMIT:
-        told = call(
+        told = slurm_cluster.call(
             *("squeue", "--noheader", "--array", "--format=%i|%T|%N"), environment=env
         )
         now = {job: (state, node) for job, state, node in map(_split, told.split())}
         for job in jobs:
             if before.get(job) != now.get(job, ("ended", "")):
                 before[job] = now.get(job, ("ended", ""))
-                yield _event(began, job, " ".join(before[job]).strip().lower())
+                what = " ".join(before[job]).strip().lower()
+                yield slurm_cluster.event(began, what, job)
         if not now:
             return
-        here = [job for job, where in now.items() if where == ("RUNNING", "n1")]
+        here = [job for job, where in now.items() if where == ("RUNNING", first)]
         if not broken and here and run_state.curve(runs / jobs[here[0]]):
             drained, broken = True, here[0]
-            drain = ("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
-            call(*drain, environment=env)
-            yield _event(began, "", "n1 drained")
-            call("scontrol", "requeue", broken, environment=env)
-            yield _event(began, broken, "requeued")
-        if drained and now.get(broken) == ("RUNNING", "n2"):
-            call("scontrol", "update", "nodename=n1", "state=resume", environment=env)
-            yield _event(began, "", "n1 resumed")
+            drain = (*update, "state=drain", "reason=test")
+            slurm_cluster.call(*drain, environment=env)
+            yield slurm_cluster.event(began, f"{first} drained")
+            slurm_cluster.call("scontrol", "requeue", broken, environment=env)
+            yield slurm_cluster.event(began, "requeued", broken)
+        if drained and now.get(broken) == ("RUNNING", second):
+            slurm_cluster.call(*update, "state=resume", environment=env)
+            yield slurm_cluster.event(began, f"{first} resumed")
             drained = False
         time.sleep(0.3)
     raise SystemExit(f"benchmarks.slurm: not done after {LIMIT:.0f} s")
@@ -139,19 +131,9 @@ def _split(line: str) -> tuple[str, str, str]:
     return job, state, node
 
 
-def _event(began: float, job: str, what: str) -> dict[str, Any]:
-    seconds = round(time.monotonic() - began, 1)
-    print(f"{seconds:7.1f} s {job} {what}", file=sys.stderr, flush=True)
-    return {"seconds": seconds, "job": job, "what": what}
-
-
 def unbroken(broken: pathlib.Path, other: pathlib.Path, env: Mapping[str, str]) -> bool:
     """Whether the run, trained again without a break, has the same records to the bit."""
-    with (broken.parent / "trials.csv").open(newline="") as file:
-        rows = {row["trial"]: row["command"] for row in csv.DictReader(file)}
-    _, *words, _ = shlex.split(rows[broken.name])
-    words = [sys.executable, *words, f"--workdir={other}"]
-    call(*words, environment=env)
+    slurm_cluster.again(broken, other, env)
     files = [sorted(run.glob("evals/*.jsonl")) for run in (broken, other)]
     names = [[path.name for path in some] for some in files]
     pairs = zip(*files, strict=True)
@@ -161,20 +143,19 @@ def unbroken(broken: pathlib.Path, other: pathlib.Path, env: Mapping[str, str]) 
 
 
 def page(told: Mapping[str, Any]) -> str:
-    """The events and the broken run's log, in Markdown."""
-    rows = [(f"{e['seconds']:.0f}", e["job"], e["what"]) for e in told["events"]]
+    """The events and the broken runs' logs, in Markdown."""
     done = [*told["states"].values()].count("done")
     same = "the same" if told["same_records_as_unbroken"] else "OTHER"
     summary = (
-        f"{told['version']}, two nodes; {len(told['jobs'])} trials, {done} done after "
-        f"{told['wall_seconds']:.0f} s. The requeued run, {told['broken']}, has {same} "
-        "records as one trained without a break. The same command again: "
-        f"`{told['again']}`. Reported: {', '.join(told['reported'])}."
+        f"{told['version']}, two nodes; {len(told['jobs'])} trials of {told['epochs']:g} "
+        f"epochs, {done} done after {told['wall_seconds']:.0f} s. The requeued run, "
+        f"{told['broken']}, has {same} records as one trained without a break. The same "
+        f"command again: `{told['again']}`. Reported: {', '.join(told['reported'])}."
     )
     lines = [
         summary,
         "",
-        measured.markdown(("seconds", "job", "what"), rows),
+        _events(told["events"]),
         "Jobs:",
         "",
         *(f"- {job}: {name}" for job, name in told["jobs"].items()),
@@ -182,8 +163,22 @@ def page(told: Mapping[str, Any]) -> str:
         "The requeued run's log:",
         "",
         *(f"    {line}" for line in told["log"]),
+        "",
+        "## One run on two nodes",
+        "",
+        slurm_nodes.summary(told["nodes"]),
+        "",
+        _events(told["nodes"]["events"]),
+        "Its log:",
+        "",
+        *(f"    {line}" for line in told["nodes"]["log"]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> str:
+    rows = [(f"{e['seconds']:.0f}", e["job"], e["what"]) for e in events]
+    return measured.markdown(("seconds", "job", "what"), rows)
 
 
 if __name__ == "__main__":

@@ -3,22 +3,30 @@
     python -m benchmarks.slurm_cluster --folder=slurm --nodes=2
 
 starts it, says how to talk to it, and ends it with Ctrl-C. Needs the programs of Debian's
-packages slurm-wlm and munge. Each node is a slurmd with a name and a port of its own.
+packages slurm-wlm and munge. Each node is a slurmd with a name and a port of its own. The
+processes of a job on several nodes meet at the first node's name: so names are addresses
+that are all this machine's.
 """
 
 import argparse
 import contextlib
+import csv
 import getpass
 import os
 import pathlib
 import platform
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+ROOT = pathlib.Path(__file__).parents[1]
+PYTHON = (sys.executable, "-m")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -47,9 +55,12 @@ ReturnToService=2
 KillWait=120
 MpiDefault=none
 """
-_NODE = (
-    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores}"
-)
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={name} Port={port} CPUs={cores}"
+
+
+def node(number: int) -> str:
+    """The name of a node, from 0."""
+    return f"127.0.0.{number + 1}"
 
 
 def missing() -> list[str]:
@@ -63,12 +74,12 @@ def started(
 ) -> Iterator[dict[str, str]]:
     """Starts the daemons in a new folder; yields the environment that finds them.
 
-    Nodes are called n1, n2, ...; `cores` is what each tells that it has.
+    Nodes are called as `node` says; `cores` is what each tells that it has.
     """
     folder = folder.resolve()
     (folder / "state").mkdir(parents=True)
     folder.chmod(0o755)  # munged wants it so.
-    names = [f"n{i}" for i in range(1, nodes + 1)]
+    names = [node(i) for i in range(nodes)]
     conf = folder / "slurm.conf"
     conf.write_text(_configuration(folder, names, cores))
     environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(conf)}
@@ -165,6 +176,35 @@ def _until(holds, otherwise: str, seconds: float = 60.0) -> None:
                 f"slurm: {otherwise} after {seconds:.0f} s; see its logs"
             )
         time.sleep(0.2)
+
+
+def call(*command: str, environment: Mapping[str, str]) -> str:
+    """What a command wrote; ends the benchmark where it fails."""
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(
+            f"benchmarks.slurm: {' '.join(command)}: {done.stderr[-2000:]}"
+        )
+    return done.stdout + done.stderr
+
+
+def event(began: float, what: str, job: str = "") -> dict[str, Any]:
+    """What happened to a job, and when; tells it."""
+    seconds = round(time.monotonic() - began, 1)
+    print(f"{seconds:7.1f} s {job} {what}", file=sys.stderr, flush=True)
+    return {"seconds": seconds, "job": job, "what": what}
+
+
+def again(
+    run: pathlib.Path, other: pathlib.Path, environment: Mapping[str, str]
+) -> None:
+    """Trains a trial of a search once more, in one process and another workdir."""
+    with (run.parent / "trials.csv").open(newline="") as file:
+        rows = {row["trial"]: row["command"] for row in csv.DictReader(file)}
+    _, *words, _ = shlex.split(rows[run.name])
+    call(sys.executable, *words, f"--workdir={other}", environment=environment)
 
 
 def main() -> None:

@@ -7,10 +7,10 @@ and the one before is used.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,10 +22,12 @@ from etils import epath
 from jbias import disk, reads, retention, seal
 from jbias import team as teams
 
-# Errors in reading that are the machine's fault, not the bytes'.
 # Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
 _NEVER = 10**9
-OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError, PermissionError)
+# Errors in reading that are the machine's fault, not the bytes'.
+OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError)
+# What the system says of files that are not there, or are not what they were.
+_OF_FILES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL)
 
 
 def open(
@@ -48,9 +50,9 @@ def open(
         async_options=ocp.AsyncOptions(timeout_secs=_NEVER),
         **teams.checkpoints_alone(),
     )
-    retention.mend(epath.Path(directory), valid_at)
+    retention.mend(epath.Path(directory))
     manager = ocp.CheckpointManager(
-        epath.Path(directory).resolve(), options=options, item_names=("state", "info")
+        disk.place(directory), options=options, item_names=("state", "info")
     )
     _put_back(manager)
     return manager
@@ -72,7 +74,7 @@ def save(
     _check_room(manager, step, states)
     args = ocp.args.Composite(
         state=ocp.args.StandardSave(states),
-        info=ocp.args.JsonSave(seal.sealed(states, info)),
+        info=ocp.args.JsonSave(seal.sealed(states, {**info, "valid": valid})),
     )
     taken = _guarded(
         manager, step, lambda: manager.save(step, args=args, metrics=valid)
@@ -84,7 +86,7 @@ def replace(manager: ocp.CheckpointManager, step: int, *args: Any) -> None:
     """Saves a step again; the one saved before goes once the new one stands."""
     aside = _aside(manager, "replaced") / str(step)
     aside.parent.mkdir(exist_ok=True)
-    (manager.directory / str(step)).rename(aside)
+    disk.move(manager.directory / str(step), aside)
     manager.reload()
     save(manager, step, *args)
     _guarded(manager, step, manager.wait_until_finished)
@@ -97,8 +99,10 @@ def _put_back(manager: ocp.CheckpointManager) -> None:
     if not aside.exists():
         return
     for path in aside.iterdir():
-        if not (manager.directory / path.name).exists():
-            path.rename(manager.directory / path.name)
+        there = manager.directory / path.name
+        if not disk.is_saved(there):
+            there.rmtree(missing_ok=True)
+            disk.move(path, there)
     aside.rmtree()
     manager.reload()
 
@@ -107,10 +111,15 @@ def _aside(manager: ocp.CheckpointManager, name: str) -> epath.Path:
     return manager.directory.parent / name
 
 
+def wait(manager: ocp.CheckpointManager) -> None:
+    """Waits until what was saved stands on the disk."""
+    _guarded(manager, manager.latest_step(), manager.wait_until_finished)
+
+
 def finish(manager: ocp.CheckpointManager) -> None:
-    """Waits until what was saved stands on the disk, and closes."""
+    """Likewise, and closes."""
     try:
-        _guarded(manager, manager.latest_step(), manager.wait_until_finished)
+        wait(manager)
     finally:
         _guarded(manager, manager.latest_step(), manager.close)
 
@@ -168,7 +177,13 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
     except (*OF_THE_MACHINE, _Mismatch):
         raise
     # Orbax and tensorstore raise bare Exceptions for damaged bytes.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        number = _errno(error)
+        if number is not None and number not in _OF_FILES:
+            raise OSError(
+                f"checkpoint: step {step} cannot be read now ({os.strerror(number)}); "
+                "nothing was changed: bring the disk back, and run the same command again"
+            ) from error
         damaged[step] = str(error).split("\n")[0][:120]
     reads.forget()
 
@@ -177,7 +192,8 @@ def steps(directory: epath.PathLike) -> list[int]:
     """The steps that stand there whole, while another process may be saving more."""
     directory = epath.Path(directory)
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
-    return sorted(int(name) for name in names if name.isdigit())
+    found = sorted(int(name) for name in names if name.isdigit())
+    return [step for step in found if disk.is_saved(directory / str(step))]
 
 
 def left(directory: epath.PathLike, step: int) -> bool:
@@ -204,7 +220,7 @@ def _looking(directory: epath.PathLike) -> ocp.CheckpointManager:
         read_only=True, create=False, save_interval_steps=0
     )
     return ocp.CheckpointManager(
-        epath.Path(directory).resolve(), options=options, item_names=("state", "info")
+        disk.place(directory), options=options, item_names=("state", "info")
     )
 
 
@@ -214,7 +230,7 @@ def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:
     aside.parent.mkdir(parents=True, exist_ok=True)
     if aside.exists():
         aside.rmtree()
-    (manager.directory / str(step)).rename(aside)
+    disk.move(manager.directory / str(step), aside)
     manager.reload()
 
 
@@ -263,8 +279,8 @@ def _check_room(manager: ocp.CheckpointManager, step: int, states: tuple) -> Non
     """Refuses before anything is half written."""
     directory = manager.directory
     needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
-    free = shutil.disk_usage(directory).free
-    if free < needed:
+    free = disk.free(directory)
+    if free is not None and free < needed:
         raise OSError(
             f"checkpoint: cannot save step {step} in {directory}: No space left on "
             f"device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
@@ -280,7 +296,7 @@ def _guarded(manager, step, action):
     except Exception as error:
         raise OSError(
             f"checkpoint: cannot save step {step} in {manager.directory}: "
-            f"{_gist(error)}; {disk.REMEDY}"
+            f"{_gist(error)}; {disk.remedy(error)}"
         ) from error
 
 
@@ -288,6 +304,13 @@ def _gist(error: Exception) -> str:
     """What the system said, which tensorstore tells last, in numbers too."""
     if isinstance(error, OSError):
         return disk.gist(error)
-    said = " ".join(str(error).split())
-    number = re.search(r"os_error_code='(\d+)'", said)
-    return os.strerror(int(number[1])) if number else said[:200]
+    number = _errno(error)
+    return os.strerror(number) if number else " ".join(str(error).split())[:200]
+
+
+def _errno(error: Exception) -> int | None:
+    """The system's number of an error, which tensorstore has in its text; None: it has none."""
+    if isinstance(error, OSError):
+        return error.errno
+    told = re.search(r"os_error_code='(\d+)'", str(error))
+    return int(told[1]) if told else None

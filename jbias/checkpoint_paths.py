@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etils import epath
 
+from jbias import disk
 from jbias.models import states
 
 
@@ -19,7 +20,8 @@ def find(paths: Sequence[str]) -> list[str]:
     """
     found: dict[str, str] = {}
     for given in paths:
-        path = os.path.expanduser(given)
+        where = "--checkpoint (or --runs)"
+        path = os.path.expanduser(disk.local(given, where, checkpoints=True))
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if not matches:
             raise ValueError(

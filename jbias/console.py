@@ -44,6 +44,7 @@ def _told(unraisable: Any) -> None:
 
 
 LOGS = ("text", "json")
+FILES = ("log.txt", "log.jsonl")
 
 
 class Line(str):
@@ -87,7 +88,7 @@ def logger(workdir: epath.Path | None, form: str = LOGS[0]) -> Callable[[str], N
     def kept(name: str, text: str) -> None:
         nonlocal lacking
         try:
-            append(workdir / name, text)
+            disk.append(workdir / name, text)
         except OSError as error:
             if not lacking:
                 reason = disk.gist(error)
@@ -107,10 +108,14 @@ def logger(workdir: epath.Path | None, form: str = LOGS[0]) -> Callable[[str], N
     return say
 
 
-def append(path: epath.Path, line: str) -> None:
-    """Adds a line to a file."""
-    with path.open("a") as file:
-        file.write(line + "\n")
+def flush(workdir: epath.Path) -> None:
+    """Writes what the logs in an object store lack; where it cannot, tells it."""
+    for name in FILES:
+        try:
+            disk.flush(workdir / name)
+        except OSError as error:
+            reason = disk.gist(error)
+            _show(f"{workdir / name} cannot be written ({reason}); lines are lost")
 
 
 def _show(line: str) -> None:

@@ -5,6 +5,8 @@ import traceback
 
 from etils import epath
 
+from jbias import disk
+
 
 def line(error: Exception) -> str:
     """What was wrong, and what is noted on it."""
@@ -24,7 +26,7 @@ def told(error: Exception, workdir: os.PathLike) -> str:
     said = [f"{type(error).__name__}: {text}{at}", *_notes(error)]
     try:
         path = epath.Path(workdir) / "traceback.txt"
-        path.write_text("".join(traceback.format_exception(error)))
+        disk.write(path, "".join(traceback.format_exception(error)))
         said.append(f"traceback: {path}")
     except OSError:
         said.append("JBIAS_TRACEBACK=1 shows the traceback")

@@ -15,6 +15,7 @@ from jbias import (
     build,
     checkpoint,
     console,
+    disk,
     entries,
     lock,
     memory,
@@ -43,9 +44,11 @@ def run(
     here, whatever the run has; 0: all. ValueError or OSError where that cannot be; what
     was evaluated stands, and the same call goes on.
     """
-    workdir = epath.Path(workdir).resolve()
+    workdir = disk.place(workdir, "--follow")
     say = _await_run(workdir, interval, once)
-    with workdirs.follow(workdir, say) as held, contextlib.ExitStack() as ends:
+    with contextlib.ExitStack() as ends:
+        ends.callback(console.flush, workdir)
+        held = ends.enter_context(workdirs.follow(workdir, say))
         job = None
         while True:
             over = once or (workdir / "done").exists()
@@ -129,7 +132,7 @@ def _evaluate(job: Job, step: int) -> None:
 
     try:
         states, info = checkpoint.read(checkpoints, step, template)
-    except checkpoint.OF_THE_MACHINE:
+    except (*checkpoint.OF_THE_MACHINE, PermissionError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
     except Exception as error:

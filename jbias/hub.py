@@ -88,7 +88,7 @@ class Hub:
         self._left: set[int] = set()  # and who has taken leave.
         self._said: dict[str, tuple[float, dict[int, Any]]] = {}  # By what, since when.
         self._met, self._over, self._last = False, 0.0, {}
-        self._began = time.monotonic()
+        self._began = self._looked = time.monotonic()
         self.thread = threading.Thread(target=self._serve, name="hub", daemon=True)
         self.thread.start()
 
@@ -212,7 +212,11 @@ class Hub:
                 self._left.add(number)
 
     def _look_at_the_clock(self) -> None:
-        now = time.monotonic()
+        now, before = time.monotonic(), self._looked
+        self._looked = now
+        if now - before > BEAT + self._silence / 2:  # It is this one that stood still.
+            for line, _ in self._there.values():
+                line.heard = now
         if not self._met and now - self._began > self._wait:
             absent = sorted({*range(self._count)} - {*self._there})
             self._end(

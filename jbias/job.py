@@ -79,6 +79,11 @@ class Job:
             self.halted = next(filter(None, self.team.pulse(self.stop)), "")
         return bool(self.halted)
 
+    def notice(self, step: int) -> None:
+        """Asks to stop where jax's own service has told of a preemption."""
+        if self.team.noticed(step):
+            self.stop = self.stop or "a preemption notice"
+
     def settle(self) -> None:
         """Waits for all steps taken so far, and tells which seeds they ended."""
         self.tell(self.watch.settle())

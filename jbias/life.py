@@ -13,6 +13,8 @@ from typing import Any
 
 from etils import epath
 
+from jbias import disk
+
 NAME = "progress.json"
 VERSION = 1
 _KINDS = {  # What who reads it relies on.
@@ -37,10 +39,8 @@ class Life:
         """Says what is done now; facts told before stay until they are told anew."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._facts |= {"at": now, "doing": doing, **facts}
-        part = self._path.parent / f".{NAME}.part"
         try:
-            part.write_text(json.dumps(self._facts))
-            part.replace(self._path)
+            disk.write(self._path, json.dumps(self._facts), lasting=False)
         except OSError as error:
             if not self._lost:
                 self._say(

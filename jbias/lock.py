@@ -79,7 +79,7 @@ class Held:
         try:
             with _opened(self.path) as now:
                 same = os.path.samestat(os.fstat(now), os.fstat(self.file))
-                owner = _owner(os.pread(now, _WIDTH, 0))
+                content = os.pread(now, _WIDTH, 0)
         except OSError as error:
             raise OSError(
                 f"workdir: {where} has gone away ({disk.gist(error)}); {disk.REMEDY}"
@@ -89,17 +89,20 @@ class Held:
                 f"workdir: {where} is not the directory any more that this run began "
                 f"in; {disk.REMEDY}"
             )
-        if owner is not None and owner.token != self.owner.token:
-            raise OSError(
-                f"workdir: {where} was taken over by {owner}, as nothing was heard of "
-                "this process; it goes on there, and what it had saved is whole"
-            )
+        owner = owner_of(content)
+        # One that took it over and ended leaves it empty.
+        if not content.strip() or owner is not None and owner.token != self.owner.token:
+            raise taken_over(where, owner)
 
     def beat(self) -> None:
         """Gives a sign of life."""
         text = json.dumps({**dataclasses.asdict(self.owner), "beats": self.beats})
         self.beats += 1
         os.pwrite(self.file, text.ljust(_WIDTH - 1).encode() + b"\n", 0)
+
+    def end(self) -> None:
+        """Closes the file, once nobody gives signs of life any more."""
+        os.close(self.file)
 
 
 @contextlib.contextmanager
@@ -111,34 +114,49 @@ def hold(
     `work`: what the owner does there, such as "is at work in runs/x". `say` is told what
     is waited for, and which owner's lock is taken over.
     """
+    if disk.is_remote(path):
+        from jbias import object_lock
+
+        with object_lock.hold(path, work, say) as held:
+            yield held
+        return
     file, known = _locked(path, work)
     try:
         before = os.pread(file, _WIDTH, 0)
-        owner = _owner(before)
+        owner = owner_of(before)
         if before.strip() and (not known or owner is None or owner.boot != _boot()):
             _watch(file, path, work, say)
-        held = Held(path, file, this_process())
+        held = Held(path, os.dup(file), this_process())
         held.beat()
         os.ftruncate(file, _WIDTH)
         if owner is not None:
             say(f"took over the lock of {owner}, which is gone")
         try:
-            with _beating(held):
+            with beating(held):
                 yield held
         finally:
             with contextlib.suppress(OSError):
-                if _owner(os.pread(file, _WIDTH, 0)) == held.owner:
+                if owner_of(os.pread(file, _WIDTH, 0)) == held.owner:
                     os.ftruncate(file, 0)
     finally:
+        with contextlib.suppress(OSError):  # What is late must not keep it locked.
+            fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
 
 def is_held(path: epath.PathLike) -> bool:
-    """Whether a process holds it; a killed one leaves its file behind."""
+    """Whether a process holds it, to show it; a killed one leaves its file behind.
+
+    Of another machine's owner this is a guess by the file's age; `hold` waits and sees.
+    """
+    if disk.is_remote(path):
+        from jbias import object_lock
+
+        return object_lock.is_held(path)
     try:
         with _opened(path) as file:
             known = _flocked(file, fcntl.LOCK_SH)
-            owner = _owner(os.pread(file, _WIDTH, 0))
+            owner = owner_of(os.pread(file, _WIDTH, 0))
             unseen = owner is not None and (not known or owner.boot != _boot())
             return unseen and _age(file) < PATIENCE_SECONDS
     except FileNotFoundError:
@@ -179,12 +197,33 @@ def _flocked(file: int, how: int) -> bool:
 
 
 def _refuse(file: int, work: str) -> None:
-    who = _owner(os.pread(file, _WIDTH, 0)) or "an unnamed process"
-    age = _age(file)
+    who, age = owner_of(os.pread(file, _WIDTH, 0)), _age(file)
     os.close(file)
-    raise ValueError(
-        f"workdir: another process {work}: {who}, last heard of {age:.0f} s ago; wait "
-        "for it or stop it"
+    raise refusal(work, who, age)
+
+
+def refusal(work: str, who: Owner | None, age: float) -> ValueError:
+    """What is said where another process is at work."""
+    return ValueError(
+        f"workdir: another process {work}: {who or 'an unnamed process'}, last heard of "
+        f"{age:.0f} s ago; wait for it or stop it"
+    )
+
+
+def waiting(where: epath.Path, who: Owner | None, age: float) -> str:
+    """What is said before an owner is taken for gone."""
+    return (
+        f"{where} is held by {who or 'a process that cannot be read'}, last heard of "
+        f"{age:.0f} s ago; it is taken over if nothing is heard for "
+        f"{PATIENCE_SECONDS:.0f} s ..."
+    )
+
+
+def taken_over(where: epath.Path, who: Owner | None) -> OSError:
+    """What the earlier owner is told."""
+    return OSError(
+        f"workdir: {where} was taken over by {who or 'another process'}, as nothing was "
+        "heard of this process; it goes on there, and what it had saved is whole"
     )
 
 
@@ -194,11 +233,7 @@ def _watch(file: int, path: epath.Path, work: str, say: Callable) -> None:
     Another process of this machine that waits likewise shows as little.
     """
     before, began = os.pread(file, _WIDTH, 0), time.monotonic()
-    who = _owner(before) or "a process that cannot be read"
-    say(
-        f"{path.parent} is held by {who}, last heard of {_age(file):.0f} s ago; it is "
-        f"taken over if nothing is heard for {PATIENCE_SECONDS:.0f} s ..."
-    )
+    say(waiting(path.parent, owner_of(before), _age(file)))
     while time.monotonic() - began < PATIENCE_SECONDS:
         time.sleep(min(1.0, PATIENCE_SECONDS / 10))
         with _opened(path) as again:
@@ -220,8 +255,11 @@ def _opened(path: epath.Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _beating(held: Held) -> Iterator[None]:
-    """Gives signs of life as long as the lock is ours."""
+def beating(held: Held) -> Iterator[None]:
+    """Gives signs of life as long as the lock is ours, and ends it thereafter.
+
+    On a disk that hangs the last sign may be late; it then has a file to go to still.
+    """
     over = threading.Event()
 
     def beat() -> None:
@@ -229,7 +267,9 @@ def _beating(held: Held) -> Iterator[None]:
             # Where the disk fails, the run finds out when it saves.
             with contextlib.suppress(OSError):
                 held.check()
-                held.beat()
+                if not over.is_set():
+                    held.beat()
+        held.end()
 
     thread = threading.Thread(target=beat, name="signs of life", daemon=True)
     thread.start()
@@ -240,7 +280,7 @@ def _beating(held: Held) -> Iterator[None]:
         thread.join(timeout=1.0)
 
 
-def _owner(content: bytes) -> Owner | None:
+def owner_of(content: bytes) -> Owner | None:
     """Whom the file names; None for nobody, or if it is damaged."""
     try:
         told = json.loads(content)

@@ -56,13 +56,15 @@ def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
     statics = set()
     with contextlib.closing(progress), job.meter.during("stepping"):
         while True:
+            job.notice(step)
             job.halt()
             local = step - stage.first
-            ended = step == last or job.watch.all_diverged
-            measured = local and (ended or local % eval_every == 0)
-            measured = measured and step not in (job.evaluated, job.left)
+            measured = local and (step == last or local % eval_every == 0)
             if measured:
                 job.settle()
+            # Whatever was in flight, and where it went on: only here.
+            ended = step == last or measured and job.watch.all_diverged
+            measured = measured and step not in (job.evaluated, job.left)
             with progress.idle(), job.meter.during("evaluating"):
                 if measured and not job.elsewhere and not job.halted:
                     signs.doing(job, "evaluating", step)

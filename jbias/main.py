@@ -34,7 +34,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import console, entries, messages, presets, xla
+from jbias import console, disk, entries, messages, presets, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
         where = processes.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
-        log = None if where.number else workdir
+        log = None if where.number else disk.place(workdir)
         tell = functools.partial(_fail, log)
         with processes.joined(where, _CONFIG.value, tell, wait=_WAIT.value) as team:
             return _train(workdir, team, log)
@@ -99,8 +99,10 @@ def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> in
     try:
         return 0 if train.run(_CONFIG.value, workdir, team) else 3
     except loop.Interrupted as stopped:
-        code = _fail(log, stopped, signals.code(stopped))
-        if signals.is_early(stopped):
+        early = signals.is_early(stopped)
+        with team.telling() if early else contextlib.nullcontext():
+            code = _fail(log, stopped, signals.code(stopped))
+        if early:
             team.fail(str(stopped), code)
         return code
     except (ValueError, OSError) as error:
@@ -108,7 +110,8 @@ def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> in
             processes.of_others(error)
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        code = _fail(log, faults.line(error), 2)
+        with team.telling():
+            code = _fail(log, faults.line(error), 2)
         team.fail(" ".join(str(error).split()), code)
         return code
     except Exception as error:
@@ -126,9 +129,10 @@ def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
     with contextlib.suppress(OSError):  # Neither may be there any more.
         print(told if known else line, file=sys.stderr)
     with contextlib.suppress(OSError):
-        for name, text in (("log.txt", line), ("log.jsonl", told)):
-            if workdir and (path := epath.Path(workdir) / name).exists():
-                console.append(path, text)
+        for name, text in zip(console.FILES, (line, told)) if workdir else ():
+            if (path := epath.Path(workdir) / name).exists():
+                disk.append(path, text)
+                disk.flush(path)
     return code
 
 

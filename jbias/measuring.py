@@ -17,6 +17,7 @@ from jbias import (
     config_files,
     console,
     data,
+    disk,
     kinds,
     models,
     presets,
@@ -59,6 +60,12 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         config.run.devices = args.devices
     only = tuple(filter(None, map(str.strip, args.only.split(","))))
     paths = checked(args, out, config)
+    if args.follow and disk.is_remote(args.follow):
+        raise ValueError(
+            f"--follow: with --suite must be a local directory, got {args.follow}; leave "
+            "--suite out, or measure what it has saved by --checkpoint="
+            f"{args.follow}"
+        )
     if args.follow and not (epath.Path(args.follow) / "config.json").exists():
         raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
     asked = suite.open(config, say, only=only)
@@ -124,6 +131,10 @@ def checked(
             )
     if trained == {False} and args.step:
         raise ValueError("--step: says nothing of files; leave it out")
+    if disk.is_remote(out):
+        raise ValueError(
+            f"--out: must be a local folder, got {out}; copy it afterwards"
+        )
     if any(path.exists() and not path.is_dir() for path in (out, *out.parents)):
         raise ValueError(
             f"--out: must be a folder, got {out}, which is or is in a file; name another"

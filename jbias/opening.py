@@ -36,12 +36,14 @@ def job(
     *,
     team: teams.Team = teams.ALONE,
     follows: bool = False,
+    guard: Callable[[], None] = lambda: None,
 ) -> Job:
     """Opens every set before anything is trained, so that bad input costs nothing.
 
     A job that `follows` another process's run has neither training images nor
     checkpoints to write; ValueError where it finds other data than that run, or than
-    the other processes of its team, of which the first alone writes.
+    the other processes of its team, of which the first alone writes. `guard` is called
+    before anything is written; OSError where the workdir is another's by now.
     """
     checks.whole(config)
     run, branches = config["run"], vary.branches(config)
@@ -86,6 +88,7 @@ def job(
     if team.first:
         init = workdirs.provenance(workdir).get("init")
     writes = team.first and not follows
+    guard()
     if writes:
         workdirs.record_config(workdir, config)
         given, init = _given(config, workdir)
@@ -113,7 +116,7 @@ def job(
             workdirs.record_provenance(workdir / branch.folder, own_facts)
     eyes = watch.Watch(tuple(entry.name for entry in entries))
     parts_of = (devices, tests, stages, branches, manager, eyes, given)
-    return Job(config, workdir, say, *parts_of, team=team)
+    return Job(config, workdir, say, *parts_of, team=team, guard=guard)
 
 
 def _check_alike(team: teams.Team, facts: dict) -> None:
@@ -185,7 +188,7 @@ def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:
     """The nets to start from and their digest; a run under way needs them no more."""
     if not config["init"]:
         return None, None
-    if any((workdir / "checkpoints").glob("[0-9]*")):
+    if checkpoint.steps(workdir / "checkpoints"):
         return None, workdirs.provenance(workdir).get("init")
     given = warmstart.nets(config["init"], config["seeds"])
     return given, warmstart.digest(given)

@@ -7,6 +7,7 @@ the affair of `team`, and of `hub`, which serves the meeting.
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,7 +26,6 @@ from jbias import workdir as workdirs
 
 PATIENCE = 1800.0  # Seconds: a process may read data or compile alone for so long.
 _GRACE = 8.0  # Seconds until a lost process, the cause of an error, is known.
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # In errors of jax that a lost process causes in the others.
 _OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
@@ -89,7 +89,8 @@ def _detected() -> Place:
     coordinator, count, number, devices = found
     if None in (coordinator, count, number) or count == 1:
         return Place("", 1, 0)
-    return Place(coordinator, count, number, devices)
+    told = os.environ.get("JAX_LOCAL_DEVICE_IDS")  # jax looks, if given none.
+    return Place(coordinator, count, number, None if told else devices)
 
 
 @contextlib.contextmanager
@@ -113,7 +114,7 @@ def joined(
     if not where.number:
         server = _serving(host, int(port))
         options = dict(differing=jc.differing, wait=wait, patience=patience)
-        served = hub.Hub(server, where.count, **options)
+        served = hub.Hub(server, where.count, silence=hub.SILENCE, **options)
     line = _connected(host, int(port), where, wait)
     try:
         go = _met(line, where, config)
@@ -121,14 +122,17 @@ def joined(
         if not where.number:
             served.thread.join(hub.PARTING)
         raise
-    with _started(where, host, go["port"]):
-        team = teams.Joined(line, where.number, go["facts"], tell)
+    # Before jax starts: there, too, another may be lost.
+    team = teams.Joined(line, where.number, go["facts"], tell)
+    with contextlib.ExitStack() as stack:
         try:
+            stack.enter_context(_started(where, host, go["port"]))
             yield team
             team.leave()
         except BaseException as error:
             of_others(error)  # Then this process ends in there.
-            traceback.print_exc()
+            with team.telling():
+                traceback.print_exc()
             team.fail(f"{type(error).__name__}: {error}", 1)
             raise
     if not where.number:
@@ -136,7 +140,7 @@ def joined(
 
 
 def _serving(host: str, port: int) -> socket.socket:
-    own = "127.0.0.1" if host in _LOOPBACK else ""
+    own = _loopback(host)
     try:
         if not own and socket.has_dualstack_ipv6():
             family = socket.AF_INET6
@@ -149,6 +153,13 @@ def _serving(host: str, port: int) -> socket.socket:
             f"processes: process 0 cannot listen at port {port} ({error.strerror}); "
             "give all another --coordinator"
         ) from error
+
+
+def _loopback(host: str) -> str:
+    """Where to listen for this machine alone; "" where others are to come, too."""
+    if host in ("localhost", "::1"):
+        return "127.0.0.1"
+    return host if re.fullmatch(r"127(\.\d+){3}", host) else ""
 
 
 def _connected(host: str, port: int, where: Place, wait: float) -> hub.Line:
@@ -195,10 +206,10 @@ def _met(line: hub.Line, where: Place, config: Mapping[str, Any]) -> dict[str, A
 @contextlib.contextmanager
 def _started(where: Place, host: str, port: int) -> Iterator[None]:
     """Starts jax's own service behind the meeting, at a port of its own."""
-    # Signals are this package's affair, and `hub` is faster with the lost.
-    jax.config.update("jax_enable_preemption_service", False)
+    # Signals are this package's affair; a notice of jax's own is asked for in `team`.
+    jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    bind = f"127.0.0.1:{port}" if host in _LOOPBACK else f"[::]:{port}"
+    bind = f"{_loopback(host) or '[::]'}:{port}"
     jax.distributed.initialize(
         f"{host}:{port}",
         where.count,
@@ -208,10 +219,10 @@ def _started(where: Place, host: str, port: int) -> Iterator[None]:
         coordinator_bind_address=bind,
         heartbeat_timeout_seconds=round(3 * hub.SILENCE),
     )
-    # All at once: XLA gives them half a minute to find each other.
-    multihost_utils.sync_global_devices("met")
     keeper = None if where.number else _keep(port)
     try:
+        # All at once: XLA gives them half a minute to find each other.
+        multihost_utils.sync_global_devices("met")
         yield
     finally:
         if keeper is not None:
@@ -235,6 +246,8 @@ def _keep(port: int) -> subprocess.Popen | None:
     return subprocess.Popen(
         ["sh", "-c", f"read gone; sleep {hub.PARTING:g}"],
         stdin=subprocess.PIPE,  # Ends with this process.
+        stdout=subprocess.DEVNULL,  # Who reads what this one says need not wait.
+        stderr=subprocess.DEVNULL,
         pass_fds=held,
         start_new_session=True,
     )

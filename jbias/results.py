@@ -120,7 +120,7 @@ def find(
     if isinstance(workdirs, str | os.PathLike):
         workdirs = [workdirs]
     full, empty = {}, {}  # By their real path: each workdir counts once.
-    for pattern in [os.fspath(one) for one in workdirs]:
+    for pattern in [os.fspath(disk.local(one, "--runs")) for one in workdirs]:
         literal = os.path.exists(pattern) or not glob.has_magic(pattern)
         if literal and _holds_workdirs(pathlib.Path(pattern)):
             pattern, literal = os.path.join(glob.escape(pattern), "*"), False

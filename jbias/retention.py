@@ -2,14 +2,20 @@
 
 import dataclasses
 import json
+import time
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
+from orbax.checkpoint._src.futures import signaling_client
 
-from jbias import disk
+from jbias import disk, seal
 
+# Orbax's threads wait for each other by the clock: when it jumps a save would fail, or wait
+# for days. Nothing public gives them another.
+signaling_client.time = types.SimpleNamespace(time=time.monotonic)
 # The validation accuracies at a step, by "stage/seed"; None while there are none yet.
 Valid = Callable[[int], dict[str, float] | None]
 
@@ -41,23 +47,30 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
         return [i in kept for i in range(len(checkpoints))]
 
 
-def mend(directory: epath.Path, valid_at: Valid) -> None:
+def mend(directory: epath.Path) -> None:
     """Writes metrics anew that are damaged: orbax reads all, and fails at the first.
 
-    What they say stands in the records too.
+    What they say stands beside the states too, under a sum.
     """
     for path in directory.glob("*/metrics/metrics"):
         step = path.parent.parent.name
         if not step.isdigit():
             continue  # Of a save that a kill ended.
-        try:
-            known = valid_at(int(step))
-        except ValueError:
-            known = None  # Damaged as well.
+        known = _sealed(path.parent.parent)
         try:
             held = json.loads(path.read_text())
             numbers = all(isinstance(x, float | int) for x in held.values())
         except (ValueError, AttributeError):
             held, numbers = None, False
-        if not numbers or held and known is not None and held != known:
+        if not numbers or known is not None and held != known:
             disk.write(path, json.dumps(known or {}))
+
+
+def _sealed(checkpoint: epath.Path) -> dict[str, float] | None:
+    """The metrics a checkpoint was saved with; None where nothing whole tells."""
+    try:
+        return seal.opened(json.loads((checkpoint / "info/metadata").read_text()))[
+            "valid"
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

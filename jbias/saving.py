@@ -81,6 +81,9 @@ def saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Itera
     except ValueError as error:
         if step > max(job.saved, stage.first):
             save(job, stage, states, step)
+        if job.team.first:
+            checkpoint.wait(job.manager)
+        job.team.agree("the end of a save", None)  # Who ends first ends the others.
         raise ValueError(
             f"{error}; step {step} is saved: repair the file and the same command goes "
             "on; `python -m jbias.prepare check` names all that are damaged"
@@ -114,14 +117,21 @@ def rescue(job: Job, stage: build.Stage, latest: Latest, error: Exception) -> No
         reason = " ".join(str(other).split())[:200]
         with contextlib.suppress(Exception):
             job.manager.wait_until_finished()
-        known = checkpoint.steps(job.workdir / "checkpoints")
-        there = f"the latest checkpoint is of step {known[-1]}" if known else "none is"
-        error.add_note(f"the latest step could not be saved ({reason}); {there}")
+        error.add_note(f"the latest step could not be saved ({reason}); {_held(job)}")
         return
     if job.saved >= 0:
         error.add_note(
             f"step {job.saved} is saved, the same command goes on from there"
         )
+
+
+def _held(job: Job) -> str:
+    """What is there to go on from, as far as can be seen."""
+    try:
+        known = checkpoint.steps(job.workdir / "checkpoints")
+    except OSError:
+        return "which one is cannot be seen now"
+    return f"the latest checkpoint is of step {known[-1]}" if known else "none is"
 
 
 def _check_whole(job: Job, latest: Latest) -> None:

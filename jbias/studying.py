@@ -10,7 +10,7 @@ import ml_collections
 from etils import epath
 
 from jbias import config as jc
-from jbias import config_files, console, loop, run_state, sets, signals, train
+from jbias import config_files, console, disk, loop, run_state, sets, signals, train
 from jbias.data import shifted, shifts, spec
 
 
@@ -28,6 +28,11 @@ class Run(NamedTuple):
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Trains what is not trained yet; returns the exit code."""
     say = console.logger(None)
+    if disk.is_remote(args.workdir):
+        raise ValueError(
+            f"--workdir: must be a local directory, got {args.workdir}; mount the "
+            "bucket, or copy the study when it is done"
+        )
     runs, refused = planned(args, changes)
     for line in refused:
         say(f"left out: {line}")

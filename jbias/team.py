@@ -84,6 +84,15 @@ class Team:
             if line:
                 raise ValueError(f"process {number} of {self.count}: {line}")
 
+    def noticed(self, step: int) -> bool:
+        """Whether jax has told of a preemption; all ask with the same ascending steps."""
+        del step
+        return False
+
+    def telling(self) -> contextlib.AbstractContextManager:
+        """Within it this process tells what ends it: nobody else's line comes beside."""
+        return contextlib.nullcontext()
+
     def fail(self, line: str, code: int) -> None:
         """Ends the others with what ended this one, and this process; alone, does nothing."""
 
@@ -106,6 +115,7 @@ class Joined(Team):
         self.number, self.count, self._facts = number, len(facts), facts
         self._line, self._tell = line, tell
         self._calls, self._pulses, self._closed = 0, 0, False
+        self._asked, self._voice = None, threading.Lock()
         self._said: dict[str, list] = {}
         self._news = threading.Condition()
         threading.Thread(target=self._listen, name="team", daemon=True).start()
@@ -133,8 +143,20 @@ class Joined(Team):
             self._news.wait_for(lambda: what in self._said)
             return self._said.pop(what)
 
+    def noticed(self, step: int) -> bool:
+        # jax chooses one of the steps to come, so none may be left out.
+        first = step if self._asked is None else self._asked + 1
+        self._asked = step
+        asked = range(first, step + 1)
+        return any(multihost_utils.reached_preemption_sync_point(n) for n in asked)
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        with self._voice:
+            self._tell = lambda *_: None
+            yield
+
     def fail(self, line: str, code: int) -> None:
-        self._tell = lambda *_: None  # It has been told here.
         self._line.send(kind="fail", line=line, code=code)
         time.sleep(2 * hub.PARTING)  # The thread ends this process before.
 
@@ -158,7 +180,7 @@ class Joined(Team):
         return jax.tree.unflatten(structure, leaves)
 
     def _listen(self) -> None:
-        beaten = time.monotonic()
+        beaten = turned = time.monotonic()
         while not self._closed:
             try:
                 for word in self._line.read():
@@ -167,7 +189,10 @@ class Joined(Team):
                 if not self._closed:
                     self._first_lost("was lost")
                 return
-            if time.monotonic() - self._line.heard > hub.SILENCE:
+            before, turned = turned, time.monotonic()
+            if turned - before > hub.SILENCE / 2:  # It is this one that stood still.
+                self._line.heard = turned
+            if turned - self._line.heard > hub.SILENCE:
                 self._first_lost(f"gave no sign of life for {hub.SILENCE:g} s")
             if time.monotonic() - beaten > hub.BEAT:
                 beaten = time.monotonic()
@@ -187,7 +212,8 @@ class Joined(Team):
         self._die(f"processes: {where} {how}; {hub.REMEDY}", hub.LOST)
 
     def _die(self, line: str, code: int) -> None:
-        self._tell(line, code)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # The main thread may wait for the lost one for ever.
+        with self._voice:
+            self._tell(line, code)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)  # The main thread may wait for the lost one for ever.

@@ -58,7 +58,7 @@ def run(
     config = jc.plain(config)
     checks.whole(config)
     saving.energy(config)
-    workdir = epath.Path(workdir).resolve()
+    workdir = disk.place(workdir)
     own = config["run"].get("log", console.LOGS[0])
     say = console.logger(workdir, own) if team.first else _unheard
     with _claimed(workdir, config, say, team) as guard:
@@ -69,8 +69,8 @@ def run(
             return fate != "diverged"
         if team.first and (workdir / "config.json").exists():
             life.Life(workdir, say).tell("opening")
-        job = opening.job(config, workdir, say, team=team)
-        job.meter, job.guard = meter, guard
+        job = opening.job(config, workdir, say, team=team, guard=guard)
+        job.meter = meter
         heard.job = job  # From now on there is something to save.
         with contextlib.closing(job.writers):
             _train(job)
@@ -88,8 +88,15 @@ def _claimed(
     if not team.first:
         yield lambda: None
         return
-    with workdirs.claim(workdir, config, say) as held:
-        yield held.check
+    try:
+        with workdirs.claim(workdir, config, say) as held:
+            try:
+                yield held.check
+            except OSError:
+                disk.hurry(workdir)
+                raise
+    finally:
+        console.flush(workdir)
 
 
 def _end(job: Job, fate: str) -> None:
@@ -159,6 +166,7 @@ def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
 
     restored = None
     if job.team.first:
+        job.guard()  # What is damaged is moved.
         restored = checkpoint.restore(job.manager, template, job.say)
     info = job.team.share("the checkpoint", restored and restored[1])
     if info is None or job.team.count == 1:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import checkpoint, vary
+from jbias import checkpoint, disk, vary
 from jbias.models import runs
 
 
@@ -19,7 +19,7 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[runs.Net]:
     runs/x/vary/optim.rate=0.1, those of that branch. ValueError where the workdir holds
     no checkpoint, or none of such a seed.
     """
-    workdir = whole = epath.Path(workdir)
+    workdir = whole = epath.Path(disk.local(workdir, "config.init", checkpoints=True))
     if workdir.parent.name == "vary" and not (workdir / "checkpoints").exists():
         whole = workdir.parent.parent
     config, checkpoints = whole / "config.json", whole / "checkpoints"

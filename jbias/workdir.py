@@ -38,11 +38,8 @@ def claim(
     where what it says of its run is damaged, or where another process is at work in it.
     `say` is told of a lock that is taken over.
     """
-    if "://" in os.fspath(workdir):
-        raise ValueError(
-            f"workdir: {workdir} is no local directory; object stores are not yet "
-            "supported, mount it"
-        )
+    if disk.is_remote(workdir):
+        _check_remote(workdir, config)
     _check_identity(workdir, config)
     provenance(workdir)
     _starts(workdir)
@@ -50,10 +47,23 @@ def claim(
         workdir.mkdir(parents=True, exist_ok=True)
     with lock.hold(workdir / "lock", f"is at work in {workdir}", say) as held:
         try:
+            _check_identity(workdir, config)  # The one before may have begun a run.
             yield held
         finally:
             with contextlib.suppress(OSError):
+                held.check()
                 _clear(workdir)  # Under the lock: the workdir may be another's.
+
+
+def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+    """ValueError for what other packages write, which know local files only."""
+    disk.place(workdir)
+    for key, off in (("write", ""), ("profile", False)):
+        if config.get("run", {}).get(key, off) != off:
+            raise ValueError(
+                f"config.run.{key}: is written to a local directory only, not to "
+                f"{workdir}; leave it out, or name a local --workdir"
+            )
 
 
 def claimed(workdir: epath.Path) -> bool:
@@ -72,8 +82,8 @@ def _clear(workdir: epath.Path) -> None:
     """Removes a workdir that never became a run."""
     names = [path.name for path in workdir.iterdir()]
     if all(name in _FIRST for name in names):
-        for name in names:
-            (workdir / name).unlink()
+        for name in _FIRST:
+            disk.discard(workdir / name)
         workdir.rmdir()
 
 

@@ -1,5 +1,6 @@
 """Whatever file of a checkpoint is damaged, wherever: the right bits, or the step before."""
 
+import errno
 import json
 import pathlib
 import random
@@ -76,12 +77,31 @@ def test_metadata_that_went_is_damage_and_no_other_model(whole, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"0/0": "x"}', '{"0/0": 0.75}'])
-def test_damaged_metrics_are_written_anew_from_the_records(whole, tmp_path, content):
+def test_damaged_metrics_are_written_anew_from_the_checkpoint(whole, tmp_path, content):
     """Else the best step could go, or no step be saved any more."""
     path = pathlib.Path("c/2/metrics/metrics")
     directory = damaged(whole, tmp_path / "run", path, content.encode())
-    checkpoint.finish(checkpoint.open(directory, valid_at=VALID.get))
+    # Whatever damaged records say.
+    checkpoint.finish(checkpoint.open(directory, valid_at=lambda step: {"0/0": 1.0}))
     assert json.loads((tmp_path / "run" / path).read_text()) == VALID[2]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+@pytest.mark.parametrize("said", [OSError, ValueError], ids=["system", "tensorstore"])
+def test_a_disk_that_fails_is_no_damage(whole, tmp_path, monkeypatch, number, said):
+    directory = shutil.copytree(whole, tmp_path / "run") / "c"
+    manager = checkpoint.open(directory)
+    text = f"Error reading [os_error_code='{number}']"
+
+    def failing(*_):
+        raise OSError(number, "failed") if said is OSError else ValueError(text)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="nothing was"):
+        patch.setattr(checkpoint, "_states", failing)
+        checkpoint.restore(manager, saved.template, print)
+    assert checkpoint.steps(directory) == [1, 2]
+    assert checkpoint.restore(manager, saved.template, print)[1]["step"] == 2
+    checkpoint.finish(manager)
 
 
 def test_a_damaged_position_is_seen_before_it_is_used(whole, tmp_path):

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -144,6 +145,30 @@ def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
             pytest.raises(OSError, match="taken over by process .* goes on there"),
         ):
             held.check()
+        with pytest.raises(OSError, match="taken over"):
+            held.check()  # Also once the other has ended.
+
+
+def test_a_late_sign_of_life_goes_into_no_other_file(path, tmp_path, monkeypatch):
+    late, slow = threading.Event(), threading.Event()
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.01)
+
+    def check(held):
+        slow.set()
+        assert late.wait(10)  # A disk that hangs.
+
+    with lock.hold(path, "is at work here") as held:
+        monkeypatch.setattr(lock.Held, "check", check)
+        assert slow.wait(10)
+    thread = next(t for t in threading.enumerate() if t.name == "signs of life")
+    others = [(tmp_path / str(i)).open("w") for i in range(3)]
+    with lock.hold(path, "begins next"):
+        late.set()
+        thread.join(10)
+        assert json.loads(path.read_text())["token"] != held.owner.token
+    for other in others:
+        other.close()
+        assert (tmp_path / other.name).read_text() == ""
 
 
 def no_locks(file, how):

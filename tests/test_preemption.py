@@ -187,3 +187,25 @@ def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
     step, tree = test_resume.saved(tmp_path / "run")
     assert step == 12
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
+
+
+def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
+    tmp_path, monkeypatch
+):
+    config = asked(seeds=(0,))
+    config.optim.rate = 1e30
+    assert not train.run(config, tmp_path / "unbroken")
+    for at in (1, 3):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                loop, "_all_arguments", before(loop._all_arguments, stop, at=at)
+            )
+            with pytest.raises(loop.Interrupted):
+                train.run(config, tmp_path / f"run{at}")
+        assert not train.run(config, tmp_path / f"run{at}")
+        ends = [
+            (max(checkpoint.steps(run / "checkpoints")), sorted(map(str, names)))
+            for run in (tmp_path / "unbroken", tmp_path / f"run{at}")
+            for names in [[p.name for p in (run / "evals").iterdir()]]
+        ]
+        assert ends[0] == ends[1]

@@ -19,20 +19,46 @@ from jbias import hub, processes
 from tests import runs
 from tests.test_resume import saved
 
-# A config of eight steps; as DIE=signal:count says, one comes after so many.
+# A config of eight steps; as DIE=signal:count says, one comes after so many. Signal 0
+# stands for what jax's own service, not this process, hears of a preemption. In a folder
+# named by READS each process keeps which images it has opened.
 CONFIG = """
-import itertools, os
+import atexit, datetime, itertools, os, sys
 import ml_collections
+from jax._src import distributed
 from jbias import watch
 
+def die(number):
+    if number:
+        return os.kill(os.getpid(), number)
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    client = distributed.global_state.client
+    client.key_value_set("RECEIVED_PREEMPTION_NOTICE", now)
+
+def keep(folder):
+    opened = []
+
+    def hook(event, args):
+        if event == "open" and str(args[0]).endswith(".png"):
+            opened.append(str(args[0]))
+
+    def write():
+        with open(os.path.join(folder, str(os.getpid())), "w") as file:
+            file.write("\\n".join(opened))
+
+    sys.addaudithook(hook)
+    atexit.register(write)
+
 def get_config(arg=""):
+    if "READS" in os.environ:
+        keep(os.environ["READS"])
     if "DIE" in os.environ:
         number, count = map(int, os.environ["DIE"].split(":"))
         add, steps = watch.Watch.add, itertools.count(1)
 
         def counted(self, *args):
             if next(steps) == count:
-                os.kill(os.getpid(), number)
+                die(number)
             return add(self, *args)
 
         watch.Watch.add = counted
@@ -130,6 +156,19 @@ def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
     assert "device.processes: 2 != 4" in first["resumed"][0]["differing"]
 
 
+@pytest.mark.slow
+def test_a_preemption_that_jax_tells_of_stops_both_at_one_step(lone, tmp_path):
+    """What `reached_preemption` of orbax asks for, also in its own saves."""
+    found = ended(several(tmp_path, 2, dies=(1, 0, 3)))
+    assert [code for code, _ in found] == [143, 143], found
+    said = [[x for x in one.splitlines() if "jbias: " in x] for _, one in found]
+    (step,) = {re.search(r"preemption notice at step (\d):", x)[1] for [x] in said}
+    assert 4 <= int(step) == saved(tmp_path / "run")[0] <= 8
+    [(code, said)] = ended([start(tmp_path)])
+    assert code == 0 and "resuming" in said, said
+    assert_alike(tmp_path / "run", lone)
+
+
 def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
     """Each of the two is lost once: process 0 has jax's service with it."""
     for who, steps in ((1, 5), (0, 3)):
@@ -197,6 +236,8 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
         monkeypatch.setenv(key, value)
     found = processes.place(None, None, None)
     assert found == ("gpu07:61441", 3, 2, [1])
+    monkeypatch.setenv("JAX_LOCAL_DEVICE_IDS", "0,1")  # Then jax looks there.
+    assert processes.place(None, None, None) == ("gpu07:61441", 3, 2, None)
     assert processes.place(None, 1, None).count == 1
     monkeypatch.setenv("SLURM_NTASKS", "1")
     assert processes.place(None, None, None).count == 1

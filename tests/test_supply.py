@@ -27,8 +27,12 @@ COUNT = 23  # A class: 69 images, which 16 does not divide.
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
+    return draw(tmp_path_factory.mktemp("photos"))
+
+
+def draw(root) -> str:
     """Pictures of several sizes, each of a colour of its own."""
-    root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for split in ("train", "valid"):
         for label, name in enumerate(CLASSES):
             folder = root / split / name

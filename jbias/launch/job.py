@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jbias import run_state
+from jbias import hub, run_state
 
 TOLD = (0, 3)  # Exit codes of a run that has ended by itself,
-LEFT = (69, 130, 143)  # of one whose peer was lost or that was asked to stop.
+LEFT = (hub.LOST, 130, 143)  # of one whose peer was lost or that was asked to stop.
 ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # To save and leave.
 
 
@@ -94,22 +94,37 @@ class Job:
     """A trial's command for a scheduler that calls it, and says when to save (submitit).
 
     Every process of the job gets the scheduler's signal; the run saves and ends by itself,
-    and is told so only if it has not.
+    and is told so only if it has not. On several nodes each calls this, and the processes
+    train together: where one is lost, another puts the job into the queue again, `again`
+    times at most.
     """
 
-    def __init__(self, command: Sequence[str], workdir: str, log: str, patience: float):
+    def __init__(
+        self,
+        command: Sequence[str],
+        workdir: str,
+        log: str,
+        patience: float,
+        again: int = 0,
+    ):
         self.command, self.workdir, self.log = tuple(command), workdir, log
         self.patience = patience  # Seconds to wait for a run to save.
+        self.again = again
         self._pid = 0
 
     def __call__(self) -> int:
         """Runs to the end; returns the exit code."""
+        number = int(os.environ.get("SLURM_PROCID", "0"))
         log, workdir = pathlib.Path(self.log), pathlib.Path(self.workdir)
+        log = log.with_suffix(f".{number}.log") if number else log
         before = told(workdir)
         process = start(self.command, log, {}, apart=False)
         self._pid = process.pid
         code = process.wait()
-        note_end(workdir, code, log, before)
+        if not number:  # The others write nothing into the workdir.
+            note_end(workdir, code, log, before)
+        if code == hub.LOST:
+            self._requeue()
         if code not in (*TOLD, *LEFT, *(-one for one in ASKED)):
             raise RuntimeError(f"{self.workdir}: {reason(code, tail(log))}")
         return code
@@ -119,8 +134,18 @@ class Job:
         import submitit
 
         self._settle()
-        again = Job(self.command, self.workdir, self.log, self.patience)
+        again = Job(self.command, self.workdir, self.log, self.patience, self.again)
         return submitit.helpers.DelayedSubmission(again)
+
+    def _requeue(self) -> None:
+        """Starts the job's processes once more, all of them: one was lost."""
+        restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        name = os.environ.get("SLURM_JOB_ID")
+        if not name or restarts >= self.again:
+            return
+        print(f"a process was lost: job {name} goes back into the queue", flush=True)
+        # Where another was faster this does nothing, or fails.
+        subprocess.run(["scontrol", "requeue", name], check=False)
 
     def _settle(self) -> None:
         """Waits until the run has ended, having saved; asks it to after a while."""

@@ -42,6 +42,8 @@ def task(trial: trials.Trial, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that hands each trial to SkyPilot."""
+    if trials.hosts_of(options["accelerators"]) > 1:
+        trials.check_devices(todo, f"sky:accelerators={options['accelerators']}")
     lines = [
         "#!/usr/bin/env bash",
         "# Queues one managed job for each run; a lost machine is replaced, and it resumes.",

@@ -29,7 +29,7 @@ OPTIONS = {
     "gib": 0.0,
     "parallel": 256,  # Jobs of the array at work at a time.
     "warn": 120,  # Seconds before its end at which a job is told to save.
-    "requeues": 10,  # How often a job may run into its time limit.
+    "requeues": 10,  # How often a job may run into its time limit, or lose a node.
 }
 _WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 _GONE = ("CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
@@ -37,6 +37,7 @@ _GONE = ("CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """What sbatch is given for an array of these trials."""
+    _check(todo, options)
     _submitit()
     from submitit.slurm import slurm
 
@@ -57,6 +58,7 @@ def submit(
     todo: Sequence[trials.Trial], options: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
     """Submits one array; notes which job each trial has become."""
+    _check(todo, options)
     submitit = _submitit()
     try:
         executor = submitit.SlurmExecutor(
@@ -125,11 +127,17 @@ def wait(
         time.sleep(look)
 
 
+def _check(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> None:
+    if options["nodes"] > 1:
+        trials.check_devices(todo, f"slurm:nodes={options['nodes']}")
+
+
 def _job(trial: trials.Trial, options: Mapping[str, Any]) -> job.Job:
     """What submitit calls on the node."""
     patience = 0.8 * options["warn"]
     workdir, log = str(trial.workdir), str(local.log_of(trial))
-    return job.Job(trials.command(trial), workdir, log, patience)
+    command, again = trials.command(trial), options["requeues"]
+    return job.Job(command, workdir, log, patience, again)
 
 
 def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,6 +148,13 @@ def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     told["mem"] = f"{options['gib'] * 1024:.0f}M" if options["gib"] else ""
     found = {key: value for key, value in told.items() if value}
     signal = f"{SIGNAL}@{options['warn']}"  # submitit writes its own without this.
+    setup = [f"export SUBMITIT_PREEMPT_SIGNAL={SIGNAL}"]
+    if options["nodes"] > 1:
+        # What happens to one task is told to the others by the run itself.
+        found["srun_args"] = ["--kill-on-bad-exit=0"]
+        if options["gpus"]:  # Else jax takes one of each node.
+            numbers = ",".join(map(str, range(options["gpus"])))
+            setup.append(f"export JAX_LOCAL_DEVICE_IDS={numbers}")
     return {
         "job_name": "jbias",
         "time": options["minutes"],
@@ -147,7 +162,7 @@ def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         "ntasks_per_node": 1,
         "array_parallelism": options["parallel"],
         "additional_parameters": {"requeue": True, "signal": signal},
-        "setup": [f"export SUBMITIT_PREEMPT_SIGNAL={SIGNAL}"],
+        "setup": setup,
         **found,
     }
 

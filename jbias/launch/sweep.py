@@ -16,10 +16,15 @@ log_uniform(low, high); any other holds for all trials. Each trial is a run with
 command goes on where it was stopped, and --dry-run shows what it would start. `status`
 and `retry` take the search that --workdir was begun with. <workdir>/trials.csv lists all.
 
---on=local:jobs=2,devices=0+1      this machine: one job a GPU, or shares of the cores
---on=slurm:partition=...,minutes=...,gpus=...,nodes=...
-                                   an array of SLURM jobs, by submitit
---on=tpu_pod, xpk, sky             a TPU slice (gcloud), GKE, SkyPilot (docs/launch.md)
+--on=NAME:OPTION=VALUE,... says where they run (docs/launch.md):
+  local    this machine, one job a GPU, or shares of the cores: jobs, devices (0+2)
+  slurm    an array of SLURM jobs, by submitit: partition, account, qos, constraint,
+           minutes (60), nodes (1), gpus and cpus of a node, gib, parallel (256), warn
+           (120 seconds), requeues (10)
+  tpu_pod  a TPU slice, by gcloud: runs, zone, type (v6e-8), runtime, name, python, spot
+  xpk      workloads of GKE: runs, cluster, zone, project, image, type (v6e-8), slices,
+           restarts (10), python
+  sky      jobs of SkyPilot: bucket, accelerators (H100:1), extra, infra, spot
 
 Exit codes: 0 all trials are done, or handed over; 1 some are not, and it says why; 2
 nothing was begun, arguments are wrong; 130 or 143 stopped with all work saved.

@@ -73,6 +73,8 @@ fi
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that asks for the slice, trains on all its hosts, and frees it."""
+    if trials.hosts_of(options["type"]) > 1:
+        trials.check_devices(todo, f"tpu_pod:type={options['type']}")
     python = shlex.quote(options["python"])
     install = (
         "rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && "

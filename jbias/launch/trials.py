@@ -58,6 +58,24 @@ def shown(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
+def check_devices(todo: Sequence[Trial], where: str) -> None:
+    """Refuses trials that several processes cannot train: each has devices of its own."""
+    for trial in todo:
+        if devices := trial.config["run"]["devices"]:
+            raise ValueError(
+                f"--on={where}: config.run.devices must be 0, all, where several "
+                f"machines train a run together, got {devices}; give "
+                "--config.run.devices=0"
+            )
+
+
+def hosts_of(accelerator: str) -> int:
+    """At least how many hosts a TPU slice has: one holds at most 8 chips, or cores."""
+    slice_of = re.fullmatch(r"(?:tpu-)?v\d\w*-(\d+)", accelerator)
+    size = int(slice_of[1]) if slice_of else 1
+    return -(-size // 8)
+
+
 def label(trial: Trial, length: int = 40) -> str:
     """Its name as clouds allow it: lower case, digits and hyphens, ends with the hash."""
     text = re.sub("[^a-z0-9]+", "-", trial.name.lower()).strip("-")

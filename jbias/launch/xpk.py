@@ -27,6 +27,8 @@ PROGRAM = "xpk"
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that creates a workload for each trial."""
+    if trials.hosts_of(options["type"]) > 1 or options["slices"] > 1:
+        trials.check_devices(todo, f"xpk:type={options['type']}")
     lines = [
         "#!/usr/bin/env bash",
         "# Creates one workload for each run; a lost one is started again, and resumes.",

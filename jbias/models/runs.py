@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 from flax import linen as nn
 
 from jbias import kinds, models, reads
@@ -74,7 +75,7 @@ def stored(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
     """
     where = os.fspath(path)
     try:
-        found = json.loads(pathlib.Path(path).read_text())
+        found = json.loads(epath.Path(path).read_text())
     except ValueError as error:
         raise ValueError(f"{where}: must be JSON: {error}") from error
     for key in needed:

@@ -32,6 +32,10 @@ def spread(argv: Sequence[str] | None, flag: str) -> list[str]:
 def folder(text: str) -> str:
     """Reads a folder to write into, which need not be there yet."""
     path = pathlib.Path(text)
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"must be a local folder, got {text!r}; copy it afterwards"
+        )
     if any(one.exists() and not one.is_dir() for one in (path, *path.parents)):
         raise argparse.ArgumentTypeError(
             f"must be a folder, got {text!r}, which is or is in a file; name another"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jbias import life, run_state
+from jbias import disk, life, run_state
 
 _OURS = ("log.txt", "lock")  # What every run has from its first moment on.
 _DEPTH = 4  # Of folders of sweeps and studies below the one named.
@@ -46,7 +46,8 @@ class Row(NamedTuple):
 
 def rows(patterns: Sequence[str]) -> list[Row]:
     """The state of each run that the folders or globs hold; ValueError without any."""
-    found = [*dict.fromkeys(path for one in patterns for path in _runs(one))]
+    here = [os.fspath(disk.local(one, "--runs")) for one in patterns]
+    found = [*dict.fromkeys(path for one in here for path in _runs(one))]
     if not found:
         raise ValueError(
             f"--runs: must hold workdirs of runs, got none: {' '.join(patterns)}"

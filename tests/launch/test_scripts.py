@@ -16,7 +16,7 @@ import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 import yaml
 
-from jbias.launch import doing, sky, trials
+from jbias.launch import doing, sky, sweep, trials
 
 assert submitit.__version__
 HERE = pathlib.Path(__file__).parent
@@ -25,9 +25,13 @@ TRIALS = [
     trials.Trial(
         f"{name}-shapes-{digest}",
         pathlib.Path(f"/shared/runs/{name}-shapes-{digest}"),
-        (f"--config=configs/{name}.py:demo", "--config.optim.rate=0.1"),
+        (
+            f"--config=configs/{name}.py:demo",
+            "--config.run.devices=0",
+            "--config.optim.rate=0.1",
+        ),
         {"optim.rate": 0.1},
-        {},
+        {"run": {"devices": 0}},
     )
     for name, digest in (("erm", "01234567"), ("stylized_erm+x", "89abcdef"))
 ]
@@ -201,6 +205,49 @@ def test_options_are_quoted_too(where, changed, tmp_path):
     run(text, tmp_path, gcloud=SAID.format("ACTIVE"), git="", xpk="")
 
 
+@pytest.mark.parametrize(
+    ("where", "changed", "said"),
+    [
+        ("slurm", dict(nodes=2), "slurm:nodes=2"),
+        ("tpu_pod", {}, "tpu_pod:type=v6e-32"),
+        ("xpk", dict(slices=2), "xpk:type=v6e-8"),
+        ("sky", dict(accelerators="tpu-v5p-32"), "sky:accelerators=tpu-v5p-32"),
+    ],
+)
+def test_a_run_that_would_leave_machines_out_is_refused(where, changed, said):
+    script(where, **changed)
+    todo = [TRIALS[0]._replace(config={"run": {"devices": 1}})]
+    with pytest.raises(ValueError, match=f"--on={said}: config.run.devices must be 0"):
+        script(where, todo, **changed)
+
+
+def test_one_machine_may_leave_devices_out():
+    todo = [TRIALS[0]._replace(config={"run": {"devices": 1}})]
+    for where, changed in (("slurm", {}), ("tpu_pod", {"type": "v6e-8"})):
+        script(where, todo, **changed)
+    for where in ("xpk", "sky"):
+        script(where, todo)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "hosts"),
+    [
+        *(("v6e-8", 1), ("v5litepod-16", 2), ("tpu-v6e-32", 4), ("v4-8", 1)),
+        *(("H100:8", 1), ("RTX-4090", 1), ("A100-80GB:8", 1)),
+    ],
+)
+def test_slices_of_more_than_eight_chips_have_several_hosts(accelerator, hosts):
+    assert trials.hosts_of(accelerator) == hosts
+
+
+def test_a_run_on_several_nodes_has_all_their_gpus():
+    text = script("slurm", nodes=2, gpus=4)
+    assert "\n#SBATCH --nodes=2\n" in text and "\n#SBATCH --ntasks-per-node=1\n" in text
+    assert "\nexport JAX_LOCAL_DEVICE_IDS=0,1,2,3\n" in text
+    assert "JAX_LOCAL" not in script("slurm", gpus=4)  # There jax finds them.
+    assert " --kill-on-bad-exit=0 " in text
+
+
 def test_labels_are_what_clouds_take_and_end_with_the_hash():
     names = [
         "erm-shapes-01234567",
@@ -211,6 +258,15 @@ def test_labels_are_what_clouds_take_and_end_with_the_hash():
         label = trials.label(TRIALS[0]._replace(name=name))
         assert re.fullmatch("[a-z][a-z0-9-]{1,39}", label)
         assert label.endswith(name.rpartition("-")[2])
+
+
+def test_the_help_names_every_place_and_option():
+    text = sweep.__doc__.partition("--on=NAME")[2].partition("Exit codes")[0]
+    places = dict(re.findall(r"(?ms)^  (\w+)  +(\S.*?)(?=^  \w|\Z)", text))
+    assert {*places} == {*doing.EXECUTORS}
+    for name, said in places.items():
+        words = {*re.findall(r"\w+", said.partition(": ")[2])}
+        assert {*doing.EXECUTORS[name].OPTIONS} <= words, name
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 The eight algorithms themselves are trained there by `python -m benchmarks.slurm`.
 """
 
+import json
 import re
 import subprocess
+import sys
 import time
 
 import pandas as pd
@@ -13,7 +15,7 @@ import submitit  # Imported in a test it would close what pytest captures.
 
 from benchmarks import slurm_cluster
 from jbias.launch import slurm, sweep
-from tests import runs
+from tests import runs, test_processes
 from tests.launch.test_sweep import swept, table, told
 
 MISSING = slurm_cluster.missing()
@@ -93,6 +95,36 @@ def test_an_array_is_submitted_told_to_save_drained_and_goes_on(
     call("scontrol", "update", f"nodename={node}", "state=resume")
     assert sweep.main(["retry", f"--workdir={cluster}", where, "--wait"]) == 0
     assert [*table(cluster).state] == ["done"] * 5
+
+
+# Process 1 kills itself after five steps of the first start.
+FIRST = """
+import os
+
+if (os.environ.get("SLURM_PROCID"), os.environ.get("SLURM_RESTART_COUNT")) == ("1", None):
+    os.environ["DIE"] = "9:5"
+"""
+
+
+@pytest.mark.slow
+def test_two_nodes_train_a_run_and_go_on_when_a_process_was_lost(cluster, tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text(
+        FIRST + test_processes.CONFIG.format(config=test_processes.config())
+    )
+    where = "--on=slurm:nodes=2,minutes=20,warn=20"
+    run = ["run", f"--config={path}", f"--workdir={cluster}", where, "--wait"]
+    assert sweep.main(run) == 0
+    (done,) = cluster.glob("*/done")
+    log = (done.parent / "log.txt").read_text()
+    assert re.search(r"jbias: processes: process 1 of 2 .* was lost; start all", log)
+    assert "resuming" in log
+    facts = json.loads((done.parent / "provenance.json").read_text())
+    assert facts["device"]["processes"] == facts["device"]["count"] == 2
+    lone = tmp_path / "lone" / done.parent.name
+    main = (sys.executable, "-m", "jbias.main", f"--config={path}")
+    call(*main, f"--workdir={lone}")
+    test_processes.assert_alike(done.parent, lone)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ file_mounts:
     source: gs://bucket
     mode: MOUNT
 setup: pip install -q '.[tpu]'
-run: python -m jbias.main --config=configs/erm.py:demo --config.optim.rate=0.1 --workdir=/runs/erm-shapes-01234567
+run: python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=/runs/erm-shapes-01234567
 TASK
 sky jobs launch --yes --detach-run "$task"
 cat >"$task" <<'TASK'
@@ -31,6 +31,6 @@ file_mounts:
     source: gs://bucket
     mode: MOUNT
 setup: pip install -q '.[tpu]'
-run: python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.optim.rate=0.1 --workdir=/runs/stylized_erm+x-shapes-89abcdef
+run: python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=/runs/stylized_erm+x-shapes-89abcdef
 TASK
 sky jobs launch --yes --detach-run "$task"

@@ -35,8 +35,8 @@ gcloud compute tpus tpu-vm scp "$code" "$name:jbias.tgz" --zone="$zone" --worker
 rm "$code"
 on_all 'rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && sudo apt-get install -y -qq python3.11-venv && python3.11 -m venv env && env/bin/python -m pip install -q '"'"'./jbias[tpu,gcs]'"'"''
 
-on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/erm.py:demo --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567' || failed=$((failed + 1))
-on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef' || failed=$((failed + 1))
+on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567' || failed=$((failed + 1))
+on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef' || failed=$((failed + 1))
 
 delete
 if [ "$failed" -gt 0 ]; then

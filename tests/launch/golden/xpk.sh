@@ -11,7 +11,7 @@ xpk workload create \
   --num-slices=1 \
   --max-restarts=10 \
   --docker-image=img \
-  --command='python -m jbias.main --config=configs/erm.py:demo --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567'
+  --command='python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567'
 xpk workload create \
   --cluster=c \
   --zone=us-east5-b \
@@ -21,4 +21,4 @@ xpk workload create \
   --num-slices=1 \
   --max-restarts=10 \
   --docker-image=img \
-  --command='python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef'
+  --command='python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef'

@@ -1,0 +1,54 @@
+"""A job of several processes goes back into the queue when one of them was lost."""
+
+import os
+import pathlib
+
+import pytest
+
+from jbias import hub
+from jbias.launch import job
+
+
+def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> job.Job:
+    """A job that does this in a shell, and a scontrol that writes down what it hears."""
+    fake = tmp_path / "bin" / "scontrol"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\necho "$@" >>"{tmp_path}/asked"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    for name in ("JOB_ID", "PROCID", "RESTART_COUNT"):
+        monkeypatch.delenv(f"SLURM_{name}", raising=False)
+    for name, value in told.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    log = str(tmp_path / "logs" / "x.log")
+    return job.Job(["sh", "-c", does], str(tmp_path / "x"), log, 1.0, again=2)
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "asked"),
+    [
+        (hub.LOST, dict(JOB_ID="7"), ["requeue 7"]),
+        (hub.LOST, dict(JOB_ID="7", PROCID="1", RESTART_COUNT="1"), ["requeue 7"]),
+        (hub.LOST, dict(JOB_ID="7", RESTART_COUNT="2"), []),
+        (hub.LOST, {}, []),
+        (143, dict(JOB_ID="7"), []),
+    ],
+)
+def test_a_job_whose_process_was_lost_is_requeued(
+    code, told, asked, tmp_path, monkeypatch
+):
+    assert job_that(tmp_path, monkeypatch, f"exit {code}", **told)() == code
+    said = tmp_path / "asked"
+    assert (said.read_text().splitlines() if said.exists() else []) == asked
+
+
+@pytest.mark.parametrize("number", ["0", "1"])
+def test_process_0_alone_writes_into_the_workdir(number, tmp_path, monkeypatch):
+    one = job_that(tmp_path, monkeypatch, "kill -9 $$", JOB_ID="7", PROCID=number)
+    with pytest.raises(RuntimeError, match="ended by SIGKILL"):
+        one()
+    log = tmp_path / "x" / "log.txt"
+    assert not (tmp_path / "asked").exists()
+    if number == "0":
+        assert log.read_text() == "jbias: ended by SIGKILL (out of memory?)\n"
+    assert log.exists() == (tmp_path / "logs" / "x.log").exists() == (number == "0")

@@ -1,0 +1,74 @@
+"""What the clouds' scripts train lowers for a mesh of the TPUs they ask for."""
+
+import functools
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType
+
+from benchmarks import collectives
+from jbias import build, mesh, sets
+from jbias.launch import trials
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+# ml_collections still calls what Python 3.12 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+
+def asked(where: str) -> tuple[str, int]:
+    """The arguments of the first run of a frozen script, and its number of chips."""
+    text = (GOLDEN / f"{where}.sh").read_text()
+    run = re.search(r"-m jbias\.main ((?:--config\S+ )+)--workdir", text)
+    return run[1].strip(), int(re.search(r"v6e-(\d+)", text)[1])
+
+
+@functools.cache
+def lowered(arguments: str, chips: int) -> tuple[str, int]:
+    """The step in StableHLO, and the examples of a batch."""
+    named, *changes = arguments.split()
+    config = trials._config(named.removeprefix("--config="), changes)
+    # All chips of the slice: of several hosts no run may leave any out.
+    assert config["run"]["devices"] == 0
+    types = (AxisType.Auto, AxisType.Auto)
+    devices = AbstractMesh((1, chips), ("seed", "data"), axis_types=types)
+    train = sets.train_set("config.train", config["train"], config["size"])
+    (stage,) = build.stages(config, [train], None, devices)
+    mesh.check_batch(stage.order.batch, stage.algo.mix_group, devices)
+    plan = stage.feeds["train"]
+    image = np.zeros((1, *stage.shape, 3), np.uint8)
+    count = sum(map(len, plan.opened.values()))
+    rows = {
+        name: jax.ShapeDtypeStruct((count, *column.shape[1:]), column.dtype)
+        for name, column in {"image": image, **plan.columns}.items()
+    }
+    traced = collectives.traced(
+        *(stage.one, stage.draw, {"train": rows}, stage.order.batch, stage.static(0)),
+        devices,
+    )
+    return traced.lower(lowering_platforms=("tpu",)).as_text(), stage.order.batch
+
+
+@pytest.fixture
+def on_tpus(monkeypatch):
+    """What a step asks for is what it runs on: its precision follows."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+
+
+@pytest.mark.parametrize("where", ["tpu_pod", "xpk", "sky"])
+def test_the_step_lowers_for_the_slice_that_is_asked_for(where, on_tpus):
+    arguments, chips = asked(where)
+    text, batch = lowered(arguments, chips)
+    assert f"mhlo.num_partitions = {chips} : i32" in text
+    assert f'sdy.mesh @mesh = <["seed"=1, "data"={chips}]>' in text
+    # Of all that comes in, what says which examples to take is shared out, no more.
+    head = text.split("func.func public @main(")[1].split(") -> (")[0]
+    shared = re.findall(r'tensor<(\w+)> {[^%]*\{"data"\}', head)
+    assert shared == [f"{batch}xi32"]
+    # Nothing that another platform's library, or Python on the host, would have to do.
+    assert "custom_call" not in text
+    convolved = re.findall(r"stablehlo\.convolution.*-> tensor<[\dx]+x(\w+)>", text)
+    assert len(convolved) > 40 and {*convolved} == {"bf16"}
+    assert {*re.findall(r"%arg\d+: tensor<(?:\d+x){4}(\w+)>", head)} == {"f32", "ui8"}
