@@ -3,9 +3,11 @@
     python -m jbias.main --config=configs/sagnet.py
     python -m jbias.main --config=configs/erm.py:data=pacs,root=/data/pacs,seeds=2
     python -m jbias.main --config=configs/padain.py --config.algo.p=0.05 --workdir=runs/x
+    python -m jbias.main --config=jbias:sagnet:demo,seeds=2
 
 The part after the colon holds the config's own arguments (see the top of the file);
-`--config.key=value` changes any entry. The same command resumes a run, or says that it
+`--config.key=value` changes any entry. jbias:NAME:ARGUMENTS is a config that comes with
+the package, from any folder; --config=jbias: lists their names. The same command resumes a run, or says that it
 is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
 does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
 saved, 1 an error that nobody foresaw (docs/preemption.md), 69 another process of the run
@@ -32,7 +34,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import console, disk, entries, lock, messages, signals, xla
+from jbias import console, disk, entries, lock, messages, presets, signals, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -65,7 +67,7 @@ def main(argv: list[str], heard: signals.Heard) -> int:
         return _fail(None, f"unknown argument {argv[1]!r}; see --help", 2)
     try:
         if _CONFIG.value is None:
-            missing = "--config is missing, e.g. --config=configs/erm.py"
+            missing = "--config is missing, e.g. --config=jbias:erm"
             return _fail(None, missing, 2)
         entries.check(jc.plain(_CONFIG.value))
         name = jc.run_name(_CONFIG.value)
@@ -149,7 +151,7 @@ def _parse(argv: list[str]) -> list[str]:
         flags.FLAGS(argv[:1])
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     try:
-        return flags.FLAGS(argv)
+        return flags.FLAGS(presets.in_arguments(argv))
     except (
         flags.Error,
         ValueError,

@@ -136,6 +136,7 @@ def _train(job: Job) -> None:
     """Runs the stages, from where the latest checkpoint stands."""
     restored = _restored(job)
     first, packed, step = 0, None, 0
+    info: dict[str, Any] = {}
     if restored is not None:
         states, info = restored
         first, step = info["stage"], info["step"]
@@ -208,11 +209,13 @@ def _start(
     nets = [None] * len(job.entries)
     if before is not None:
         layout = job.stages[stage.number - 1].layout
+        assert layout is not None
         nets = [train_step.net_of(state) for state in layout.unpack(before)]
     elif job.given:
         drawn = [train_step.net_of(build.start(stage, seed)) for seed in job.seeds]
         pairs = zip(drawn, job.given, strict=True)
         nets = [warmstart.grafted(*pair, job.say) for pair in pairs] * len(job.branches)
+    assert stage.layout is not None
     return stage.layout.pack(
         job.team.same(build.start(stage, entry.seed, net))
         for entry, net in zip(job.entries, nets, strict=True)

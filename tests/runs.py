@@ -18,8 +18,8 @@ import sys
 import ml_collections
 
 from benchmarks import collectives
-from configs import erm, padain, sagnet
 from jbias import life
+from jbias.configs import erm, padain, sagnet
 
 CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
 ROOT = pathlib.Path(__file__).parents[1]

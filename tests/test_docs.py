@@ -11,14 +11,17 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import audit, command, config_files, data, evaluate, look, prepare, study
+from jbias.launch import sweep
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
-from launch import sweep
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
     "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/algorithms.md",
+    "docs/api.md",
     "docs/architecture.md",
     "docs/audit.md",
     "docs/benchmarks.md",

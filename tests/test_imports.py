@@ -41,6 +41,8 @@ ROOMS = {
     "guard": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
+    "configs": {"models", "data", "config", "launch"},
+    "launch": EVERYTHING,
     **dict.fromkeys(
         (
             "auditing",
@@ -88,6 +90,7 @@ CORE = {
     "entries",
     "kinds",
     "messages",
+    "presets",
     "reads",
     "seeds",
     "layout",
@@ -135,7 +138,7 @@ WITHOUT_JAX = {
     "run_state",
 }
 WITHOUT_JAX |= {"entries", "kinds", "messages", "selection", "stats", "life", "writers"}
-LAZY = {"grain", "tensorflow_datasets"}
+LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}
 
 
 def room(path: pathlib.Path) -> str:

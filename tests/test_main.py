@@ -39,7 +39,12 @@ def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=configs/erm.py", "--config.epochs=soon"], "epochs"),
         (["--config=configs/erm.py", "--wrkdir=x"], "workdir"),
         (["--config=configs/erm.py", "extra"], "extra"),
-        ([], "--config=configs/erm.py"),
+        ([], "--config=jbias:erm"),
+        (["--config=jbias:sagnt"], "no preset jbias:sagnt; did you mean 'sagnet'?"),
+        (
+            ["--config", "jbias:"],
+            "--config=jbias:: name one of augmix, biasbed/debiased",
+        ),
         (
             ["--config=configs/erm.py:data=folder,root=/nowhere/at/all"],
             "/nowhere/at/all",
