@@ -70,7 +70,6 @@ ROOMS = {
             "parts",
             "rows",
             "faults",
-            "signals",
             "saving",
             "signs",
             "sets",
@@ -115,6 +114,9 @@ CORE = {
     "feed",
     "streams",
     "hub",
+    "places",
+    "wire",
+    "signals",
     "team",
     "processes",
 }
