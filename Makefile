@@ -10,7 +10,7 @@ IMAGES = 160
 TRIALS = 231
 SEED = 0
 
-.PHONY: demo eight study chaos test test-all docs notebook lint format clean
+.PHONY: demo eight study chaos test test-all docs notebook lint types format clean
 
 # A stamp, so that an interrupted installation is taken up again.
 $(VENV)/.installed: setup.cfg pyproject.toml
@@ -54,6 +54,11 @@ notebook: $(VENV)/.installed
 lint: $(VENV)/.installed
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
+
+# The types of docs/api.md's modules; half a minute on one core, too long for every test.
+types: $(VENV)/.installed
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[types]'
+	$(RUN) -m pyright --pythonpath $(RUN)
 
 format: $(VENV)/.installed
 	$(RUN) -m ruff format .

@@ -22,15 +22,15 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from benchmarks import chaos_hooks
-from configs import erm  # noqa: F401
 from jbias import checkpoint, console, main, opening, train  # noqa: F401 (for all forks)
+from jbias.configs import erm  # noqa: F401
 from jbias.report import gather  # noqa: F401
 
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
 BEST = "the best step"
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
 CONFIG = """
-from configs import erm
+from jbias.configs import erm
 
 def get_config(arg=""):
     c = erm.get_config("smoke,seeds=1")

@@ -36,7 +36,7 @@ def configured(
 
     What does not mix in groups that a device has whole mixes all that it has.
     """
-    c = importlib.import_module(f"configs.{algorithm}").get_config("seeds=1")
+    c = importlib.import_module(f"jbias.configs.{algorithm}").get_config("seeds=1")
     c.seeds, c.precision = tuple(which), precision
     if setting is not None:
         stem = {"stem": setting.stem} if setting.stem else {}

@@ -40,9 +40,9 @@ import numpy as np
 from benchmarks import common, measured, occluded, roofline
 from benchmarks import eval as evaluation
 from benchmarks.settings import SETTINGS
-from configs import distortion
 from jbias import config as jc
 from jbias import mesh, parts, seeds
+from jbias.configs import distortion
 from jbias.data import cifar
 
 EVALUATION = "evaluation"

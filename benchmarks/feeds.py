@@ -27,7 +27,7 @@ from jbias.data import pipeline
 
 def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, Any]:
     """A run of a small network on the folder."""
-    from configs import erm
+    from jbias.configs import erm
 
     c = erm.get_config(f"data=folder,root={options.root},seeds={count}")
     c.size, c.epochs = options.size, 1000.0
@@ -150,7 +150,7 @@ def streams(options: argparse.Namespace) -> dict[str, list[float]]:
 
 def memory(options: argparse.Namespace) -> dict[str, list[float]]:
     """Rates of steps that take their batches from memory, and that have them."""
-    from configs import erm
+    from jbias.configs import erm
 
     c = erm.get_config("seeds=1").to_dict()
     (built,) = (stage(c),)

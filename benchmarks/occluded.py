@@ -16,8 +16,8 @@ from flax import linen as nn
 
 from benchmarks import measured
 from benchmarks.settings import Setting
-from configs.suites import distortion
 from jbias import mesh, shown, subjects, suite, survey
+from jbias.configs.suites import distortion
 from jbias.data import cifar
 from jbias.evals import probe, show
 

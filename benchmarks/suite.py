@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import measured
-from configs.suites import biases
 from jbias import mesh, models, subjects, suite_measure
+from jbias.configs.suites import biases
 from jbias.evals import predict, probe, show
 
 # Images of each published set, by measure. That of accuracy is all sets together:

@@ -3,7 +3,7 @@
 python -m jbias.main --config=examples/own_config.py --config.algo.strength=0.5
 """
 
-from configs import common
+from jbias.configs import common
 
 
 def get_config(arg=""):

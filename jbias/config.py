@@ -9,6 +9,8 @@ import types
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import ml_collections
+
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 
 STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
@@ -106,12 +108,11 @@ def steps(
     ValueError, which begins with `where`, for anything else.
     """
     match = _DURATION.fullmatch(str(duration))
-    try:
-        amount, unit = float(match[1]), match[2]
-    except (TypeError, ValueError):
+    if match is None or not _is_number(match[1]):
         raise ValueError(
             f"{where}: must be like '500 steps', '1 epoch' or '10 %', got {duration!r}"
-        ) from None
+        )
+    amount, unit = float(match[1]), match[2]
     scale = 1
     if unit.startswith("epoch"):
         scale = steps_per_epoch
@@ -127,9 +128,10 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
 
     ValueError where it holds what JSON has not.
     """
-    config = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    given: Any = config  # A ConfigDict is a Mapping in all but its type.
+    is_own = isinstance(config, ml_collections.ConfigDict)
     try:
-        return json.loads(json.dumps(config))
+        return json.loads(json.dumps(given.to_dict() if is_own else dict(given)))
     except TypeError as error:  # A set, a function, an array.
         raise ValueError(f"config: must hold what JSON has, got {error}") from error
 

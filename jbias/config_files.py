@@ -10,6 +10,7 @@ from typing import Any
 import ml_collections
 
 from jbias import config as jc
+from jbias import presets
 
 
 def load(
@@ -17,10 +18,11 @@ def load(
 ) -> ml_collections.ConfigDict:
     """Reads a config or suite `path/to/file.py:arguments`, and changes its entries.
 
+    `jbias:NAME:arguments` is one that comes with the package (jbias/presets.py).
     changes: of the flag "suite", "--suite.measures.pgd.steps=10" and the like.
     ValueError for what is not there.
     """
-    path, _, arg = named.partition(":")
+    path, _, arg = presets.path(named, flag).partition(":")
     if not os.path.isfile(path):
         folder = os.path.dirname(path) or "."
         there = os.listdir(folder) if os.path.isdir(folder) else []
@@ -71,6 +73,8 @@ def value(text: str) -> Any:
 def module(name: str, path: str) -> Any:
     """Runs a file of Python and gives what it defines."""
     found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
+    if found is None or found.loader is None:
+        raise ValueError(f"--{name}: must be a file of Python, *.py, got {path!r}")
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # Dataclasses look their module up.
     found.loader.exec_module(module)

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if bool(args.follow) == bool(args.checkpoint):
         parser().error("give one of --checkpoint and --follow")
     if (args.checkpoint or changes) and not args.suite:
-        parser().error("--suite is missing, e.g. --suite=configs/suites/biases.py")
+        parser().error("--suite is missing, e.g. --suite=jbias:suites/biases")
     for names, where in _IGNORED:
         given = [name for name in names if getattr(args, name) is not None]
         if where == _kind(args) and given:

@@ -29,7 +29,7 @@ def add_networks(parser: argparse.ArgumentParser) -> None:
         "--zoo",
         metavar="FILE",
         help="a table of published files, by whose names model, mean, deviation and "
-        "category are known; --zoo= is none (default: configs/zoo.py, where it is)",
+        "category are known; --zoo= is none (default: jbias:zoo)",
     )
     add(
         "--classes",
@@ -72,7 +72,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add(
         "--suite",
         metavar="FILE[:ARGS]",
-        help="what is measured, e.g. configs/suites/biases.py:images=1000; ARGS are the "
+        help="what is measured, e.g. jbias:suites/biases:images=1000 of the package (`jbias:` "
+        "lists them) or a file of your own, my/suite.py:images=1000; ARGS are the "
         "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
         "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
         "--suite.run.precision=float32",

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
     args, changes = command.parse(parser(), argv, "suite")
     if not args.suite:
-        parser().error("--suite is missing, e.g. --suite=configs/suites/distortion.py")
+        parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
     given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]
     if given and not args.checkpoint:
         parser().error(f"--{given[0]} says nothing without --checkpoint; leave it out")

@@ -20,6 +20,7 @@ from jbias import (
     disk,
     kinds,
     models,
+    presets,
     subjects,
     suite,
     survey,
@@ -28,7 +29,7 @@ from jbias import config as jc
 
 # Tells when a running job's new checkpoint is whole.
 _DONE = "done"
-_ZOO = "configs/zoo.py"
+_ZOO = "jbias:zoo"
 _HEADS = "--checkpoint names linear layers alone"
 _NAMED = 8  # Networks that the last line names.
 # Of one network: its files, its shapes, its memory. Others may be measured.
@@ -168,10 +169,8 @@ def networks(
     say: Callable[[str], None],
 ) -> Iterator[Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
-    named = args.zoo
-    if named is None:
-        named = _ZOO if os.path.isfile(_ZOO) else ""
-    zoo = config_files.module("zoo", named) if named else None
+    named = _ZOO if args.zoo is None else args.zoo
+    zoo = config_files.module("zoo", presets.path(named, "zoo")) if named else None
     stems = [checkpoint_paths.stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):

@@ -44,7 +44,7 @@ class Record(NamedTuple):
     condition: str
     metric: str
     value: float | None
-    count: int | None = None
+    count: int | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     n: int | None = None
     status: str = "ok"
 
@@ -103,9 +103,9 @@ def write(path: str | os.PathLike, records: Iterable[Record]) -> None:
 
 def write_text(path: str | os.PathLike, text: str) -> None:
     """Writes what `dumps` gave likewise."""
-    path = epath.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    disk.write(path, text)
+    target = epath.Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    disk.write(target, text)
 
 
 def find(
@@ -120,7 +120,7 @@ def find(
     if isinstance(workdirs, str | os.PathLike):
         workdirs = [workdirs]
     full, empty = {}, {}  # By their real path: each workdir counts once.
-    for pattern in (os.fspath(disk.local(one, "--runs")) for one in workdirs):
+    for pattern in [os.fspath(disk.local(one, "--runs")) for one in workdirs]:
         literal = os.path.exists(pattern) or not glob.has_magic(pattern)
         if literal and _holds_workdirs(pathlib.Path(pattern)):
             pattern, literal = os.path.join(glob.escape(pattern), "*"), False

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
     args, changes = command.parse(parser(), argv, "config")
     if not args.config:
-        parser().error("--config is missing, e.g. --config=configs/erm.py")
+        parser().error("--config is missing, e.g. --config=jbias:erm")
     return command.run(lambda: _work(args, changes), stopped="goes on")
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from configs import datasets, erm
+from jbias.configs import datasets, erm
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = (

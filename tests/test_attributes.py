@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from configs import erm
 from jbias import data, prepare, train
+from jbias.configs import erm
 from tests import runs
 
 HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair", "Gray_Hair")

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks import check, distortion, measured, roofline
-from configs import distortion as configs_distortion
 from jbias import models
+from jbias.configs import distortion as configs_distortion
 from tests import runs
 
 

@@ -2,31 +2,23 @@
 
 import importlib
 import json
-import pathlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import build, checks, mesh, models, parts, seeds, sets
+from jbias import build, checks, mesh, models, parts, presets, seeds, sets
 from jbias import config as jc
 from jbias.algos import base
 from jbias.data import pipeline
 
-ROOT = pathlib.Path(__file__).parents[1] / "configs"
-NAMES = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in ROOT.rglob("*.py")
-    if path.stem
-    not in ("arguments", "common", "datasets", "protocol", "shifted", "zoo", "__init__")
-    and path.parent.name not in ("suites", "sweeps")  # No recipes.
-)
+NAMES = [name.replace("/", ".") for name in presets.names("config")]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 
 
 def config_of(name: str, arg: str) -> dict:
-    module = importlib.import_module(f"configs.{name}")
+    module = importlib.import_module(f"jbias.configs.{name}")
     if name == "colored_mnist" and "data=" not in arg:
         arg += ",data=shapes"  # Its own has to be got.
     c = module.get_config(arg)
@@ -107,7 +99,7 @@ def test_a_step_of_the_recipe_for_imagenet_can_be_traced(name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_docstring_says_where_it_is_from_and_how_it_is_called(name):
-    text = importlib.import_module(f"configs.{name}").__doc__
+    text = importlib.import_module(f"jbias.configs.{name}").__doc__
     assert f"configs/{name.replace('.', '/')}.py" in text
     if "biasbed" not in name:
         assert "arXiv:" in text or "Empirical" in text
@@ -253,14 +245,14 @@ def test_inputs_are_added_after_the_recipes():
     ],
 )
 def test_deepaugments_sets_lie_where_the_command_puts_them(arg, split, space):
-    config = importlib.import_module("configs.deepaugment").get_config(arg)
+    config = importlib.import_module("jbias.configs.deepaugment").get_config(arg)
     also = [(one["root"], one["split"], one["space"]) for one in config.train.also]
     assert also == [(f"prepared/{net}", split, space) for net in ("cae", "edsr")]
 
 
 @pytest.mark.parametrize("name", ["infodrop", "simclr", "sin_in"])
 def test_epochs_are_those_of_the_first_stage(name):
-    config = importlib.import_module(f"configs.{name}").get_config()
+    config = importlib.import_module(f"jbias.configs.{name}").get_config()
     config.epochs = 2.5
     first, second = jc.stages(jc.plain(config))
     assert first["epochs"] == 2.5 != second["epochs"]
@@ -288,7 +280,7 @@ def test_the_released_variant_is_labelled(name):
 @pytest.mark.parametrize("name", models.MODELS)
 @pytest.mark.parametrize("data", ["shapes", "mnist,root=/data"])
 def test_takes_any_network_by_name(name, data):
-    config = importlib.import_module("configs.erm").get_config(
+    config = importlib.import_module("jbias.configs.erm").get_config(
         f"data={data},model={name}"
     )
     net = parts.network(config.to_dict(), 5)
@@ -298,7 +290,7 @@ def test_takes_any_network_by_name(name, data):
 
 
 def distortion(arg: str) -> dict:
-    return jc.plain(importlib.import_module("configs.distortion").get_config(arg))
+    return jc.plain(importlib.import_module("jbias.configs.distortion").get_config(arg))
 
 
 @pytest.mark.parametrize("data", ["cifar10", "cifar100", "fashion_mnist"])

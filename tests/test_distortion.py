@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.suites import distortion
 from jbias import (
     checkpoint_paths,
     data,
@@ -21,6 +20,7 @@ from jbias import (
     suite_measure,
     survey,
 )
+from jbias.configs.suites import distortion
 from jbias.evals import decisions, probes
 
 ASKED = [

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import distortion as training
 from jbias import config as jc
 from jbias import data, evaluate, models, results
+from jbias.configs import distortion as training
 from jbias.evals import decisions
 from jbias.report import distortion as report
 from jbias.report import figures

@@ -11,12 +11,13 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import audit, command, config_files, data, evaluate, look, prepare, study
+from jbias.launch import sweep
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
-from launch import sweep
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
-    *("README.md", "SECURITY.md", "examples/README.md", "examples/published/README.md"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("examples/README.md", "examples/published/README.md"),
     *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md")),
 )
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCS}

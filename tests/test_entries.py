@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from configs import padain
 from jbias import config as jc
 from jbias import entries, kinds, parts
+from jbias.configs import padain
 
 
 def whole() -> dict:

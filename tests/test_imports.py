@@ -41,6 +41,8 @@ ROOMS = {
     "guard": {"algos"},
     "feed": {"data"},
     "train": EVERYTHING,
+    "configs": {"models", "data", "config", "launch"},
+    "launch": EVERYTHING,
     **dict.fromkeys(
         (
             "auditing",
@@ -70,7 +72,6 @@ ROOMS = {
             "parts",
             "rows",
             "faults",
-            "signals",
             "saving",
             "signs",
             "sets",
@@ -89,6 +90,7 @@ CORE = {
     "entries",
     "kinds",
     "messages",
+    "presets",
     "reads",
     "seeds",
     "layout",
@@ -115,6 +117,9 @@ CORE = {
     "feed",
     "streams",
     "hub",
+    "places",
+    "wire",
+    "signals",
     "team",
     "processes",
 }
@@ -133,7 +138,7 @@ WITHOUT_JAX = {
     "run_state",
 }
 WITHOUT_JAX |= {"entries", "kinds", "messages", "selection", "stats", "life", "writers"}
-LAZY = {"grain", "tensorflow_datasets"}
+LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}
 
 
 def room(path: pathlib.Path) -> str:

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from jbias import main
+from jbias import lock, main
 from tests import runs
 
 
@@ -39,7 +39,12 @@ def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=configs/erm.py", "--config.epochs=soon"], "epochs"),
         (["--config=configs/erm.py", "--wrkdir=x"], "workdir"),
         (["--config=configs/erm.py", "extra"], "extra"),
-        ([], "--config=configs/erm.py"),
+        ([], "--config=jbias:erm"),
+        (["--config=jbias:sagnt"], "no preset jbias:sagnt; did you mean 'sagnet'?"),
+        (
+            ["--config", "jbias:"],
+            "--config=jbias:: name one of augmix, biasbed/debiased",
+        ),
         (
             ["--config=configs/erm.py:data=folder,root=/nowhere/at/all"],
             "/nowhere/at/all",
@@ -86,3 +91,12 @@ def test_what_ends_a_run_is_in_its_log_in_both_forms(
         ("error", "error", 2, "jbias: disk full"),
         ("stop", "warning", 143, "jbias: disk full"),
     ]
+
+
+def test_the_log_of_a_run_that_another_process_trains_is_its_own(tmp_path, monkeypatch):
+    config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
+    monkeypatch.setattr(main, "_CONFIG", config)
+    (tmp_path / "log.txt").touch()
+    monkeypatch.setattr(lock, "is_others", lambda path: path == tmp_path / "lock")
+    assert main._fail(tmp_path, "another is at work", 2) == 2
+    assert (tmp_path / "log.txt").read_text() == ""

@@ -15,7 +15,6 @@ import pytest
 from flax import errors
 from PIL import Image
 
-from configs.suites import biases
 from jbias import (
     checkpoint_paths,
     config_files,
@@ -34,6 +33,7 @@ from jbias import (
     survey,
     train,
 )
+from jbias.configs.suites import biases
 from jbias.data import labels, sources, wordnet
 from jbias.evals import decisions, occlusion, plain, probes, show
 from jbias.models import class_names, states
@@ -70,7 +70,7 @@ def get_config(text=""):
 
 # A table in which one small file is published, and divides by nothing.
 ZOO = """
-from configs import zoo
+from jbias.configs import zoo
 
 ENTRY = zoo.Entry("small.one", "Small", "baseline", (), "cnn", zoo.NONE)
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import common
-from configs import erm
 from jbias import checkpoint, feed, opening
 from jbias import config as jc
 from jbias import step as train_step
+from jbias.configs import erm
 from jbias.evals import predict
 
 

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from configs import common, datasets
 from jbias import sets, train
+from jbias.configs import common, datasets
 from jbias.data import shapes
 from jbias.evals import decisions
 from tests import runs

@@ -5,8 +5,8 @@ Trained where texture is no cue, the same network shows that the test sets are f
 
 import pytest
 
-from configs import erm
 from jbias import results, selection, train
+from jbias.configs import erm
 
 
 def scores(correlation: float, workdir) -> dict[str, float]:

@@ -303,7 +303,7 @@ def test_a_branch_can_be_started_from(varied):
 
 
 def test_the_text_of_an_argument():
-    from configs import erm
+    from jbias.configs import erm
 
     c = erm.get_config("smoke,vary=optim.rate=0.1+0.3;optim.decay=0+1e-3")
     assert [b.values for b in vary.branches(jc.plain(c))] == [

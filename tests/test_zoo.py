@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from configs import zoo
 from jbias import models
+from jbias.configs import zoo
 from jbias.models import states
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations
-from configs import arguments, erm, padain
 from jbias import config as jc
 from jbias import models
+from jbias.configs import arguments, erm, padain
 
 _SMALL = "smoke,seeds=1,model=cnn"
 _CHANGES = (

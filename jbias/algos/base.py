@@ -14,7 +14,7 @@ and the data set's own columns, such as "index" or "attribute".
 
 import types
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -119,10 +119,11 @@ def forward(
     variables = {"params": params, "stats": stats}
     if not train:
         out = net.apply(variables, image, key, method=method, train=False, **kw)
-        return out, dict(stats)
-    out, new = net.apply(
+        return cast(Array, out), dict(stats)
+    applied = net.apply(
         variables, image, key, method=method, train=True, mutable=["stats"], **kw
     )
+    out, new = cast(tuple[Array, Mapping], applied)
     return out, {**stats, **new["stats"]}
 
 

@@ -119,10 +119,11 @@ def load(name: str, split: str, **options) -> spec.Source:
     taken = (options.pop(name, "") for name in OF_ALL)
     columns, skip, keep, drop, shift, portion = taken
     source = (_kept if shift else _made)(entry, split, options)
+    whole = source
     if columns or skip or keep:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
-        same = (split, options) == (base, wide)
-        whole = source if same else _made(entry, base, wide)
+        if (split, options) != (base, wide):
+            whole = _made(entry, base, wide)
     if columns:
         source = annotated.add(source, split, columns, whole)
     if keep:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -129,9 +129,11 @@ def take(
     The fingerprint is that of the old one with `digest`, words or a digest of what was
     selected; `note` is added.
     """
+    # There are no others.
+    source = cast(ArraySource | EncodedSource, source)
     held = (
         {"images": source.images[index]}
-        if in_memory(source)
+        if isinstance(source, ArraySource)
         else {"store": source.store.take(index)}
     )
     total = hashlib.sha256(f"{source.fingerprint} {digest}".encode())

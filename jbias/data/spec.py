@@ -20,26 +20,62 @@ class Source(Protocol):
     further column}. Raises ValueError naming the file where an image is unreadable.
     """
 
-    name: str  # "pacs/sketch"
-    classes: tuple[str, ...]  # Label id -> class name.
-    space: str  # One of SPACES.
-    columns: Mapping[str, Int[np.ndarray, "n"]]  # Known without decoding; has "label".
-    measures: tuple[str, ...]  # Names in jbias.evals.MEASURES.
-    preprocessing: str  # In words, for tables.
-    fingerprint: str  # Hex digest of what the source holds.
-    cite: str
-    note: str  # What a reader must know, such as a count unlike the published; or "".
-    arrays: Mapping[str, np.ndarray]  # (n, ...), further things for training alone.
-    restrict: bool  # By its authors' rule, only its own classes can be answered.
-    values: Mapping[str, tuple[str, ...]]  # Column -> names of its values, if any.
+    # "pacs/sketch"
+    @property
+    def name(self) -> str: ...
+
+    # Label id -> class name.
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    # One of SPACES.
+    @property
+    def space(self) -> str: ...
+
+    # Known without decoding; has "label".
+    @property
+    def columns(self) -> Mapping[str, Int[np.ndarray, "n"]]: ...
+
+    # Names in jbias.evals.MEASURES.
+    @property
+    def measures(self) -> tuple[str, ...]: ...
+
+    # In words, for tables.
+    @property
+    def preprocessing(self) -> str: ...
+
+    # Hex digest of what the source holds.
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def cite(self) -> str: ...
+
+    # What a reader must know, such as a count unlike the published; or "".
+    @property
+    def note(self) -> str: ...
+
+    # (n, ...), further things for training alone.
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray]: ...
+
+    # By its authors' rule, only its own classes can be answered.
+    @property
+    def restrict(self) -> bool: ...
+
+    # Column -> names of its values, if any.
+    @property
+    def values(self) -> Mapping[str, tuple[str, ...]]: ...
 
     @property
     def size(self) -> int:
         """Width of every image, in pixels."""
+        ...
 
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width of every image, in pixels; alike, but in `stacked`."""
+        ...
 
     def __len__(self) -> int: ...
 

@@ -42,7 +42,7 @@ class Number(NamedTuple):
 
     metric: str
     value: float | None
-    count: int | None
+    count: int | None  # pyright: ignore[reportIncompatibleMethodOverride]: a field
     n: int
     condition: str = ""
 

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int, UInt8
 
 from jbias.evals import decisions
 
-Array = PyTree = Any  # jaxtyping's import jax, and what counts decisions needs none.
+Array = Any  # jaxtyping's import jax, and what counts decisions needs none.
+PyTree = Any
 
 
 class Rows(NamedTuple):

@@ -38,7 +38,7 @@ def through(
     name = kept_as(site)
     if module.has_variable(_ADDED, name):
         x = x + module.get_variable(_ADDED, name)
-    module.sow(_SEEN, name, x, init_fn=lambda: None, reduce_fn=lambda _, new: new)
+    module.sow(_SEEN, name, x, init_fn=lambda: x, reduce_fn=lambda _, new: new)
     return x
 
 

@@ -70,7 +70,7 @@ def intervals(
     """
     table = scores_lib.read(scores, axis=axis)
     drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets)
-    bounds, normal = _normalised(table, bounds, larger_is_better)
+    limits, normal = _normalised(table, bounds, larger_is_better)
     cells = drawn.means(table)
     per_algorithm = [values[:, : table.counts[j]] for j, values in enumerate(normal)]
     middle, gap = [], []
@@ -94,7 +94,7 @@ def intervals(
         mean=draws_lib.estimate(table.means.mean(axis=0), mean, confidence=confidence),
         iqm=joined(middle),
         optimality_gap=joined(gap),
-        bounds=bounds,
+        bounds=limits,
     )
 
 
@@ -118,7 +118,7 @@ def performance_profiles(
     """
     table = scores_lib.read(scores, axis=axis)
     drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets)
-    bounds, normal = _normalised(table, bounds, larger_is_better)
+    limits, normal = _normalised(table, bounds, larger_is_better)
     grid = np.linspace(0, 1, 51) if thresholds is None else np.asarray(thresholds)
     value, many = [], []
     for j, counts in enumerate(drawn.runs):
@@ -129,7 +129,7 @@ def performance_profiles(
     share = draws_lib.estimate(
         np.stack(value), np.stack(many, axis=1), confidence=confidence
     )
-    return ProfilesResult(table.algorithms, grid, share, bounds)
+    return ProfilesResult(table.algorithms, grid, share, limits)
 
 
 def probability_of_improvement(

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Float, Int
 
 from jbias.stats import scores as scores_lib
@@ -112,9 +113,9 @@ def pairs(k: int) -> Iterator[tuple[int, int]]:
 
 
 def mirrored(
-    k: int, values: Float[np.ndarray, "p ..."], turn, *, diagonal: float = math.nan
+    k: int, values: npt.ArrayLike, turn, *, diagonal: float = math.nan
 ) -> np.ndarray:
-    """Puts the values of pairs (i, j), i < j, into (..., k, k); `turn` gives (j, i)'s."""
+    """Puts values (p, ...) of pairs (i, j), i < j, into (..., k, k); `turn` gives (j, i)'s."""
     values = np.moveaxis(np.asarray(values, dtype=np.float64), 0, -1)
     matrix = np.full((*values.shape[:-1], k, k), float(diagonal))
     rows, columns = np.triu_indices(k, 1)

@@ -76,7 +76,7 @@ def sample(x: Side, y: Side | None, *, draws: int, seed: int) -> Chains:
     # Chains begin far apart: log s_0 at a tenth to ten times the spread that is seen.
     start = np.std(m, axis=1) + np.sqrt(vx + vy).mean(axis=2)
     s0 = start * np.geomspace(0.1, 10, CHAINS)[:, None]
-    precision = np.ones(size)
+    precision, nu = np.ones(size), None
     kept = {name: np.empty((CHAINS, draws, p)) for name in ("d0", "s0", "nu")}
     total = np.zeros((p, n))
     for step in range(_WARMUP + draws):
@@ -89,7 +89,7 @@ def sample(x: Side, y: Side | None, *, draws: int, seed: int) -> Chains:
         d = (m * w + d0[:, :, None] * v) / (v + w)
         d = rng.normal(d, np.sqrt(v * w / (v + w)))
         off = (d - d0[:, :, None]) ** 2
-        if step:
+        if nu is not None:
             s0 = _spread(rng, s0, off, nu)
         z2 = off / s0[:, :, None] ** 2
         nu = _degrees(rng, z2)

@@ -201,11 +201,12 @@ def _posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
         return np.concatenate([of_scale, of_z], axis=1) @ turn
 
     step, seen, old = 0.5, [], height(theta)
+    at, uphill = np.linalg.solve(turn, (theta - centre).T).T, slope(theta)
     for i in range(_WARM_UP + math.ceil(draws / chains)):
-        if i in (0, _WARM_UP // 2):
-            if seen:  # What was seen knows more of tails than Laplace's approximation.
-                late = np.concatenate(seen[len(seen) // 3 :])
-                turn = np.linalg.cholesky(np.cov(late.T))
+        if i == _WARM_UP // 2:
+            # What was seen knows more of tails than Laplace's approximation.
+            late = np.concatenate(seen[len(seen) // 3 :])
+            turn = np.linalg.cholesky(np.cov(late.T))
             at, uphill = np.linalg.solve(turn, (theta - centre).T).T, slope(theta)
         momentum = rng.normal(size=at.shape)
         # About a quarter of a turn, after which a normal has forgotten where it was.
@@ -241,10 +242,10 @@ def _laplace(
     """
     k = len(wins)
     logs = _LOG_SCALES
-    peaks = [(np.zeros(k), None)]
+    peaks, b = [], np.zeros(k)
     for log_scale in logs:
-        peaks.append(_mode(wins, math.exp(log_scale), peaks[-1][0]))
-    del peaks[0]
+        peaks.append(_mode(wins, math.exp(log_scale), b))
+        b = peaks[-1][0]
     modes = np.stack([mode for mode, _ in peaks])
     roots = np.linalg.cholesky(np.stack([precision for _, precision in peaks]))
     mass = _likelihood(wins, modes) - np.sum(modes**2, axis=1) * np.exp(-2 * logs) / 2
@@ -277,7 +278,8 @@ def _likelihood(wins, b: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b"]:
 def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
     """Gives the mode of b and minus the Hessian there, by Newton's method, damped."""
     total, won = wins + wins.T, wins.sum(axis=1)
-    b, value = start, -math.inf
+    b, value, new = start, -math.inf, -math.inf
+    precision = np.diag(np.full(len(wins), scale**-2))
     for _ in range(100):
         p = scipy.special.expit(b[:, None] - b)
         curvature = total * p * (1 - p)
@@ -296,7 +298,9 @@ def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
     return b, precision
 
 
-def _shortest(x: Float[np.ndarray, "b p"], mass: float) -> tuple[np.ndarray, ...]:
+def _shortest(
+    x: Float[np.ndarray, "b p"], mass: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Gives the shortest interval of every column that holds this mass (HDI)."""
     ordered = np.sort(x.T, axis=1)
     held = math.ceil(mass * len(x)) - 1  # Draws that the interval spans, less one.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ def matrix(
     x: Sequence[str],
     y: Sequence[str] = (),
     *,
-    method: str = "spearman",
+    method: Literal["spearman", "kendall"] = "spearman",
     permutations: int = 9_999,
     seed: int = 0,
 ) -> correlation.MatrixResult:

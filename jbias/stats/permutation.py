@@ -161,7 +161,7 @@ def _reached(
     return alone, step
 
 
-def _error(p: Float[np.ndarray, "*m"], count: int) -> Float[np.ndarray, "*m"]:
+def _error(p: float | Float[np.ndarray, "*m"], count: int) -> Float[np.ndarray, "*m"]:
     return np.sqrt(p * (1 - p) / count)
 
 

@@ -161,7 +161,7 @@ class _Study:
         self.pair = pair and [
             self.names.index(scores_lib.known(a, self.names, "pair")) for a in pair
         ]
-        if self.pair and self.pair[0] == self.pair[1]:
+        if pair and pair[0] == pair[1]:
             raise ValueError(f"pair: must be two algorithms, got {pair[0]!r} twice")
         n, k = table.means.shape
         inter = table.means - table.means.mean(axis=0)
@@ -254,7 +254,9 @@ def _wilcoxon_critical(n: int, alpha: float) -> float:
     return float(reached[0]) if len(reached) else math.inf
 
 
-def _minimal(simulated, tests: _Tests, target: float) -> dict[str, float]:
+def _minimal(
+    simulated: tuple[np.ndarray, np.ndarray], tests: _Tests, target: float
+) -> dict[str, float]:
     """Gives, by bisection over the same studies, what each test finds with `target`."""
     means = simulated[0]
     top = 100 * float(np.abs(means).max()) or 1.0

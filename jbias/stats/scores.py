@@ -190,8 +190,8 @@ def _cells(
 def _missing(values: np.ndarray) -> np.ndarray:
     """Gives the cells (i, j, run) that lack a score, of runs that have one elsewhere."""
     present = np.isfinite(values)
-    used = present.any(axis=0, keepdims=True)
-    used[:, ~used.any(axis=2)[0], 0] = True
+    used = np.any(present, axis=0, keepdims=True)
+    used[:, ~np.any(used, axis=2)[0], 0] = True
     return np.argwhere(used & ~present)
 
 

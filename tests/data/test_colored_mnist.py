@@ -6,8 +6,8 @@ import struct
 import numpy as np
 import pytest
 
-from configs import erm
 from jbias import data, results, selection, sets, train
+from jbias.configs import erm
 from jbias.data import colored_mnist, mnist
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles/colored_mnist.npz"

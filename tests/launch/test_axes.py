@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from launch import axes
+from jbias.launch import axes
 
 
 @pytest.mark.parametrize(

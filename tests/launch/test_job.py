@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from jbias import hub
-from launch import job
+from jbias.launch import job
 
 
 def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> job.Job:

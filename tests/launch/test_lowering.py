@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 from benchmarks import collectives
 from jbias import build, mesh, sets
-from launch import trials
+from jbias.launch import trials
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # ml_collections still calls what Python 3.12 deprecates.

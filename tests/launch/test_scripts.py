@@ -16,7 +16,7 @@ import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 import yaml
 
-from launch import doing, sky, sweep, trials
+from jbias.launch import doing, sky, sweep, trials
 
 assert submitit.__version__
 HERE = pathlib.Path(__file__).parent

@@ -14,7 +14,7 @@ import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
 from benchmarks import slurm_cluster
-from launch import slurm, sweep
+from jbias.launch import slurm, sweep
 from tests import runs, test_processes
 from tests.launch.test_sweep import swept, table, told
 

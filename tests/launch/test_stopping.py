@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch import stopping
+from jbias.launch import stopping
 
 # Running averages up to step 2: 0.3, 0.5, 0.7; up to step 3: 0.4, 0.6, 0.8.
 COMPLETED = [

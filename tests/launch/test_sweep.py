@@ -17,7 +17,7 @@ import pytest
 
 from jbias import config as jc
 from jbias import config_files, run_state
-from launch import job, local, stopping, sweep, trials
+from jbias.launch import job, local, stopping, sweep, trials
 from tests import runs
 
 FAKE = runs.ROOT / "tests/launch/fake_main.py"
@@ -221,7 +221,7 @@ def test_equal_trials_are_one(tmp_path):
 def test_planning_takes_no_device():
     code = (
         "import pathlib, jax\n"
-        "from launch import trials\n"
+        "from jbias.launch import trials\n"
         f"s = trials.Search(({SMOKE[9:]!r},), (), (), 'grid', 1, 0)\n"
         "trials.planned(s, pathlib.Path('x'))\n"
         "import jax._src.xla_bridge as bridge\n"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from configs import erm
 from jbias import results, selection, train
+from jbias.configs import erm
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_settings_tell_what_an_algorithm_trained_on():
 
 def of_config(name, arg="", label=None, **tests):
     """A run as its config file says, tested on `tests` too."""
-    config = importlib.import_module(f"configs.{name}").get_config(arg)
+    config = importlib.import_module(f"jbias.configs.{name}").get_config(arg)
     settings = json.loads(json.dumps(config.to_dict()))
     return run(label or name, **settings | {"tests": settings["tests"] | tests})
 

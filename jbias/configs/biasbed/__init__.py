@@ -1,0 +1,1 @@
+"""Experiments under the protocol of the BiasBed study."""

@@ -1,0 +1,14 @@
+r"""Debiased under BiasBed's own protocol; see configs/biasbed/protocol.py.
+
+python -m jbias.main --config=configs/biasbed/debiased.py
+"""
+
+import ml_collections
+
+from jbias.configs import debiased
+from jbias.configs.biasbed import protocol
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return protocol.follow(debiased.get_config(protocol.released(arg)), arg, 0.2)

@@ -1,0 +1,18 @@
+r"""DeepAugment ERM with CAE under BiasBed's own protocol; see configs/biasbed/protocol.py.
+
+python -m jbias.main --config=configs/biasbed/deepaugment_cae.py:prepared=DIR
+"""
+
+import ml_collections
+
+from jbias.configs import deepaugment
+from jbias.configs.biasbed import protocol
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    c = protocol.follow(
+        deepaugment.get_config(f"nets=cae,{protocol.released(arg)}"), arg, 1e-4
+    )
+    c.train.shares = (0.5, 0.5)  # An epoch then has twice the steps of ERM's.
+    return c

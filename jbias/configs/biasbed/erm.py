@@ -1,0 +1,14 @@
+r"""ERM under BiasBed's own protocol; see configs/biasbed/protocol.py.
+
+python -m jbias.main --config=configs/biasbed/erm.py
+"""
+
+import ml_collections
+
+from jbias.configs import erm
+from jbias.configs.biasbed import protocol
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return protocol.follow(erm.get_config(protocol.released(arg)), arg, 1e-4)

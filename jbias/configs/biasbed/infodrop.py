@@ -1,0 +1,16 @@
+r"""InfoDrop as BiasBed has it, under its own protocol; see configs/biasbed/protocol.py.
+
+Without the authors' second stage, and active in evaluation.
+
+    python -m jbias.main --config=configs/biasbed/infodrop.py
+"""
+
+import ml_collections
+
+from jbias.configs import infodrop
+from jbias.configs.biasbed import protocol
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return protocol.follow(infodrop.get_config(protocol.released(arg)), arg, 0.2)

@@ -1,0 +1,14 @@
+r"""SagNet under BiasBed's own protocol; see configs/biasbed/protocol.py.
+
+python -m jbias.main --config=configs/biasbed/sagnet.py
+"""
+
+import ml_collections
+
+from jbias.configs import sagnet
+from jbias.configs.biasbed import protocol
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return protocol.follow(sagnet.get_config(protocol.released(arg)), arg, 1e-4)

@@ -1,0 +1,18 @@
+r"""DSU, uncertain feature statistics (Li et al., ICLR 2022, arXiv:2202.03958). Cost: 1.0.
+
+Its authors gave no recipe for ImageNet; ERM's is used there.
+
+    python -m jbias.main --config=configs/dsu.py
+    python -m jbias.main --config=configs/dsu.py:data=imagenet,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return common.experiment(arg, dict(name="dsu", p=0.5, mix_group=32))

@@ -1,0 +1,33 @@
+r"""FMix (Harris et al., arXiv:2002.12047). Cost: 1.0 of ERM, and a sort of the pixels.
+
+On ImageNet as its authors (who train ResNet-101): 90 epochs, rate 0.4 after 5 epochs of
+warm-up, a tenth after 30, 60 and 80. Theirs warms up from 0.1, epoch by epoch; here
+from 0, step by step.
+
+    python -m jbias.main --config=configs/fmix.py
+    python -m jbias.main --config=configs/fmix.py:data=imagenet,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return common.experiment(
+        arg,
+        dict(name="erm"),
+        inputs=(dict(name="fmix", alpha=1.0, decay=3.0, mix_group=32),),
+        imagenet=dict(
+            optim=dict(
+                rate=0.4,
+                warmup="5 epochs",
+                schedule=dict(
+                    name="multistep", milestones=(1 / 3, 2 / 3, 8 / 9), gamma=0.1
+                ),
+            )
+        ),
+    )

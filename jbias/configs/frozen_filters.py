@@ -1,0 +1,19 @@
+r"""Random frozen filters (Gavrikov and Keuper, arXiv:2301.11360). Cost: 0.85 of ERM.
+
+All spatial convolutions keep their random weights. The recipe of the authors' ImageNet
+model is not published; ERM's is used there.
+
+    python -m jbias.main --config=configs/frozen_filters.py
+    python -m jbias.main --config=configs/frozen_filters.py:data=imagenet,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return common.experiment(arg, dict(name="frozen_filters"))

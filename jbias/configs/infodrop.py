@@ -1,0 +1,27 @@
+r"""InfoDrop (Shi et al., ICML 2020, arXiv:2008.04254). Cost: 1.2 of ERM at 224 pixels.
+
+Two stages, as its authors: with InfoDrop, then a fifth as many epochs without it. They
+gave no recipe for ImageNet; ERM's is used there, with their decay of 5e-4.
+`variant=biasbed` is BiasBed's: no second stage, and dropout active in evaluation.
+
+    python -m jbias.main --config=configs/infodrop.py
+    python -m jbias.main --config=configs/infodrop.py:data=imagenet,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import arguments, common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    c = common.experiment(
+        arg,
+        dict(name="infodrop", rate=1.5, temperature=0.03, sampling="exact", variant=""),
+        imagenet=dict(optim=dict(decay=5e-4)),
+    )
+    if not arguments.is_released(arg):
+        c.stages = ({}, dict(algo=dict(name="erm"), epochs=c.epochs / 5))
+    return c

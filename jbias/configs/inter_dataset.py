@@ -1,0 +1,26 @@
+r"""Mixing with a second set whose labels are ignored (Marcu and Pruegel-Bennett, ICML 2022,
+arXiv:2110.13968). Cost: 1.0 of ERM and a second stream.
+
+The second set is the embedded one of fractals; any other is `--config.train.other`.
+
+    python -m jbias.main --config=configs/inter_dataset.py
+    python -m jbias.main --config=configs/inter_dataset.py:data=imagenet,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    c = common.experiment(
+        arg,
+        dict(name="erm"),
+        inputs=(dict(name="mixup", reformulated=True, partner="other"),),
+        train=dict(other=dict(data="fractals", split="train")),
+    )
+    c.variant = "inter_dataset"
+    return c

@@ -1,0 +1,22 @@
+r"""MixUp (Zhang et al., ICLR 2018, arXiv:1710.09412). Cost: 1.0 of ERM.
+
+alpha is 1 as in the authors' code for CIFAR; 0.2 is usual on ImageNet.
+
+    python -m jbias.main --config=configs/mixup.py
+    python -m jbias.main --config=configs/mixup.py:data=imagenet,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return common.experiment(
+        arg,
+        dict(name="erm"),
+        inputs=(dict(name="mixup", alpha=1.0, mix_group=32),),
+    )

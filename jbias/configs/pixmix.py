@@ -1,0 +1,35 @@
+r"""PixMix (Hendrycks et al., CVPR 2022, arXiv:2112.05135). Cost: 1.0 and the operations.
+
+The mixing pictures are fractals drawn by code, not the authors' 14,000. On ImageNet as
+its authors: rate 0.01, Nesterov, decay 5e-4, cosine, severity 1, beta 4, pictures cropped
+by an eighth of their side; elsewhere the severity and beta of their CIFAR-10.
+
+    python -m jbias.main --config=configs/pixmix.py
+    python -m jbias.main --config=configs/pixmix.py:data=imagenet,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import arguments, common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    large = arguments.data_of(arg) == "imagenet"
+    pixmix = dict(name="pixmix", severity=1 if large else 3, beta=4 if large else 3)
+    area = (0.765625, 0.765625)  # 224 pixels of 256.
+    crop = dict(name="random_resized_crop", area=area, aspect=(1.0, 1.0))
+    pictures = dict(data="fractals", split="train", inputs=(crop,) if large else ())
+    return common.experiment(
+        arg,
+        dict(name="erm"),
+        inputs=(pixmix,),
+        train=dict(other=pictures),
+        imagenet=dict(
+            optim=dict(
+                rate=0.01, nesterov=True, decay=5e-4, schedule=dict(name="cosine")
+            )
+        ),
+    )

@@ -1,0 +1,21 @@
+r"""RM: three FMix masks, drawn once a run (Marcu and Pruegel-Bennett, ICML 2022,
+arXiv:2110.13968). Cost: 1.0 of ERM.
+
+    python -m jbias.main --config=configs/random_masks.py
+    python -m jbias.main --config=configs/random_masks.py:data=imagenet,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return common.experiment(
+        arg,
+        dict(name="erm"),
+        inputs=(dict(name="random_masks", spectrum="released", mix_group=32),),
+    )

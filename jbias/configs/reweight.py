@@ -1,0 +1,20 @@
+r"""Reweighting by the size of groups (such as Sagawa et al., ICML 2020, arXiv:2005.04345).
+
+Cost: 1.0 of ERM. Groups are those of a class and an attribute, which the data must have.
+
+    python -m jbias.main --config=configs/reweight.py
+    python -m jbias.main --config=configs/reweight.py:data=colored_mnist,root=DIR
+
+The arguments after the colon stand in configs/common.py.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """The experiment; see configs/common.py for `arg`."""
+    return common.experiment(
+        arg, dict(name="reweight", power=1.0, by="class+attribute")
+    )

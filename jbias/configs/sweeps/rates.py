@@ -1,0 +1,24 @@
+r"""The step size and decay of a config, at random; bad trials stop early.
+
+    python -m launch.sweep run --sweep=configs/sweeps/rates.py --workdir=runs/rates
+    python -m launch.sweep run --workdir=runs/rates-padain \
+        --sweep=configs/sweeps/rates.py:config=padain,trials=30
+"""
+
+from jbias import config as jc
+from jbias.launch import axes
+
+
+def get_sweep(arg: str = "") -> dict:
+    """The search; `config` names a file of configs/, `of` its arguments, joined by +."""
+    arg = jc.parse_arg(arg, "sweep argument", config="erm", of="demo", trials=12)
+    return {
+        "config": f"jbias:{arg.config}:{arg.of.replace('+', ',')}",
+        "axes": {
+            "optim.rate": axes.log_uniform(0.003, 0.3),
+            "optim.decay": axes.choice(0.0, 5e-4),
+        },
+        "search": "random",
+        "trials": arg.trials,
+        "stop": "median",
+    }

@@ -1,0 +1,215 @@
+"""Runs trials as an array of SLURM jobs, by submitit.
+
+A job gets SIGUSR1 some time before its end or its preemption: the run saves, and submitit
+puts the same job into the queue again. What submitit keeps in its folder it reads back
+with pickle: that folder must be as much yours alone as the code is.
+"""
+
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jbias.launch import job, local, stopping, trials
+
+SIGNAL = "USR1"  # The run saves on it; submitit's own, USR2, would kill it.
+OPTIONS = {
+    "partition": "",
+    "account": "",
+    "qos": "",
+    "constraint": "",
+    "minutes": 60,
+    "nodes": 1,
+    "gpus": 0,
+    "cpus": 0,
+    "gib": 0.0,
+    "parallel": 256,  # Jobs of the array at work at a time.
+    "warn": 120,  # Seconds before its end at which a job is told to save.
+    "requeues": 10,  # How often a job may run into its time limit, or lose a node.
+}
+_WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
+_GONE = ("CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+
+
+def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
+    """What sbatch is given for an array of these trials."""
+    _check(todo, options)
+    _submitit()
+    from submitit.slurm import slurm
+
+    folder = _folder(todo)
+    command = f"-u -m submitit.core._submit {shlex.quote(str(folder))}"
+    text = slurm._make_sbatch_string(
+        command=f"{shlex.quote(sys.executable)} {command}",
+        folder=folder,
+        map_count=len(todo) if len(todo) > 1 else None,
+        **_parameters(options),
+    )
+    shown = (trials.shown(trials.command(trial)) for trial in todo)
+    lines = [f"# {i}: " + one.replace("\n", r"\n") for i, one in enumerate(shown)]
+    return "\n".join([text, "# what its jobs run:", *lines, ""])
+
+
+def submit(
+    todo: Sequence[trials.Trial], options: Mapping[str, Any], say: Callable[[str], None]
+) -> None:
+    """Submits one array; notes which job each trial has become."""
+    _check(todo, options)
+    submitit = _submitit()
+    try:
+        executor = submitit.SlurmExecutor(
+            _folder(todo), max_num_timeout=options["requeues"]
+        )
+        executor.update_parameters(**_parameters(options))
+        for trial in todo:
+            stopping.unmark(trial.workdir)
+        jobs = executor.submit_array([_job(trial, options) for trial in todo])
+    except (RuntimeError, submitit.core.utils.FailedJobError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"--on=slurm: the array was not submitted: {reason}") from None
+    ids = {t.name: one.job_id for t, one in zip(todo, jobs, strict=True)}
+    with trials.whole(_ids(todo)) as path:
+        path.write_text(json.dumps({**_known(todo), **ids}, indent=1))
+    for name, number in ids.items():
+        say(f"job {number}: {name}")
+
+
+def active(all_trials: Sequence[trials.Trial]) -> dict[str, str]:
+    """The trials that SLURM has jobs of: `queued` or `running`."""
+    known = _known(all_trials)
+    if not known:
+        return {}
+    states = _queue()
+    found = {}
+    for trial in all_trials:
+        state = states.get(known.get(trial.name, ""), "COMPLETED")
+        if state in _WAITS:
+            found[trial.name] = "queued"
+        elif state not in _GONE:
+            found[trial.name] = "running"
+    return found
+
+
+def wait(
+    all_trials: Sequence[trials.Trial],
+    *,
+    say: Callable[[str], None],
+    stop: Callable[[list], list] | None = None,
+    every: float = 60.0,
+    look: float = 5.0,
+) -> None:
+    """Returns once SLURM has no job of these trials; tells of all that changes."""
+    before: dict[str, tuple] = {}
+    began = said = time.monotonic()
+    first = trials.share([one.state for one in all_trials])
+    while True:
+        there = active(all_trials)
+        for trial in all_trials:
+            state, queued = trial.state, there.get(trial.name, "")
+            now = (queued, state.word, state.evaluated)
+            if before.get(trial.name, ("", "not started", -1)) != now:
+                say(trials.line(trial, state, queued))
+            before[trial.name] = now
+        if not there:
+            return
+        live = [t for t in all_trials if there.get(t.name) == "running"]
+        live = [t for t in live if t.state.word == "running"]
+        for trial, why in stop(live) if stop else ():
+            stopping.mark(trial.workdir, why)
+            _call("scancel", _known(all_trials)[trial.name])
+        if time.monotonic() - said >= every:
+            said = time.monotonic()
+            say(local.progress(all_trials, first, said - began))
+        time.sleep(look)
+
+
+def _check(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> None:
+    if options["nodes"] > 1:
+        trials.check_devices(todo, f"slurm:nodes={options['nodes']}")
+
+
+def _job(trial: trials.Trial, options: Mapping[str, Any]) -> job.Job:
+    """What submitit calls on the node."""
+    patience = 0.8 * options["warn"]
+    workdir, log = str(trial.workdir), str(local.log_of(trial))
+    command, again = trials.command(trial), options["requeues"]
+    return job.Job(command, workdir, log, patience, again)
+
+
+def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in submitit's words; what is 0 or "" is left to the cluster."""
+    named = ("partition", "account", "qos", "constraint")
+    told = {name: options[name] for name in named}
+    told |= {"gpus_per_node": options["gpus"], "cpus_per_task": options["cpus"]}
+    told["mem"] = f"{options['gib'] * 1024:.0f}M" if options["gib"] else ""
+    found = {key: value for key, value in told.items() if value}
+    signal = f"{SIGNAL}@{options['warn']}"  # submitit writes its own without this.
+    setup = [f"export SUBMITIT_PREEMPT_SIGNAL={SIGNAL}"]
+    if options["nodes"] > 1:
+        # What happens to one task is told to the others by the run itself.
+        found["srun_args"] = ["--kill-on-bad-exit=0"]
+        if options["gpus"]:  # Else jax takes one of each node.
+            numbers = ",".join(map(str, range(options["gpus"])))
+            setup.append(f"export JAX_LOCAL_DEVICE_IDS={numbers}")
+    return {
+        "job_name": "jbias",
+        "time": options["minutes"],
+        "nodes": options["nodes"],
+        "ntasks_per_node": 1,
+        "array_parallelism": options["parallel"],
+        "additional_parameters": {"requeue": True, "signal": signal},
+        "setup": setup,
+        **found,
+    }
+
+
+def _submitit():
+    """The module."""
+    try:
+        import submitit
+    except ImportError:
+        raise ValueError(
+            "--on=slurm: needs submitit; pip install submitit, or jbias[launch]"
+        ) from None
+    return submitit
+
+
+def _folder(some: Sequence[trials.Trial]) -> pathlib.Path:
+    return (some[0].workdir.parent / ".sweep" / "slurm").absolute()
+
+
+def _ids(some: Sequence[trials.Trial]) -> pathlib.Path:
+    return some[0].workdir.parent / ".sweep" / "slurm.json"
+
+
+def _known(some: Sequence[trials.Trial]) -> dict[str, str]:
+    """The latest job of each trial."""
+    try:
+        return json.loads(_ids(some).read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise ValueError(f"{_ids(some)}: must be JSON; remove it") from None
+
+
+def _queue() -> dict[str, str]:
+    """The state of each of the user's jobs that SLURM still knows."""
+    told = _call("squeue", "--me", "--noheader", "--array", "--format=%i|%T")
+    return dict(line.strip().split("|") for line in told.splitlines() if line.strip())
+
+
+def _call(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        raise ValueError(
+            f"--on=slurm: no {command[0]} here; start it on a node that has SLURM"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        reason = " ".join(error.stderr.split())
+        raise ValueError(f"--on=slurm: {command[0]} says: {reason}") from None
+    return done.stdout

@@ -1,0 +1,114 @@
+r"""Searches over entries of a config: a run for each combination, started where told.
+
+    python -m launch.sweep run --config=configs/erm.py:demo --workdir=runs/rates \
+        --config.optim.rate=[0.03,0.1,0.3]
+    python -m launch.sweep run --config=configs/padain.py:demo --workdir=runs/padain \
+        --search=random --trials=20 --stop=median \
+        --config.optim.rate='log_uniform(0.01, 1)' --config.algo.p='uniform(0, 0.1)'
+    python -m launch.sweep run --sweep=configs/sweeps/eight.py --workdir=runs/eight \
+        --on=slurm:partition=gpu,gpus=1,minutes=240
+    python -m launch.sweep status --workdir=runs/rates
+    python -m launch.sweep retry --workdir=runs/rates
+
+An entry's value is an axis where it is a list, choice(a, b), uniform(low, high) or
+log_uniform(low, high); any other holds for all trials. Each trial is a run with a workdir
+<workdir>/<algorithm>-<data>-<hash> of its own: what is done is never done again, the same
+command goes on where it was stopped, and --dry-run shows what it would start. `status`
+and `retry` take the search that --workdir was begun with. <workdir>/trials.csv lists all.
+
+--on=NAME:OPTION=VALUE,... says where they run (docs/launch.md):
+  local    this machine, one job a GPU, or shares of the cores: jobs, devices (0+2)
+  slurm    an array of SLURM jobs, by submitit: partition, account, qos, constraint,
+           minutes (60), nodes (1), gpus and cpus of a node, gib, parallel (256), warn
+           (120 seconds), requeues (10)
+  tpu_pod  a TPU slice, by gcloud: runs, zone, type (v6e-8), runtime, name, python, spot
+  xpk      workloads of GKE: runs, cluster, zone, project, image, type (v6e-8), slices,
+           restarts (10), python
+  sky      jobs of SkyPilot: bucket, accelerators (H100:1), extra, infra, spot
+
+Exit codes: 0 all trials are done, or handed over; 1 some are not, and it says why; 2
+nothing was begun, arguments are wrong; 130 or 143 stopped with all work saved.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from jbias import command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Does what the arguments say; returns the exit code."""
+    args, changes = command.parse(parser(), argv, "config")
+    args.changes = changes
+    return command.run(lambda: _work(args), stopped="goes on")
+
+
+def _work(args: argparse.Namespace) -> int:
+    from jbias.launch import doing
+
+    return doing.run(args)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m launch.sweep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        usage="%(prog)s run|status|retry --workdir=DIR [--config=FILE:ARGUMENTS ...] "
+        "[--config.KEY=VALUE ...] [options]",
+    )
+    add = made.add_argument
+    add("what", choices=("run", "status", "retry"), help=argparse.SUPPRESS)
+    add(
+        "--workdir", required=True, metavar="DIR", help="where the trials' workdirs are"
+    )
+    add(
+        "--config",
+        action="append",
+        default=[],
+        metavar="FILE:ARGUMENTS",
+        help="as for jbias.main; may be given several times",
+    )
+    add("--sweep", metavar="FILE:ARGUMENTS", help="a file with get_sweep instead")
+    add("--search", choices=("grid", "random"), help="(default: grid)")
+    add(
+        "--trials", type=int, metavar="N", help="draws of a random search (default: 10)"
+    )
+    add("--seed", type=int, metavar="N", help="of the draws (default: 0)")
+    add(
+        "--stop",
+        choices=("median", "never"),
+        help="median: stops a trial whose best validation accuracy is below the median "
+        "of the completed trials' running averages (default: never)",
+    )
+    add(
+        "--fewest",
+        type=int,
+        metavar="N",
+        help="completed trials before any is stopped (default: 3)",
+    )
+    add(
+        "--grace",
+        type=int,
+        metavar="STEP",
+        help="no trial is stopped up to this step (default: 0)",
+    )
+    add("--on", default="local", metavar="WHERE:OPTIONS", help="(default: local)")
+    add("--dry-run", action="store_true", help="shows what would be started")
+    add("--wait", action="store_true", help="slurm: until all jobs have ended")
+    add("--stopped", action="store_true", help="retry: stopped trials, too")
+    add(
+        "--every",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="between lines of progress (default: 60)",
+    )
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""The trials of a search: which runs there are, where each lives, how far each is."""
+
+import contextlib
+import csv
+import io
+import pathlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import flags
+from ml_collections import config_flags
+
+from jbias import config as jc
+from jbias import config_files, presets, run_state
+from jbias.launch import axes as axes_
+
+ENDED = ("done", "diverged", "stopped")  # What `run` leaves alone, beside failed ones.
+
+
+class Search(NamedTuple):
+    """What is searched: configs, what holds for all trials, and what differs."""
+
+    configs: tuple[str, ...]
+    changes: tuple[str, ...]  # Such as "--config.epochs=2.0".
+    axes: tuple[axes_.Axis, ...]
+    kind: str  # "grid" or "random".
+    count: int  # Of draws for each config; a grid has its own.
+    seed: int  # Of the draws.
+
+
+class Trial(NamedTuple):
+    """One run of a search."""
+
+    name: str  # As jbias.config.run_name says, by the hash of all that decides numbers.
+    workdir: pathlib.Path
+    arguments: tuple[str, ...]  # --config=... and its changes.
+    values: Mapping[str, Any]  # What the axes gave.
+    config: Mapping[str, Any]
+
+    @property
+    def state(self) -> run_state.State:
+        return run_state.read(self.workdir)
+
+
+def command(
+    trial: Trial, python: str = sys.executable, runs: str = ""
+) -> tuple[str, ...]:
+    """What trains it, wherever it is started; `runs` is where workdirs are there."""
+    workdir = f"{runs.rstrip('/')}/{trial.name}" if runs else trial.workdir
+    return (python, "-m", "jbias.main", *trial.arguments, f"--workdir={workdir}")
+
+
+def shown(words: Sequence[str]) -> str:
+    """A command as a shell reads it."""
+    return shlex.join(words)
+
+
+def check_devices(todo: Sequence[Trial], where: str) -> None:
+    """Refuses trials that several processes cannot train: each has devices of its own."""
+    for trial in todo:
+        if devices := trial.config["run"]["devices"]:
+            raise ValueError(
+                f"--on={where}: config.run.devices must be 0, all, where several "
+                f"machines train a run together, got {devices}; give "
+                "--config.run.devices=0"
+            )
+
+
+def hosts_of(accelerator: str) -> int:
+    """At least how many hosts a TPU slice has: one holds at most 8 chips, or cores."""
+    slice_of = re.fullmatch(r"(?:tpu-)?v\d\w*-(\d+)", accelerator)
+    size = int(slice_of[1]) if slice_of else 1
+    return -(-size // 8)
+
+
+def label(trial: Trial, length: int = 40) -> str:
+    """Its name as clouds allow it: lower case, digits and hyphens, ends with the hash."""
+    text = re.sub("[^a-z0-9]+", "-", trial.name.lower()).strip("-")
+    head, _, tail = text.rpartition("-")
+    head = head[: length - len(tail) - 1].rstrip("-")
+    return f"{head}-{tail}" if head[:1].isalpha() else f"run-{tail}"
+
+
+def planned(search: Search, workdir: pathlib.Path) -> list[Trial]:
+    """All trials in order; each is read before any is started.
+
+    ValueError for a config that cannot be read, or one that trains branches (`vary`).
+    """
+    if search.kind == "random":
+        found = axes_.drawn(search.axes, search.count, search.seed)
+    else:
+        found = axes_.grid(search.axes)
+    trials: dict[str, Trial] = {}
+    for named in search.configs:
+        for values in found:
+            changes = (*search.changes, *axes_.told(values))
+            config = _config(named, changes)
+            name = jc.run_name(config).replace("/", "-")
+            arguments = (f"--config={named}", *changes)
+            one = Trial(name, workdir / name, arguments, values, config)
+            trials.setdefault(name, one)
+    return [*trials.values()]
+
+
+def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
+    """The config that `python -m jbias.main` would read from these arguments."""
+    first = jc.plain(config_files.load(named, changes, flag="config"))
+    known = flags.FlagValues()
+    arguments = [f"--config={named}", *changes]
+    config_flags.DEFINE_config_file("config", flag_values=known, sys_argv=arguments)
+    try:
+        known(["jbias", *presets.in_arguments(arguments)])
+    except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{' '.join(arguments)}: {reason}") from error
+    config = jc.plain(known["config"].value)
+    if config["vary"]:
+        raise ValueError(
+            f"{named}: a trial is a run without branches, got vary; make axes of it, as "
+            "--config.optim.rate=[0.03, 0.1]"
+        )
+    assert first.keys() == config.keys(), named
+    return config
+
+
+def objective(workdir: pathlib.Path) -> tuple[float, int] | None:
+    """The best validation accuracy (the mean over all seeds) and its step, if any."""
+    curve = run_state.curve(workdir)
+    return max((value, -step) for step, value in curve.items()) if curve else None
+
+
+def best(trials: Sequence[Trial]) -> tuple[Trial, float, int] | None:
+    """The trial that is best in validation, of those that are done; test sets have no say."""
+    found = []
+    for number, trial in enumerate(trials):
+        told = objective(trial.workdir)
+        if trial.state.word == "done" and told:
+            found.append((told[0], -number, told[1], trial))
+    if not found:
+        return None
+    value, _, step, trial = max(found, key=lambda one: one[:2])
+    return trial, value, -step
+
+
+def line(trial: Trial, state: run_state.State, queued: str = "") -> str:
+    """What one line tells of a trial."""
+    word = queued if queued and state.word != "running" else state.word
+    parts = [f"{word:<11} {trial.name}"]
+    if state.steps:
+        parts.append(f"step {state.step}/{state.steps}")
+    if state.accuracy is not None:
+        parts.append(f"valid {100 * state.accuracy:.1f}")
+    if state.diverged:
+        parts.append(f"diverged: seed {', '.join(map(str, state.diverged))}")
+    parts += [f"{key}={value}" for key, value in trial.values.items()]
+    if state.reason and word == state.word:
+        parts.append(state.reason)
+    return ", ".join(parts)
+
+
+def count(states: Sequence[run_state.State]) -> str:
+    """How many are in which state."""
+    words = [state.word for state in states]
+    told = [f"{words.count(w)} {w}" for w in run_state.WORDS if w in words]
+    return f"{len(words)} trials: {', '.join(told)}"
+
+
+def share(states: Sequence[run_state.State]) -> float:
+    """The part of all steps that is done; what is ended has none left."""
+    parts = [
+        1.0
+        if state.word in (*ENDED, "failed")
+        else min(1.0, state.step / state.steps)
+        if state.steps
+        else 0.0
+        for state in states
+    ]
+    return sum(parts) / max(1, len(parts))
+
+
+def table(trials: Sequence[Trial]) -> str:
+    """All trials as CSV."""
+    keys = [*dict.fromkeys(key for trial in trials for key in trial.values)]
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n").writerow
+    head = ["trial", "state", "reason", "step", "steps", "valid", "valid_step"]
+    write([*head, *keys, "workdir", "command"])
+    for trial in trials:
+        state, told = trial.state, objective(trial.workdir) or ("", 0)
+        write(
+            [trial.name, state.word, state.reason, state.step, state.steps, told[0]]
+            + [-told[1] if told[0] != "" else ""]
+            + [trial.values.get(key, "") for key in keys]
+            + [trial.workdir, shown(command(trial, "python"))]
+        )
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A path to write to, which gets its name once all is written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    yield part
+    part.replace(path)

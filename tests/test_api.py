@@ -1,0 +1,104 @@
+"""docs/api.md lists the public modules and names, as the code has them."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import pathlib
+import tomllib
+import types
+from collections.abc import Iterator, Mapping
+
+ROOT = pathlib.Path(__file__).parents[1]
+COMMANDS = (
+    *("main", "evaluate", "look", "audit", "study", "prepare", "report"),
+    *("report.biases", "report.correlate", "report.distortion", "report.measured"),
+    *("report.shifts", "launch.sweep"),
+)
+# In the order of a reader; each is checked by pyright, too.
+MODULES = (
+    *("jbias.train", "jbias.config", "jbias.config_files", "jbias.presets"),
+    *("jbias.configs.common", "jbias.launch.axes"),
+    *("jbias.results", "jbias.selection", "jbias.stats", "jbias.stats.scores"),
+    *("jbias.data", "jbias.data.spec", "jbias.data.sources", "jbias.data.labels"),
+    *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
+    *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.examples"),
+    *("jbias.evals", "jbias.evals.decisions", "jbias.evals.probe"),
+    *("jbias.evals.probes", "jbias.writers"),
+)
+HEAD = """# The public API
+
+What others may build on: [commands](#commands), and these modules with the names that begin with no underscore. All else
+may change at any time. Before 1.0 these may change too, and the [changelog](../CHANGELOG.md) says so. The list is made from the code
+by `python -m tests.test_api > docs/api.md`, and a test holds it true; `help(...)` says the rest of each.
+"""
+
+
+def line(about: object) -> str:
+    """The first sentence or line of a docstring."""
+    text = inspect.getdoc(about) or ""
+    return " ".join(text.partition("\n\n")[0].split()).replace("*", "\\*")
+
+
+def names(module: types.ModuleType) -> Iterator[str]:
+    """What a module makes public: what it says, else what it defines, and its tables."""
+    said = getattr(module, "__all__", None)
+    for name, value in vars(module).items():
+        own = getattr(value, "__module__", "").startswith(module.__name__)
+        is_code = inspect.isclass(value) or inspect.isfunction(value)
+        is_table = name.isupper() and isinstance(value, Mapping)
+        if name[0] != "_" and (name in said if said else is_table or own and is_code):
+            yield name
+
+
+def told(name: str, value: object) -> str:
+    """One line of the list."""
+    if isinstance(value, Mapping):
+        return f"- `{name}`: {', '.join(map(str, value))}"
+    is_record = dataclasses.is_dataclass(value) or hasattr(value, "_fields")
+    if inspect.isclass(value) and not is_record:
+        return f"- `{name}`: {line(value)}"
+    shown, starred = [], False
+    for one in inspect.signature(value).parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not starred:
+            shown, starred = [*shown, "*"], True
+        starred |= one.kind is one.VAR_POSITIONAL
+        shown.append(str(one).partition(":")[0].partition("=")[0])
+    return f"- `{name}({', '.join(shown)})`: {line(value)}"
+
+
+def page() -> str:
+    """The document."""
+    parts = [HEAD, "## Commands\n"]
+    for name in COMMANDS:
+        path = ROOT.joinpath("jbias", *name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        parts.append(f"- `python -m jbias.{name}`: {about.partition(chr(10))[0]}")
+    for name in MODULES:
+        module = importlib.import_module(name)
+        parts.append(f"\n## {name}\n\n{line(module)}\n")
+        parts += [told(one, getattr(module, one)) for one in names(module)]
+    return "\n".join(parts) + "\n"
+
+
+def test_the_page_is_what_the_code_has():
+    assert (ROOT / "docs/api.md").read_text(encoding="utf-8") == page()
+
+
+def test_everything_public_says_what_it_is():
+    for line in page().splitlines():
+        assert not line.endswith(": "), line
+
+
+def test_public_modules_are_checked_for_types():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    checked = settings["tool"]["pyright"]["include"]
+    for name in MODULES:
+        path = pathlib.Path(importlib.import_module(name).__file__)
+        path = path.relative_to(ROOT).as_posix()
+        assert any(path == one or path.startswith(f"{one}/") for one in checked), name
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,95 @@
+"""What is built holds the whole package, once, and nothing else."""
+
+import email
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+import jbias
+
+ROOT = pathlib.Path(jbias.__file__).parents[1]
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "jbias").rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The source distribution and the wheel that is made of it."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", f"--outdir={out}"]
+    done = subprocess.run(
+        [*command, str(ROOT)], check=False, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
+
+
+def test_a_wheel_is_the_package(built):
+    with zipfile.ZipFile(built[1]) as wheel:
+        found = [name for name in wheel.namelist() if ".dist-info/" not in name]
+        told = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+        about = email.message_from_bytes(wheel.read(told))
+    assert sorted(found) == FILES
+    assert {"jbias/py.typed", "jbias/configs/biasbed/sagnet.py"} < {*found}
+    assert {pathlib.Path(name).suffix for name in found} > {".json", ".npz", ".css"}
+    assert about["Version"] == jbias.__version__
+
+
+def test_a_source_distribution_is_the_package_and_its_papers(built):
+    with tarfile.open(built[0]) as sources:
+        names = [m.name.partition("/")[2] for m in sources.getmembers() if m.isfile()]
+    names = [name for name in names if not name.startswith("jbias.egg-info/")]
+    papers = {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "MANIFEST.in"}
+    papers |= {"PKG-INFO", "pyproject.toml", "setup.cfg"}
+    assert sorted(names) == sorted([*FILES, *papers])
+
+
+def test_one_version():
+    said = re.search(r"(?m)^version: (.+)$", (ROOT / "CITATION.cff").read_text())
+    assert said[1] == jbias.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"(?m)^## \[(\d[^\]]*)\]", changes)
+    assert versions[0] == jbias.__version__
+
+
+def test_the_package_alone_imports_nothing():
+    """Its version is known at once, on any machine."""
+    code = "import sys; old = {*sys.modules}; import jbias; print({*sys.modules} - old)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "{'jbias'}"
+
+
+@pytest.mark.slow
+def test_a_wheel_works_where_nothing_else_is(built, tmp_path):
+    """In an environment of its own and an empty folder; needs a package registry."""
+    home, away = tmp_path / "environment", tmp_path / "empty"
+    away.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", home], check=True)
+    python = str(home / "bin/python")
+    install = [python, "-m", "pip", "install", "--quiet", str(built[1])]
+    subprocess.run(install, check=True, cwd=away, timeout=3000)
+
+    def run(*words: str) -> str:
+        command = [python, "-m", *words]
+        return subprocess.run(
+            command, check=True, cwd=away, timeout=3000, text=True, capture_output=True
+        ).stdout
+
+    run("jbias.main", "--config=jbias:erm:smoke", "--workdir=run")
+    assert (away / "run/done").exists()
+    run("jbias.report", "--runs=run", "--out=report")
+    assert (away / "report/index.html").exists()
+    sweep = ("run", "--sweep=jbias:sweeps/rates:of=smoke,trials=2", "--dry-run")
+    shown = run("jbias.launch.sweep", *sweep, "--workdir=search")
+    assert shown.count("--config=jbias:erm:smoke") == 2
+    code = "import pathlib, jbias; print(pathlib.Path(jbias.__file__).parents[1])"
+    where = subprocess.check_output([python, "-c", code], cwd=away, text=True)
+    assert str(home) in where

@@ -1,0 +1,77 @@
+"""Presets by name and by path, and that they name the runs that they always named."""
+
+import json
+import pathlib
+
+import pytest
+
+from jbias import config as jc
+from jbias import config_files, presets
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Of default arguments; made by `python -m tests.test_presets > tests/oracles/presets.json`.
+KNOWN = ROOT / "tests/oracles/presets.json"
+NEEDED = {"colored_mnist": "root=DIR"}
+
+
+def identities() -> dict[str, str]:
+    """How runs of the presets are called, by the presets' names; suites by their hash."""
+    found = {}
+    for flag in ("config", "suite"):
+        for name in presets.names(flag):
+            named = f"{presets.PREFIX}{name}:{NEEDED.get(name, '')}"
+            config = config_files.load(named, flag=flag)
+            made = jc.run_name if flag == "config" else jc.digest
+            found[name] = made(jc.plain(config))
+    return found
+
+
+def test_a_preset_names_the_runs_that_it_always_named():
+    """Else runs that were begun before cannot go on: an identity changed."""
+    assert identities() == json.loads(KNOWN.read_text())
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "arguments"),
+    [
+        ("config", "sagnet", ":demo,seeds=2"),
+        ("config", "biasbed/sagnet", ""),
+        ("suite", "suites/biases", ":images=100"),
+    ],
+)
+def test_a_path_and_a_name_are_one(flag, name, arguments, monkeypatch):
+    by_name = config_files.load(f"jbias:{name}{arguments}", flag=flag)
+    monkeypatch.chdir(ROOT)
+    assert config_files.load(f"configs/{name}.py{arguments}", flag=flag) == by_name
+
+
+@pytest.mark.parametrize(
+    ("named", "flag", "message"),
+    [
+        ("jbias:sagnt:demo", "config", "no preset jbias:sagnt; did you mean 'sagnet'"),
+        ("jbias:", "suite", "name one of suites/biases, suites/distortion$"),
+        ("jbias:", "sweep", "name one of sweeps/eight, sweeps/rates$"),
+        ("jbias:common", "config", "no preset jbias:common"),
+        ("jbias:../configs/erm", "config", "no preset"),
+    ],
+)
+def test_what_is_no_preset_is_told(named, flag, message):
+    with pytest.raises(ValueError, match=message):
+        presets.path(named, flag)
+
+
+def test_arguments_may_have_the_name_in_either_form():
+    path = presets.path("jbias:erm:smoke", "config")
+    assert path.endswith("erm.py:smoke")
+    given = ["main", "--config", "jbias:erm:smoke", "-config=jbias:erm:smoke"]
+    given += ["--workdir=jbias:erm", "--config=mine.py"]
+    made = ["main", "--config", path, f"-config={path}"]
+    assert presets.in_arguments(given) == [
+        *made,
+        "--workdir=jbias:erm",
+        "--config=mine.py",
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(identities(), indent=1))
