@@ -85,7 +85,7 @@ def _looped() -> int:
 def child(options: argparse.Namespace) -> None:
     """One process of a group: steps as its standard input says, until that ends."""
     address, count, number = options.part.split(",")
-    where = processes.Place(address, int(count), int(number))
+    where = places.Place(address, int(count), int(number))
 
     def tell(line: str, code: int) -> None:
         print(line, code, file=sys.stderr)

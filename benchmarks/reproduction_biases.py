@@ -1,4 +1,4 @@
-"""The text of docs/reproduction-biases.md: 48 ImageNet models, recomputed.
+"""The text of docs/reproduction-biases-tables.md: 48 ImageNet models, recomputed.
 
 `python -m benchmarks.reproduction` writes it.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from benchmarks import biases, prose
 from jbias.report import bias_models, bias_printed
 
-NAME = "reproduction-biases.md"
+NAME = "reproduction-biases-tables.md"
 _CHOICES = ("all", "AT", "not AT")
 
 

@@ -19,6 +19,7 @@ and read once, and weights are read: 2 d A b + d P + image bytes.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -72,6 +73,7 @@ def evaluation(net: nn.Module, size: int, batch: int) -> Work:
     return Work(flops * batch, (2 * d * outputs + image) * batch + d * parameters)
 
 
+@functools.cache
 def forward(net: nn.Module, size: int) -> tuple[int, int, int]:
     """Operations and convolutions' outputs of one image, and parameters."""
     image = jax.ShapeDtypeStruct((1, size, size, 3), jnp.float32)

@@ -64,17 +64,19 @@ def save(
     states: tuple,
     info: dict[str, Any],
     valid: dict[str, float] | None = None,
+    known: int | None = None,
 ) -> None:
     """Saves in the background: states, the position and evaluations in `info`.
 
     `valid` has each seed's validation accuracy where this step was evaluated, by
-    "stage/seed"; {} where its evaluation is left to another process.
+    "stage/seed"; {} where its evaluation is left to another process. `known` is the
+    states' sum, if it is known.
     OSError where the disk does not take it; earlier steps stay as they are.
     """
     _check_room(manager, step, states)
     args = ocp.args.Composite(
         state=ocp.args.StandardSave(states),
-        info=ocp.args.JsonSave(seal.sealed(states, {**info, "valid": valid})),
+        info=ocp.args.JsonSave(seal.sealed(states, {**info, "valid": valid}, known)),
     )
     taken = _guarded(
         manager, step, lambda: manager.save(step, args=args, metrics=valid)

@@ -16,7 +16,7 @@ import tqdm
 from absl import logging as absl_logging
 from etils import epath
 
-from jbias import disk, messages
+from jbias import disk, messages, signals
 
 
 def hush() -> None:
@@ -37,9 +37,11 @@ def _told(unraisable: Any) -> None:
     """Tells of an error that nobody could take, but not of what follows from another.
 
     Of a save that failed only the first file's error is waited for; tensorstore's threads
-    find the loop closed that they were to tell the others'.
+    find the loop closed that they were to tell the others'. A stop that came where Python
+    takes no error is heard of later, too.
     """
-    if str(unraisable.exc_value) != "Event loop is closed":
+    stopped = isinstance(unraisable.exc_value, signals.Interrupted)
+    if not stopped and str(unraisable.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(unraisable)
 
 

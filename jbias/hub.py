@@ -2,18 +2,19 @@
 
 Process 0 serves it from a thread, at the address that all were given, before jax starts
 and until the run ends. jax's own service knows of a lost process after minutes, and ends
-all others with a C++ trace; a socket that closes is noticed at once. Messages are lines
-of JSON; nobody is let in once all are there.
+all others with a C++ trace; a socket that closes is noticed at once. Nobody is let in
+once all are there.
 """
 
 import contextlib
-import json
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from jbias import wire
 
 LOST = 69  # Exit code: another process of the run was lost (EX_UNAVAILABLE).
 REFUSED = 2
@@ -21,44 +22,8 @@ BEAT = 2.0  # Seconds between signs of life.
 SILENCE = 60.0  # Seconds without one until a process counts as lost.
 PARTING = 5.0  # Seconds that the others have to leave before process 0 does.
 REMEDY = "start all again with the same command: it goes on from the latest checkpoint"
-_LONGEST = 2**22  # Bytes of a line.
-
-
-class Line:
-    """A socket that carries lines of JSON; safe to send to from several threads."""
-
-    def __init__(self, sock: socket.socket):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock, self.heard = sock, time.monotonic()
-        self._rest, self._lock = b"", threading.Lock()
-
-    def send(self, **word: Any) -> None:
-        """Sends one word; one that is gone hears no more, which is noticed elsewhere."""
-        with self._lock, contextlib.suppress(OSError):
-            self.sock.sendall(json.dumps(word).encode() + b"\n")
-
-    def read(self) -> Iterator[dict[str, Any]]:
-        """The words that have come; ConnectionError where no more will."""
-        try:
-            data = self.sock.recv(2**16)
-        except TimeoutError:
-            return
-        except OSError as error:
-            raise ConnectionError(str(error)) from error
-        if not data:
-            raise ConnectionError("closed")
-        self.heard = time.monotonic()
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LONGEST:
-            raise ConnectionError("no line of this protocol")
-        for line in lines:
-            try:
-                word = json.loads(line)
-            except ValueError as error:
-                raise ConnectionError("no line of this protocol") from error
-            if not isinstance(word, dict):
-                raise ConnectionError("no line of this protocol")
-            yield word
+_STRANGE = 2**22  # Bytes of a word of one that is not known yet.
+_SENDING = 10.0  # Seconds that one process may keep what serves all.
 
 
 class Hub:
@@ -83,32 +48,44 @@ class Hub:
         self._wait, self._patience, self._silence = wait, patience, silence
         self._selector = selectors.DefaultSelector()
         self._selector.register(server, selectors.EVENT_READ)
-        self._strangers: set[Line] = set()
-        self._there: dict[int, tuple[Line, dict]] = {}  # By number, with its facts,
+        self._strangers: set[wire.Line] = set()
+        self._there: dict[
+            int, tuple[wire.Line, dict]
+        ] = {}  # By number, with its facts,
         self._left: set[int] = set()  # and who has taken leave.
         self._said: dict[str, tuple[float, dict[int, Any]]] = {}  # By what, since when.
         self._met, self._over, self._last = False, 0.0, {}
+        self._beaten = 0.0
         self._began = self._looked = time.monotonic()
         self.thread = threading.Thread(target=self._serve, name="hub", daemon=True)
         self.thread.start()
 
     def _serve(self) -> None:
-        beaten = 0.0
-        while not self._is_over():
-            for key, _ in self._selector.select(BEAT / 4):
-                if key.fileobj is self._server:
-                    self._accept()
-                else:
-                    self._hear(key.data)
-            if time.monotonic() - beaten > BEAT:
-                beaten = time.monotonic()
-                for line, _ in self._there.values():
-                    line.send(kind="beat")
-                self._look_at_the_clock()
+        try:
+            while not self._is_over():
+                self._turn()
+        # Whatever it is: nobody may wait for words that never come.
+        except Exception as error:  # noqa: BLE001
+            said = f"the meeting failed ({type(error).__name__}: {error}); {REMEDY}"
+            self._end(said, 1)
+            time.sleep(PARTING)
+            self._tell(**self._last)
         for line in (*self._strangers, *(line for line, _ in self._there.values())):
             line.sock.close()
         self._server.close()
         self._selector.close()
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(BEAT / 4):
+            if key.fileobj is self._server:
+                self._accept()
+            else:
+                self._hear(key.data)
+        if time.monotonic() - self._beaten > BEAT:
+            self._beaten = time.monotonic()
+            for line, _ in self._there.values():
+                line.beat()
+            self._look_at_the_clock()
 
     def _is_over(self) -> bool:
         others = [number for number in self._there if number]
@@ -122,15 +99,15 @@ class Hub:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             sock, _ = self._server.accept()
-            sock.settimeout(5)
-            line = Line(sock)
+            line = wire.Line(sock, _SENDING)
+            line.longest = _STRANGE
             self._strangers.add(line)
             self._selector.register(sock, selectors.EVENT_READ, line)
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, line: wire.Line) -> None:
         number = next((n for n, (one, _) in self._there.items() if one is line), None)
         try:
-            for word in line.read():
+            for word in line.read(0):
                 if number is None:
                     number = self._welcome(line, word)
                 else:
@@ -138,7 +115,7 @@ class Hub:
         except ConnectionError:
             self._forget(line, number)
 
-    def _forget(self, line: Line, number: int | None) -> None:
+    def _forget(self, line: wire.Line, number: int | None) -> None:
         self._selector.unregister(line.sock)
         line.sock.close()
         self._strangers.discard(line)
@@ -149,20 +126,24 @@ class Hub:
             self._end(f"{self._name(number, facts)} was lost; {REMEDY}", LOST)
 
     def _name(self, number: int, facts: Mapping[str, Any]) -> str:
-        where = f" ({facts['host']}, pid {facts['pid']})" if facts else ""
-        return f"process {number} of {self._count}{where}"
+        where = f"{facts['host']}, pid {facts['pid']}"
+        return f"process {number} of {self._count} ({where})"
 
-    def _welcome(self, line: Line, word: Mapping[str, Any]) -> int:
+    def _welcome(self, line: wire.Line, word: Mapping[str, Any]) -> int:
         """Lets one in that says who it is; ConnectionError for others."""
-        number, count, facts = (word.get(k) for k in ("number", "count", "facts"))
-        if word.get("kind") != "hello" or not isinstance(facts, dict):
-            raise ConnectionError("no process of a run")
+        match word:
+            case {"kind": "hello", "number": int(number), "count": int(count)}:
+                facts = word.get("facts")
+            case _:
+                raise ConnectionError("no process of a run")
+        if not 0 <= number < count or not _whole(facts):
+            raise ConnectionError("no process of such a run")
         name = self._name(number, facts)
         if count != self._count:
             said = f"{name} was told that there are {count}; give all the same number"
             line.send(kind="end", line=f"processes: {said}", code=REFUSED)
             self._end(said, REFUSED)
-            return None
+            raise ConnectionError(said)
         if number in self._there:
             one = self._name(number, self._there[number][1])
             said = f"{one} is there already; give each process a number of its own"
@@ -170,6 +151,7 @@ class Hub:
             raise ConnectionError(said)
         self._strangers.discard(line)
         self._there[number] = line, facts
+        line.longest = wire.LONGEST
         if self._over:
             line.send(**self._last)
         self._compare()
@@ -177,8 +159,11 @@ class Hub:
             self._selector.unregister(self._server)
             self._server.close()
             self._met = True
-            all_facts = [self._there[n][1] for n in range(self._count)]
-            self._tell(kind="go", port=free_port(), facts=all_facts)
+            told = []
+            for _, (each, of_it) in sorted(self._there.items()):
+                each.heard = time.monotonic()  # Nobody was lost while all waited.
+                told.append({key: of_it[key] for key in ("host", "pid", "cores")})
+            self._tell(kind="go", port=free_port(), facts=told)
         return number
 
     def _compare(self) -> None:
@@ -197,19 +182,22 @@ class Hub:
                 return
 
     def _take(self, number: int, word: Mapping[str, Any]) -> None:
-        match word.get("kind"):
-            case "say":
-                _, said = self._said.setdefault(word["what"], (time.monotonic(), {}))
-                said[number] = word["value"]
+        match word:
+            case {"kind": "say", "what": str(what), "value": value}:
+                _, said = self._said.setdefault(what, (time.monotonic(), {}))
+                said[number] = value
                 if len(said) == self._count:
-                    del self._said[word["what"]]
+                    del self._said[what]
                     values = [said[n] for n in range(self._count)]
-                    self._tell(kind="said", what=word["what"], values=values)
-            case "fail":
-                name = f"process {number} of {self._count}"
-                self._end(f"{name}: {word['line']}", word["code"])
-            case "bye":
+                    self._tell(kind="said", what=what, values=values)
+            case {"kind": "fail", "line": str(line), "code": int(code)}:
+                self._end(f"process {number} of {self._count}: {line}", code)
+            case {"kind": "bye"}:
                 self._left.add(number)
+            case {"kind": "beat"}:
+                pass
+            case _:
+                raise ConnectionError("no word of this protocol")
 
     def _look_at_the_clock(self) -> None:
         now, before = time.monotonic(), self._looked
@@ -254,6 +242,14 @@ class Hub:
         for number, (line, _) in self._there.items():
             if number:
                 line.send(**self._last)
+
+
+def _whole(facts: Any) -> bool:
+    """Whether what a process tells of itself has all that is needed of it."""
+    match facts:
+        case {"alike": dict(), "host": str(), "pid": int(), "cores": [*cores]}:
+            return all(isinstance(core, int) for core in cores)
+    return False
 
 
 def free_port() -> int:

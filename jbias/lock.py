@@ -165,6 +165,16 @@ def is_held(path: epath.PathLike) -> bool:
         return True
 
 
+def is_others(path: epath.PathLike) -> bool:
+    """Whether another process than this one holds it."""
+    if not is_held(path):
+        return False
+    with contextlib.suppress(OSError):
+        owner = owner_of(epath.Path(path).read_bytes())
+        return owner is None or (owner.boot, owner.pid) != (_boot(), os.getpid())
+    return False
+
+
 def _locked(path: epath.Path, work: str) -> tuple[int, bool]:
     """The file, opened and locked, and whether its file system has locks at all."""
     for left in reversed(range(3)):

@@ -8,14 +8,20 @@ from collections.abc import Iterator
 
 import jax
 
-from jbias import build, console, disk, observe, profiling, saving, seeds, signs
+from jbias import (
+    build,
+    console,
+    disk,
+    observe,
+    profiling,
+    saving,
+    seeds,
+    signals,
+    signs,
+)
 from jbias import config as jc
 from jbias import layout as layouts
 from jbias.job import Job
-
-
-class Interrupted(Exception):
-    """The run was asked to stop; all that it did is saved."""
 
 
 def run(
@@ -25,8 +31,6 @@ def run(
     latest = saving.Latest(states, step)
     try:
         return _run(job, stage, latest)
-    except Interrupted:
-        raise
     except Exception as error:
         saving.rescue(job, stage, latest, error)
         raise
@@ -84,7 +88,7 @@ def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
                 message = (
                     f"{job.halted} at step {step}: saved; the same command resumes"
                 )
-                raise Interrupted(message)
+                raise signals.Interrupted(message)
             if ended:
                 return states
             several = _steps_ahead(job, stage, step, (eval_every, save_every))
@@ -129,9 +133,11 @@ def _all_ready(job: Job, stage: build.Stage, step: int) -> bool:
     """Likewise, where each process reads its share: none goes on before all can."""
     while True:
         until = time.monotonic() + 1
-        with job.team.alike("the data of a step"):
-            ready = stage.ready(step, lambda until=until: time.monotonic() > until)
-        told = job.team.agree("the data of a step", [ready, job.stop])
+
+        def look(until: float = until) -> tuple[bool, str]:
+            return stage.ready(step, lambda: time.monotonic() > until), job.stop
+
+        told = job.team.each("the data of a step", look)
         job.halted = next((stop for _, stop in told if stop), "")
         if job.halted:
             return False

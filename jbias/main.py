@@ -34,7 +34,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import console, disk, entries, messages, presets, xla
+from jbias import console, disk, entries, lock, messages, presets, signals, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -61,7 +61,7 @@ _WAIT = flags.DEFINE_float(
 _QUOTES = "\"'\\"
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], heard: signals.Heard) -> int:
     """Runs what the flags say; returns the exit code."""
     if len(argv) > 1:
         return _fail(None, f"unknown argument {argv[1]!r}; see --help", 2)
@@ -76,29 +76,34 @@ def main(argv: list[str]) -> int:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags()
     # Only now: what is wrong with the flags is told at once.
-    from jbias import opening, processes
+    from jbias import opening, places, processes
 
     opening.keep_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
-        where = processes.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+        where = places.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
         log = None if where.number else disk.place(workdir)
         tell = functools.partial(_fail, log)
         with processes.joined(where, _CONFIG.value, tell, wait=_WAIT.value) as team:
-            return _train(workdir, team, log)
+            return _train(workdir, team, log, heard)
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         return _fail(None, error, 2)
 
 
-def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> int:
+def _train(
+    workdir: epath.PathLike,
+    team: Any,
+    log: epath.PathLike | None,
+    heard: signals.Heard,
+) -> int:
     """Trains; what ends it here ends the other processes, too."""
-    from jbias import faults, loop, processes, signals, train
+    from jbias import faults, processes, train
 
     try:
-        return 0 if train.run(_CONFIG.value, workdir, team) else 3
-    except loop.Interrupted as stopped:
+        return 0 if train.run(_CONFIG.value, workdir, team, heard=heard) else 3
+    except signals.Interrupted as stopped:
         early = signals.is_early(stopped)
         with team.telling() if early else contextlib.nullcontext():
             code = _fail(log, stopped, signals.code(stopped))
@@ -117,11 +122,14 @@ def _train(workdir: epath.PathLike, team: Any, log: epath.PathLike | None) -> in
     except Exception as error:
         if team.count > 1 or os.environ.get("JBIAS_TRACEBACK"):
             raise
-        return _fail(log, faults.told(error, workdir), 1)
+        return _fail(log, faults.told(error), 1)
 
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
-    """Tells what ended the run in one line, in its log too, if it has one."""
+    """Tells what ended the run in one line, in its log too, if it has one.
+
+    Another process that is at work there keeps its log for itself.
+    """
     line = f"jbias: {messages.line(error)}"
     told = console.Line(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
@@ -130,7 +138,8 @@ def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
         print(told if known else line, file=sys.stderr)
     with contextlib.suppress(OSError):
         for name, text in zip(console.FILES, (line, told)) if workdir else ():
-            if (path := epath.Path(workdir) / name).exists():
+            path = epath.Path(workdir) / name
+            if path.exists() and not lock.is_others(path.parent / "lock"):
                 disk.append(path, text)
                 disk.flush(path)
     return code
@@ -189,7 +198,11 @@ def _gist(text: str) -> str:
 def cli() -> None:
     """The command: flags, then the run."""
     console.hush()
-    app.run(main, flags_parser=_parse)
+    with signals.heard() as heard:  # Before anything that takes a while.
+        try:
+            app.run(functools.partial(main, heard=heard), flags_parser=_parse)
+        except signals.Interrupted as stopped:
+            sys.exit(_fail(None, stopped, signals.code(stopped)))
 
 
 if __name__ == "__main__":

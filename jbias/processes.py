@@ -1,7 +1,7 @@
-"""How the processes that train a run together meet: found or told, compared, started.
+"""How the processes that train a run together meet: compared, started, ended.
 
 Each has devices of its own; jax makes one mesh of them all. What they do from then on is
-the affair of `team`, and of `hub`, which serves the meeting.
+the affair of `team`, and of `hub`, which serves the meeting; `places` has which is which.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
 
 from jbias import config as jc
-from jbias import hub
+from jbias import hub, places, signals, wire
 from jbias import team as teams
 from jbias import workdir as workdirs
 
@@ -30,72 +30,9 @@ _GRACE = 8.0  # Seconds until a lost process, the cause of an error, is known.
 _OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
-class Place(NamedTuple):
-    """Where a process stands among those of a run."""
-
-    coordinator: str  # HOST:PORT, at process 0.
-    count: int
-    number: int
-    devices: list[int] | None = None  # Of its machine; None: all.
-
-
-def place(coordinator: str | None, count: int | None, number: int | None) -> Place:
-    """Reads the flags, or without them what SLURM, Open MPI or a TPU's host says.
-
-    A count of 1 alone trains alone, whatever is said there. ValueError where the flags
-    do not fit each other.
-    """
-    given = [coordinator, count, number]
-    if count == 1 and coordinator is None and number is None:
-        return Place("", 1, 0)
-    if all(one is None for one in given):
-        return _detected()
-    if None in given:
-        names = ("--coordinator", "--processes", "--process")
-        absent = [name for name, one in zip(names, given) if one is None]
-        raise ValueError(
-            f"processes: --coordinator=HOST:PORT, --processes=N and --process=I go "
-            f"together, got no {' and no '.join(absent)}"
-        )
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
-        raise ValueError(
-            f"processes: --coordinator must be HOST:PORT, where process 0 is, got "
-            f"{coordinator!r}"
-        )
-    if count < 1 or not 0 <= number < count:
-        raise ValueError(
-            f"processes: --process must be 0 to {max(0, count - 1)} of --processes="
-            f"{count}, got {number}"
-        )
-    return Place(coordinator, count, number)
-
-
-def _detected() -> Place:
-    """What jax's own detection finds; alone, where it finds nothing."""
-    from jax._src import clusters
-
-    # Nothing public tells it without starting all of jax's service.
-    try:
-        found = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-            *(None,) * 5, 300
-        )
-    except Exception as error:  # Each cluster raises its own.
-        raise ValueError(
-            f"processes: the cluster that this seems to be does not say which processes "
-            f"there are ({error}); --processes=1 trains alone, or give --coordinator, "
-            "--processes and --process"
-        ) from error
-    coordinator, count, number, devices = found
-    if None in (coordinator, count, number) or count == 1:
-        return Place("", 1, 0)
-    told = os.environ.get("JAX_LOCAL_DEVICE_IDS")  # jax looks, if given none.
-    return Place(coordinator, count, number, None if told else devices)
-
-
 @contextlib.contextmanager
 def joined(
-    where: Place,
+    where: places.Place,
     config: Mapping[str, Any],
     tell: Callable[[str, int], None],
     *,
@@ -111,32 +48,47 @@ def joined(
         yield teams.ALONE
         return
     host, _, port = where.coordinator.rpartition(":")
+    served = None
     if not where.number:
         server = _serving(host, int(port))
         options = dict(differing=jc.differing, wait=wait, patience=patience)
         served = hub.Hub(server, where.count, silence=hub.SILENCE, **options)
     line = _connected(host, int(port), where, wait)
-    try:
-        go = _met(line, where, config)
-    except ValueError:
-        if not where.number:
-            served.thread.join(hub.PARTING)
-        raise
-    # Before jax starts: there, too, another may be lost.
-    team = teams.Joined(line, where.number, go["facts"], tell)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(line.sock)
+        try:
+            go = _met(line, where, config, wait, tell)
+        except BaseException as error:
+            if isinstance(error, signals.Interrupted):
+                line.send(kind="fail", line=str(error), code=signals.code(error))
+            if served is not None:
+                served.thread.join(2 * hub.PARTING)
+            raise
+        # Before jax starts: there, too, another may be lost.
+        team = teams.Joined(line, where.number, go["facts"], tell)
         try:
             stack.enter_context(_started(where, host, go["port"]))
             yield team
             team.leave()
         except BaseException as error:
-            of_others(error)  # Then this process ends in there.
-            with team.telling():
-                traceback.print_exc()
-            team.fail(f"{type(error).__name__}: {error}", 1)
+            _fail(team, error, tell)
             raise
-    if not where.number:
-        served.thread.join(hub.PARTING)
+    if served is not None:
+        served.thread.join(hub.SILENCE)  # The others may be slower to leave.
+
+
+def _fail(team: teams.Team, error: BaseException, tell: Callable) -> None:
+    """Ends all with what ended this one, and this process."""
+    line, code = f"{type(error).__name__}: {error}", 1
+    if isinstance(error, signals.Interrupted):
+        line, code = str(error), signals.code(error)
+    else:
+        of_others(error)  # Then this process ends in there.
+    if isinstance(error, ConnectionError):
+        line, code = str(error), hub.LOST
+    with team.telling():
+        traceback.print_exc() if code == 1 else tell(line, code)
+    team.fail(line, code)
 
 
 def _serving(host: str, port: int) -> socket.socket:
@@ -162,7 +114,7 @@ def _loopback(host: str) -> str:
     return host if re.fullmatch(r"127(\.\d+){3}", host) else ""
 
 
-def _connected(host: str, port: int, where: Place, wait: float) -> hub.Line:
+def _connected(host: str, port: int, where: places.Place, wait: float) -> wire.Line:
     until, reason = time.monotonic() + wait, ""
     while time.monotonic() < until:
         try:
@@ -171,8 +123,7 @@ def _connected(host: str, port: int, where: Place, wait: float) -> hub.Line:
             reason = error.strerror or str(error)
             time.sleep(0.2)
             continue
-        sock.settimeout(hub.BEAT / 4)
-        return hub.Line(sock)
+        return wire.Line(sock, hub.SILENCE)
     raise ValueError(
         f"processes: process 0 of {where.count} did not come: nothing answers at "
         f"{where.coordinator} within {wait:g} s ({reason}); start it, or name its host "
@@ -180,45 +131,74 @@ def _connected(host: str, port: int, where: Place, wait: float) -> hub.Line:
     )
 
 
-def _met(line: hub.Line, where: Place, config: Mapping[str, Any]) -> dict[str, Any]:
+def _met(
+    line: wire.Line,
+    where: places.Place,
+    config: Mapping[str, Any],
+    wait: float,
+    tell: Callable[[str, int], None],
+) -> dict[str, Any]:
     """Says who this is, and waits until all are there."""
     software = json.loads(json.dumps(workdirs.software()))
     facts = {
         "alike": {"config": jc.plain(config), **software},
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": sorted(os.sched_getaffinity(0)),
     }
     line.send(kind="hello", number=where.number, count=where.count, facts=facts)
-    while True:
+    # Process 0 waits as long, and says then who is missing.
+    until, beaten = time.monotonic() + wait + 2 * hub.PARTING, time.monotonic()
+    while time.monotonic() < until:
         try:
-            for word in line.read():
-                if word.get("kind") == "go":
-                    return word
-                if word.get("kind") == "end":
-                    raise ValueError(word["line"])
+            for word in line.read(hub.BEAT / 4):
+                match word:
+                    case {"kind": "go"}:
+                        return word
+                    case {"kind": "end", "line": said, "code": hub.REFUSED}:
+                        raise ValueError(said)
+                    case {"kind": "end", "line": said, "code": code}:
+                        tell(said, code)
+                        raise SystemExit(code)
         except ConnectionError as error:
             raise ValueError(
                 "processes: process 0 ended before all were there; see what it says"
             ) from error
+        if time.monotonic() - line.heard > hub.SILENCE:
+            break
+        if time.monotonic() - beaten > hub.BEAT:
+            beaten = time.monotonic()
+            line.beat()
+    silent = time.monotonic() - line.heard
+    raise ValueError(
+        f"processes: what answers at {where.coordinator} has not begun a run, and said "
+        f"nothing for {silent:.0f} s; see whether process 0 is there and alive"
+    )
 
 
 @contextlib.contextmanager
-def _started(where: Place, host: str, port: int) -> Iterator[None]:
+def _started(where: places.Place, host: str, port: int) -> Iterator[None]:
     """Starts jax's own service behind the meeting, at a port of its own."""
     # Signals are this package's affair; a notice of jax's own is asked for in `team`.
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     bind = f"{_loopback(host) or '[::]'}:{port}"
-    jax.distributed.initialize(
-        f"{host}:{port}",
-        where.count,
-        where.number,
-        where.devices,
-        cluster_detection_method="deactivate",
-        coordinator_bind_address=bind,
-        heartbeat_timeout_seconds=round(3 * hub.SILENCE),
-    )
+    try:
+        jax.distributed.initialize(
+            f"{host}:{port}",
+            where.count,
+            where.number,
+            where.devices,
+            cluster_detection_method="deactivate",
+            coordinator_bind_address=bind,
+            heartbeat_timeout_seconds=round(3 * hub.SILENCE),
+        )
+    except RuntimeError as error:
+        raise ConnectionError(
+            f"jax's service did not start at port {port} of {host} "
+            f"({' '.join(str(error).split())[:200]}); {hub.REMEDY}"
+        ) from error
+    signals.again()
     keeper = None if where.number else _keep(port)
     try:
         # All at once: XLA gives them half a minute to find each other.
@@ -244,7 +224,7 @@ def _keep(port: int) -> subprocess.Popen | None:
     if not held or not shutil.which("sh"):
         return None
     return subprocess.Popen(
-        ["sh", "-c", f"read gone; sleep {hub.PARTING:g}"],
+        ["sh", "-c", f"trap '' INT TERM USR1; read gone; sleep {hub.PARTING:g}"],
         stdin=subprocess.PIPE,  # Ends with this process.
         stdout=subprocess.DEVNULL,  # Who reads what this one says need not wait.
         stderr=subprocess.DEVNULL,

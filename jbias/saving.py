@@ -45,9 +45,9 @@ def save(
     job.saving = True
     write = checkpoint.replace if step == job.saved else checkpoint.save
     whole = stage.layout.unpack(states)
-    _check_same(job, whole, step)
+    known = _check_same(job, whole, step)
     if job.team.first:
-        write(job.manager, step, whole, info, told)
+        write(job.manager, step, whole, info, told, known)
     job.saved, job.complete, job.saving = step, here, False
     job.say(
         console.Line(f"saved step {step}", "checkpoint", step=step).at(
@@ -60,10 +60,13 @@ def save(
     write_cost(job)
 
 
-def _check_same(job: Job, states: tuple, step: int) -> None:
-    """Refuses to go on where the processes no longer train the same weights."""
+def _check_same(job: Job, states: tuple, step: int) -> int | None:
+    """Refuses to go on where the processes no longer train the same weights.
+
+    Returns their sum, where there are several.
+    """
     if job.team.count == 1:
-        return
+        return None
     sums = job.team.agree("a checkpoint", seal.digest(states))
     if len(set(sums)) > 1:
         raise ValueError(
@@ -71,6 +74,7 @@ def _check_same(job: Job, states: tuple, step: int) -> None:
             "take the same steps; use machines, devices and packages of one kind, and "
             f"go on from the checkpoint of step {max(job.saved, 0)}"
         )
+    return sums[0]
 
 
 @contextlib.contextmanager
@@ -165,6 +169,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
         job.watch.reset()
     if info["records"]:
         job.evaluated = step
+    if info["records"] and job.team.first:
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         observe.write(job, step, records, again=False)
         signs.evaluated(job, step, records)

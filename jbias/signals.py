@@ -7,22 +7,27 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from jbias import loop
-from jbias.job import Job
-
 _EARLY = "before a step was taken"
 STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class Interrupted(BaseException):
+    """The run was asked to stop; all that it did is saved.
+
+    No Exception: it may come wherever Python stands, also where others take any error
+    for one of theirs.
+    """
 
 
 class Heard:
     """Which signal came first, and the run that it is noted for.
 
-    Without a run there is nothing to save: loop.Interrupted is raised at once.
+    Without a run there is nothing to save: Interrupted is raised, once.
     """
 
     def __init__(self) -> None:
         self.name = ""
-        self.job: Job | None = None
+        self.job: Any = None  # One with `stop`, the signal's name.
         self._since = 0.0
 
     def take(self, number: int, frame: Any = None) -> None:
@@ -36,18 +41,25 @@ class Heard:
         if first:
             self.name, self._since = name, now
         if self.job is None:
-            raise loop.Interrupted(f"{self.name} {_EARLY}: the same command goes on")
+            if first:  # Another might come while this one ends the process.
+                raise Interrupted(f"{name} {_EARLY}: the same command goes on")
+            return
         if first:
             said = f"\n{name}: saving after the steps under way ...\n"
             with contextlib.suppress(OSError):
                 os.write(2, said.encode())
         self.job.stop = self.name
 
+    def begin(self, job: Any) -> None:
+        """From now on there is something to save: `job` hears of what comes, or came."""
+        self.job = job
+        job.stop = self.name
+
     def over(self) -> None:
-        """Ends a run, if others follow; loop.Interrupted where it ended in spite of one."""
+        """Ends a run, if others follow; Interrupted where it ended in spite of one."""
         self.job = None
         if self.name:
-            raise loop.Interrupted(f"{self.name} after a run: the others are not begun")
+            raise Interrupted(f"{self.name} after a run: the others are not begun")
 
 
 @contextlib.contextmanager
@@ -66,12 +78,20 @@ def heard() -> Iterator[Heard]:
             signal.signal(number, handler)
 
 
-def is_early(stopped: loop.Interrupted) -> bool:
+def again() -> None:
+    """Takes back what a library's own handlers, not Python's, have taken."""
+    with contextlib.suppress(ValueError):  # In a thread.
+        for number in STOPPING:
+            if handler := signal.getsignal(number):
+                signal.signal(number, handler)
+
+
+def is_early(stopped: Interrupted) -> bool:
     """Whether it came before the processes of a run could agree on it."""
     return _EARLY in str(stopped)
 
 
-def code(stopped: loop.Interrupted) -> int:
+def code(stopped: Interrupted) -> int:
     """130 where a person asked to stop, 143 where a scheduler did: requeue it.
 
     These are what a shell says of processes that SIGINT and SIGTERM ended.

@@ -10,7 +10,7 @@ import ml_collections
 from etils import epath
 
 from jbias import config as jc
-from jbias import config_files, console, disk, loop, run_state, sets, signals, train
+from jbias import config_files, console, disk, run_state, sets, signals, train
 from jbias.data import shifted, shifts, spec
 
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     with signals.heard() as heard:
         try:
             lost = _trained(runs, heard, say)
-        except loop.Interrupted as stopped:
+        except signals.Interrupted as stopped:
             say(f"stopped: {stopped}")
             return signals.code(stopped)
     if lost == len(runs):

@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
-from jbias import hub
+from jbias import hub, wire
 
 
 def checkpoints_alone() -> dict[str, Any]:
@@ -66,23 +66,16 @@ class Team:
         """What each process said at the call before, without a wait; alone, what is said."""
         return [value]
 
+    def each(self, what: str, act: Callable[[], Any]) -> list[Any]:
+        """What `act` gives in each process; a ValueError of one is raised in all."""
+        del what
+        return [act()]
+
     @contextlib.contextmanager
     def alike(self, what: str, may_fail: bool = True) -> Iterator[None]:
         """Raises a ValueError from within in all processes, where one has it."""
-        if self.count == 1 or not may_fail:
-            yield
-            return
-        error, said = None, ""
-        try:
-            yield
-        except ValueError as raised:
-            error, said = raised, str(raised)
-        told = self.agree(what, said)
-        if error is not None:
-            raise error
-        for number, line in enumerate(told):
-            if line:
-                raise ValueError(f"process {number} of {self.count}: {line}")
+        del what, may_fail
+        yield
 
     def noticed(self, step: int) -> bool:
         """Whether jax has told of a preemption; all ask with the same ascending steps."""
@@ -111,25 +104,59 @@ class Joined(Team):
     work stands, with one line and an exit code: `tell` hears both.
     """
 
-    def __init__(self, line: hub.Line, number: int, facts: list[dict], tell: Callable):
+    def __init__(self, line: wire.Line, number: int, facts: list[dict], tell: Callable):
         self.number, self.count, self._facts = number, len(facts), facts
         self._line, self._tell = line, tell
         self._calls, self._pulses, self._closed = 0, 0, False
         self._asked, self._voice = None, threading.Lock()
         self._said: dict[str, list] = {}
         self._news = threading.Condition()
-        threading.Thread(target=self._listen, name="team", daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, name="team", daemon=True)
+        self._thread.start()
 
     @property
     def cores(self) -> int:
-        by_host = {facts["host"]: facts["cores"] for facts in self._facts}
-        return sum(by_host.values())
+        # Tasks of one machine may share its cores, or have some each.
+        return len(
+            {(one["host"], core) for one in self._facts for core in one["cores"]}
+        )
 
     def agree(self, what: str, value: Any) -> list[Any]:
         self._calls += 1
         what = f"{what}#{self._calls}"
         self._line.send(kind="say", what=what, value=value)
         return self._heard(what)
+
+    def each(self, what: str, act: Callable[[], Any]) -> list[Any]:
+        error, found = None, None
+        try:
+            found = act()
+        except ValueError as raised:
+            error = raised
+        told = self.agree(what, [found, None if error is None else str(error)])
+        if error is not None:
+            raise error
+        for number, (_, line) in enumerate(told):
+            if line is not None:
+                raise ValueError(f"process {number} of {self.count}: {line}")
+        return [found for found, _ in told]
+
+    @contextlib.contextmanager
+    def alike(self, what: str, may_fail: bool = True) -> Iterator[None]:
+        if not may_fail:
+            yield
+            return
+        error = None
+        try:
+            yield
+        except ValueError as raised:
+            error = raised
+
+        def ended() -> None:
+            if error is not None:
+                raise error
+
+        self.each(what, ended)
 
     def pulse(self, value: Any) -> list[Any]:
         self._pulses += 1
@@ -166,6 +193,8 @@ class Joined(Team):
         jax.distributed.shutdown()
         self._closed = True
         self._line.send(kind="bye")
+        self._line.shut()
+        self._thread.join()
 
     def same(self, tree: PyTree) -> PyTree:
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
@@ -183,7 +212,7 @@ class Joined(Team):
         beaten = turned = time.monotonic()
         while not self._closed:
             try:
-                for word in self._line.read():
+                for word in self._line.read(hub.BEAT / 4):
                     self._take(word)
             except ConnectionError:
                 if not self._closed:
@@ -196,7 +225,7 @@ class Joined(Team):
                 self._first_lost(f"gave no sign of life for {hub.SILENCE:g} s")
             if time.monotonic() - beaten > hub.BEAT:
                 beaten = time.monotonic()
-                self._line.send(kind="beat")
+                self._line.beat()
 
     def _take(self, word: Mapping[str, Any]) -> None:
         if word.get("kind") == "said":

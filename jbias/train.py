@@ -20,6 +20,7 @@ from jbias import (
     console,
     costs,
     disk,
+    faults,
     life,
     loop,
     observe,
@@ -48,7 +49,7 @@ def run(
 
     Where several processes train together, `team` are they: the first alone touches the
     workdir. ValueError where the config cannot be carried out, OSError where the disk cannot
-    take it, loop.Interrupted after SIGTERM, SIGUSR1 or SIGINT; each loses nothing that
+    take it, signals.Interrupted after SIGTERM, SIGUSR1 or SIGINT; each loses nothing that
     was saved. Who trains several runs gives what notes the signals, `heard`.
     """
     if heard is None:
@@ -71,7 +72,7 @@ def run(
             life.Life(workdir, say).tell("opening")
         job = opening.job(config, workdir, say, team=team, guard=guard)
         job.meter = meter
-        heard.job = job  # From now on there is something to save.
+        heard.begin(job)
         with contextlib.closing(job.writers):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
@@ -94,6 +95,11 @@ def _claimed(
                 yield held.check
             except OSError:
                 disk.hurry(workdir)
+                raise
+            except ValueError:
+                raise
+            except Exception as error:
+                faults.keep(error, workdir, held.check)
                 raise
     finally:
         console.flush(workdir)
@@ -168,11 +174,19 @@ def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
     if job.team.first:
         job.guard()  # What is damaged is moved.
         restored = checkpoint.restore(job.manager, template, job.say)
-    info = job.team.share("the checkpoint", restored and restored[1])
-    if info is None or job.team.count == 1:
+    if job.team.count == 1:
         return restored
+    info = job.team.share("the checkpoint", restored and _of_all(restored[1]))
+    if info is None:
+        return None
+    info = restored[1] if restored else info
     states = restored[0] if restored else _empty(template(info["stage"]))
     return tuple(map(job.team.same, states)), info
+
+
+def _of_all(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What every process needs of what stands beside the states: not the records."""
+    return {**info, "records": bool(info["records"]), "sums": {}}
 
 
 def _empty(shapes: tuple) -> tuple:

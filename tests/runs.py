@@ -158,7 +158,7 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
     """Runs, with main's way of ending."""
     from absl import logging
 
-    from jbias import loop, opening, signals, train
+    from jbias import opening, signals, train
 
     logging.set_verbosity(logging.ERROR)
     opening.keep_programs()
@@ -166,7 +166,7 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
     config = ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
     try:
         return 0 if train.run(config, workdir) else 1
-    except loop.Interrupted as stopped:
+    except signals.Interrupted as stopped:
         print(f"jbias: {stopped}")
         return signals.code(stopped)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import checkpoint, step
+from jbias import checkpoint, seal, step
 
 
 def states(value: float) -> tuple:
@@ -251,3 +251,17 @@ def test_too_little_room_is_seen_before_anything_is_written(tmp_path, monkeypatc
 def test_keeping_one_alone_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at least 2"):
         checkpoint.open(tmp_path / "c", keep=1)
+
+
+def test_a_sum_that_is_known_is_not_made_again_and_one_of_before_is_still_checked():
+    whole, other, info = states(1.0), states(2.0), {"step": 1}
+    told = seal.sealed(whole, info)
+    assert seal.sealed(whole, info, seal.digest(whole)) == told
+    assert seal.sealed(whole, info, 7)["states"] == 7
+    before = {**told, "sum": seal.digest(whole, told["body"])}
+    del before["states"]
+    for one in (told, before):
+        seal.check(one, whole)
+        assert seal.opened(one) == info
+        with pytest.raises(ValueError, match="does not match its sum"):
+            seal.check(one, other)

@@ -124,7 +124,9 @@ def lost(seed: int) -> list[int]:
     return [i for i, key in enumerate(keys) if jax.random.bernoulli(key, CHANCE)]
 
 
-@pytest.mark.parametrize("strategy", ["threaded", "unrolled"])
+@pytest.mark.parametrize(
+    "strategy", ["threaded", pytest.param("unrolled", marks=pytest.mark.slow)]
+)
 def test_what_trains_beside_a_seed_that_diverged_does_as_alone(strategy):
     """The loss of the first is not finite at the third of four steps."""
     algo = {"name": f"{MINE}:make", "chance": CHANCE}

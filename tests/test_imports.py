@@ -72,7 +72,6 @@ ROOMS = {
             "parts",
             "rows",
             "faults",
-            "signals",
             "saving",
             "signs",
             "sets",
@@ -118,6 +117,9 @@ CORE = {
     "feed",
     "streams",
     "hub",
+    "places",
+    "wire",
+    "signals",
     "team",
     "processes",
 }

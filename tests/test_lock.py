@@ -216,3 +216,15 @@ def test_errors_of_the_disk_are_no_refusals(path, monkeypatch):
         lock.hold(path, "is at work here"),
     ):
         pass
+
+
+def test_whose_it_is_is_known_as_long_as_it_is_held(path, holder):
+    """A second start that is refused leaves the log of the first one alone."""
+    assert not lock.is_others(path)
+    with lock.hold(path, "is at work here"):
+        assert not lock.is_others(path)
+    process = holder()
+    assert lock.is_others(path)
+    process.kill()
+    process.wait()
+    assert not lock.is_others(path)

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from jbias import main
+from jbias import lock, main
 from tests import runs
 
 
@@ -91,3 +91,12 @@ def test_what_ends_a_run_is_in_its_log_in_both_forms(
         ("error", "error", 2, "jbias: disk full"),
         ("stop", "warning", 143, "jbias: disk full"),
     ]
+
+
+def test_the_log_of_a_run_that_another_process_trains_is_its_own(tmp_path, monkeypatch):
+    config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
+    monkeypatch.setattr(main, "_CONFIG", config)
+    (tmp_path / "log.txt").touch()
+    monkeypatch.setattr(lock, "is_others", lambda path: path == tmp_path / "lock")
+    assert main._fail(tmp_path, "another is at work", 2) == 2
+    assert (tmp_path / "log.txt").read_text() == ""

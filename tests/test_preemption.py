@@ -1,7 +1,10 @@
 """What asks a run to stop, and errors that nobody foresaw, lose nothing."""
 
+import contextlib
 import pathlib
 import signal
+import subprocess
+import sys
 import types
 
 import jax
@@ -61,11 +64,44 @@ def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, n
     handlers = [signal.getsignal(number) for number in signals.STOPPING]
     job = before(opening.job, lambda: stop(name))
     monkeypatch.setattr(opening, "job", job)
-    with pytest.raises(loop.Interrupted, match=f"{name} before a step") as stopped:
+    with pytest.raises(signals.Interrupted, match=f"{name} before a step") as stopped:
         train.run(asked(), tmp_path / "run")
     assert signals.code(stopped.value) == (130 if name == "SIGINT" else 143)
     assert not (tmp_path / "run").exists()
     assert handlers == [signal.getsignal(number) for number in signals.STOPPING]
+
+
+def test_a_stop_while_the_config_is_read_has_its_code(tmp_path):
+    """Before this package's handlers SIGUSR1 would end Python with another."""
+    (path := tmp_path / "config.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "jbias.main", f"--config={path}"],
+        check=False,
+        cwd=runs.ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert ended.returncode == 143, ended.stderr
+    assert ended.stderr.startswith("jbias: SIGUSR1 before a step was taken")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatch):
+    real = opening.job
+
+    def deaf(*args, **options):
+        with contextlib.suppress(BaseException):
+            stop()
+        with pytest.raises(signals.Interrupted), contextlib.suppress(Exception):
+            raise signals.Interrupted
+        stop()  # Twice does no harm.
+        return real(*args, **options)
+
+    monkeypatch.setattr(opening, "job", deaf)
+    with pytest.raises(signals.Interrupted, match="SIGTERM at step 0: saved"):
+        train.run(asked(), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +115,9 @@ def test_a_stop_is_saved_and_the_same_command_ends_the_same(
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(module, name, before(getattr(module, name), stop))
-        with pytest.raises(loop.Interrupted, match=f"SIGTERM at step {saved}: saved"):
+        with pytest.raises(
+            signals.Interrupted, match=f"SIGTERM at step {saved}: saved"
+        ):
             train.run(asked(), workdir)
     assert checkpoint.steps(workdir / "checkpoints")[-1] == saved
     assert train.run(asked(), workdir)
@@ -125,7 +163,7 @@ def test_an_error_is_told_and_what_was_trained_is_saved(
         patch.setattr(console.Progress, "update", update)
         train.run(asked(), workdir)
     assert checkpoint.steps(workdir / "checkpoints") == [3]
-    said = faults.told(failed.value, workdir)
+    said = faults.told(failed.value)
     assert said.startswith("RuntimeError: a bug (")
     assert "test_preemption.py" in said
     assert "step 3 is saved" in said
@@ -180,7 +218,7 @@ def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
         with monkeypatch.context() as patch:
             update = before(console.Progress.update, stop, at=at)
             patch.setattr(console.Progress, "update", update)
-            with pytest.raises(loop.Interrupted):
+            with pytest.raises(signals.Interrupted):
                 train.run(config, tmp_path / "run")
     assert train.run(config, tmp_path / "run")
     test_resume.assert_same_end(tmp_path / "whole", tmp_path / "run")
@@ -195,17 +233,16 @@ def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
     config = asked(seeds=(0,))
     config.optim.rate = 1e30
     assert not train.run(config, tmp_path / "unbroken")
-    for at in (1, 3):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                loop, "_all_arguments", before(loop._all_arguments, stop, at=at)
-            )
-            with pytest.raises(loop.Interrupted):
-                train.run(config, tmp_path / f"run{at}")
-        assert not train.run(config, tmp_path / f"run{at}")
-        ends = [
-            (max(checkpoint.steps(run / "checkpoints")), sorted(map(str, names)))
-            for run in (tmp_path / "unbroken", tmp_path / f"run{at}")
-            for names in [[p.name for p in (run / "evals").iterdir()]]
-        ]
-        assert ends[0] == ends[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_all_arguments", before(loop._all_arguments, stop, at=3))
+        with pytest.raises(signals.Interrupted):
+            train.run(config, tmp_path / "run")
+    assert not train.run(config, tmp_path / "run")
+    ends = [
+        (
+            max(checkpoint.steps(tmp_path / name / "checkpoints")),
+            sorted(path.name for path in (tmp_path / name / "evals").iterdir()),
+        )
+        for name in ("unbroken", "run")
+    ]
+    assert ends[0] == ends[1]

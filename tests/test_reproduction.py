@@ -1,4 +1,4 @@
-"""Published numbers, recomputed: every figure that docs/reproduction.md tells."""
+"""Published numbers, recomputed: every figure of the documents of tables."""
 
 import pathlib
 

@@ -77,7 +77,9 @@ def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
     assert several["total"] == costs.total(several["starts"])
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize(
+    "name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_and_leaves_with_a_message(unbroken, tmp_path, name):
     """A cluster may send it twice."""
     workdir = tmp_path / "run"

@@ -11,7 +11,7 @@ import signal
 import numpy as np
 import pytest
 
-from jbias import checkpoint, console, loop, results, saving, selection, train
+from jbias import checkpoint, console, results, saving, selection, signals, train
 from jbias import config as jc
 from tests import runs
 
@@ -135,7 +135,7 @@ def test_a_stop_after_what_is_due_was_decided_is_saved_all_the_same(
 
     with monkeypatch.context() as patch:
         patch.setattr(console.Progress, "idle", then_stopped)
-        with pytest.raises(loop.Interrupted, match="SIGTERM at step 3: saved"):
+        with pytest.raises(signals.Interrupted, match="SIGTERM at step 3: saved"):
             train.run(config, tmp_path / "run")
     assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] == 3
     assert train.run(config, tmp_path / "run")

@@ -1,15 +1,19 @@
 """Pieces of a set, made in order by many threads or processes, ahead of their use."""
 
+import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import resource_tracker
 
 import numpy as np
 
 Piece = Mapping[str, np.ndarray]
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # The parent's affair.
 
 
 def pieces(
@@ -32,6 +36,9 @@ def pieces(
         data = data.mp_prefetch(many, worker_init_fn=_settle)
     iterator = iter(data)
     try:
+        with _spared() if workers else contextlib.nullcontext():
+            several = list(itertools.islice(iterator, 1))  # Begins the workers.
+        yield from several
         yield from iterator
     finally:
         iterator.close()
@@ -43,13 +50,29 @@ def _settle(worker: int, workers: int) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     if "jax" in sys.modules:  # Which has read that already.
         sys.modules["jax"].config.update("jax_platforms", "cpu")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent's affair.
+    for number in STOPPING:  # Until now `_spared` has held them off.
+        signal.signal(number, signal.SIG_IGN)
 
     def follow():
         multiprocessing.parent_process().join()
         os._exit(0)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _spared() -> Iterator[None]:
+    """Processes begun within do not end by what a scheduler sends to all of a job.
+
+    The parent is to save first, with their help; it hears of it by its other threads.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        resource_tracker.ensure_running()  # Which lets some of them in again.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _parse_no_flags() -> None:

@@ -1,0 +1,294 @@
+"""The four papers' claims: what their pages quote is what the files hold."""
+
+import pathlib
+import re
+from typing import NamedTuple
+
+import pandas as pd
+import pytest
+
+from benchmarks import biasbed, biases, gpu_hours
+from jbias import checks, config_files
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
+PUBLISHED = ROOT / "examples" / "published"
+PAGES = ("biasbed", "biases", "distortion", "shifts")
+PLACES = (ROOT / "examples", PUBLISHED, RESULTS / "shifts", RESULTS / "biases")
+VERDICTS = ("holds", "holds in part", "does not hold", "not tested")
+TEXTS = {
+    name: (DOCS / f"reproduction-{name}.md").read_text(encoding="utf-8")
+    for name in PAGES
+}
+
+
+class Claim(NamedTuple):
+    """A line of a page's table of claims."""
+
+    name: str
+    words: str
+    command: str
+    ours: str
+    theirs: str
+    verdict: str
+    files: str
+
+
+def claims(page: str) -> dict[str, Claim]:
+    """Reads the table of claims."""
+    lines = re.findall(r"(?m)^\| ([A-Z]\d+ \|.*) \|$", TEXTS[page])
+    cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]
+    return {found[0]: Claim(*found) for found in cells}
+
+
+CLAIMS = {name: claim for page in PAGES for name, claim in claims(page).items()}
+
+
+def read(name: str, **chosen: str) -> pd.DataFrame:
+    """Lines of a table among the files, chosen by columns."""
+    (path,) = (place / name for place in PLACES if (place / name).exists())
+    frame = pd.read_csv(path)
+    for column, value in chosen.items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+def quoted(*values: float, digits: int = 2) -> list[str]:
+    """Numbers as the pages print them."""
+    return [f"{value:.{digits}f}".replace("-", "−") for value in values]
+
+
+def test_pages_have_one_form():
+    assert list(CLAIMS) == [
+        *(f"B{i}" for i in range(1, 11)),
+        *(f"G{i}" for i in range(1, 13)),
+        *(f"D{i}" for i in range(1, 15)),
+        *(f"S{i}" for i in range(1, 14)),
+    ]
+    for text in TEXTS.values():
+        heads = re.findall(r"(?m)^## (.*)", text)
+        kept = [head for head in heads if head != "What small networks show"]
+        assert kept == ["Claims", "What differs", "In full"]
+    for claim in CLAIMS.values():
+        assert re.split("[;:,]| among ", claim.verdict)[0] in VERDICTS, claim
+        assert claim.ours or claim.verdict.startswith("not tested"), claim
+        for name in filter(None, claim.files.split(", ")):
+            assert any((place / name).exists() for place in PLACES), name
+
+
+def test_biasbed():
+    table = biasbed.table1()
+    least, most = -table["recomputed"].max(), -table["recomputed"].min()
+    assert CLAIMS["B1"].ours == " to ".join(quoted(least, most, digits=1))
+    for name, number in (("B2", 2), ("B3", 3)):
+        frame = biasbed.differences(number)
+        agree = len(frame) - frame["beyond"].sum()
+        assert CLAIMS[name].ours == f"{agree} of {len(frame)} cells"
+    for name, setting, pairs in (("B4", "all", "B6"), ("B5", "strict", "B7")):
+        listed, papers = (
+            biasbed.tested(biasbed.inputs()[of], biasbed.settings()[setting])
+            for of in ("means of the runs of C.2", "the paper's configuration")
+        )
+        told = CLAIMS[name].ours
+        assert (
+            f"F {listed.f:.3f}, p {listed.p:.1e}" in told and f"{papers.f:.3f}" in told
+        )
+        theirs = f"F {biasbed.PRINTED_F[setting]}, p {biasbed.PRINTED_P[setting]}"
+        assert CLAIMS[name].theirs == theirs
+        frame = biasbed.pairs(setting)
+        assert f"{(frame['exact'] < 0.05).sum()}" in CLAIMS[pairs].ours
+        assert CLAIMS[pairs].theirs == f"{(frame['p'] < 0.05).sum()} of {len(frame)}"
+        erm = frame[(frame["algorithm_a"] == "ERM") | (frame["algorithm_b"] == "ERM")]
+        assert f"{erm['exact'].min():.3f}" in CLAIMS["B8"].ours
+        assert f"{erm['p'].min():.3f}" in CLAIMS["B8"].theirs
+
+
+def test_biases():
+    cells = biases.printed_cells()
+    frame = cells[cells["table"] == 1]
+    assert CLAIMS["G1"].ours == f"{frame['agrees'].sum()} of {len(frame)} cells"
+    tables = (DOCS / "reproduction-biases-tables.md").read_text(encoding="utf-8")
+    figures = re.findall(r"\| Figure \d+, .* \| (\d+) \| (\d+) \|", tables)
+    there, agree = (sum(map(int, column)) for column in zip(*figures, strict=True))
+    assert CLAIMS["G7"].ours == f"{agree} of {there}"
+    frame = cells[cells["table"] == 2]
+    assert CLAIMS["G2"].ours == f"{frame['agrees'].sum()} of {len(frame)} cells"
+    kept = read("correlations.csv").set_index(["models", "x", "y"])
+    quoted_rho = {
+        "G3": [("all", "shape bias", "ID", True)],
+        "G4": [
+            ("adversarial training", "shape bias", "ID", False),
+            ("not adversarial training", "shape bias", "ID", False),
+        ],
+        "G5": [("all", "low-frequency bias", "Adversarial", True)],
+        "G6": [
+            ("all", "high-frequency bias", "ID", True),
+            ("all", "high-frequency bias", "Robustness", True),
+        ],
+        "G9": [("all", "shape bias", "Concepts", True)],
+    }
+    for name, rows in quoted_rho.items():
+        for *key, interval in rows:
+            row = kept.loc[tuple(key)]
+            rho, low, high = quoted(row["statistic"], row["low"], row["high"])
+            expected = f"{rho} [{low}, {high}]" if interval else rho
+            assert expected in CLAIMS[name].ours, name
+            assert rho in CLAIMS[name].theirs or CLAIMS[name].theirs == "n.s."
+    every = kept.loc["all"]
+    p, holm = ((every[column] <= 0.05).sum() for column in ("pvalue", "holm"))
+    assert CLAIMS["G8"].ours == f"{p} of {len(every)}; after Holm {holm}"
+
+
+# Of what a row quotes: its file, and the lines, each by a column more.
+QUOTED = {
+    "D1": (
+        "distortion_table1.csv",
+        dict(dataset="CIFAR-10"),
+        "model=basic,FMix,CutMix",
+    ),
+    "D2": (
+        "distortion_table3.csv",
+        dict(dataset="CIFAR-10"),
+        "model=basic,FMix,CutMix",
+    ),
+    "D3": (
+        "distortion_table4.csv",
+        dict(measure="DI index"),
+        "model=basic,FMix,CutMix,RM",
+    ),
+    "D4": ("distortion_table4.csv", dict(measure="CutOcclusion"), "model=CutMix,RM"),
+    "D5": ("distortion_table4.csv", dict(measure="CutOcclusion"), "model=FMix,basic"),
+    "D6": (
+        "distortion_table5.csv",
+        dict(measure="Affinity"),
+        "augmentation=FMix,MixUp",
+    ),
+    "D8": ("distortion_table4.csv", dict(measure="iOcclusion"), "model=CutMix,basic"),
+    "D10": (
+        "distortion_simplicity.csv",
+        dict(training_msda="none"),
+        "evaluated_label=mnist",
+    ),
+    "D11": (
+        "distortion_simplicity.csv",
+        dict(training_msda="fmix_on_mnist_half"),
+        "evaluated_label=cifar10,mnist",
+    ),
+    "D13": ("distortion_table6.csv", dict(dataset="CIFAR-10"), "model=MixUp,FMix"),
+    "D14": ("distortion_table1.csv", dict(dataset="ImageNet"), "model=basic,FMix"),
+    "S3": (
+        "ood_table1.csv",
+        dict(dataset="ColoredMNIST", model="Average"),
+        "shift=marginal,conditional,joint",
+    ),
+    "S13": (
+        "ood_table1.csv",
+        dict(dataset="CelebA", model="Average"),
+        "shift=marginal,conditional,joint",
+    ),
+    "S12": ("ood_table3.csv", dict(model="ResNet18"), "train_cluster=D1,D8"),
+}
+COLUMNS = ("drop_pct", "ood_acc_avg", "di_index_mean", "accuracy_mean", "mean")
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_what_was_printed(name):
+    file, lines, more = QUOTED[name]
+    column, values = more.split("=")
+    found = []
+    for value in values.split(","):
+        (row,) = read(file, **lines, **{column: value}).to_dict("records")
+        found += quoted(next(row[c] for c in COLUMNS if c in row))
+    numbers = re.findall(r"−?\d+\.\d+", CLAIMS[name].theirs)
+    assert numbers == found
+
+
+def test_kinds_of_shift():
+    kinds = read("table1_kinds.csv").query("model != 'cnn'")
+    paper = read("ood_table1.csv", dataset="ColoredMNIST").query("model != 'Average'")
+    drops = kinds.groupby("kind")["drop_percent"].mean()
+    order = ["marginal", "conditional", "joint"]
+    assert CLAIMS["S3"].ours == ", ".join(quoted(*drops[order], digits=0)) + " %"
+    worst = kinds[kinds["kind"] == "conditional"]["drop_percent"]
+    assert worst.min() > 99.5 and CLAIMS["S1"].ours.startswith("drops of 100 to 100 %")
+    theirs = paper[paper["shift"] == "conditional"]["drop_pct"]
+    assert CLAIMS["S1"].theirs == " to ".join(quoted(theirs.min(), theirs.max())) + " %"
+    for frame, kind, drop in (
+        (kinds, "kind", "drop_percent"),
+        (paper, "shift", "drop_pct"),
+    ):
+        wide = frame.pivot(index="model", columns=kind, values=drop)
+        assert (wide["joint"] > wide["marginal"]).sum() == len(wide) == 5
+    rows = kinds[kinds["model"] == "resnet18"].set_index("kind")
+    told = [
+        "{} [{}, {}]".format(
+            *quoted(*rows.loc[kind, ["drop_percent", "low", "high"]], digits=0)
+        )
+        for kind in ("joint", "marginal")
+    ]
+    assert " and ".join(told) in CLAIMS["S2"].ours
+
+
+def test_ranks_levels_and_clusters():
+    ranks = read("ranks.csv")
+    for name, kind in (("S4", "conditional"), ("S5", "marginal"), ("S6", "joint")):
+        here = ranks[(ranks["whose"] == "here") & (ranks["kind"] == kind)].iloc[0]
+        celeba = ranks[(ranks["data"] == "CelebA") & (ranks["kind"] == kind)].iloc[0]
+        for told, row in ((CLAIMS[name].ours, here), (CLAIMS[name].theirs, celeba)):
+            assert told.startswith(
+                "τ {}, p {}".format(*quoted(row["tau"], row["tau_p"]))
+            )
+    levels = read("levels.csv").set_index("level")["drop"]
+    assert (
+        CLAIMS["S7"].ours
+        == f"{levels['C6']:.0f} points at C6, {levels['C5']:.0f} at C5"
+    )
+    assert (
+        CLAIMS["S8"].ours
+        == f"{levels['M3']:.0f} points at M3, {levels['M4']:.0f} at M4"
+    )
+    clusters = read("table3_clusters.csv")
+    assert (
+        CLAIMS["S11"].ours
+        == " and ".join(quoted(clusters["id"].mean(), clusters["ood"].mean(), digits=1))
+        + " %"
+    )
+    ends = clusters.set_index("level")["ood"][["only-D1", "only-D8"]]
+    assert CLAIMS["S12"].ours == " and ".join(quoted(*ends, digits=1)) + " %"
+    theirs = read("ood_table3.csv", model="ResNet18")[["id_acc", "ood_acc_avg"]].mean()
+    assert CLAIMS["S11"].theirs.startswith(" and ".join(quoted(*theirs)))
+
+
+def test_single_colours():
+    ours, theirs = read("table2_single_values.csv"), read("ood_table2_drops.csv")
+    others = ours[ours["value"] != ours["tested"]].assign(few=ours["images"] < 1500)
+    others = others.groupby(["model", "few"])["accuracy"].mean()
+    printed = theirs.groupby(["model", "train_size"])["mean_ood_acc"].mean()
+    for name, here, there in (
+        ("S9", "resnet18", "ResNet18"),
+        ("S10", "cnn", "2-layer CNN"),
+    ):
+        few, all_ = others[here, True], others[here, False]
+        assert CLAIMS[name].ours == " to ".join(quoted(few, all_, digits=1)) + " %"
+        few, all_ = printed[there, "1K"], printed[there, "Full"]
+        assert CLAIMS[name].theirs == " to ".join(quoted(few, all_)) + " %"
+
+
+def test_hours_are_what_the_command_prints():
+    index = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    assert gpu_hours.table() in index
+    for train, size in ((True, 256), (True, 224), (False, 224)):
+        rate = 1 / gpu_hours.least("resnet50", size, train, "H200")
+        assert f"{rate:,.0f}" in index
+    rate = 1 / gpu_hours.least("resnet50", 224, True, "A100-SXM4-80GB")
+    assert f"{2470 / rate:.0%}".replace("%", " %") in index
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+def test_configs_for_the_full_runs_are_whole(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    parts = [text.split("## In full")[1] for text in TEXTS.values()]
+    named = re.findall(r"--config=(\S+)", "\n".join(parts))
+    assert sum(name.startswith("configs/biasbed/") for name in named) == 8
+    for name in named:
+        checks.whole(config_files.load(name, flag="config").to_dict())
