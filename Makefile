@@ -10,7 +10,7 @@ IMAGES = 160
 TRIALS = 231
 SEED = 0
 
-.PHONY: demo eight study chaos test test-all lint types format clean
+.PHONY: demo eight study chaos test test-all docs notebook lint types format clean
 
 # A stamp, so that an interrupted installation is taken up again.
 $(VENV)/.installed: setup.cfg pyproject.toml
@@ -42,6 +42,14 @@ study: $(VENV)/.installed
 # What was stopped goes on, if the code is the same; `rm -rf runs/chaos` begins anew.
 chaos: $(VENV)/.installed
 	$(RUN) -m benchmarks.chaos --trials=$(TRIALS) --seed=$(SEED)
+
+# The pages open from the folder, without a network: build/site/index.html.
+docs: $(VENV)/.installed
+	$(RUN) -m mkdocs build --strict
+
+# Runs the notebook in place.
+notebook: $(VENV)/.installed
+	$(RUN) notebooks/run.py notebooks/start.ipynb
 
 lint: $(VENV)/.installed
 	$(RUN) -m ruff format --check .

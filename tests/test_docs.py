@@ -26,36 +26,9 @@ from jbias.report import biases, cli, correlate, distortion, measured, shifts
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "docs/algorithms.md",
-    "docs/api.md",
-    "docs/architecture.md",
-    "docs/audit.md",
-    "docs/benchmarks.md",
-    "docs/biases.md",
-    "docs/data.md",
-    "docs/distortion.md",
-    "docs/faults.md",
-    "docs/launch.md",
-    "docs/measures.md",
-    "docs/models.md",
-    "docs/observing.md",
-    "docs/preemption.md",
-    "docs/reproduction-biasbed-tables.md",
-    "docs/reproduction-biasbed.md",
-    "docs/reproduction-biases-tables.md",
-    "docs/reproduction-biases.md",
-    "docs/reproduction-distortion.md",
-    "docs/reproduction-shifts.md",
-    "docs/reproduction.md",
-    "docs/shifts.md",
-    "docs/statistics-seeds.md",
-    "docs/statistics.md",
-    "examples/README.md",
-    "examples/published/README.md",
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("examples/README.md", "examples/published/README.md"),
+    *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md")),
 )
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCS}
 
@@ -108,7 +81,8 @@ def main(arguments: list[str]) -> None:
     values = flags.FlagValues()
     arguments = presets.in_arguments(arguments)
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=arguments)
-    flags.DEFINE_string("workdir", None, "", flag_values=values)
+    for name in ("workdir", "coordinator", "processes", "process", "wait"):
+        flags.DEFINE_string(name, None, "", flag_values=values)
     rest = values(["jbias", *arguments])
     assert rest == ["jbias"]
     assert values["config"].value["algo"]["name"]
@@ -153,7 +127,7 @@ def test_commands_are_found():
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
 def test_commands_are_understood(name, command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    _, _, module, *arguments = shlex.split(command.replace("\\\n", " "))
+    _, _, module, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
     if "--help" not in arguments:
         READERS[module.removeprefix("jbias.")](arguments)
     for argument in arguments:
@@ -170,7 +144,8 @@ def test_flags_in_the_text_are_known(name, flag):
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
-    if name == "docs/benchmarks.md":
+    known |= {"--coordinator", "--processes", "--process", "--wait"}
+    if name in ("docs/benchmarks.md", "docs/performance.md", "docs/scaling.md"):
         code = [path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")]
         known |= set(re.findall(r'add(?:_argument)?\("(--[\w-]+)"', "".join(code)))
     key, _, value = flag.partition("=")

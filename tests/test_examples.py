@@ -1,4 +1,4 @@
-"""The examples run as the README says, and the README shows what runs."""
+"""The examples run as the documents say, and these show what runs."""
 
 import pathlib
 import re
@@ -45,9 +45,9 @@ def test_the_algorithm_trains_and_its_penalty_acts(config):
     assert np.abs(np.subtract(*kernels)).max() > 1e-4
 
 
-def test_the_readme_shows_the_file():
+def test_the_documents_show_the_file():
     blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+        r"```python\n(.*?)```", (ROOT / "docs/own-algorithm.md").read_text(), re.DOTALL
     )
     assert MINE.read_text() in blocks
 

@@ -1,0 +1,108 @@
+"""The blocks of code in the documents, and in which company they run."""
+
+import pathlib
+import re
+import shlex
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from configs import datasets, erm
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = (
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")),
+)
+CODE = ("bash", "python", "pycon", "sh", "shell", "console")
+REASONS = frozenset(  # Why a block is not run: what it needs, in a word.
+    (
+        *("imagenet", "photographs", "celeba", "cifar", "mnist", "people", "weights"),
+        *("cluster", "install", "long", "endless", "terminals", "measured"),
+    )
+)
+FENCE = re.compile(
+    r"(?m)^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<kind>\w+)\n(?P<code>.*?)^```$",
+    re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    """A block of code: its page, its line there, its language, its text."""
+
+    page: str
+    line: int
+    kind: str
+    code: str
+    mark: str  # What the comment before it says; empty if there is none.
+
+    @property
+    def reason(self) -> str:
+        """Why it is not run; empty if it is."""
+        return self.mark.removeprefix("not run: ") if self.mark else ""
+
+
+def read() -> list[Block]:
+    """All blocks of code of all pages."""
+    found = []
+    for path in PAGES:
+        if not path.exists():
+            continue
+        text = path.read_text(encoding="utf-8")
+        for match in FENCE.finditer(text):
+            if match["kind"] in CODE:
+                line = text.count("\n", 0, match.start("kind")) + 1
+                page = str(path.relative_to(ROOT))
+                parts = (match["kind"], match["code"], match["mark"] or "")
+                found.append(Block(page, line, *parts))
+    return found
+
+
+def commands(block: Block) -> list[str]:
+    """The commands of a block of shell, a line each, without comments."""
+    lines = block.code.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+def shrunk(command: str) -> str:
+    """The command with the smallest run that its config knows."""
+    words = shlex.split(command, comments=True)
+    if "jbias.main" in words:
+        words = [_smoke(w) if w.startswith("--config=") else w for w in words]
+    if "jbias.evaluate" in words:
+        words = [_smoke(w) if w.startswith("--suite=") else w for w in words]
+    return shlex.join(words)
+
+
+def _smoke(flag: str) -> str:
+    """The flag with `smoke` among its config's arguments, and without epochs."""
+    path, _, arguments = flag.partition(":")
+    kept = [one for one in re.split(r",(?=\w+=|\w+$|\w+,)", arguments) if one]
+    kept = [one for one in kept if not one.startswith("epochs=") and one != "demo"]
+    return f"{path}:{','.join(dict.fromkeys(('smoke', *kept)))}"
+
+
+def place(folder: pathlib.Path) -> None:
+    """Makes the folder look like the top of a checkout, with some photographs in it."""
+    for name in ("configs", "examples", "benchmarks", "launch"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "docs").mkdir()
+    rng = np.random.default_rng(0)
+    for split, n in (("train", 80), ("test", 16)):
+        for level, name in enumerate(("bear", "cat")):
+            place = folder / "photos" / split / name
+            place.mkdir(parents=True)
+            for i in range(n):
+                pixels = rng.integers(0, 128, (80, 80, 3)) + 127 * level
+                Image.fromarray(pixels.astype("uint8")).save(place / f"{i}.jpg")
+
+
+def given(page: str) -> dict:
+    """The names that a page's Python takes as given: in its text, or by its readers."""
+    if page != "docs/data.md":
+        return {}
+    config = erm.get_config()
+    config.unlock()
+    names = ["sunny"] * 160
+    return {"c": config, "DIR": "data", "datasets": datasets, "names": names}
