@@ -41,7 +41,7 @@ def path(named: str, flag: str) -> str:
     name, colon, arguments = named.removeprefix(PREFIX).partition(":")
     known = names(flag)
     if not name:
-        raise ValueError(f"--{flag}={named}: name one of {', '.join(known)}")
+        raise ValueError(f"--{flag}: after {PREFIX} name one of {', '.join(known)}")
     if name not in known:
         raise ValueError(
             f"--{flag}: no preset {PREFIX}{name}; {jc.nearest(name, known)}"

@@ -10,7 +10,17 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import audit, command, config_files, data, evaluate, look, prepare, study
+from jbias import (
+    audit,
+    command,
+    config_files,
+    data,
+    evaluate,
+    look,
+    prepare,
+    presets,
+    study,
+)
 from jbias.launch import sweep
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
 
@@ -69,6 +79,7 @@ def test_make_targets_exist(name, target):
 def main(arguments: list[str]) -> None:
     """Reads what jbias.main would, the config with it."""
     values = flags.FlagValues()
+    arguments = presets.in_arguments(arguments)
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=arguments)
     for name in ("workdir", "coordinator", "processes", "process", "wait"):
         flags.DEFINE_string(name, None, "", flag_values=values)

@@ -43,7 +43,7 @@ def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=jbias:sagnt"], "no preset jbias:sagnt; did you mean 'sagnet'?"),
         (
             ["--config", "jbias:"],
-            "--config=jbias:: name one of augmix, biasbed/debiased",
+            "--config: after jbias: name one of augmix, biasbed/debiased",
         ),
         (
             ["--config=configs/erm.py:data=folder,root=/nowhere/at/all"],

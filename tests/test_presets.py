@@ -60,6 +60,13 @@ def test_what_is_no_preset_is_told(named, flag, message):
         presets.path(named, flag)
 
 
+def test_a_file_of_another_kind_is_told(tmp_path):
+    path = tmp_path / "suite.txt"
+    path.write_text("")
+    with pytest.raises(ValueError, match="--suite: must be a file of Python"):
+        config_files.load(str(path), flag="suite")
+
+
 def test_arguments_may_have_the_name_in_either_form():
     path = presets.path("jbias:erm:smoke", "config")
     assert path.endswith("erm.py:smoke")
