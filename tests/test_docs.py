@@ -160,7 +160,7 @@ def test_flags_in_the_text_are_known(name, flag):
         assert (
             key in known | {"--config", "--config.<key>", "--profile", "--workdir"}
             or "<" in key
-            or key.startswith("--xla_")
+            or key.startswith("--xla_")  # Of the compiler.
         )
 
 
