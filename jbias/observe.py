@@ -60,7 +60,8 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     job.watch.reset()
     job.note = f" valid {100 * mean(job.valid.values()):.1f}"
     total, took = job.stages[-1].last, time.monotonic() - began
-    line = f"step {step}/{total}: {_summary(records)} ({took:.1f} s)"
+    seen = _summary(records) or "no seed is finite"
+    line = f"step {step}/{total}: {seen} ({took:.1f} s)"
     told = dict(step=step, total=total, seconds=round(took, 3))
     means = {f"{d}/{m}": mean(values) for (d, m), values in _cells(records).items()}
     job.say(console.Line(line, "evaluation", **told, means=means))

@@ -62,11 +62,15 @@ def run(
     workdir = disk.place(workdir)
     own = config["run"].get("log", console.LOGS[0])
     say = console.logger(workdir, own) if team.first else _unheard
+    if not team.first:
+        of = f"process {team.number} of {team.count}"
+        console.logger(None)(f"{of}: it is process 0 that says how far the run is")
     with _claimed(workdir, config, say, team) as guard:
         done = workdir / "done"
         fate = done.read_text().strip() if team.first and done.exists() else ""
         if fate := team.share("whether it is done", fate):
-            say(f"{workdir} is done: nothing to do; another --workdir trains again")
+            how = "done, every seed diverged" if fate == "diverged" else "done"
+            say(f"{workdir} is {how}: nothing to do; another --workdir trains again")
             return fate != "diverged"
         if team.first and (workdir / "config.json").exists():
             life.Life(workdir, say).tell("opening")
