@@ -10,7 +10,7 @@ import jax
 from absl import flags
 from absl.testing import flagsaver
 
-from jbias import evaluate, prepare, seeds, survey, train
+from jbias import evaluate, prepare, seeds, signals, survey, train
 from jbias import main as main_lib
 from jbias.report import cli, drawn
 
@@ -20,7 +20,7 @@ def training(argv: tuple[str, ...]) -> int:
     held, kept = flagsaver.save_flag_values(flags.FLAGS), (sys.argv, train._train)
     sys.argv, train._train = ["jbias.main", *argv], _traced
     try:
-        return main_lib.main(main_lib._parse(sys.argv))
+        return main_lib.main(main_lib._parse(sys.argv), signals.Heard())
     finally:
         sys.argv, train._train = kept
         flagsaver.restore_flag_values(held, flags.FLAGS)
