@@ -17,6 +17,7 @@ from jbias import disk
 
 NAME = "progress.json"
 VERSION = 1
+_MOST = 1e15  # Steps, seconds, images.
 _KINDS = {  # What who reads it relies on.
     **dict.fromkeys(("at", "doing", "devices", "host"), str),
     **dict.fromkeys(("step", "total"), int),
@@ -54,7 +55,7 @@ def read(workdir: str | os.PathLike) -> dict[str, Any]:
     """What a run told last; empty where it told nothing that can be read."""
     try:
         told = json.loads((pathlib.Path(workdir) / NAME).read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     told = told if isinstance(told, dict) else {}
     return {key: value for key, value in told.items() if _fits(key, value)}
@@ -62,4 +63,6 @@ def read(workdir: str | os.PathLike) -> dict[str, Any]:
 
 def _fits(key: str, value: Any) -> bool:
     kinds = _KINDS.get(key, object)
+    if isinstance(value, (int, float)) and not abs(value) < _MOST:
+        return False
     return isinstance(value, kinds) and not isinstance(value, bool)

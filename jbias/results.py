@@ -226,7 +226,7 @@ def _plain(value):
 def _parse(line: str, place: str) -> Record:
     try:
         fields = json.loads(line, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{place}: must be one JSON record, got a damaged line ({error}); "
             "restore the file or remove it and resume the run"

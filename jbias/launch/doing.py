@@ -2,7 +2,9 @@
 
 import argparse
 import functools
+import hashlib
 import json
+import os
 import pathlib
 import shlex
 import shutil
@@ -101,10 +103,42 @@ def _settled(args: argparse.Namespace, workdir: pathlib.Path) -> dict[str, Any]:
         )
     if args.changes:
         raise ValueError(f"{args.changes[0]}: needs --config, or --sweep")
+    return {**_DEFAULTS, **_remembered(path), **given}
+
+
+def _remembered(path: pathlib.Path) -> dict[str, Any]:
+    """The search that a folder was begun with; code that others named is not run.
+
+    ValueError where it is damaged, or names files of code and was not begun here.
+    """
+    text = path.read_text()
     try:
-        return {**_DEFAULTS, **json.loads(path.read_text()), **given}
-    except ValueError:
-        raise ValueError(f"{path}: must be JSON; remove it") from None
+        told = json.loads(text)
+        configs, changes = told["config"], told["changes"]
+        whole = all(isinstance(one, str) for one in (*configs, *changes))
+        whole &= isinstance(configs, list) and isinstance(changes, list)
+        whole &= all(type(told.get(k, v)) is type(v) for k, v in _DEFAULTS.items())
+    except (ValueError, RecursionError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise ValueError(
+            f"{path}: must be the JSON of a search; remove it, and give --config again"
+        )
+    foreign = [one for one in configs if not one.startswith(presets.PREFIX)]
+    known = _mark(path, text).exists() or os.environ.get("JBIAS_OWN_CODE")
+    if foreign and not known:
+        raise ValueError(
+            f"{path}: was not begun by you here, and names code that would be run: "
+            f"{foreign[0]}; give --config again, or set JBIAS_OWN_CODE=1 if you trust it"
+        )
+    return told
+
+
+def _mark(path: pathlib.Path, text: str) -> pathlib.Path:
+    """What stands in this user's cache once a search of these words was begun there."""
+    words = hashlib.sha256(f"{path.resolve()}\n{text}".encode()).hexdigest()
+    folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
+    return pathlib.Path(folder).expanduser() / "searches" / words
 
 
 def _of_file(named: str) -> dict[str, Any]:
@@ -290,5 +324,9 @@ def _memory(workdir: pathlib.Path) -> pathlib.Path:
 
 def _remember(asked: Mapping[str, Any], workdir: pathlib.Path) -> None:
     """Keeps the search, for `status` and `retry`."""
-    with trials.whole(_memory(workdir)) as part:
-        part.write_text(json.dumps(asked, indent=1) + "\n")
+    path, text = _memory(workdir), json.dumps(asked, indent=1) + "\n"
+    with trials.whole(path) as part:
+        part.write_text(text)
+    mark = _mark(path, text)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()

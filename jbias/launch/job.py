@@ -56,6 +56,8 @@ def note_end(workdir: pathlib.Path, code: int, log: pathlib.Path, before: int) -
 
     before: how long that log was when the process began.
     """
+    if run_state.held(workdir):
+        return  # It is another's, who was there before.
     state = run_state.read(workdir)
     if code in TOLD or state.told and told(workdir) > before:
         return

@@ -35,7 +35,7 @@ def median_rule(
     for other in completed:
         until = [value for at, value in other.items() if at <= step]
         if until:
-            averages.append(sum(until) / len(until))
+            averages.append(statistics.mean(until))  # Exact, so that equal is equal.
     if len(averages) < fewest:
         return ""
     middle = statistics.median(averages)

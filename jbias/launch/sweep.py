@@ -26,7 +26,8 @@ and `retry` take the search that --workdir was begun with. <workdir>/trials.csv 
            restarts (10), python
   sky      jobs of SkyPilot: bucket, accelerators (H100:1), extra, infra, spot
 
-Exit codes: 0 all trials are done, or handed over; 1 some are not, and it says why; 2
+Exit codes: 0 all trials are done (also diverged or stopped), or handed over, or told
+by `status`; 1 some are not, and it says why; 2
 nothing was begun, arguments are wrong; 130 or 143 stopped with all work saved.
 """
 

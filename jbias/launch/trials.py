@@ -14,7 +14,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import config_files, presets, run_state
+from jbias import config_files, messages, presets, run_state
 from jbias.launch import axes as axes_
 
 ENDED = ("done", "diverged", "stopped")  # What `run` leaves alone, beside failed ones.
@@ -101,8 +101,23 @@ def planned(search: Search, workdir: pathlib.Path) -> list[Trial]:
             name = jc.run_name(config).replace("/", "-")
             arguments = (f"--config={named}", *changes)
             one = Trial(name, workdir / name, arguments, values, config)
-            trials.setdefault(name, one)
+            _check_other(trials.setdefault(name, one), one)
     return [*trials.values()]
+
+
+def _check_other(first: Trial, one: Trial) -> None:
+    """Refuses two combinations that would share a workdir, as one of them were lost."""
+    if first.config == one.config:
+        return
+    if jc.identity(first.config) == jc.identity(one.config):
+        raise ValueError(
+            f"{' '.join(first.arguments)} and {' '.join(one.arguments)} are one run, "
+            f"{one.name}: what differs decides no number; leave one out"
+        )
+    raise ValueError(
+        f"{' '.join(first.arguments)} and {' '.join(one.arguments)} have the same hash, "
+        f"{one.name}; change one of them a little, or search them apart"
+    )
 
 
 def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
@@ -158,7 +173,7 @@ def line(trial: Trial, state: run_state.State, queued: str = "") -> str:
     parts += [f"{key}={value}" for key, value in trial.values.items()]
     if state.reason and word == state.word:
         parts.append(state.reason)
-    return ", ".join(parts)
+    return messages.line(", ".join(parts))
 
 
 def count(states: Sequence[run_state.State]) -> str:

@@ -76,7 +76,7 @@ def stored(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
     where = os.fspath(path)
     try:
         found = json.loads(epath.Path(path).read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: must be JSON: {error}") from error
     for key in needed:
         inner = found

@@ -3,6 +3,7 @@
 import argparse
 import functools
 import math
+import os
 import pathlib
 import sys
 import types
@@ -111,6 +112,10 @@ def answered(command: str, make: Callable[[], Iterable[str]]) -> int:
     except (ValueError, OSError) as error:
         print(f"{command}: {messages.line(error)}", file=sys.stderr)
         return 2
-    for line in lines:
-        print(line)
+    try:
+        for line in lines:
+            print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # Whoever read has seen enough, as `head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

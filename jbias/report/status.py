@@ -138,7 +138,7 @@ def _age(workdir: pathlib.Path) -> float | None:
 def _config(workdir: pathlib.Path) -> dict[str, Any]:
     try:
         config = json.loads((workdir / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}
 

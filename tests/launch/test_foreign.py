@@ -1,0 +1,110 @@
+"""Searches that others began run no code of theirs, and no trial is lost unsaid."""
+
+import json
+
+import pytest
+
+from jbias.launch import job, stopping, sweep
+from jbias.report import arguments, status, status_table
+from tests import runs
+
+SMOKE = "--config=configs/erm.py:smoke,seeds=1"
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(runs.ROOT)
+    monkeypatch.delenv("JBIAS_OWN_CODE", raising=False)
+
+
+def planned(*changes: str, folder) -> int:
+    return sweep.main(["run", SMOKE, *changes, f"--workdir={folder}", "--dry-run"])
+
+
+def test_code_that_a_foreign_folder_names_is_not_run(tmp_path, monkeypatch, capsys):
+    evil, ran = tmp_path / "evil.py", tmp_path / "RAN"
+    evil.write_text(f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n")
+    (tmp_path / ".sweep").mkdir()
+    told = {"config": [str(evil)], "changes": []}
+    (tmp_path / ".sweep/search.json").write_text(json.dumps(told))
+    for what in ("status", "retry", "run"):
+        assert sweep.main([what, f"--workdir={tmp_path}"]) == 2
+        assert "was not begun by you here" in capsys.readouterr().err
+    assert not ran.exists()
+    monkeypatch.setenv("JBIAS_OWN_CODE", "1")
+    with pytest.raises(AttributeError, match="get_config"):
+        sweep.main(["status", f"--workdir={tmp_path}"])
+    assert ran.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", '{"config": 5, "changes": []}', '{"config": []}', "[" * 200_000]
+)
+def test_a_damaged_search_is_told_in_one_line(tmp_path, capsys, text):
+    (tmp_path / ".sweep").mkdir()
+    (tmp_path / ".sweep/search.json").write_text(text)
+    assert sweep.main(["status", f"--workdir={tmp_path}"]) == 2
+    assert "must be the JSON of a search" in capsys.readouterr().err
+
+
+def test_two_trials_of_one_hash_are_refused(tmp_path, capsys):
+    """Found by search: these two have the same 32 bits."""
+    axis = "--config.optim.rate=[0.011875,0.023987]"
+    sweep.main(
+        [
+            "run",
+            "--config=configs/erm.py:smoke",
+            axis,
+            f"--workdir={tmp_path}",
+            "--dry-run",
+        ]
+    )
+    assert "have the same hash" in capsys.readouterr().err
+
+
+def test_an_axis_that_decides_no_number_is_refused(tmp_path, capsys):
+    assert planned("--config.run.strategy=[looped,unrolled]", folder=tmp_path) == 2
+    assert "are one run" in capsys.readouterr().err
+
+
+def test_who_is_as_good_as_the_median_goes_on():
+    """Sums of equal accuracies are rounded; their mean is not to be."""
+    for hits in range(1, 16):
+        plateau = {step: hits / 16 / 1.1 for step in range(1, 12)}
+        assert not stopping.median_rule(plateau, [plateau] * 3)
+
+
+def test_nothing_is_written_into_the_log_of_a_run_at_work(tmp_path, monkeypatch):
+    (tmp_path / "log.txt").write_text("2026-01-01 00:00:00 step 1/4\n")
+    monkeypatch.setattr(job.run_state, "held", lambda workdir: True)
+    job.note_end(tmp_path, 2, tmp_path / "output", 0)
+    assert (tmp_path / "log.txt").read_text().count("\n") == 1
+
+
+def test_what_a_terminal_would_obey_is_shown_as_its_code(tmp_path):
+    run = tmp_path / "a\x1b]0;owned\x07"
+    (run / "evals").mkdir(parents=True)
+    (run / "config.json").write_text("[" * 200_000)
+    (run / "log.txt").write_text("2026-01-01 00:00:00 jbias: no \x1b[31mroom\n")
+    told = {"devices": "\x1b[2J", "step": 10**400, "doing": "stepping"}
+    (run / "progress.json").write_text(json.dumps(told))
+    text = status_table.as_text(status.rows([str(run)]), width=300)
+    assert "\x1b" not in text
+    assert "\\x1b" in text
+
+
+def test_who_stops_reading_hears_no_traceback(monkeypatch):
+    class Gone:
+        def write(self, text):
+            raise BrokenPipeError
+
+        def flush(self):
+            pass
+
+        def fileno(self):
+            return spare.fileno()
+
+    with open("/dev/null", "w") as spare:  # noqa: PTH123
+        monkeypatch.setattr("sys.stdout", Gone())
+        assert arguments.answered("x", lambda: ["a"]) == 0
