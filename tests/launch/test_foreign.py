@@ -105,6 +105,6 @@ def test_who_stops_reading_hears_no_traceback(monkeypatch):
         def fileno(self):
             return spare.fileno()
 
-    with open("/dev/null", "w") as spare:  # noqa: PTH123
+    with open("/dev/null", "w") as spare:
         monkeypatch.setattr("sys.stdout", Gone())
         assert arguments.answered("x", lambda: ["a"]) == 0
