@@ -148,7 +148,8 @@ def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
     assert "SIGTERM at step" in said
     done = ended(several(tmp_path, 4))
     assert [code for code, _ in done] == [0, 0, 0, 0], done
-    assert "resuming" in done[0][1] and done[1][1] == ""
+    assert "resuming" in done[0][1]
+    assert done[1][1] == told_by_0(1, 4) + "\n"
     assert_alike(tmp_path / "run", lone)
     text = (tmp_path / "run" / "provenance.json").read_text()
     first = json.loads(text)
@@ -169,6 +170,11 @@ def test_a_preemption_that_jax_tells_of_stops_both_at_one_step(lone, tmp_path):
     assert_alike(tmp_path / "run", lone)
 
 
+def told_by_0(number: int, count: int) -> str:
+    """What another process than the first says."""
+    return f"process {number} of {count}: it is process 0 that says how far the run is"
+
+
 def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
     """Each of the two is lost once: process 0 has jax's service with it."""
     for who, steps in ((1, 5), (0, 3)):
@@ -184,7 +190,7 @@ def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
         (line,) = [one for one in said.splitlines() if one.startswith("jbias: ")]
         assert f"process {who} of 2" in line and "was lost; start all again" in line
         assert "Traceback" not in said and "***" not in said
-    assert said == line + "\n"  # Process 1 has nothing else to say.
+    assert said == f"{told_by_0(1, 2)}\n{line}\n"  # Process 1 has nothing else to say.
     [(code, said)] = ended([start(tmp_path)])
     assert code == 0 and "resuming" in said, said
     assert_alike(tmp_path / "run", lone)
