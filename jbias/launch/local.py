@@ -84,7 +84,7 @@ def run(
     first, said = trials.share([one.state for one in all_trials]), began
     reasons: dict[str, str] = {}  # Why a trial is stopped for good.
     sent: set[str] = set()  # Who was asked to save: a second time would be fatal.
-    with _signals() as asked:
+    with _signals() as asked, _none_left(running):
         while waiting or running:
             while waiting and free and not asked:
                 running.append(_started(waiting.popleft(), free.popleft(), say))
@@ -107,6 +107,19 @@ def run(
                 said = time.monotonic()
                 say(progress(all_trials, first, said - began))
     return asked[0] if asked else ""
+
+
+@contextlib.contextmanager
+def _none_left(running: list[Running]) -> Iterator[None]:
+    """Where an error ends this, lets what runs save and leave before."""
+    try:
+        yield
+    except BaseException:
+        for one in running:
+            one.process.terminate()
+        for one in running:
+            one.process.wait()
+        raise
 
 
 def progress(all_trials: Sequence[trials.Trial], first: float, spent: float) -> str:

@@ -1,10 +1,14 @@
 """Searches that others began run no code of theirs, and no trial is lost unsaid."""
 
 import json
+import signal
+import subprocess
+import sys
+import types
 
 import pytest
 
-from jbias.launch import job, stopping, sweep
+from jbias.launch import job, local, stopping, sweep
 from jbias.report import arguments, status, status_table
 from tests import runs
 
@@ -108,3 +112,11 @@ def test_who_stops_reading_hears_no_traceback(monkeypatch):
     with open("/dev/null", "w") as spare:
         monkeypatch.setattr("sys.stdout", Gone())
         assert arguments.answered("x", lambda: ["a"]) == 0
+
+
+def test_an_error_leaves_no_run_behind(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    running = [types.SimpleNamespace(process=process)]
+    with pytest.raises(ValueError, match="damaged"), local._none_left(running):
+        raise ValueError("damaged")
+    assert process.poll() == -signal.SIGTERM
