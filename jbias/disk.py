@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import pathlib
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,12 @@ REMEDY = (
     "what was saved before is whole: make room or bring the disk back, and run the same "
     "command again"
 )
+
+
+def cache(name: str) -> pathlib.Path:
+    """A place of that name under $JBIAS_CACHE, or ~/.cache/jbias."""
+    folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
+    return pathlib.Path(folder).expanduser() / name
 
 
 def is_remote(path: epath.PathLike) -> bool:

@@ -11,6 +11,7 @@ from jbias import (
     build,
     checkpoint,
     checks,
+    disk,
     memory,
     mesh,
     observe,
@@ -142,10 +143,7 @@ def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
 def keep_programs() -> None:
     """Keeps compiled programs on disk, so that a second start does not wait."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = os.environ.get("JBIAS_CACHE", "~/.cache/jbias")
-        jax.config.update(
-            "jax_compilation_cache_dir", os.path.expanduser(f"{cache}/xla")
-        )
+        jax.config.update("jax_compilation_cache_dir", str(disk.cache("xla")))
 
 
 def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import config_files, console, presets
+from jbias import config_files, console, disk, presets
 from jbias.launch import axes, local, sky, slurm, stopping, tpu_pod, trials, xpk
 
 CLOUDS = types.MappingProxyType({"tpu_pod": tpu_pod, "xpk": xpk, "sky": sky})
@@ -137,8 +137,7 @@ def _remembered(path: pathlib.Path) -> dict[str, Any]:
 def _mark(path: pathlib.Path, text: str) -> pathlib.Path:
     """What stands in this user's cache once a search of these words was begun there."""
     words = hashlib.sha256(f"{path.resolve()}\n{text}".encode()).hexdigest()
-    folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
-    return pathlib.Path(folder).expanduser() / "searches" / words
+    return disk.cache("searches") / words
 
 
 def _of_file(named: str) -> dict[str, Any]:
