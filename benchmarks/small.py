@@ -1,0 +1,92 @@
+"""The benchmark in small: methods with tuned rates, many seeds, one report.
+
+    python -m benchmarks.small [--of=demo,more] [--methods=erm+sagnet] [--seeds=10]
+        [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
+
+Each method's rate is the one with the best validation accuracy at the end of a run of a
+seed that is used nowhere else; test sets have no say. Then it is trained with that rate
+and all seeds, and the report is made of all. Stopped and started again, it goes on. `of`
+are the configs' arguments (configs/common.py), such as
+data=pacs,root=DIR,style=photo; a method may have arguments too: deepaugment:nets=cae.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+from jbias import results
+
+METHODS = (
+    *("erm", "stylized_erm", "debiased", "infodrop", "sagnet", "padain"),
+    *("mixup", "cutmix", "mixstyle", "efdmix", "rand_conv", "gaussian_noise"),
+)
+TUNING_SEED = 1000
+
+
+def trained(config: str, workdir: pathlib.Path, *flags: str) -> None:
+    """Runs the main job, which goes on or has nothing to do; ends where it fails."""
+    command = [sys.executable, "-m", "jbias.main", f"--config={config}"]
+    done = subprocess.run([*command, f"--workdir={workdir}", *flags], check=False)
+    if done.returncode == 3:
+        print(f"small: {workdir}: every seed diverged")
+    elif done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def rate(tuning: pathlib.Path) -> tuple[float, dict[float, float]]:
+    """The rate with the best validation accuracy, the smaller of equal ones, and all."""
+    found = {}
+    for folder in sorted((tuning / "vary").iterdir()):
+        steps = sorted(folder.glob("evals/*.jsonl"), key=lambda path: int(path.stem))
+        asked = json.loads((folder / "config.json").read_text())["optim"]["rate"]
+        values = [
+            r.value
+            for r in results.loads(steps[-1].read_text(), where=str(steps[-1]))
+            if (r.dataset, r.metric) == (results.VALID, "accuracy")
+        ]
+        found[asked] = max((v for v in values if v is not None), default=0.0)
+    return max(sorted(found), key=found.get), found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Tunes, trains and reports."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--of", default="demo,more", help="the configs' arguments")
+    add("--methods", default="+".join(METHODS), help="configs, joined by +")
+    add("--seeds", type=int, default=10)
+    add("--rates", default="0.02+0.05+0.1")
+    add("--runs", type=pathlib.Path, default=pathlib.Path("runs/small"))
+    add("--out", type=pathlib.Path, default=pathlib.Path("report-small"))
+    options = parser.parse_args(argv)
+    rates = {}
+    for method in options.methods.split("+"):
+        name, _, own = method.partition(":")
+        of = ",".join(filter(None, (own, options.of)))
+        folder = method.replace(":", "-").replace("=", "-")
+        tuning, run = options.runs / "tuning" / folder, options.runs / "seeds" / folder
+        config = f"configs/{name}.py:{of}"
+        flags = (f"--config.seeds=({TUNING_SEED},)", "--config.eval_every=1000 epochs")
+        trained(f"{config},vary=optim.rate={options.rates}", tuning, *flags)
+        best, rates[method] = rate(tuning)
+        print(f"small: {method}: rate {best:g} of {rates[method]}", flush=True)
+        trained(f"{config},seeds={options.seeds}", run, f"--config.optim.rate={best}")
+    report = [sys.executable, "-m", "jbias.report", f"--runs={options.runs}/seeds/*"]
+    done = subprocess.run(
+        [*report, "--reference=erm", f"--out={options.out}"], check=False
+    )
+    if not done.returncode:
+        told = {
+            name: {"chosen": max(sorted(f), key=f.get), "valid": f}
+            for name, f in rates.items()
+        }
+        (options.out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
