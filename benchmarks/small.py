@@ -2,17 +2,21 @@
 
     python -m benchmarks.small [--of=demo,more] [--methods=erm+sagnet] [--seeds=10]
         [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
+        [--set=model.width=16] [--set=epochs=12.0]
 
 Each method's rate is the one with the best validation accuracy at the end of a run of a
 seed that is used nowhere else; test sets have no say. Then it is trained with that rate
 and all seeds, and the report is made of all. Stopped and started again, it goes on. `of`
 are the configs' arguments (configs/common.py), such as
-data=pacs,root=DIR,style=photo; a method may have arguments too: deepaugment:nets=cae.
+data=pacs,root=DIR,style=photo; a method may have arguments too: deepaugment:nets=cae;
+`--set` is an entry of every config. Beside the report lie each run's config, and the
+rates with what validation said of them, `rates.json`.
 """
 
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -50,6 +54,18 @@ def rate(tuning: pathlib.Path) -> tuple[float, dict[float, float]]:
     return max(sorted(found), key=found.get), found
 
 
+def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict) -> None:
+    """Puts the configs and the rates' validation beside the report."""
+    (out / "configs").mkdir(exist_ok=True)
+    for file in sorted(runs.glob("*/config.json")):
+        shutil.copy(file, out / "configs" / f"{file.parent.name}.json")
+    told = {
+        name: {"chosen": max(sorted(found), key=found.get), "valid": found}
+        for name, found in rates.items()
+    }
+    (out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Tunes, trains and reports."""
     parser = argparse.ArgumentParser(
@@ -60,10 +76,12 @@ def main(argv: list[str] | None = None) -> int:
     add("--methods", default="+".join(METHODS), help="configs, joined by +")
     add("--seeds", type=int, default=10)
     add("--rates", default="0.02+0.05+0.1")
+    add("--set", action="append", default=[], metavar="KEY=VALUE")
     add("--runs", type=pathlib.Path, default=pathlib.Path("runs/small"))
     add("--out", type=pathlib.Path, default=pathlib.Path("report-small"))
     options = parser.parse_args(argv)
     rates = {}
+    changes = tuple(f"--config.{change}" for change in options.set)
     for method in options.methods.split("+"):
         name, _, own = method.partition(":")
         of = ",".join(filter(None, (own, options.of)))
@@ -71,20 +89,17 @@ def main(argv: list[str] | None = None) -> int:
         tuning, run = options.runs / "tuning" / folder, options.runs / "seeds" / folder
         config = f"configs/{name}.py:{of}"
         flags = (f"--config.seeds=({TUNING_SEED},)", "--config.eval_every=1000 epochs")
-        trained(f"{config},vary=optim.rate={options.rates}", tuning, *flags)
+        trained(f"{config},vary=optim.rate={options.rates}", tuning, *flags, *changes)
         best, rates[method] = rate(tuning)
         print(f"small: {method}: rate {best:g} of {rates[method]}", flush=True)
-        trained(f"{config},seeds={options.seeds}", run, f"--config.optim.rate={best}")
+        config = f"{config},seeds={options.seeds}"
+        trained(config, run, f"--config.optim.rate={best}", *changes)
     report = [sys.executable, "-m", "jbias.report", f"--runs={options.runs}/seeds/*"]
     done = subprocess.run(
         [*report, "--reference=erm", f"--out={options.out}"], check=False
     )
     if not done.returncode:
-        told = {
-            name: {"chosen": max(sorted(f), key=f.get), "valid": f}
-            for name, f in rates.items()
-        }
-        (options.out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
+        keep(options.runs / "seeds", options.out, rates)
     return done.returncode
 
 
