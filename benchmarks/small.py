@@ -5,7 +5,8 @@
         [--set=model.width=16] [--set=epochs=12.0]
 
 Each method's rate is the one with the best validation accuracy at the end of a run of a
-seed that is used nowhere else; test sets have no say. Then it is trained with that rate
+seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
+highest of `rates`, half or twice of it is tried too, until one lies between others. Then it is trained with that rate
 and all seeds, and the report is made of all. Stopped and started again, it goes on. `of`
 are the configs' arguments (configs/common.py), such as
 data=pacs,root=DIR,style=photo; a method may have arguments too: deepaugment:nets=cae;
@@ -39,10 +40,10 @@ def trained(config: str, workdir: pathlib.Path, *flags: str) -> None:
         raise SystemExit(done.returncode)
 
 
-def rate(tuning: pathlib.Path) -> tuple[float, dict[float, float]]:
-    """The rate with the best validation accuracy, the smaller of equal ones, and all."""
+def valid(tuning: pathlib.Path) -> dict[float, float]:
+    """The validation accuracy of each rate that was tried, at the end of its run."""
     found = {}
-    for folder in sorted((tuning / "vary").iterdir()):
+    for folder in sorted(tuning.glob("*/vary/*")):
         steps = sorted(folder.glob("evals/*.jsonl"), key=lambda path: int(path.stem))
         asked = json.loads((folder / "config.json").read_text())["optim"]["rate"]
         values = [
@@ -51,7 +52,27 @@ def rate(tuning: pathlib.Path) -> tuple[float, dict[float, float]]:
             if (r.dataset, r.metric) == (results.VALID, "accuracy")
         ]
         found[asked] = max((v for v in values if v is not None), default=0.0)
-    return max(sorted(found), key=found.get), found
+    return found
+
+
+def best(found: dict[float, float]) -> float:
+    """The rate with the highest validation accuracy, the smaller of equal ones."""
+    return max(sorted(found), key=found.get)
+
+
+def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
+    """Tries the rates, and further ones until the best lies between others."""
+    only_end = (f"--config.seeds=({TUNING_SEED},)", "--config.eval_every=1000 epochs")
+
+    def tried(some: str) -> dict[float, float]:
+        config_of = f"{config},vary=optim.rate={some}"
+        trained(config_of, tuning / some, *only_end, *changes)
+        return valid(tuning)
+
+    found = tried(rates)
+    while (edge := best(found)) in (min(found), max(found)) and len(found) < 8:
+        found = tried(f"{edge / 2 if edge == min(found) else edge * 2:g}")
+    return found
 
 
 def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict) -> None:
@@ -60,8 +81,7 @@ def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict) -> None:
     for file in sorted(runs.glob("*/config.json")):
         shutil.copy(file, out / "configs" / f"{file.parent.name}.json")
     told = {
-        name: {"chosen": max(sorted(found), key=found.get), "valid": found}
-        for name, found in rates.items()
+        name: {"chosen": best(found), "valid": found} for name, found in rates.items()
     }
     (out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
 
@@ -86,14 +106,14 @@ def main(argv: list[str] | None = None) -> int:
         name, _, own = method.partition(":")
         of = ",".join(filter(None, (own, options.of)))
         folder = method.replace(":", "-").replace("=", "-")
-        tuning, run = options.runs / "tuning" / folder, options.runs / "seeds" / folder
         config = f"configs/{name}.py:{of}"
-        flags = (f"--config.seeds=({TUNING_SEED},)", "--config.eval_every=1000 epochs")
-        trained(f"{config},vary=optim.rate={options.rates}", tuning, *flags, *changes)
-        best, rates[method] = rate(tuning)
-        print(f"small: {method}: rate {best:g} of {rates[method]}", flush=True)
-        config = f"{config},seeds={options.seeds}"
-        trained(config, run, f"--config.optim.rate={best}", *changes)
+        tuning = options.runs / "tuning" / folder
+        rates[method] = tune(config, tuning, options.rates, changes)
+        rate = best(rates[method])
+        print(f"small: {method}: rate {rate:g} of {rates[method]}", flush=True)
+        run = options.runs / "seeds" / folder
+        seeds = f"{config},seeds={options.seeds}"
+        trained(seeds, run, f"--config.optim.rate={rate}", *changes)
     report = [sys.executable, "-m", "jbias.report", f"--runs={options.runs}/seeds/*"]
     done = subprocess.run(
         [*report, "--reference=erm", f"--out={options.out}"], check=False
