@@ -74,7 +74,7 @@ def main(argv: list[str], heard: signals.Heard) -> int:
         _CONFIG.value.run.profile |= _PROFILE.value
     except (ValueError, OSError) as error:
         return _fail(None, _gist(str(error)), 2)
-    xla.set_flags()
+    xla.set_flags(deterministic=_CONFIG.value.run.get("deterministic", False))
     # Only now: what is wrong with the flags is told at once.
     from jbias import opening, places, processes
 

@@ -12,9 +12,19 @@ FLAGS: Mapping[str, str] = types.MappingProxyType(
 )
 
 
-def set_flags(environment: MutableMapping[str, str] = os.environ) -> None:
+# No kernel whose sums come in any order, and no choice of kernels by how fast they were
+# just now (https://github.com/openxla/xla/pull/12520).
+DETERMINISTIC: Mapping[str, str] = types.MappingProxyType(
+    {"xla_gpu_deterministic_ops": "true"}
+)
+
+
+def set_flags(
+    environment: MutableMapping[str, str] = os.environ, *, deterministic: bool = False
+) -> None:
     """Adds our flags to XLA_FLAGS; one that stands there already is left as it is."""
     given = environment.get("XLA_FLAGS", "")
     known = {flag.lstrip("-").partition("=")[0] for flag in given.split()}
-    added = [f"--{k}={v}" for k, v in FLAGS.items() if k not in known]
+    ours = {**FLAGS, **(DETERMINISTIC if deterministic else {})}
+    added = [f"--{k}={v}" for k, v in ours.items() if k not in known]
     environment["XLA_FLAGS"] = " ".join(filter(None, (given, *added)))

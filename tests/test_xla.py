@@ -26,9 +26,16 @@ def test_the_users_flags_win(given, wanted):
     assert environment["XLA_FLAGS"] == wanted
 
 
+def test_the_same_bits_are_asked_for_in_so_many_words():
+    environment = {}
+    xla.set_flags(environment, deterministic=True)
+    assert environment["XLA_FLAGS"].endswith(" --xla_gpu_deterministic_ops=true")
+
+
 def test_this_jax_knows_them():
     """An unknown flag would end the process."""
-    flags = " ".join(f"--{name}={value}" for name, value in xla.FLAGS.items())
+    ours = {**xla.FLAGS, **xla.DETERMINISTIC}
+    flags = " ".join(f"--{name}={value}" for name, value in ours.items())
     subprocess.run(
         [sys.executable, "-c", "import jax; jax.devices()"],
         cwd=runs.ROOT,

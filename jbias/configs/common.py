@@ -201,6 +201,7 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         memory=0.0,  # GiB of each device to use; 0: what it has.
         eval_batch=256,
         decisions=False,
+        deterministic=False,  # Slower on a GPU, and the same bits at each start.
         evaluate="here",  # Or "elsewhere": by python -m jbias.evaluate --follow.
         keep=2,
         log_seconds=10.0,
