@@ -19,6 +19,7 @@ from jbias import (
     entries,
     lock,
     memory,
+    messages,
     observe,
     opening,
     parts,
@@ -138,7 +139,7 @@ def _evaluate(job: Job, step: int) -> None:
     except Exception as error:
         if step not in checkpoint.steps(checkpoints):
             return
-        reason = " ".join(str(error).split())[:120]
+        reason = messages.begun(str(error))
         raise ValueError(
             f"checkpoint: {checkpoints / str(step)} cannot be read ({reason}); if it "
             "is damaged, delete it, and this evaluation is never made"

@@ -54,7 +54,7 @@ def mend(directory: epath.Path) -> None:
     """
     for path in directory.glob("*/metrics/metrics"):
         step = path.parent.parent.name
-        if not step.isdigit():
+        if not step.isdecimal():
             continue  # Of a save that a kill ended.
         known = _sealed(path.parent.parent)
         try:

@@ -41,7 +41,7 @@ def fill(directory, valid: dict[int, dict | None], keep: int = 2) -> None:
 
 
 def kept(directory) -> list[int]:
-    return sorted(int(p.name) for p in directory.iterdir() if p.name.isdigit())
+    return sorted(int(p.name) for p in directory.iterdir() if p.name.isdecimal())
 
 
 def latest(directory, say=lambda line: None):

@@ -23,6 +23,8 @@ COUNTS = {
     "data sets": 40,
     "our checkpoints": 6,
     "others' weights": 8,
+    "status": 25,
+    "sweeps": 20,
 }
 
 

@@ -113,7 +113,8 @@ def test_accuracy_is_of_the_last_evaluation(tmp_path):
         lost = LOST._replace(step=step)
         records = [here, lost, other._replace(step=step)]
         results.write(tmp_path / f"evals/{step}.jsonl", records)
-    (tmp_path / "evals/16.jsonl.part").touch()
+    for name in ("16.jsonl.part", "².jsonl", "x.jsonl"):
+        (tmp_path / "evals" / name).touch()
     found = run_state.read(tmp_path)
     assert (found.evaluated, found.accuracy, found.diverged) == (12, 0.75, (1,))
     assert found.step == 12

@@ -125,7 +125,7 @@ def step_of(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
     """
     where, workdir = os.fspath(workdir), pathlib.Path(workdir)
     folder = workdir / "checkpoints"
-    steps = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+    steps = sorted(int(p.name) for p in folder.iterdir() if p.name.isdecimal())
     if not steps:
         raise ValueError(f"{where}: holds no checkpoint yet")
     if step == "latest" or (step == "best" and len(steps) == 1):
