@@ -63,7 +63,7 @@ KINDS = {
     "others' weights": Kind(
         checkpoints.made, checkpoints.others, commands.preparing, 6
     ),
-    "status": Kind(runs.made, runs.runs, commands.reporting, 7),
+    "status": Kind(runs.made, runs.runs, commands.reporting, 7, runs.wrong),
     "sweeps": Kind(sweeps.made, sweeps.sweeps, commands.sweeping, 7),
 }
 

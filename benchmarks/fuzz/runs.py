@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations, records
 from jbias import life
+from jbias.report import status, status_table
 
 _FILES = (
     *("config.json", "progress.json", "log.txt", "lock", "evals/20.jsonl"),
     *("stopped.json", "done"),
 )
+_RUNS = {"failed", "padain", "stopped"}
 _LOG = (
     "2026-01-01 00:00:00 epoch 1.00/2, step 10/20, 1.50 steps/s, ETA 00:10, loss 0.3\n"
     "2026-01-01 00:00:10 jbias: disk: full; empty it\n"
@@ -55,3 +57,16 @@ def runs(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.C
     file = str(path.relative_to(folder))
     argv = ("--status", f"--runs={folder}", *more)
     return attempts.Case(f"{file} {words} {data!r:.80}", argv, file, data)
+
+
+def wrong(case: attempts.Case) -> str:
+    """What is wrong with what was told of the runs; "" where nothing is."""
+    folder = case.argv[1].partition("=")[2]
+    rows = status.rows([folder])
+    told = json.loads(status_table.as_json(rows), parse_constant=lambda word: word)
+    if {pathlib.Path(one["workdir"]).name for one in told["runs"]} != _RUNS:
+        return f"not all runs are told of: {told}"
+    odd = [
+        one for one in told["runs"] if {"NaN", "Infinity"} & {*map(str, one.values())}
+    ]
+    return f"a number is none: {odd[0]}" if odd else ""

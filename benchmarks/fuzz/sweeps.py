@@ -26,15 +26,15 @@ _AXES = (
     *("[(1, 2), (3,)]", "[{}, {'a': []}]", f"[{'[' * 90}{']' * 90}]", "[-True, 1j]"),
     *("['\\x1b[2J', '\\x07']", "['\\ud800']", "['a\\nb', 'c']", "[0.1,", "[f'{1}']"),
 )
-_SEARCH = {
-    **{"search": "grid", "trials": 10, "seed": 0, "stop": "never", "fewest": 3},
-    **{"grace": 0, "config": [_CONFIG]},
-    "changes": ["--config.optim.rate=[0.1, 0.2]", "--config.epochs=1"],
-}
-_FILE = {
-    **{"config": [_CONFIG], "axes": {"optim.rate": [0.1, 0.2]}, "search": "grid"},
-    **{"changes": {"epochs": 1.0}, "trials": 3, "seed": 0, "stop": "median"},
-}
+_SEARCH = dict(
+    **dict(search="grid", trials=10, seed=0, stop="never", fewest=3, grace=0),
+    config=[_CONFIG],
+    changes=["--config.optim.rate=[0.1, 0.2]", "--config.epochs=1"],
+)
+_FILE = dict(
+    **dict(config=[_CONFIG], axes={"optim.rate": [0.1, 0.2]}, changes={"epochs": 1.0}),
+    **dict(search="grid", trials=3, seed=0, stop="median"),
+)
 
 
 def made(folder: pathlib.Path) -> None:

@@ -95,7 +95,7 @@ def test_a_trial_is_cancelled_once(todo, cluster, monkeypatch):
     monkeypatch.setattr(run_state, "read", lambda workdir: running)
     monkeypatch.setattr(slurm, "active", active)
     stopping.mark(todo[1].workdir, "by one who waited before")
-    rule = lambda live: [(trial, "too low") for trial in live]  # noqa: E731
+    rule = lambda live: [(trial, "too low") for trial in live]
     slurm.wait(todo, say=lambda line: None, stop=rule, look=0)
     sent = [one for one in cluster.called if one[0] == "scancel"]
     assert sent == [("scancel", "7_0")]
