@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import disk, messages, reads, retention, seal
+from jbias import disk, reads, retention, seal
 from jbias import team as teams
 
 # Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
@@ -307,12 +308,17 @@ def _gist(error: Exception) -> str:
     if isinstance(error, OSError):
         return disk.gist(error)
     number = _errno(error)
-    return os.strerror(number) if number else messages.begun(str(error))
+    return (
+        os.strerror(number)
+        if number
+        else textwrap.shorten(str(error), 200, placeholder=" …")
+    )
 
 
 def _begun(error: Exception) -> str:
     """The first line of what orbax says, which goes on for pages."""
-    return messages.begun(str(error).strip().partition("\n")[0])
+    first = str(error).strip().partition("\n")[0]
+    return textwrap.shorten(first, 200, placeholder=" …")
 
 
 def _errno(error: Exception) -> int | None:

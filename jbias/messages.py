@@ -17,15 +17,6 @@ def line(text: object) -> str:
     return f"{words[:half]} ... {words[-half:]}"
 
 
-def begun(text: str, letters: int = 200) -> str:
-    """The first words of a text, on one line; an ellipsis where there are more."""
-    words = " ".join(text.split())
-    if len(words) <= letters:
-        return words
-    whole = words[: letters + 1].rpartition(" ")[0] or words[:letters]
-    return f"{whole.rstrip(' ,;:')} …"
-
-
 def shown(text: str) -> str:
     """The text with its letters that cannot be shown as codes; spaces stay as they are."""
     return text if text.isprintable() else "".join(map(_shown, text))

@@ -60,7 +60,7 @@ def mend(directory: epath.Path) -> None:
         try:
             held = json.loads(path.read_text())
             numbers = all(isinstance(x, float | int) for x in held.values())
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             held, numbers = None, False
         if not numbers or known is not None and held != known:
             disk.write(path, json.dumps(known or {}))
@@ -72,5 +72,5 @@ def _sealed(checkpoint: epath.Path) -> dict[str, float] | None:
         return seal.opened(json.loads((checkpoint / "info/metadata").read_text()))[
             "valid"
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -101,7 +101,7 @@ def _word(workdir: pathlib.Path) -> tuple[str, str]:
 def _reason_of_stop(path: pathlib.Path) -> str:
     try:
         return str(json.loads(path.read_text())["reason"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(
             f"{path}: must be JSON with a reason, got something else; remove it, and the "
             "run goes on"

@@ -9,14 +9,6 @@ def test_it_is_one_line_that_a_terminal_does_not_obey():
     assert told.encode()  # It can be written.
 
 
-def test_what_is_left_out_begins_between_words():
-    assert messages.begun("short: as\nit is") == "short: as it is"
-    told = messages.begun("one, two, three", 9)
-    assert told == "one, two …"
-    assert messages.begun("one, two, three", 7) == "one …"
-    assert messages.begun("x" * 300) == "x" * 200 + " …"
-
-
 def test_what_a_table_holds_keeps_its_spaces():
     assert messages.shown("1\u202f024 \u00b1 2\u00a0% \x1b\t") == (
         "1\u202f024 \u00b1 2\u00a0% \\x1b\\t"

@@ -57,7 +57,7 @@ def files(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.
         words,
         (f"--config={folder}/mine.py", f"--workdir={out}/run"),
         "mine.json",
-        mutations.dumped(tree),
+        json.dumps(tree).encode(),
     )
 
 
@@ -80,7 +80,7 @@ def suites(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts
     tree, words = draw(mutations.changed(suite()))
     argv = (f"--suite={folder}/suite.py", f"--checkpoint={folder}/net.safetensors")
     argv = (*argv, "--model=cnn", f"--out={out}/measured")
-    return attempts.Case(words, argv, "suite.json", mutations.dumped(tree))
+    return attempts.Case(words, argv, "suite.json", json.dumps(tree).encode())
 
 
 @st.composite

@@ -6,6 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+_DEEP: list = []
+for _ in range(90):
+    _DEEP = [_DEEP]
 # What stands where something else should: of every type, hostile and too large.
 VALUES = (
     *(None, True, False, 0, 1, -1, 2, 0.5, -0.5, 1e-300, 1e300, 2**31, 2**63, -(2**63)),
@@ -21,6 +24,7 @@ VALUES = (
     *("\\input{/etc/passwd}", "%s%n{0}", "é\u202e\U0001f600", "\ud800", "a" * 5000),
     *([], [[]], [None], [0, 0], [1, "x"], {}, {"name": None}, {"name": "x"}, {"": {}}),
     *("\x1b[2J\x1b]0;x\x07", "\r\x85\u2028", "@digits", "@minus", "@deep", "@deeper"),
+    _DEEP,
 )
 # What json.dumps does not write, by what stands for it.
 _WRITTEN = {

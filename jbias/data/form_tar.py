@@ -109,7 +109,7 @@ def _label(where: str, path: str, member: _Member, ending: str) -> int:
             held = json.loads(text)
             return int(held["label"] if "label" in held else held["cls"])
         return int(text)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{where}: labels must be whole numbers, got {text[:40]!r} in"
             f" {path}:{member.name}"

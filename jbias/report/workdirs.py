@@ -46,7 +46,7 @@ class Run:
         """Names the seeds that the settings list and the records lack."""
         try:
             listed = json.loads((self.config or {}).get("seeds", "[]"))
-        except ValueError:
+        except (ValueError, RecursionError):
             return []
         listed = listed if isinstance(listed, list) else []
         return [str(seed) for seed in listed if seed not in self.seeds]
