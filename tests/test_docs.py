@@ -4,6 +4,7 @@ import ast
 import pathlib
 import pkgutil
 import re
+import runpy
 import shlex
 
 import pytest
@@ -185,3 +186,12 @@ def test_docstrings_hold_no_quotes_that_were_to_join_lines():
         assert not [text for text in texts if text and re.search(r'"\n\s*"', text)], (
             path
         )
+
+
+def test_the_picture_of_the_rooms_is_true():
+    """Its description names each import between the boxes, and no other."""
+    rooms = runpy.run_path(str(ROOT / "docs/site/rooms.py"))
+    told = (ROOT / "docs/rooms.svg").read_text().split("<desc>")[1].split("</desc>")[0]
+    pairs = {tuple(line.split(" imports ")) for line in told.splitlines()}
+    assert pairs == rooms["arrows"]()
+    assert ("algos", "models") in pairs and ("models", "algos") not in pairs

@@ -97,8 +97,10 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_post_page(output, page, config):
-    """Takes the script that lets files search from beside, not from a network."""
+    """Names the search for screen readers; takes its script from beside, no network."""
     here = posixpath.relpath(SHIM, posixpath.dirname(page.url) or ".")
+    dialog = 'data-md-component="search" role="dialog"'
+    output = output.replace(dialog, f'{dialog} aria-label="Search"')
     return output.replace("https://unpkg.com/iframe-worker/shim", here)
 
 

@@ -63,6 +63,7 @@ def read(text: str) -> types.SimpleNamespace:
         images=0,
         shift_seed=0,
         demo=False,
+        more=False,
         smoke=False,
     )
     if arg.data in known.DATASETS and arg.data not in datasets.PRESETS:

@@ -53,6 +53,7 @@
                     seeds, in windows; `memory` holds the set, as for other data
 :skip=damaged.json  leaves the images out that `prepare check --list` found damaged
 :demo               the embedded set in a few epochs, minutes on two cores
+:more               the embedded set with two more tests, in which texture tells nothing
 :smoke              every part once, seconds
 """
 

@@ -35,6 +35,10 @@ def shapes(c: ml_collections.ConfigDict, arg) -> None:
     c.train = dict(split="train", n=n, batch=batch, **common)
     c.valid = dict(split="valid", **few, **common)
     c.tests = {name: dict(split=name, **few, **common) for name in SHAPES_TESTS}
+    if arg.more:
+        free = dict(common, correlation=1 / 16)  # Texture tells nothing of the class.
+        c.tests["uncorrelated"] = dict(split="test", **few, **free)
+        c.tests["corrupted_uncorrelated"] = dict(split="corrupted", **few, **free)
 
 
 def imagenet(c: ml_collections.ConfigDict, arg) -> None:
@@ -260,7 +264,7 @@ def _photographs(
 
 
 USED = {
-    "shapes": {"correlation", "demo"},
+    "shapes": {"correlation", "demo", "more"},
     "imagenet": {"root", "stimuli", "subset"},
     "pacs": {"root", "style"},
     "tiny_imagenet": {"root", "stimuli"},

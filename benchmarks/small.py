@@ -1,0 +1,127 @@
+"""The benchmark in small: methods with tuned rates, many seeds, one report.
+
+    python -m benchmarks.small [--of=demo,more] [--methods=erm+sagnet] [--seeds=10]
+        [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
+        [--set=model.width=16] [--set=epochs=12.0]
+
+Each method's rate is the one with the best validation accuracy at the end of a run of a
+seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
+highest of `rates`, half or twice of it is tried too, until one lies between others. Then it is trained with that rate
+and all seeds, and the report is made of all. Stopped and started again, it goes on. `of`
+are the configs' arguments (configs/common.py), such as
+data=pacs,root=DIR,style=photo; a method may have arguments too: deepaugment:nets=cae;
+`--set` is an entry of every config. Beside the report lie each run's config, and the
+rates with what validation said of them, `rates.json`.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from jbias import results
+
+METHODS = (
+    *("erm", "stylized_erm", "debiased", "infodrop", "sagnet", "padain"),
+    *("mixup", "cutmix", "mixstyle", "efdmix", "rand_conv", "gaussian_noise"),
+)
+TUNING_SEED = 1000
+
+
+def trained(config: str, workdir: pathlib.Path, *flags: str) -> None:
+    """Runs the main job, which goes on or has nothing to do; ends where it fails."""
+    command = [sys.executable, "-m", "jbias.main", f"--config={config}"]
+    done = subprocess.run([*command, f"--workdir={workdir}", *flags], check=False)
+    if done.returncode == 3:
+        print(f"small: {workdir}: every seed diverged")
+    elif done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def valid(tuning: pathlib.Path) -> dict[float, float]:
+    """The validation accuracy of each rate that was tried, at the end of its run."""
+    found = {}
+    for folder in sorted(tuning.glob("*/vary/*")):
+        steps = sorted(folder.glob("evals/*.jsonl"), key=lambda path: int(path.stem))
+        asked = json.loads((folder / "config.json").read_text())["optim"]["rate"]
+        values = [
+            r.value
+            for r in results.loads(steps[-1].read_text(), where=str(steps[-1]))
+            if (r.dataset, r.metric) == (results.VALID, "accuracy")
+        ]
+        found[asked] = max((v for v in values if v is not None), default=0.0)
+    return found
+
+
+def best(found: dict[float, float]) -> float:
+    """The rate with the highest validation accuracy, the smaller of equal ones."""
+    return max(sorted(found), key=found.get)
+
+
+def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
+    """Tries the rates, and further ones until the best lies between others."""
+    only_end = (f"--config.seeds=({TUNING_SEED},)", "--config.eval_every=1000 epochs")
+
+    def tried(some: str) -> dict[float, float]:
+        config_of = f"{config},vary=optim.rate={some}"
+        trained(config_of, tuning / some, *only_end, *changes)
+        return valid(tuning)
+
+    found = tried(rates)
+    while (edge := best(found)) in (min(found), max(found)) and len(found) < 8:
+        found = tried(f"{edge / 2 if edge == min(found) else edge * 2:g}")
+    return found
+
+
+def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict) -> None:
+    """Puts the configs and the rates' validation beside the report."""
+    (out / "configs").mkdir(exist_ok=True)
+    for file in sorted(runs.glob("*/config.json")):
+        shutil.copy(file, out / "configs" / f"{file.parent.name}.json")
+    told = {
+        name: {"chosen": best(found), "valid": found} for name, found in rates.items()
+    }
+    (out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Tunes, trains and reports."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--of", default="demo,more", help="the configs' arguments")
+    add("--methods", default="+".join(METHODS), help="configs, joined by +")
+    add("--seeds", type=int, default=10)
+    add("--rates", default="0.02+0.05+0.1")
+    add("--set", action="append", default=[], metavar="KEY=VALUE")
+    add("--runs", type=pathlib.Path, default=pathlib.Path("runs/small"))
+    add("--out", type=pathlib.Path, default=pathlib.Path("report-small"))
+    options = parser.parse_args(argv)
+    rates = {}
+    changes = tuple(f"--config.{change}" for change in options.set)
+    for method in options.methods.split("+"):
+        name, _, own = method.partition(":")
+        of = ",".join(filter(None, (own, options.of)))
+        folder = method.replace(":", "-").replace("=", "-")
+        config = f"configs/{name}.py:{of}"
+        tuning = options.runs / "tuning" / folder
+        rates[method] = tune(config, tuning, options.rates, changes)
+        rate = best(rates[method])
+        print(f"small: {method}: rate {rate:g} of {rates[method]}", flush=True)
+        run = options.runs / "seeds" / folder
+        seeds = f"{config},seeds={options.seeds}"
+        trained(seeds, run, f"--config.optim.rate={rate}", *changes)
+    report = [sys.executable, "-m", "jbias.report", f"--runs={options.runs}/seeds/*"]
+    done = subprocess.run(
+        [*report, "--reference=erm", f"--out={options.out}"], check=False
+    )
+    if not done.returncode:
+        keep(options.runs / "seeds", options.out, rates)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
