@@ -2,7 +2,7 @@
 
     python -m benchmarks.small [--of=demo,more] [--methods=erm+sagnet] [--seeds=10]
         [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
-        [--set=model.width=16] [--set=epochs=12.0]
+        [--show=silhouette+stylized] [--set=model.width=16] [--set=epochs=12.0]
 
 Each method's rate is the one with the best validation accuracy at the end of a run of a
 seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
@@ -11,7 +11,7 @@ and all seeds, and the report is made of all. Stopped and started again, it goes
 are the configs' arguments (configs/common.py), such as
 data=pacs,root=DIR,style=photo; a method may have arguments too: deepaugment:nets=cae;
 `--set` is an entry of every config. Beside the report lie each run's config, and the
-rates with what validation said of them, `rates.json`.
+rates with what validation said of them, `rates.json`, and a table, `headline.md`.
 """
 
 import argparse
@@ -20,6 +20,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
+
+import pandas as pd
+import scipy.stats
 
 from jbias import results
 
@@ -75,8 +78,36 @@ def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
     return found
 
 
-def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict) -> None:
-    """Puts the configs and the rates' validation beside the report."""
+def headline(tables: pathlib.Path, shown: tuple[str, ...]) -> str:
+    """Means with 95 % t intervals over seeds, in %, and mean ranks, as Markdown.
+
+    shown: the test sets that get a column, beside validation and shape bias.
+    """
+    read = {
+        name: pd.read_csv(tables / f"{name}.csv")
+        for name in ("validation", "scores", "shape_bias", "ranks")
+        if (tables / f"{name}.csv").exists()
+    }
+    scores = read["scores"]
+    parts = {"Validation": read["validation"].rename(columns={"seeds": "n"})}
+    parts |= {name: scores[scores["dataset"] == name] for name in shown}
+    if "shape_bias" in read:
+        parts["Shape bias"] = read["shape_bias"].rename(columns={"seeds": "n"})
+    ranks = read["ranks"].set_index("algorithm")["mean_rank"].sort_values()
+    lines = [f"| Method | {' | '.join(parts)} | Mean rank |"]
+    lines.append("| --- |" + " --: |" * (len(parts) + 1))
+    for algorithm, rank in ranks.items():
+        cells = []
+        for table in parts.values():
+            row = table[table["algorithm"] == algorithm].iloc[0]
+            half = scipy.stats.t.ppf(0.975, row["n"] - 1) * row["std"] / row["n"] ** 0.5
+            cells.append(f"{100 * row['mean']:.1f} ± {100 * half:.1f}")
+        lines.append(f"| {algorithm} | {' | '.join(cells)} | {rank:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict, shown: str) -> None:
+    """Puts the configs, the rates' validation and the headline beside the report."""
     (out / "configs").mkdir(exist_ok=True)
     for file in sorted(runs.glob("*/config.json")):
         shutil.copy(file, out / "configs" / f"{file.parent.name}.json")
@@ -84,6 +115,11 @@ def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict) -> None:
         name: {"chosen": best(found), "valid": found} for name, found in rates.items()
     }
     (out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
+    table = headline(out / "tables", tuple(shown.split("+")))
+    (out / "headline.md").write_text(table)
+    for kind in ("*.tex", "*.parquet", "*.pdf"):  # The command makes them again.
+        for file in out.glob(f"*/{kind}"):
+            file.unlink()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -97,6 +133,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--seeds", type=int, default=10)
     add("--rates", default="0.02+0.05+0.1")
     add("--set", action="append", default=[], metavar="KEY=VALUE")
+    add("--show", default="silhouette+stylized", help="test sets of the headline")
     add("--runs", type=pathlib.Path, default=pathlib.Path("runs/small"))
     add("--out", type=pathlib.Path, default=pathlib.Path("report-small"))
     options = parser.parse_args(argv)
@@ -116,10 +153,10 @@ def main(argv: list[str] | None = None) -> int:
         trained(seeds, run, f"--config.optim.rate={rate}", *changes)
     report = [sys.executable, "-m", "jbias.report", f"--runs={options.runs}/seeds/*"]
     done = subprocess.run(
-        [*report, "--reference=erm", f"--out={options.out}"], check=False
+        [*report, "--reference=erm", "--last=3", f"--out={options.out}"], check=False
     )
     if not done.returncode:
-        keep(options.runs / "seeds", options.out, rates)
+        keep(options.runs / "seeds", options.out, rates, options.show)
     return done.returncode
 
 

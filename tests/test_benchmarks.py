@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import check, distortion, measured, roofline
+from benchmarks import check, distortion, measured, roofline, small
 from jbias import models
 from jbias.configs import distortion as configs_distortion
 from tests import runs
@@ -148,3 +148,21 @@ def test_the_peer_has_our_networks_size(name):
     ours = jax.eval_shape(net.init, jax.random.key(0), image)["params"]
     theirs = torch_net.network(setting).parameters()
     assert sum(x.size for x in jax.tree.leaves(ours)) == sum(p.numel() for p in theirs)
+
+
+def test_the_headline_has_t_intervals(tmp_path):
+    """Of ten values with deviation 0.1 the mean is known within 2.262 x 0.1 / sqrt(10)."""
+    (tmp_path / "validation.csv").write_text(
+        "algorithm,seeds,mean,std\nerm,10,0.5,0.1\nsagnet,10,0.4,0.0\n"
+    )
+    (tmp_path / "scores.csv").write_text(
+        "algorithm,dataset,mean,std,n\n"
+        "erm,edge,0.25,0.2,4\nsagnet,edge,0.5,0,10\nerm,test,1,0,4\n"
+    )
+    (tmp_path / "ranks.csv").write_text("algorithm,mean_rank\nerm,1.75\nsagnet,1.25\n")
+    head, _, *rows = small.headline(tmp_path, ("edge",)).splitlines()
+    assert head == "| Method | Validation | edge | Mean rank |"
+    assert rows == [
+        "| sagnet | 40.0 ± 0.0 | 50.0 ± 0.0 | 1.25 |",
+        "| erm | 50.0 ± 7.2 | 25.0 ± 31.8 | 1.75 |",
+    ]

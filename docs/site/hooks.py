@@ -96,14 +96,19 @@ def on_page_markdown(markdown, page, config, files):
     return LINK.sub(moved, markdown)
 
 
-def on_post_page(output, page, config):
+def mended(page: str, folder: str) -> str:
     """Names the search for screen readers; takes its script from beside, no network."""
-    here = posixpath.relpath(SHIM, posixpath.dirname(page.url) or ".")
     dialog = 'data-md-component="search" role="dialog"'
-    output = output.replace(dialog, f'{dialog} aria-label="Search"')
-    return output.replace("https://unpkg.com/iframe-worker/shim", here)
+    page = page.replace(dialog, f'{dialog} aria-label="Search"')
+    shim = posixpath.relpath(SHIM, folder or ".")
+    return page.replace("https://unpkg.com/iframe-worker/shim", shim)
+
+
+def on_post_page(output, page, config):
+    """Mends a page."""
+    return mended(output, posixpath.dirname(page.url))
 
 
 def on_post_template(output_content, template_name, config):
-    """The same for the page that tells that a page is not there."""
-    return output_content.replace("https://unpkg.com/iframe-worker/shim", SHIM)
+    """Mends the page that tells that a page is not there."""
+    return mended(output_content, "")
