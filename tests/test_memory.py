@@ -194,7 +194,7 @@ def test_fewer_shares_are_tried_before_a_run_is_refused(monkeypatch):
 def test_what_is_refused_names_remedies(monkeypatch):
     with pytest.raises(ValueError, match="take --config.train.accumulate=2, "):
         laid_out(monkeypatch)
-    with pytest.raises(ValueError, match="take --config.run.spread=1, config.train"):
+    with pytest.raises(ValueError, match="take --config.run.spread=1, --config.train"):
         laid_out(monkeypatch, fitting=(1,), spread=8)
     with pytest.raises(ValueError, match="^config.train.batch"):
         laid_out(monkeypatch, refusing=(8,))
