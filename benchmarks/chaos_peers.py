@@ -77,11 +77,13 @@ def killed(bench, random_):
     points = ("step", "time", "save", "rename", "touch")[: 2 if who else 5]
     point, counts = random_.choice(points), _counts(bench)
     number = random_.randint(1, max(1, counts.get(point, 1)))
-    hooks = {who: chaos_hooks.at(bench.workdir, point, number, act)}
-    children = start(bench, hooks)
-    if point == "time":
+    timed = point == "time"
+    hook = chaos_hooks.at(bench.workdir, point, number, act)
+    children = start(bench, {} if timed else {who: hook})
+    if timed:
         # In the first second they meet, and jax starts.
         time.sleep(random_.uniform(0, random_.choice((1.0, counts["seconds"]))))
+        chaos_hooks.late(bench.workdir, over=children[who].over)
         children[who].kill()
     lost = children[who].ended()
     other = children[1 - who].ended(PROMPT_SECONDS)
@@ -146,7 +148,7 @@ def _unlike(bench, ended: chaos_runs.Ended, who: int | None, how: str) -> str:
 def judged(bench, random_: random.Random, other: chaos_runs.Ended) -> tuple[str, str]:
     """How it ended, and why it is lost: two go on, or one, to the right numbers."""
     there = [path.name for path in bench.workdir.glob("checkpoints/*")]
-    step = max((int(name) for name in there if name.isdigit()), default=-1)
+    step = max((int(name) for name in there if name.isdecimal()), default=-1)
     if two := random_.random() < 0.5:
         ends = [child.ended() for child in start(bench)]
     else:

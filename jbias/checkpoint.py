@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -186,7 +187,7 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
                 f"checkpoint: step {step} cannot be read now ({os.strerror(number)}); "
                 "nothing was changed: bring the disk back, and run the same command again"
             ) from error
-        damaged[step] = str(error).split("\n")[0][:120]
+        damaged[step] = _begun(error)
     reads.forget()
 
 
@@ -194,7 +195,7 @@ def steps(directory: epath.PathLike) -> list[int]:
     """The steps that stand there whole, while another process may be saving more."""
     directory = epath.Path(directory)
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
-    found = sorted(int(name) for name in names if name.isdigit())
+    found = sorted(int(name) for name in names if name.isdecimal())
     return [step for step in found if disk.is_saved(directory / str(step))]
 
 
@@ -262,7 +263,7 @@ def _states(manager, step, shapes, sealed):
         # Damaged metadata, too, tell of another tree; but the seal told of this one.
         other = sealed.get("form") != seal.form(shapes)
         if other and ("structure" in str(error) or "shape" in str(error)):
-            raise _Mismatch(str(error).split("\n")[0][:120]) from error
+            raise _Mismatch(_begun(error)) from error
         raise
     seal.check(sealed, states)
     for (path, one), other in zip(
@@ -307,7 +308,17 @@ def _gist(error: Exception) -> str:
     if isinstance(error, OSError):
         return disk.gist(error)
     number = _errno(error)
-    return os.strerror(number) if number else " ".join(str(error).split())[:200]
+    return (
+        os.strerror(number)
+        if number
+        else textwrap.shorten(str(error), 200, placeholder=" …")
+    )
+
+
+def _begun(error: Exception) -> str:
+    """The first line of what orbax says, which goes on for pages."""
+    first = str(error).strip().partition("\n")[0]
+    return textwrap.shorten(first, 200, placeholder=" …")
 
 
 def _errno(error: Exception) -> int | None:

@@ -66,7 +66,7 @@ def value(text: str) -> Any:
     """Reads a literal of Python; what is none is text."""
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text
 
 

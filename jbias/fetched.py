@@ -63,7 +63,7 @@ def _is_whole(name: str, found: Mapping[str, Any]) -> bool:
     head, middle, tail = name.partition("/checkpoints/")
     step = tail.partition("/")[0]
     return (
-        not (middle and step.isdigit())
+        not (middle and step.isdecimal())
         or f"{head}{middle}{step}/{objects.MARK}" in found
     )
 

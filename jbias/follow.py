@@ -5,6 +5,7 @@ with all that the records need, and keeps what is saved until evals/<step>.jsonl
 """
 
 import contextlib
+import textwrap
 import time
 from collections.abc import Callable
 
@@ -138,7 +139,7 @@ def _evaluate(job: Job, step: int) -> None:
     except Exception as error:
         if step not in checkpoint.steps(checkpoints):
             return
-        reason = " ".join(str(error).split())[:120]
+        reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise ValueError(
             f"checkpoint: {checkpoints / str(step)} cannot be read ({reason}); if it "
             "is damaged, delete it, and this evaluation is never made"

@@ -104,7 +104,7 @@ def _cut(texts: Sequence[bytes], rows: int, kinds, fits: Fits) -> _Coded | None:
             if not all(fits(name, value) for value in values):
                 return None
             coded[name] = values, column.indices.to_numpy()
-    except (TypeError, ValueError):  # pa.ArrowInvalid is a ValueError.
+    except (TypeError, ValueError, RecursionError):  # pa.ArrowInvalid is a ValueError.
         return None
     return coded
 

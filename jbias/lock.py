@@ -295,7 +295,7 @@ def owner_of(content: bytes) -> Owner | None:
     try:
         told = json.loads(content)
         return Owner(**{f.name: told[f.name] for f in dataclasses.fields(Owner)})
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

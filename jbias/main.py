@@ -160,14 +160,18 @@ def _parse(argv: list[str]) -> list[str]:
         KeyError,
         OSError,
         ImportError,
+        RecursionError,
+        MemoryError,  # Of Python's parser, by depth.
     ) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         text = str(error)
         if isinstance(error, (AttributeError, KeyError)):
             text = f"config: no key {text.strip(_QUOTES)}; new ones belong in a file"
+        changed = [one for one in argv if one.startswith("--config.")]
+        if isinstance(error, (RecursionError, MemoryError)):
+            text = f"config: a value is nested too deeply, of {' '.join(changed)}"
         if isinstance(error, TypeError) and "indices" in text:
-            changed = [one for one in argv if one.startswith("--config.")]
             text = f"config: a value has no entries, of {' '.join(changed) or error}"
         if isinstance(error, ImportError):
             text = f"{error}; configs are found from the directory that holds them"

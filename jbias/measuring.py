@@ -152,7 +152,7 @@ def _check_step(where: str, step: str | int | None, paths: Sequence[str]) -> Non
     """Refuses what is no step, and one that is in none of the runs."""
     if step in (None, "", "best", "latest"):
         return
-    if not str(step).isdigit():
+    if not str(step).isdecimal():
         raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
     if not paths or not all(map(checkpoint_paths.is_trained, paths)):
         return

@@ -1,5 +1,6 @@
 """How many seeds fit onto the devices at once, by the compiler's own count."""
 
+import contextlib
 import functools
 import math
 import pathlib
@@ -10,12 +11,13 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias import build, feed, mesh, seeds
+from jbias import build, feed, mesh, seeds, waits
 from jbias import layout as layouts
 
 _USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
 _REMEDIES = (
-    "config.train.accumulate=2, config.model.remat=True or a smaller config.train.batch"
+    "--config.train.accumulate=2, a smaller --config.train.batch, or model.remat=True "
+    "in a config of your own (ResNets and ViTs)"
 )
 
 
@@ -64,8 +66,7 @@ def laid_out(
         free = None
     guessed = devices.local_devices[0].platform == "cpu" and not run["memory"]
     fewer = [] if run["spread"] or guessed else range(first - 1, 0, -1)
-    if free is not None:
-        say("compiling a step of one seed, to see how many fit ...")
+    doing = "compiling a step of one seed, to see how many fit"
     for spread in (first, *(k for k in fewer if first % k == 0)):
         stages = None  # The sets that they hold leave the devices.
         try:
@@ -75,7 +76,8 @@ def laid_out(
             if spread == first:
                 raise
             continue  # The batch cannot be shared out among so many.
-        fits = [fit(stages, one, own, devices, run, free) for one in stages]
+        with contextlib.nullcontext() if free is None else waits.told(say, doing):
+            fits = [fit(stages, one, own, devices, run, free) for one in stages]
         if all(one.count for one in fits):
             break
         least = max(one.least for one in fits)

@@ -1,5 +1,7 @@
 """One line for a person, whatever stands in it: names come from users and files."""
 
+import unicodedata
+
 LONGEST = 2000  # Letters; a name of a megabyte helps nobody.
 
 
@@ -8,10 +10,18 @@ def line(text: object) -> str:
 
     Letters that cannot be shown appear as their codes, such as \\x1b.
     """
-    words = " ".join(str(text).split())
-    if not words.isprintable():
-        words = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
+    words = shown(" ".join(str(text).split()))
     if len(words) <= LONGEST:
         return words
     half = LONGEST // 2
     return f"{words[:half]} ... {words[-half:]}"
+
+
+def shown(text: str) -> str:
+    """The text with its letters that cannot be shown as codes; spaces stay as they are."""
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(letter: str) -> str:
+    seen = letter.isprintable() or unicodedata.category(letter) == "Zs"
+    return letter if seen else ascii(letter)[1:-1]

@@ -36,7 +36,7 @@ def place(coordinator: str | None, count: int | None, number: int | None) -> Pla
             f"together, got no {' and no '.join(absent)}"
         )
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(
             f"processes: --coordinator must be HOST:PORT, where process 0 is, got "
             f"{coordinator!r}"

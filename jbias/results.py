@@ -215,7 +215,7 @@ def keyed(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
 
 
 def _by_step(path: pathlib.Path) -> tuple:
-    return (0, int(path.stem), "") if path.stem.isdigit() else (1, 0, path.stem)
+    return (0, int(path.stem), "") if path.stem.isdecimal() else (1, 0, path.stem)
 
 
 def _plain(value):

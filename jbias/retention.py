@@ -54,13 +54,13 @@ def mend(directory: epath.Path) -> None:
     """
     for path in directory.glob("*/metrics/metrics"):
         step = path.parent.parent.name
-        if not step.isdigit():
+        if not step.isdecimal():
             continue  # Of a save that a kill ended.
         known = _sealed(path.parent.parent)
         try:
             held = json.loads(path.read_text())
             numbers = all(isinstance(x, float | int) for x in held.values())
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             held, numbers = None, False
         if not numbers or known is not None and held != known:
             disk.write(path, json.dumps(known or {}))
@@ -72,5 +72,5 @@ def _sealed(checkpoint: epath.Path) -> dict[str, float] | None:
         return seal.opened(json.loads((checkpoint / "info/metadata").read_text()))[
             "valid"
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

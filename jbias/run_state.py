@@ -24,7 +24,7 @@ _LOST = "it goes on from the latest checkpoint"  # and what it says whose peer w
 UNTOLD = "nothing says why; killed, or its machine went down"
 _TAIL = 1 << 16
 _ASKED = re.compile(r"SIG[A-Z0-9]+ ")  # Begins what a run says that was asked to stop.
-_STEP = re.compile(r"\bstep (\d+)/(\d+)\b")
+_STEP = re.compile(r"\bstep ([0-9]{1,15})/([0-9]{1,15})\b")
 
 
 class State(NamedTuple):
@@ -101,7 +101,7 @@ def _word(workdir: pathlib.Path) -> tuple[str, str]:
 def _reason_of_stop(path: pathlib.Path) -> str:
     try:
         return str(json.loads(path.read_text())["reason"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(
             f"{path}: must be JSON with a reason, got something else; remove it, and the "
             "run goes on"
@@ -138,7 +138,7 @@ def _folders(workdir: pathlib.Path) -> list[pathlib.Path]:
 def _evaluations(workdir: pathlib.Path) -> list[int]:
     """The steps that are evaluated in every branch, in order."""
     steps = [
-        {int(p.stem) for p in folder.glob("evals/*.jsonl") if p.stem.isdigit()}
+        {int(p.stem) for p in folder.glob("evals/*.jsonl") if p.stem.isdecimal()}
         for folder in _folders(workdir)
     ]
     return sorted(set.intersection(*steps))

@@ -89,8 +89,9 @@ def saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Itera
             checkpoint.wait(job.manager)
         job.team.agree("the end of a save", None)  # Who ends first ends the others.
         raise ValueError(
-            f"{error}; step {step} is saved: repair the file and the same command goes "
-            "on; `python -m jbias.prepare check` names all that are damaged"
+            f"{error}; step {step} is saved: with the file as it was when the run began "
+            "the same command goes on; a repair that changes its length makes other data, "
+            "for another --workdir; `python -m jbias.prepare check` names all damaged ones"
         ) from error
 
 

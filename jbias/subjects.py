@@ -213,7 +213,7 @@ def from_run(
         if seeds and entry.seed not in seeds:
             continue
         chosen = runs.step_of(
-            workdir, int(step) if step.isdigit() else step, entry.name
+            workdir, int(step) if step.isdecimal() else step, entry.name
         )
         if chosen not in held:
             held[chosen] = runs.nets(workdir / "checkpoints", chosen)

@@ -32,9 +32,10 @@ def as_tar(root, rows):
 
 
 def as_tar_of_folders(root, rows):
+    """Some with absolute paths, which tar makes relative where it unpacks them."""
     with tarfile.open(root / "train.tar", "w") as archive:
-        for name, image, _ in rows:
-            entry = tarfile.TarInfo(f"some/where/{name}")
+        for number, (name, image, _) in enumerate(rows):
+            entry = tarfile.TarInfo(f"{'/' * (number % 3)}some/where/{name}")
             entry.size = len(image)
             archive.addfile(entry, io.BytesIO(image))
 

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -108,6 +109,28 @@ def test_what_one_process_computed_may_differ_by_rounding_and_one_image():
     loss = dict(metric="loss", step=8, value=2.0, count=None)
     assert chaos_peers._near_record({**loss}, {**loss, "value": 2.0005})
     assert not chaos_peers._near_record({**loss}, {**loss, "value": 2.01})
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_peer_is_killed_by_time_or_was_over(over, tmp_path, monkeypatch):
+    """The first draw whose point is a moment; only a process at work can be lost."""
+    ended = chaos_runs.Ended(0 if over else -9, "")
+    child = types.SimpleNamespace(over=over, kill=lambda: None, ended=lambda *_: ended)
+    started = []
+    monkeypatch.setattr(
+        chaos_peers, "start", lambda bench, hooks: started.append(hooks) or [child] * 2
+    )
+    monkeypatch.setattr(chaos_peers, "_counts", lambda bench: {"seconds": 0.01})
+    monkeypatch.setattr(chaos_peers, "_unlike", lambda *_: "")
+    monkeypatch.setattr(chaos_peers, "judged", lambda *_: (chaos_faults.RECOVERED, ""))
+
+    class Draws(random.Random):
+        choice = staticmethod(lambda some: "time" if "time" in some else 0.01)
+
+    bench = chaos_runs.Bench(tmp_path, tmp_path / "trial")
+    bench.trial.mkdir()
+    assert chaos_peers.killed(bench, Draws(0))[0] == chaos_faults.RECOVERED
+    assert started == [{}] and chaos_hooks.missed(bench.trial) == over
 
 
 def test_harm_is_done_to_a_file_and_differs_from_trial_to_trial():

@@ -41,7 +41,7 @@ def fill(directory, valid: dict[int, dict | None], keep: int = 2) -> None:
 
 
 def kept(directory) -> list[int]:
-    return sorted(int(p.name) for p in directory.iterdir() if p.name.isdigit())
+    return sorted(int(p.name) for p in directory.iterdir() if p.name.isdecimal())
 
 
 def latest(directory, say=lambda line: None):
@@ -265,3 +265,9 @@ def test_a_sum_that_is_known_is_not_made_again_and_one_of_before_is_still_checke
         assert seal.opened(one) == info
         with pytest.raises(ValueError, match="does not match its sum"):
             seal.check(one, other)
+
+
+def test_why_a_step_is_damaged_ends_at_a_word():
+    told = checkpoint._begun(ValueError("\n" + "damaged, " * 50 + "\nmore"))
+    assert told.endswith("damaged, …") and len(told) <= 200
+    assert checkpoint._begun(ValueError("short\nmore")) == "short"

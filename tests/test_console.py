@@ -2,7 +2,7 @@
 
 import threading
 
-from jbias import console
+from jbias import console, waits
 
 
 def test_what_is_aside_has_no_part_in_the_rate(monkeypatch):
@@ -36,3 +36,20 @@ def test_what_takes_long_is_named_while_it_does():
         pass
     assert len(said) == 1
     assert not any(isinstance(one, threading.Timer) for one in threading.enumerate())
+
+
+def test_who_waits_is_told_for_how_long():
+    said, told = [], threading.Event()
+
+    def say(line):
+        said.append(line)
+        if len(said) == 3:
+            told.set()
+
+    with waits.told(say, "compiling", every=0.01):
+        assert told.wait(60)
+    assert said[:3] == ["compiling ...", *["compiling: 00:00 so far ..."] * 2]
+    count = len(said)
+    with waits.told(said.append, "compiling"):
+        pass
+    assert said[count:] == ["compiling ..."]

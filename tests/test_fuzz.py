@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("hypothesis")
 
 from benchmarks.fuzz import __main__ as fuzz
-from benchmarks.fuzz import attempts
+from benchmarks.fuzz import attempts, commands
 
 COUNTS = {
     "config files": 15,
@@ -23,6 +23,8 @@ COUNTS = {
     "data sets": 40,
     "our checkpoints": 6,
     "others' weights": 8,
+    "status": 25,
+    "sweeps": 20,
 }
 
 
@@ -40,7 +42,19 @@ def test_malformed_input_is_refused_or_read(name, monkeypatch):
     found = list(fuzz.outcomes(fuzz.KINDS[name], COUNTS[name], seed=7))
     failed = [one for one in found if one.failed]
     assert not failed, failed[0]
-    assert any(one.verdict == "refused" for one in found)
+    verdict = "read" if name == "status" else "refused"  # Of what is damaged it tells.
+    assert any(one.verdict == verdict for one in found)
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+@pytest.mark.parametrize("text", ["1+" * 3_000 + "1", "-" * 9_000 + "1", "[" * 9_000])
+def test_a_value_that_is_nested_deeply_is_refused(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(pathlib.Path(__file__).parents[1])
+    argv = ("--config=configs/erm.py:smoke", f"--config.optim={text}")
+    with pytest.raises(SystemExit) as ended:
+        commands.training((*argv, f"--workdir={tmp_path}/run"))
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and "config" in said and said.count("\n") == 1
 
 
 def harmful(argv: tuple[str, ...]) -> int:

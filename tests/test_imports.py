@@ -106,6 +106,7 @@ CORE = {
     "watch",
     "console",
     "life",
+    "waits",
     "workdir",
     "lock",
     "costs",

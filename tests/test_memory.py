@@ -1,13 +1,16 @@
 """How many seeds are on the devices at once: what they need, and what there is."""
 
+import re
 import types
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import feed, memory, mesh, opening, seeds, workdir
+from jbias import config as jc
+from jbias import feed, memory, mesh, models, opening, seeds, workdir
 from jbias import layout as layouts
+from jbias.configs import erm
 
 NEED = memory.Need(state=10, work=100)
 
@@ -30,6 +33,16 @@ def test_the_most_that_fit_are_found_with_few_guesses(room):
     asked.clear()
     assert memory.most(needed, 8, room) == max(fits, default=0)
     assert len(asked) <= 8
+
+
+def test_remedies_are_there_to_be_taken():
+    """Entries of every preset, and a field of the networks that are named."""
+    preset = jc.plain(erm.get_config(""))
+    named = re.findall(r"--config\.(\w+)\.(\w+)", memory._REMEDIES)
+    assert named and all(key in preset[part] for part, key in named)
+    assert "model.remat=True in a config of your own" in memory._REMEDIES
+    for name in ("resnet18", "vit_small16"):
+        assert models.MODELS[name](10, remat=True).remat
 
 
 def test_a_machine_says_what_it_has_left():
@@ -179,9 +192,9 @@ def test_fewer_shares_are_tried_before_a_run_is_refused(monkeypatch):
 
 
 def test_what_is_refused_names_remedies(monkeypatch):
-    with pytest.raises(ValueError, match="take config.train.accumulate=2, "):
+    with pytest.raises(ValueError, match="take --config.train.accumulate=2, "):
         laid_out(monkeypatch)
-    with pytest.raises(ValueError, match="take --config.run.spread=1, config.train"):
+    with pytest.raises(ValueError, match="take --config.run.spread=1, --config.train"):
         laid_out(monkeypatch, fitting=(1,), spread=8)
     with pytest.raises(ValueError, match="^config.train.batch"):
         laid_out(monkeypatch, refusing=(8,))

@@ -9,6 +9,12 @@ def test_it_is_one_line_that_a_terminal_does_not_obey():
     assert told.encode()  # It can be written.
 
 
+def test_what_a_table_holds_keeps_its_spaces():
+    assert messages.shown("1\u202f024 \u00b1 2\u00a0% \x1b\t") == (
+        "1\u202f024 \u00b1 2\u00a0% \\x1b\\t"
+    )
+
+
 def test_long_text_keeps_both_ends():
     told = messages.line("begin" + "x" * 10**6 + "end")
     assert len(told) < 2 * messages.LONGEST

@@ -168,6 +168,13 @@ def test_half_written_files_are_not_read(tmp_path):
     assert len(results.read(tmp_path / "a")) == 1
 
 
+def test_files_that_no_step_names_come_last(tmp_path):
+    write_run(tmp_path / "a", [record(), record(step=9)])
+    evals = tmp_path / "a" / "evals"
+    (evals / "9.jsonl").rename(evals / "².jsonl")
+    assert [*results.read(tmp_path / "a").step] == [10, 9]
+
+
 def test_best_validation_takes_the_first_maximum(frame):
     table = selection.best_validation(frame)
     assert (value_of(table, 0), value_of(table, 0, column="epoch")) == (0.2, 2.0)
@@ -369,6 +376,7 @@ def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
         lambda text: text.replace('"epoch": 1.0', '"epoch": -1e999', 1),
         lambda text: text + "{}",
         lambda text: text.replace("}", "} 1", 1),
+        lambda text: text.replace('"value": 0.5', f'"value": {"[" * 10**5}', 1),
     ],
 )
 def test_damage_is_refused_as_line_by_line(tmp_path, damage):

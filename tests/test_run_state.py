@@ -100,8 +100,9 @@ def test_done_is_done_whatever_else_there_is(tmp_path, fate, word):
     assert run_state.read(tmp_path).word == word
 
 
-def test_a_damaged_stop_is_named(tmp_path):
-    (tmp_path / run_state.STOPPED).write_text("{")
+@pytest.mark.parametrize("text", ["{", "[" * 10**5, "{}", "1"])
+def test_a_damaged_stop_is_named(tmp_path, text):
+    (tmp_path / run_state.STOPPED).write_text(text)
     with pytest.raises(ValueError, match=r"stopped\.json: must be JSON with a reason"):
         run_state.read(tmp_path)
 
@@ -113,11 +114,17 @@ def test_accuracy_is_of_the_last_evaluation(tmp_path):
         lost = LOST._replace(step=step)
         records = [here, lost, other._replace(step=step)]
         results.write(tmp_path / f"evals/{step}.jsonl", records)
-    (tmp_path / "evals/16.jsonl.part").touch()
+    for name in ("16.jsonl.part", "².jsonl", "x.jsonl"):
+        (tmp_path / "evals" / name).touch()
     found = run_state.read(tmp_path)
     assert (found.evaluated, found.accuracy, found.diverged) == (12, 0.75, (1,))
     assert found.step == 12
     assert run_state.curve(tmp_path) == {4: 0.25, 8: 0.125, 12: 0.375}
+
+
+def test_a_number_of_a_megabyte_is_no_step(tmp_path):
+    log(tmp_path, f"step {'9' * 10**4}/12", "step 3/12", f"step 4/{'9' * 10**4}")
+    assert run_state.read(tmp_path).step == 3
 
 
 def test_of_branches_the_mean(tmp_path):

@@ -21,7 +21,16 @@ from typing import NamedTuple
 import hypothesis
 
 from benchmarks import measured
-from benchmarks.fuzz import attempts, checkpoints, commands, configs, images, records
+from benchmarks.fuzz import (
+    attempts,
+    checkpoints,
+    commands,
+    configs,
+    images,
+    records,
+    runs,
+    sweeps,
+)
 from jbias import console
 
 
@@ -36,24 +45,26 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "config files": Kind(configs.made, configs.files, commands.training, 12),
-    "--config.key=value": Kind(configs.made, configs.changes, commands.training, 10),
-    "config arguments": Kind(configs.made, configs.argued, commands.training, 8),
-    "suites": Kind(configs.made, configs.suites, commands.measuring, 6),
+    "config files": Kind(configs.made, configs.files, commands.training, 11),
+    "--config.key=value": Kind(configs.made, configs.changes, commands.training, 9),
+    "config arguments": Kind(configs.made, configs.argued, commands.training, 7),
+    "suites": Kind(configs.made, configs.suites, commands.measuring, 5),
     "records": Kind(
-        *(records.made, records.records, commands.reporting, 16),
+        *(records.made, records.records, commands.reporting, 13),
         records.wrong_records,
     ),
     "beside records": Kind(records.made, records.beside, commands.reporting, 6),
     "score tables": Kind(
-        *(records.made, records.scores, commands.reporting, 16),
+        *(records.made, records.scores, commands.reporting, 13),
         records.wrong_scores,
     ),
-    "data sets": Kind(images.made, images.sets, commands.preparing, 12),
-    "our checkpoints": Kind(checkpoints.made, checkpoints.ours, commands.preparing, 7),
+    "data sets": Kind(images.made, images.sets, commands.preparing, 10),
+    "our checkpoints": Kind(checkpoints.made, checkpoints.ours, commands.preparing, 6),
     "others' weights": Kind(
-        checkpoints.made, checkpoints.others, commands.preparing, 7
+        checkpoints.made, checkpoints.others, commands.preparing, 6
     ),
+    "status": Kind(runs.made, runs.runs, commands.reporting, 7, runs.wrong),
+    "sweeps": Kind(sweeps.made, sweeps.sweeps, commands.sweeping, 7),
 }
 
 

@@ -110,6 +110,8 @@ def judged(code: object, stderr: str) -> tuple[str, str]:
     last = lines[-1] if lines else ""
     if "Traceback (most" in stderr:
         return "traceback", stderr[-3000:]
+    if not all(c.isprintable() or c in "\n\t" for c in stderr):
+        return "unclear", f"a terminal would obey {stderr[-600:]!r}"
     if "Warning: " in stderr:
         return "unclear", stderr[-600:]
     if code not in CODES:

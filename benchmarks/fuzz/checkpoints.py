@@ -50,7 +50,7 @@ def ours(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.C
     path = draw(st.sampled_from([*held, *beside * 3]))
     data = path.read_bytes()
     if path in beside and draw(st.booleans()):
-        data = json.dumps(draw(mutations.changed(json.loads(data)))[0]).encode()
+        data = mutations.dumped(draw(mutations.changed(json.loads(data)))[0])
     else:
         data = draw(mutations.edited(data))
     file = str(path.relative_to(folder))

@@ -4,6 +4,7 @@ Training opens everything that a config names and traces a step of each stage; a
 leaves out its figures, and no network is measured.
 """
 
+import pathlib
 import sys
 
 import jax
@@ -12,6 +13,7 @@ from absl.testing import flagsaver
 
 from jbias import evaluate, prepare, seeds, signals, survey, train
 from jbias import main as main_lib
+from jbias.launch import sweep
 from jbias.report import cli, drawn
 
 
@@ -64,3 +66,12 @@ def reporting(argv: tuple[str, ...]) -> int:
         return cli.main(list(argv))
     finally:
         drawn.of = kept
+
+
+def sweeping(argv: tuple[str, ...]) -> int:
+    """`python -m launch.sweep`; its table of trials, which is made anew, goes again."""
+    (workdir,) = (one.partition("=")[2] for one in argv if one.startswith("--workdir="))
+    try:
+        return sweep.main(list(argv))
+    finally:
+        (pathlib.Path(workdir) / "trials.csv").unlink(missing_ok=True)

@@ -6,6 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+_DEEP: list = []
+for _ in range(90):
+    _DEEP = [_DEEP]
 # What stands where something else should: of every type, hostile and too large.
 VALUES = (
     *(None, True, False, 0, 1, -1, 2, 0.5, -0.5, 1e-300, 1e300, 2**31, 2**63, -(2**63)),
@@ -20,7 +23,16 @@ VALUES = (
     ),
     *("\\input{/etc/passwd}", "%s%n{0}", "é\u202e\U0001f600", "\ud800", "a" * 5000),
     *([], [[]], [None], [0, 0], [1, "x"], {}, {"name": None}, {"name": "x"}, {"": {}}),
+    *("\x1b[2J\x1b]0;x\x07", "\r\x85\u2028", "@digits", "@minus", "@deep", "@deeper"),
+    _DEEP,
 )
+# What json.dumps does not write, by what stands for it.
+_WRITTEN = {
+    '"@digits"': "9" * 50_000,
+    '"@minus"': "-1" + "0" * 50_000 + ".5e-7",
+    '"@deep"': "[" * 400 + "]" * 400,
+    '"@deeper"': '{"a":' * 50_000 + "1" + "}" * 50_000,
+}
 # As they stand on a command line.
 TEXTS = (
     *("", " ", "0", "-1", "1", "1.5", "1e999", "nan", "inf", "None", "True", "x", "é"),
@@ -46,6 +58,15 @@ TEXTS = (
         "1 step",
         "10 %",
     ),
+    *(
+        "9" * 50_000,
+        "-" * 5_000 + "1",
+        "[" * 5_000,
+        "[" * 50 + "]" * 50,
+        "1+" * 3_000 + "1",
+    ),
+    *("\x1b[2J", "a\x07\r\nb", "\udcff", "NaN", "-Infinity", "1e-400", "(1,) * 10**10"),
+    *("'\\ud800'", "'\\x1b[2J'", "0x" + "f" * 5_000, "10**400", "{" * 3_000),
 )
 # Bytes that mean something to some format.
 _BYTES = (
@@ -74,6 +95,15 @@ _BYTES = (
         b"true",
         b'""',
         b"\\u0000",
+    ),
+    *(
+        b"-Infinity",
+        b"9" * 50_000,
+        b"\x1b[2J",
+        b"\x07",
+        b"\\ud800",
+        b"\\u001b",
+        b"\xc2\x85",
     ),
     *(b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b"[" * 2000, b"9" * 5000, b"{}\n"),
     *(b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff\xff\xff\xff\xff", b"\x80\x04", b"PK\3\4"),
@@ -132,6 +162,14 @@ def _lines(draw: st.DrawFn, lines: list[bytes]) -> list[bytes]:
     line = lines[at]
     rest = lines if what == "twice" else lines[:at] + lines[at + 1 :]
     return rest if what == "gone" else rest[:to] + [line] + rest[to:]
+
+
+def dumped(tree: Any) -> bytes:
+    """A tree as JSON, with what is no value of Python."""
+    text = json.dumps(tree)
+    for name, written in _WRITTEN.items():
+        text = text.replace(name, written)
+    return text.encode()
 
 
 def places(tree: Any, way: tuple = ()) -> Iterator[tuple]:

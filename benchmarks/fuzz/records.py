@@ -70,7 +70,7 @@ def _lines(draw: st.DrawFn, text: str) -> bytes:
     lines = text.splitlines()
     at = draw(st.integers(0, len(lines) - 1))
     tree, _ = draw(mutations.changed(json.loads(lines[at])))
-    lines[at] = json.dumps(tree)
+    lines[at] = mutations.dumped(tree).decode()
     return "\n".join([*lines, ""]).encode()
 
 
@@ -94,7 +94,7 @@ def beside(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts
     words = file
     if draw(st.integers(0, 3)):
         tree, words = draw(mutations.changed(json.loads(data)))
-        data = json.dumps(tree).encode()
+        data = mutations.dumped(tree)
     else:
         data = draw(mutations.edited(data))
     argv = (f"--runs={folder}/erm", f"--runs={folder}/padain", f"--out={out}/page")

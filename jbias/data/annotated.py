@@ -140,7 +140,7 @@ def _beside(where: str, path: str) -> dict[str, Any]:
         with open(f"{path}.json", encoding="utf-8") as file:
             told = json.load(file)
         return {**told, "fingerprint": told["fingerprint"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(
             f"{where}: columns must come with {path + '.json'!r}, which says of what"

@@ -101,7 +101,10 @@ def _read(path: str) -> dict[str, dict]:
             split: {"fingerprint": one["fingerprint"], "damaged": dict(one["damaged"])}
             for split, one in held["splits"].items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        *(OSError, ValueError, KeyError, TypeError, AttributeError),
+        RecursionError,
+    ) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(
             f"{path}: skip must be a list that `python -m jbias.prepare check --list`"

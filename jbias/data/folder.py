@@ -84,7 +84,7 @@ def made_by(path: str) -> dict[str, str]:
     with open(path) as file:
         try:
             held = json.load(file)
-        except ValueError:  # Some file of the user's own.
+        except (ValueError, RecursionError):  # Some file of the user's own.
             return {}
     if not isinstance(held, dict) or "made_by" not in held:
         return {}

@@ -75,7 +75,8 @@ def _members(where: str, shard: int, path: str):
         size = os.path.getsize(path)
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
-                folder, name = os.path.split(entry.name)
+                whole = entry.name.lstrip("/")  # As tar unpacks it.
+                folder, name = os.path.split(whole)
                 if not entry.isfile() or name.startswith("."):
                     continue
                 stem, _, ending = name.partition(".")
@@ -90,7 +91,7 @@ def _members(where: str, shard: int, path: str):
                         f"{where}: {path!r} must hold its members whole, got {entry.name!r}"
                         f" of {entry.size} bytes; pack it anew"
                     )
-                member = _Member(shard, entry.name, entry.offset_data, entry.size)
+                member = _Member(shard, whole, entry.offset_data, entry.size)
                 key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
                 yield member, ending.rpartition(".")[2], key
     except tarfile.TarError as error:
@@ -108,7 +109,7 @@ def _label(where: str, path: str, member: _Member, ending: str) -> int:
             held = json.loads(text)
             return int(held["label"] if "label" in held else held["cls"])
         return int(text)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{where}: labels must be whole numbers, got {text[:40]!r} in"
             f" {path}:{member.name}"

@@ -65,7 +65,7 @@ def read(path: str) -> dict[str, tuple[str, ...]]:
     try:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             held = json.load(file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: must be the real.json of ReaL, got {error}; fetch it again"
         ) from error

@@ -79,7 +79,7 @@ def _citation(path: str) -> str:
     try:
         with open(os.path.join(path, "dataset_info.json"), encoding="utf-8") as file:
             return " ".join(json.load(file).get("citation", "").split())
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""
 
 

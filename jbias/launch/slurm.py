@@ -7,6 +7,7 @@ with pickle: that folder must be as much yours alone as the code is.
 
 import json
 import pathlib
+import secrets
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jbias import run_state
 from jbias.launch import job, local, stopping, trials
 
 SIGNAL = "USR1"  # The run saves on it; submitit's own, USR2, would kill it.
@@ -57,14 +59,22 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
 def submit(
     todo: Sequence[trials.Trial], options: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Submits one array; notes which job each trial has become."""
+    """Submits one array; notes which job each trial has become.
+
+    What it is called is noted before: who is killed here leaves no jobs that the next
+    start does not find by their name.
+    """
     _check(todo, options)
     submitit = _submitit()
+    name = f"jbias-{secrets.token_hex(4)}"
+    asked = {"name": name, "trials": [trial.name for trial in todo]}
+    with trials.whole(_asked(todo)) as path:
+        path.write_text(json.dumps(asked, indent=1))
     try:
         executor = submitit.SlurmExecutor(
             _folder(todo), max_num_timeout=options["requeues"]
         )
-        executor.update_parameters(**_parameters(options))
+        executor.update_parameters(**_parameters(options) | {"job_name": name})
         for trial in todo:
             stopping.unmark(trial.workdir)
         jobs = executor.submit_array([_job(trial, options) for trial in todo])
@@ -72,19 +82,21 @@ def submit(
         reason = " ".join(str(error).split())
         raise ValueError(f"--on=slurm: the array was not submitted: {reason}") from None
     ids = {t.name: one.job_id for t, one in zip(todo, jobs, strict=True)}
-    with trials.whole(_ids(todo)) as path:
-        path.write_text(json.dumps({**_known(todo), **ids}, indent=1))
+    _note(todo, ids)
     for name, number in ids.items():
         say(f"job {number}: {name}")
 
 
 def active(all_trials: Sequence[trials.Trial]) -> dict[str, str]:
     """The trials that SLURM has jobs of: `queued` or `running`."""
-    known = _known(all_trials)
-    if not known:
+    known, asked = _known(all_trials), _read(_asked(all_trials), _ASKED)
+    if not known and not asked:
         return {}
-    states = _queue()
-    found = {}
+    jobs = _queue()
+    if lost := _lost(jobs, asked, known):
+        _note(all_trials, lost)
+        known |= lost
+    states, found = {number: state for number, state, _ in jobs}, {}
     for trial in all_trials:
         state = states.get(known.get(trial.name, ""), "COMPLETED")
         if state in _WAITS:
@@ -106,6 +118,8 @@ def wait(
     before: dict[str, tuple] = {}
     began = said = time.monotonic()
     first = trials.share([one.state for one in all_trials])
+    # Cancelled again while it saves, a run would be killed.
+    sent = {t.name for t in all_trials if (t.workdir / run_state.STOPPED).exists()}
     while True:
         there = active(all_trials)
         for trial in all_trials:
@@ -117,8 +131,9 @@ def wait(
         if not there:
             return
         live = [t for t in all_trials if there.get(t.name) == "running"]
-        live = [t for t in live if t.state.word == "running"]
+        live = [t for t in live if t.state.word == "running" and t.name not in sent]
         for trial, why in stop(live) if stop else ():
+            sent.add(trial.name)
             stopping.mark(trial.workdir, why)
             _call("scancel", _known(all_trials)[trial.name])
         if time.monotonic() - said >= every:
@@ -188,23 +203,71 @@ def _ids(some: Sequence[trials.Trial]) -> pathlib.Path:
 
 def _known(some: Sequence[trials.Trial]) -> dict[str, str]:
     """The latest job of each trial."""
+    return _read(_ids(some), {})
+
+
+def _asked(some: Sequence[trials.Trial]) -> pathlib.Path:
+    """Where the array stands that was submitted last, or would have been."""
+    return some[0].workdir.parent / ".sweep" / "slurm-asked.json"
+
+
+_ASKED = {"name": str, "trials": list}
+
+
+def _read(path: pathlib.Path, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """What stands in a file of ours; {} without it. kinds: of its fields, else words."""
     try:
-        return json.loads(_ids(some).read_text())
+        told = json.loads(path.read_text("utf-8"))
+        whole = isinstance(told, dict) and (not kinds or told.keys() == kinds.keys())
+        for key, one in told.items() if whole else ():
+            words = one if isinstance(one, list) else [one]
+            whole &= isinstance(one, kinds.get(key, str))
+            whole &= all(isinstance(word, str) for word in words)
     except FileNotFoundError:
         return {}
-    except ValueError:
-        raise ValueError(f"{_ids(some)}: must be JSON; remove it") from None
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        raise ValueError(
+            f"{path}: must be the JSON of a search, got something else; remove it, but "
+            "look with squeue --me whether its jobs are still there"
+        )
+    return told
 
 
-def _queue() -> dict[str, str]:
-    """The state of each of the user's jobs that SLURM still knows."""
-    told = _call("squeue", "--me", "--noheader", "--array", "--format=%i|%T")
-    return dict(line.strip().split("|") for line in told.splitlines() if line.strip())
+def _note(some: Sequence[trials.Trial], ids: Mapping[str, str]) -> None:
+    """Keeps which jobs trials have become."""
+    with trials.whole(_ids(some)) as path:
+        path.write_text(json.dumps({**_known(some), **ids}, indent=1))
+
+
+def _lost(
+    jobs: Sequence[tuple[str, str, str]],
+    asked: Mapping[str, Any],
+    known: Mapping[str, str],
+) -> dict[str, str]:
+    """The jobs of the array submitted last whose numbers nobody has noted, by trial."""
+    found = {}
+    for number, _, name in jobs:
+        task = number.partition("_")[2] or "0"
+        if asked and name == asked["name"] and task.isdecimal():
+            for trial in asked["trials"][int(task) :][:1]:
+                found |= {trial: number} if known.get(trial) != number else {}
+    return found
+
+
+def _queue() -> list[tuple[str, str, str]]:
+    """Number, state and name of each of the user's jobs that SLURM still knows."""
+    told = _call("squeue", "--me", "--noheader", "--array", "--format=%i|%T|%j")
+    lines = [line.strip().split("|", 2) for line in told.splitlines()]
+    return [(one[0], one[1], one[2]) for one in lines if len(one) == 3]
 
 
 def _call(*command: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=True
+        )
     except FileNotFoundError:
         raise ValueError(
             f"--on=slurm: no {command[0]} here; start it on a node that has SLURM"

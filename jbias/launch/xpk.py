@@ -37,11 +37,6 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     ]
     for trial in todo:
         command = trials.command(trial, options["python"], options["runs"])
-        if any("\n" in word for word in command):
-            raise ValueError(
-                f"--on=xpk: a command must be one line, as xpk puts it into YAML as it "
-                f"is, got {trials.shown(command)!r}"
-            )
         given = {
             "cluster": options["cluster"],
             "zone": options["zone"],
@@ -53,6 +48,16 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
             "docker-image": options["image"],
             "command": trials.shown(command),
         }
+        for key, value in given.items():
+            _check(key, str(value))
         flags = [f"--{key}={shlex.quote(str(value))}" for key, value in given.items()]
         lines.append(" \\\n  ".join(["xpk workload create", *flags]))
     return "\n".join(lines) + "\n"
+
+
+def _check(key: str, value: str) -> None:
+    if not value.isprintable():
+        raise ValueError(
+            f"--on=xpk: {key} must be one line without control characters, as xpk puts "
+            f"it into YAML as it is, got {value!r}"
+        )

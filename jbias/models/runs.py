@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pathlib
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -125,7 +126,7 @@ def step_of(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
     """
     where, workdir = os.fspath(workdir), pathlib.Path(workdir)
     folder = workdir / "checkpoints"
-    steps = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+    steps = sorted(int(p.name) for p in folder.iterdir() if p.name.isdecimal())
     if not steps:
         raise ValueError(f"{where}: holds no checkpoint yet")
     if step == "latest" or (step == "best" and len(steps) == 1):
@@ -150,13 +151,19 @@ def step_of(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
 def _valid(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
     """The stage of a checkpoint and its validation accuracy; (-1, 0) if unknown."""
     path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
-    metrics = json.loads(path.read_text()) if path.is_file() else {}
-    metrics = metrics or _written(workdir, step)
-    found = [
-        (int(key.partition("/")[0]), value)
-        for key, value in metrics.items()
-        if key.partition("/")[2] == entry
-    ]
+    try:
+        metrics = json.loads(path.read_text()) if path.is_file() else {}
+        metrics = metrics or _written(workdir, step)
+        found = [
+            (int(key.partition("/")[0]), float(value))
+            for key, value in metrics.items()
+            if key.partition("/")[2] == entry
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise ValueError(
+            f"{workdir}: what tells of the validation at step {step} is damaged; choose "
+            "another step, or step='latest'"
+        ) from None
     return max(found, default=(-1, 0.0))
 
 
@@ -187,7 +194,7 @@ def nets(checkpoints: str | os.PathLike, step: int) -> tuple[list[Net], dict[str
     # Of damaged bytes orbax raises anything.
     except Exception as error:
         reads.forget()
-        reason = " ".join(str(error).split())[:120]
+        reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise ValueError(
             f"checkpoint: {path} cannot be read ({reason}); take another step"
         ) from error

@@ -111,7 +111,7 @@ def corrupt(
 
 def _split(severities: str) -> list[str]:
     found = severities.split("+")
-    if not all(one.isdigit() for one in found):
+    if not all(one.isdecimal() for one in found):
         raise ValueError(
             f"prepare corrupt: --severities must be like 1+3+5, got {severities!r}"
         )

@@ -126,7 +126,7 @@ def _settings(net: image_nets.Net, source: spec.Source, arguments: dict) -> Sett
 
 def _part(text: str) -> tuple[int, int]:
     match text.split("/"):
-        case [k, n] if k.isdigit() and n.isdigit() and 1 <= int(k) <= int(n):
+        case [k, n] if k.isdecimal() and n.isdigit() and 1 <= int(k) <= int(n):
             return int(k) - 1, int(n)
     raise ValueError(f"prepare deepaugment: --part must be like 1/4, got {text!r}")
 

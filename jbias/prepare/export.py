@@ -64,7 +64,7 @@ def export(
     console.hush()
     options = {key: value for key, value in given.items() if value is not None}
     if step is not None:
-        options["step"] = int(step) if step.isdigit() else step
+        options["step"] = int(step) if step.isdecimal() else step
     module, variables = models.load(checkpoint, model, **options)
     classes = class_names.read(checkpoint)
     if classes and len(classes.names) != module.classes:

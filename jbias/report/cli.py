@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from jbias import messages
 from jbias.report import arguments
 from jbias.report import options as options_lib
 
@@ -92,7 +93,7 @@ def _watched(tell: Callable[[], str], args: argparse.Namespace) -> Iterator[str]
         try:
             yield clear + tell()
         except (ValueError, OSError) as error:
-            yield f"{clear}report: {' '.join(str(error).split())}"
+            yield f"{clear}report: {messages.line(error)}"
         sys.stdout.flush()
         time.sleep(args.watch)
 

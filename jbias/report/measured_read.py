@@ -139,7 +139,7 @@ class Network:
         """Whether a set is one corruption at one severity, as ImageNet-C is published."""
         name, _, severity = dataset.rpartition("-")
         files = self.corrupted.get(generalisation.FILES, {})
-        return severity.isdigit() and (name, int(severity)) in files
+        return severity.isdecimal() and (name, int(severity)) in files
 
     def split(self, dataset: str) -> str:
         """Gives a set's name in its family, such as contrast of model-vs-human."""

@@ -61,7 +61,7 @@ def read_json(path: pathlib.Path) -> dict:
     """Reads a JSON file; ValueError names one that is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: must be JSON, got a damaged file ({error})"
         ) from None

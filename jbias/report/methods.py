@@ -7,6 +7,7 @@ import types
 from collections.abc import Mapping
 
 import jbias
+from jbias import messages
 from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
 from jbias.report import tables, words
@@ -231,4 +232,5 @@ def _p(p: float) -> str:
 
 def markdown(text: str) -> str:
     """Wraps the paragraph for a file."""
-    return textwrap.fill(text, 100, break_on_hyphens=False) + "\n"
+    lines = textwrap.wrap(text, 100, break_on_hyphens=False)
+    return "".join(messages.shown(line) + "\n" for line in lines)

@@ -56,7 +56,7 @@ def _width(cell: shift_read.Cell) -> tuple[int, tuple, tuple] | None:
     """The width of a network, and what else must be alike."""
     width = cell.settings.get(_WIDTH, "")
     rest = tuple(sorted(cell.options.items()))
-    return (int(width), rest, (_WIDTH,)) if width.isdigit() else None
+    return (int(width), rest, (_WIDTH,)) if width.isdecimal() else None
 
 
 def _groups(cells: Sequence[shift_read.Cell], taken: Taken) -> dict[str, Sized]:

@@ -10,13 +10,15 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
+from jbias import messages
 from jbias.report import latex
 
 latex_escape = latex.escape
 WIDE = 9  # Columns; more are set smaller.
 TALL = 25  # Rows; more scroll under their head.
 _MARKDOWN = str.maketrans(
-    {letter: f"\\{letter}" for letter in r"\`*_[]<>#|~$&"} | {"\n": " ", "\r": " "}
+    {letter: f"\\{letter}" for letter in r"\`*_[]<>#|~$&"}
+    | dict.fromkeys("\n\r\t", " ")
 )
 
 
@@ -107,14 +109,19 @@ def to_markdown(table: Table) -> str:
     for i, row in enumerate(table.rows):
         cells = []
         for j, text in enumerate(row):
-            cell = str(text).translate(_MARKDOWN)
+            cell = _marked_down(text)
             cell = f"<u>{cell}</u>" if cell and (i, j) in table.under else cell
             cells.append(f"**{cell}**" if cell and (i, j) in table.strong else cell)
         rows.append(cells)
-    head = [text.translate(_MARKDOWN) for text in table.head]
+    head = [_marked_down(text) for text in table.head]
     rule = [":--" if j < table.texts else "--:" for j in range(len(table.head))]
     lines = "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *rows))
-    return f"{table.caption.translate(_MARKDOWN)}\n\n{lines}"
+    return f"{_marked_down(table.caption)}\n\n{lines}"
+
+
+def _marked_down(text: object) -> str:
+    """Text as Markdown shows it, without what a terminal would obey."""
+    return messages.shown(str(text).translate(_MARKDOWN))
 
 
 def to_csv(table: Table) -> str:

@@ -46,7 +46,7 @@ class Run:
         """Names the seeds that the settings list and the records lack."""
         try:
             listed = json.loads((self.config or {}).get("seeds", "[]"))
-        except ValueError:
+        except (ValueError, RecursionError):
             return []
         listed = listed if isinstance(listed, list) else []
         return [str(seed) for seed in listed if seed not in self.seeds]
@@ -76,7 +76,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
                 seeds=tuple(sorted(set(rows["seed"]))),
                 config=None if config is None else flatten(config),
                 settings=config or {},
-                provenance=_json(path / "provenance.json") or {},
+                provenance=_provenance(path / "provenance.json"),
                 finished=(path / "done").exists(),
                 costs=_costs(_root(path) / "costs.json"),
             )
@@ -201,6 +201,16 @@ def _texts(one: Mapping[str, Any]) -> bool:
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300
+
+
+def _provenance(path: pathlib.Path) -> dict[str, Any]:
+    found = _json(path) or {}
+    if not isinstance(found.get("data") or {}, dict):
+        raise ValueError(  # noqa: TRY004
+            f"{path}: data must be a JSON object of sets, got "
+            f"{str(found['data'])[:60]!r}; restore the file"
+        )
+    return found
 
 
 def _json(path: pathlib.Path) -> dict[str, Any] | None:

@@ -141,5 +141,5 @@ def _clear(out: pathlib.Path, files: Collection[str]) -> None:
 def _earlier(path: pathlib.Path) -> list[str]:
     try:
         return [str(name) for name in json.loads(path.read_text())["files"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []

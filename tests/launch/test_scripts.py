@@ -98,26 +98,33 @@ def test_shellcheck_would_find_something(tmp_path):
 SAID = "print({!r} if 'describe' in sys.argv else '')\n"
 
 
-def run(text: str, tmp_path: pathlib.Path, **programs: str) -> list[list[str]]:
+def run(
+    text: str, tmp_path: pathlib.Path, code: int = 0, **programs: str
+) -> list[list[str]]:
     """What a script gives these programs, which are replaced by ones that write it down.
 
-    Their values are what they do then, in Python.
+    Their values are what they do then, in Python. The script ends with this code; what it
+    says comes first where it is not 0.
     """
     fakes = tmp_path / "bin"
     fakes.mkdir()
-    code = "import json, sys; print(json.dumps(sys.argv[1:]), file=open({!r}, 'a'))\n"
+    note = "import json, sys; print(json.dumps(sys.argv[1:]), file=open({!r}, 'a'))\n"
     said = tmp_path / "said"
     for name, then in programs.items():
         path = fakes / name
-        path.write_text(f"#!{sys.executable}\n" + code.format(str(said)) + then)
+        path.write_text(f"#!{sys.executable}\n" + note.format(str(said)) + then)
         path.chmod(0o755)
+    (tmp_path / "tmp").mkdir()
     env = {**os.environ, "PATH": f"{fakes}:{os.environ['PATH']}"}
+    env["TMPDIR"] = str(tmp_path / "tmp")
     done = subprocess.run(
         ["bash", "-c", text], cwd=tmp_path, env=env, capture_output=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert {p.name for p in tmp_path.iterdir()} == {"bin", "said"}
-    return [json.loads(line) for line in said.read_text().splitlines()]
+    assert done.returncode == code, done.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"bin", "said", "tmp"}
+    assert not [*(tmp_path / "tmp").iterdir()]
+    told = [json.loads(line) for line in said.read_text().splitlines()]
+    return [[done.stderr.decode()]] * bool(code) + told
 
 
 def words(where: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
@@ -139,15 +146,52 @@ def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
 
 def test_what_the_cloud_took_away_is_asked_for_again(tmp_path):
     """The resource is suspended, then unknown, then there."""
-    states = ["SUSPENDED", "SUSPENDED", "", "", "ACTIVE", "ACTIVE"]
+    states = ["SUSPENDED", "", "ACTIVE"]
     then = (
         "told = open('said').read().count('describe')\n"
-        f"print({states!r}[min(told, 6) - 1] if 'describe' in sys.argv else '')\n"
+        f"print({states!r}[min(told, 3) - 1] if 'describe' in sys.argv else '')\n"
     )
     told = run(script("tpu_pod"), tmp_path, gcloud=then, git="")
     did = [one[3] for one in told if one[:3] == ["compute", "tpus", "queued-resources"]]
     done = [word for word in did if word != "describe"]
     assert done == ["delete", "create", "delete"]
+
+
+FAILS = SAID.format("ACTIVE") + "sys.exit(any(word in sys.argv for word in {!r}))\n"
+
+
+@pytest.mark.parametrize("step", ["scp", "ssh"])
+def test_a_slice_is_given_back_whatever_fails(step, tmp_path):
+    text = script("tpu_pod", TRIALS[:1])
+    _, *told = run(text, tmp_path, 1, gcloud=FAILS.format([step]), git="")
+    assert [step in one for one in told].count(True) == 1  # No run was begun.
+    assert told[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
+
+
+def test_what_was_not_given_back_is_told(tmp_path):
+    failing = FAILS.format(["scp", "delete"])
+    (said,), *_ = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
+    assert "costs; give it back yourself:\ngcloud compute tpus queued-res" in said
+    command = shlex.split(said.splitlines()[-1])
+    assert command[-3:] == ["jbias", "--zone=us-east5-b", "--force"]
+
+
+def test_who_gets_no_slice_has_none_to_give_back(tmp_path):
+    refused = "sys.exit('create' in sys.argv)\n"
+    (said,), *told = run(script("tpu_pod"), tmp_path, 1, gcloud=refused, git="")
+    assert [one[3] for one in told] == ["describe", "create"] and not said
+
+
+def test_who_waits_for_a_slice_sees_its_state_each_minute(tmp_path):
+    then = (
+        "told = open('said').read().count('describe')\n"
+        "print('ACTIVE' if told > 4 else 'WAITING_FOR_RESOURCES')\n"
+        "sys.exit('scp' in sys.argv)\n"
+    )
+    (said,), *told = run(script("tpu_pod"), tmp_path, 1, gcloud=then, git="", sleep="")
+    state = "jbias is WAITING_FOR_RESOURCES, waited for"
+    assert said.splitlines() == [f"{state} {n} min" for n in (0, 1)]
+    assert told.count(["30"]) == 4 and told[-1][3] == "delete"
 
 
 @pytest.mark.parametrize("todo", [TRIALS, nasty("xpk")])
@@ -163,9 +207,12 @@ def test_xpk_gets_flags_that_it_has(todo, tmp_path):
         assert re.fullmatch("[a-z][a-z0-9-]{1,39}", flags["--workload"])
 
 
-def test_xpk_takes_no_line_breaks():
-    with pytest.raises(ValueError, match="--on=xpk: a command must be one line"):
-        script("xpk", [TRIALS[0]._replace(arguments=("--config=a\nb",))])
+@pytest.mark.parametrize("letter", ["\n", "\r", "\x1b", "\0", "\x85", "\u2028"])
+def test_xpk_takes_no_line_breaks_nor_control_characters(letter):
+    with pytest.raises(ValueError, match="--on=xpk: command must be one line without"):
+        script("xpk", [TRIALS[0]._replace(arguments=(f"--config=a{letter}b",))])
+    with pytest.raises(ValueError, match="--on=xpk: docker-image must be one line"):
+        script("xpk", image=f"a{letter}b")
 
 
 @pytest.mark.parametrize("todo", [TRIALS, nasty("sky")])

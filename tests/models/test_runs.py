@@ -1,6 +1,7 @@
 """Networks of this project's runs, and imported ones as runs to start from."""
 
 import json
+import pathlib
 import shutil
 
 import jax
@@ -79,6 +80,11 @@ def test_each_seed_has_its_own_best_step(run):
     ):
         with pytest.raises(ValueError, match=match):
             models.load(found, **options)
+    metrics = pathlib.Path(found) / "checkpoints/2/metrics/metrics"
+    for text in ("[" * 10**5, "[1]", '{"0/3": []}', '{"x/3": 1}', "{"):
+        metrics.write_text(text)
+        with pytest.raises(ValueError, match="the validation at step 2 is damaged"):
+            models.load(found, seed=3)
 
 
 def test_later_stages_come_first_and_averages_are_read(run):

@@ -4,10 +4,11 @@ import html.parser
 import json
 import re
 
+import pandas as pd
 import pytest
 
 from jbias import report, results
-from jbias.report import figures
+from jbias.report import figures, tables
 from tests.report import conftest
 
 NAMES = (
@@ -16,7 +17,7 @@ NAMES = (
     "../../</style></title></pre><svg onload=alert(1)>",
     r"\input{/etc/passwd} \write18{id} $x^2$ 50% a_b ~ # &",
     "=cmd|' /C calc'!A0",
-    "](javascript:alert(1)) `x` <!-- -->",
+    "](javascript:alert(1)) `x` <!-- --> \x1b[2J\u202e",
 )
 # What a report has of its own, and what it may never have.
 NEVER = {"img", "iframe", "object", "embed", "link", "form", "base", "audio", "video"}
@@ -114,8 +115,21 @@ def test_latex_and_markdown_obey_nothing(out):
         body = text.partition("\n")[2]
         assert not re.search(r"(?<!\\)%(?!\n)", body)  # One of our own ends a line.
         assert not re.search(r"(?<!\\)#", body)
+    paths = [*(out / "tables").glob("*.md"), *(out / "tables").glob("*.tex")]
+    for path in (*paths, out / "methods.md"):
+        assert path.read_text().replace("\n", "").isprintable(), path
     for path in (out / "tables").glob("*.md"):
         assert not re.search(r"(?<!\\)<(?!/?u>)", path.read_text())
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_names_lead_out_of_no_attribute(quote):
+    name = f"x{quote} onfocus={quote}alert(1)"
+    made = tables.Table(name, "", ("run",), (("a",),), pd.DataFrame({"run": ["a"]}))
+    page = Reader(
+        f"{tables.to_html(made)}<a title={quote}{tables.escape(name)}{quote}>"
+    )
+    assert not page.acting
 
 
 def test_names_lead_out_of_no_folder(both):

@@ -227,6 +227,14 @@ def test_missing_cells_are_named_and_left_out_of_tests(runs, tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("data", ["1", "[1]", '"x"'])
+def test_damaged_provenance_is_named(runs, tmp_path, capsys, data):
+    path = runs / "erm" / "provenance.json"
+    path.write_text(json.dumps({"data": json.loads(data)}))
+    assert report.main([f"--runs={runs}/*", f"--out={tmp_path}/out"]) == 2
+    assert f"{path}: data must be a JSON object of sets" in capsys.readouterr().err
+
+
 def test_sets_that_differ_between_runs_are_not_tested(runs, tmp_path):
     def halve(records):
         return [r._replace(n=400) if r.dataset == "sketch" else r for r in records]

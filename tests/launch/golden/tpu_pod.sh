@@ -4,7 +4,10 @@
 set -euo pipefail
 name=jbias
 zone=us-east5-b
+archive=$(mktemp)
 failed=0
+held=0 # Whether there is a resource to give back.
+waited=0
 
 state() {
   gcloud compute tpus queued-resources describe "$name" --zone="$zone" \
@@ -20,25 +23,53 @@ delete() {
 on_all() {
   gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="$1"
 }
+leave() { # However this ends, nothing stays that costs.
+  code=$?
+  trap - EXIT
+  rm -f "$archive"
+  if [ "$held" = 1 ] && ! delete; then
+    echo "$name in $zone was not given back, and costs; give it back yourself:" >&2
+    echo "gcloud compute tpus queued-resources delete '$name' --zone='$zone' --force" >&2
+    code=1
+  fi
+  exit "$code"
+}
+trap leave EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
-until [ "$(state)" = ACTIVE ]; do
-  case "$(state)" in
-    "") create ;;
-    FAILED | SUSPENDED) delete ;;
-    *) sleep 30 ;;
+until now=$(state) && [ "$now" = ACTIVE ]; do
+  case "$now" in
+    "")
+      create
+      held=1
+      ;;
+    FAILED | SUSPENDED)
+      echo "$name is $now: asking for another" >&2
+      held=1
+      delete
+      held=0
+      ;;
+    *)
+      held=1
+      if [ "$((waited % 60))" = 0 ]; then
+        echo "$name is $now, waited for $((waited / 60)) min" >&2
+      fi
+      sleep 30
+      waited=$((waited + 30))
+      ;;
   esac
 done
+held=1
 
-code=$(mktemp)
-git archive --format=tar.gz --output="$code" HEAD
-gcloud compute tpus tpu-vm scp "$code" "$name:jbias.tgz" --zone="$zone" --worker=all
-rm "$code"
+git archive --format=tar.gz --output="$archive" HEAD
+gcloud compute tpus tpu-vm scp "$archive" "$name:jbias.tgz" --zone="$zone" --worker=all
 on_all 'rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && sudo apt-get install -y -qq python3.11-venv && python3.11 -m venv env && env/bin/python -m pip install -q '"'"'./jbias[tpu,gcs]'"'"''
 
 on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567' || failed=$((failed + 1))
 on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef' || failed=$((failed + 1))
 
-delete
 if [ "$failed" -gt 0 ]; then
   echo "$failed of 2 runs did not finish; the same command goes on" >&2
   exit 1
