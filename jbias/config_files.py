@@ -29,18 +29,31 @@ def load(
         known = [one for one in there if one.endswith(".py") and one[0] != "_"]
         hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
         raise ValueError(f"--{flag}: no file {path!r}; {hint}")
-    try:
-        config = module(flag, path).get_config(arg)
-    except ImportError as error:
-        raise ValueError(
-            f"--{flag}: {error}; configs are found from the directory that holds them"
-        ) from error
+    config = given(flag, path, "get_config", arg)
+    if not isinstance(config, ml_collections.ConfigDict):
+        raise ValueError(  # noqa: TRY004
+            f"--{flag}: {path}: get_config must return an ml_collections.ConfigDict, got "
+            f"{type(config).__name__}"
+        )
     for change in changes:
         key, equals, text = change.removeprefix(f"--{flag}.").partition("=")
         if not equals:
             raise ValueError(f"{change}: must be --{flag}.key=value")
         _change(config, flag, key, text)
     return config
+
+
+def given(flag: str, path: str, function: str, arg: str) -> Any:
+    """What a function of a file of Python returns; ValueError where it has none."""
+    try:
+        found = getattr(module(flag, path), function, None)
+        if found is None:
+            raise ValueError(f"--{flag}: {path}: must define {function}(arg)")
+        return found(arg)
+    except ImportError as error:
+        raise ValueError(
+            f"--{flag}: {error}; configs are found from the directory that holds them"
+        ) from error
 
 
 def _change(config: ml_collections.ConfigDict, flag: str, key: str, text: str) -> None:

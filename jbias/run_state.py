@@ -1,15 +1,16 @@
 """Says what state the run in a folder is in, from what it has left there."""
 
+import functools
 import json
 import os
 import pathlib
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from jbias import lock, results
 
 WORDS = (
+    "damaged",
     "not started",
     "running",
     "interrupted",
@@ -31,7 +32,8 @@ class State(NamedTuple):
     """What state a run is in, and how far it is.
 
     word: one of WORDS. `interrupted`: begun, and nobody is at work in it: the same command
-    goes on. `diverged`: ended, no seed is left. `stopped`: by a search.
+    goes on. `diverged`: ended, no seed is left. `stopped`: by a search. `damaged`: its
+    records cannot be read (`read` raises, and whoever asks for many says so).
     """
 
     word: str
@@ -54,8 +56,9 @@ def read(workdir: str | os.PathLike) -> State:
     evaluated = _last_evaluation(workdir)
     accuracy, diverged = None, ()
     if evaluated >= 0:
-        records = _records(workdir, evaluated)
-        accuracy, diverged = _accuracy(records), _diverged(records)
+        valid, diverged = _summary(workdir, evaluated)
+        finite = [value for value in valid if value is not None]
+        accuracy = sum(finite) / len(finite) if finite else None
     told = word in ("failed", "interrupted") and reason != UNTOLD
     step = max(step, evaluated, 0)
     return State(word, reason, step, steps, evaluated, accuracy, diverged, told)
@@ -73,10 +76,15 @@ def curve(workdir: str | os.PathLike) -> dict[int, float]:
     """
     found = {}
     for step in _evaluations(pathlib.Path(workdir)):
-        valid = [r for r in _records(pathlib.Path(workdir), step) if _is_valid(r)]
+        valid, _ = _summary(pathlib.Path(workdir), step)
         if valid:
-            found[step] = sum(r.value or 0.0 for r in valid) / len(valid)
+            found[step] = sum(value or 0.0 for value in valid) / len(valid)
     return found
+
+
+def is_done(workdir: str | os.PathLike) -> bool:
+    """Whether the run has ended as it should; reads no records."""
+    return _word(pathlib.Path(workdir))[0] == "done"
 
 
 def _word(workdir: pathlib.Path) -> tuple[str, str]:
@@ -148,20 +156,25 @@ def _last_evaluation(workdir: pathlib.Path) -> int:
     return max(_evaluations(workdir), default=-1)
 
 
-def _records(workdir: pathlib.Path, step: int) -> list[results.Record]:
-    paths = [folder / "evals" / f"{step}.jsonl" for folder in _folders(workdir)]
-    found = [results.loads(path.read_text("utf-8"), where=str(path)) for path in paths]
-    return [record for some in found for record in some]
+def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
+    """Validation accuracies at a step, one a seed and branch; the seeds that diverged."""
+    valid, diverged = [], set()
+    for folder in _folders(workdir):
+        path = folder / "evals" / f"{step}.jsonl"
+        there = path.stat()
+        values, lost = _of_file(str(path), there.st_mtime_ns, there.st_size)
+        valid += values
+        diverged |= set(lost)
+    return valid, tuple(sorted(diverged))
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _of_file(path: str, _changed: int, _size: int) -> tuple[tuple, tuple[int, ...]]:
+    """The same of one file, which is read again only where it has changed."""
+    records = results.loads(pathlib.Path(path).read_text("utf-8"), where=path)
+    diverged = {r.seed for r in records if r.status == "diverged"}
+    return tuple(r.value for r in records if _is_valid(r)), tuple(diverged)
 
 
 def _is_valid(r: results.Record) -> bool:
     return r.dataset == results.VALID and r.metric == "accuracy" and not r.condition
-
-
-def _accuracy(records: Sequence[results.Record]) -> float | None:
-    values = [r.value for r in records if _is_valid(r) and r.value is not None]
-    return sum(values) / len(values) if values else None
-
-
-def _diverged(records: Sequence[results.Record]) -> tuple[int, ...]:
-    return tuple(sorted({r.seed for r in records if r.status == "diverged"}))

@@ -43,8 +43,8 @@ def read(key: str, text: str) -> Axis | None:
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        return None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # What no axis is, the config's flags refuse.
     if isinstance(tree, ast.List):
         return checked(key, "choice", [_value(text, one) for one in tree.elts])
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
@@ -57,8 +57,19 @@ def read(key: str, text: str) -> Axis | None:
 def _value(text: str, node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return ast.get_source_segment(text.strip(), node)
+
+
+def given(key: str, values: Any) -> Axis:
+    """The axis of a sweep file: a list, or what `choice`, `uniform` ... return."""
+    if isinstance(values, tuple) and len(values) == 2 and values[0] in KINDS:
+        return checked(key, *values)
+    if not isinstance(values, list | tuple):
+        raise ValueError(  # noqa: TRY004
+            f"--sweep: axes: {key}: must be a list of values, got {values!r}"
+        )
+    return checked(key, "choice", values)
 
 
 def checked(key: str, kind: str, values: Sequence) -> Axis:
@@ -75,6 +86,8 @@ def checked(key: str, kind: str, values: Sequence) -> Axis:
         raise ValueError(
             f"{where}: {kind} must have two numbers, the lower first, got {[*values]}"
         )
+    if not math.isfinite(numbers[1] - numbers[0]):
+        raise ValueError(f"{where}: {kind}: the ends lie too far apart, {[*values]}")
     if kind == "log_uniform" and not numbers[0] > 0:
         raise ValueError(
             f"{where}: log_uniform must have positive ends, got {[*values]}"

@@ -2,9 +2,6 @@
 
 import argparse
 import functools
-import hashlib
-import json
-import os
 import pathlib
 import shlex
 import shutil
@@ -15,14 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import config_files, console, disk, presets
-from jbias.launch import axes, local, sky, slurm, stopping, tpu_pod, trials, xpk
+from jbias import console
+from jbias.launch import asked, local, sky, slurm, stopping, tpu_pod, trials, xpk
 
 CLOUDS = types.MappingProxyType({"tpu_pod": tpu_pod, "xpk": xpk, "sky": sky})
 EXECUTORS = types.MappingProxyType({"local": local, "slurm": slurm, **CLOUDS})
 _STOPPED = {"SIGINT": 130, "SIGTERM": 143}
-_DEFAULTS = {"search": "grid", "trials": 10, "seed": 0}
-_DEFAULTS |= {"stop": "never", "fewest": stopping.FEWEST, "grace": 0}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,20 +29,20 @@ def run(args: argparse.Namespace) -> int:
             f"--workdir: must be a directory here, got {args.workdir!r}; where runs are in "
             "a cloud says --on=...:runs="
         )
-    asked = _settled(args, workdir)
+    search = asked.settled(args, workdir)
     where, options = _where(args.on)
-    found = trials.planned(_search(asked), workdir)
+    found = trials.planned(asked.search(search), workdir)
     if args.what == "status":
         return _status(found, say)
-    todo = _todo(found, args, asked)
+    todo = _todo(found, args, search["stop"])
     if args.dry_run:
         return _shown(found, todo, where, options)
-    _remember(asked, workdir)
+    asked.remember(search, workdir)
     if where in CLOUDS:
         return _handed_over(todo, where, options, say)
-    fewest, grace = asked["fewest"], asked["grace"]
+    fewest, grace = search["fewest"], search["grace"]
     rule = functools.partial(stopping.due, all_trials=found, fewest=fewest, grace=grace)
-    stop = rule if asked["stop"] == "median" else None
+    stop = rule if search["stop"] == "median" else None
     if where == "slurm":
         return _on_slurm(found, todo, options, args, stop, say)
     return _here(found, todo, options, args, stop, say)
@@ -69,7 +64,7 @@ def _here(
         tried |= {trial.name for trial in todo}
         ended = local.run(todo, found, places, say=say, stop=stop, every=args.every)
         if ended:
-            _keep_table(found, found[0].workdir.parent)
+            _keep_table(trials.seen(found), found[0].workdir.parent)
             say(f"{ended}: all running trials have saved; the same command goes on")
             return _STOPPED[ended]
         others = [one for one in found if one.state.word == "running"]
@@ -81,103 +76,7 @@ def _here(
         todo = [t for t in others if t.name not in tried and t.state.word in words]
         if not others:
             break
-    _keep_table(found, found[0].workdir.parent)
-    return _summed_up(found, say)
-
-
-def _settled(args: argparse.Namespace, workdir: pathlib.Path) -> dict[str, Any]:
-    """The search as JSON: what was asked for now, else what the folder was begun with."""
-    given = {key: getattr(args, key) for key in _DEFAULTS}
-    given = {key: value for key, value in given.items() if value is not None}
-    if args.config and args.sweep:
-        raise ValueError("--sweep: the file names the configs; leave --config out")
-    if args.config or args.sweep:
-        file = _of_file(args.sweep) if args.sweep else {"config": args.config}
-        changes = [*file.pop("changes", ()), *args.changes]
-        return {**_DEFAULTS, **file, **given, "changes": changes}
-    path = _memory(workdir)
-    if not path.exists():
-        raise ValueError(
-            f"{workdir}: no search was begun there; name it: --config=configs/erm.py "
-            "--config.optim.rate=[0.03,0.1]"
-        )
-    if args.changes:
-        raise ValueError(f"{args.changes[0]}: needs --config, or --sweep")
-    return {**_DEFAULTS, **_remembered(path), **given}
-
-
-def _remembered(path: pathlib.Path) -> dict[str, Any]:
-    """The search that a folder was begun with; code that others named is not run.
-
-    ValueError where it is damaged, or names files of code and was not begun here.
-    """
-    text = path.read_text()
-    try:
-        told = json.loads(text)
-        configs, changes = told["config"], told["changes"]
-        whole = all(isinstance(one, str) for one in (*configs, *changes))
-        whole &= isinstance(configs, list) and isinstance(changes, list)
-        whole &= all(type(told.get(k, v)) is type(v) for k, v in _DEFAULTS.items())
-    except (ValueError, RecursionError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise ValueError(
-            f"{path}: must be the JSON of a search; remove it, and give --config again"
-        )
-    foreign = [one for one in configs if not one.startswith(presets.PREFIX)]
-    known = _mark(path, text).exists() or os.environ.get("JBIAS_OWN_CODE")
-    if foreign and not known:
-        raise ValueError(
-            f"{path}: was not begun by you here, and names code that would be run: "
-            f"{foreign[0]}; give --config again, or set JBIAS_OWN_CODE=1 if you trust it"
-        )
-    return told
-
-
-def _mark(path: pathlib.Path, text: str) -> pathlib.Path:
-    """What stands in this user's cache once a search of these words was begun there."""
-    words = hashlib.sha256(f"{path.resolve()}\n{text}".encode()).hexdigest()
-    return disk.cache("searches") / words
-
-
-def _of_file(named: str) -> dict[str, Any]:
-    """What a file's get_sweep gives, with its axes as changes."""
-    path, _, arg = presets.path(named, "sweep").partition(":")
-    if not pathlib.Path(path).is_file():
-        raise ValueError(f"--sweep: no file {path!r}")
-    told = dict(config_files.module("sweep", path).get_sweep(arg))
-    known = {*_DEFAULTS, "config", "axes", "changes"}
-    for key in told:
-        if key not in known:
-            raise ValueError(f"--sweep: unknown key {key!r}; {jc.nearest(key, known)}")
-    configs = told.get("config", ())
-    told["config"] = [configs] if isinstance(configs, str) else [*configs]
-    changes = axes.told(told.pop("changes", {}))
-    for key, values in told.pop("axes", {}).items():
-        kind, ends = values if isinstance(values, tuple) else ("choice", values)
-        axis = axes.checked(key, kind, ends)
-        changes.append(f"--config.{key}={axes.written(axis)}")
-    return {**told, "changes": changes}
-
-
-def _search(asked: Mapping[str, Any]) -> trials.Search:
-    """The search, its axes apart from what holds for all trials."""
-    fixed, found = [], []
-    for change in asked["changes"]:
-        key, _, text = change.removeprefix("--config.").partition("=")
-        axis = axes.read(key, text)
-        fixed += [change] if axis is None else []
-        found += [axis] if axis else []
-    if not asked["config"]:
-        raise ValueError("--config is missing, e.g. --config=jbias:erm")
-    return trials.Search(
-        tuple(asked["config"]),
-        tuple(fixed),
-        tuple(found),
-        asked["search"],
-        asked["trials"],
-        asked["seed"],
-    )
+    return _summed_up(trials.seen(found), say)
 
 
 def _where(text: str) -> tuple[str, dict[str, Any]]:
@@ -197,13 +96,13 @@ def _where(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _todo(
-    found: Sequence[trials.Trial], args: argparse.Namespace, asked: Mapping[str, Any]
+    found: Sequence[trials.Trial], args: argparse.Namespace, stop: str
 ) -> list[trials.Trial]:
     """The trials to start."""
     words = {"not started", "interrupted"}
     if args.what == "retry":
         words |= {"failed"}
-    if args.stopped or asked["stop"] == "never":
+    if args.stopped or stop == "never":
         words |= {"stopped"}
     return [trial for trial in found if trial.state.word in words]
 
@@ -235,12 +134,13 @@ def _status(found: Sequence[trials.Trial], say: Callable[[str], None]) -> int:
     except ValueError as error:
         say(f"{error}; what follows is what the workdirs tell")
         there = {}
-    for trial in found:
-        print(trials.line(trial, trial.state, there.get(trial.name, "")))
-    print(trials.count([trial.state for trial in found]))
-    _tell_best(found, print)
+    looks = trials.seen(found)
+    for trial, state, _ in looks:
+        print(trials.line(trial, state, there.get(trial.name, "")))
+    print(trials.count([one.state for one in looks]))
+    _tell_best(looks, print)
     if found[0].workdir.parent.is_dir():
-        _keep_table(found, found[0].workdir.parent)
+        _keep_table(looks, found[0].workdir.parent)
     return 0
 
 
@@ -262,8 +162,7 @@ def _on_slurm(
     if not args.wait:
         return 0
     slurm.wait(found, say=say, stop=stop, every=args.every)
-    _keep_table(found, found[0].workdir.parent)
-    return _summed_up(found, say)
+    return _summed_up(trials.seen(found), say)
 
 
 def _handed_over(
@@ -288,44 +187,33 @@ def _handed_over(
     return min(1, subprocess.run(["bash", str(path)], check=False).returncode)
 
 
-def _summed_up(found: Sequence[trials.Trial], say: Callable[[str], None]) -> int:
-    """Tells of what is not done, and of the best; returns the exit code."""
-    states = [trial.state for trial in found]
+def _summed_up(looks: Sequence[trials.Seen], say: Callable[[str], None]) -> int:
+    """Keeps the table, tells of what is not done and the best; gives the exit code."""
+    states = [one.state for one in looks]
+    workdir = looks[0].trial.workdir.parent
+    _keep_table(looks, workdir)
     say(trials.count(states))
-    workdir = found[0].workdir.parent
-    left = [state for state in states if state.word not in trials.ENDED]
+    for trial, state, _ in looks:
+        if state.word == "damaged":
+            say(f"{trials.line(trial, state)}; it has no say below")
     if any(state.word == "failed" for state in states):
         say(
             f"again: python -m launch.sweep retry --workdir={shlex.quote(str(workdir))}"
         )
-    _tell_best(found, say)
-    return 1 if left else 0
+    _tell_best(looks, say)
+    return 1 if any(state.word not in trials.ENDED for state in states) else 0
 
 
-def _tell_best(found: Sequence[trials.Trial], say: Callable[[str], None]) -> None:
-    best = trials.best(found)
-    if best is None:
+def _tell_best(looks: Sequence[trials.Seen], say: Callable[[str], None]) -> None:
+    best = trials.best(looks)
+    if best is None or best.best is None:
         say("no trial is done yet")
         return
-    trial, value, step = best
-    say(f"best in validation: {100 * value:.2f} at step {step}, {trial.workdir}")
-    say(trials.shown(trials.command(trial, "python")))
+    value, step = best.best
+    say(f"best in validation: {100 * value:.2f} at step {step}, {best.trial.workdir}")
+    say(trials.shown(trials.command(best.trial, "python")))
 
 
-def _keep_table(found: Sequence[trials.Trial], workdir: pathlib.Path) -> None:
+def _keep_table(looks: Sequence[trials.Seen], workdir: pathlib.Path) -> None:
     with trials.whole(workdir / "trials.csv") as part:
-        part.write_text(trials.table(found), encoding="utf-8")
-
-
-def _memory(workdir: pathlib.Path) -> pathlib.Path:
-    return workdir / ".sweep" / "search.json"
-
-
-def _remember(asked: Mapping[str, Any], workdir: pathlib.Path) -> None:
-    """Keeps the search, for `status` and `retry`."""
-    path, text = _memory(workdir), json.dumps(asked, indent=1) + "\n"
-    with trials.whole(path) as part:
-        part.write_text(text)
-    mark = _mark(path, text)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.touch()
+        part.write_text(trials.table(looks), encoding="utf-8")

@@ -124,15 +124,16 @@ def _none_left(running: list[Running]) -> Iterator[None]:
 
 def progress(all_trials: Sequence[trials.Trial], first: float, spent: float) -> str:
     """How many are in which state, when all will be done, and which is best."""
-    states = [one.state for one in all_trials]
+    looks = trials.seen(all_trials)
+    states = [one.state for one in looks]
     now = trials.share(states)
     told = trials.count(states)
     if now > first:
         left = int((1 - now) * spent / (now - first))
         hours, minutes, seconds = left // 3600, left // 60 % 60, left % 60
         told += f"; ETA {hours}:{minutes:02}:{seconds:02}"
-    if found := trials.best(all_trials):
-        told += f"; best valid {100 * found[1]:.1f}: {found[0].name}"
+    if found := trials.best(looks):
+        told += f"; best valid {100 * found.best[0]:.1f}: {found.trial.name}"
     return told
 
 

@@ -55,14 +55,22 @@ def due(
     grace: int,
 ) -> list[tuple[trials_.Trial, str]]:
     """The trials to stop, and why."""
-    done = [trial for trial in all_trials if trial.state.word == "done"]
-    completed = [run_state.curve(trial.workdir) for trial in done]
+    done = [one for one in all_trials if run_state.is_done(one.workdir)]
+    completed = [_curve(trial) for trial in done]
     found = []
     for trial in running:
-        curve = run_state.curve(trial.workdir)
+        curve = _curve(trial)
         if why := median_rule(curve, completed, fewest=fewest, grace=grace):
             found.append((trial, why))
     return found
+
+
+def _curve(trial: trials_.Trial) -> Mapping[int, float]:
+    """A trial's curve; one that cannot be read has no say, and `status` tells of it."""
+    try:
+        return run_state.curve(trial.workdir)
+    except (ValueError, OSError):
+        return {}
 
 
 def mark(workdir: pathlib.Path, reason: str) -> None:

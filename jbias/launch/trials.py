@@ -42,7 +42,22 @@ class Trial(NamedTuple):
 
     @property
     def state(self) -> run_state.State:
-        return run_state.read(self.workdir)
+        try:
+            return run_state.read(self.workdir)
+        except (ValueError, OSError) as error:
+            return _damaged(error)
+
+
+class Seen(NamedTuple):
+    """What one look into a trial's folder tells."""
+
+    trial: Trial
+    state: run_state.State
+    best: tuple[float, int] | None  # Its best validation accuracy, and at which step.
+
+
+def _damaged(error: Exception) -> run_state.State:
+    return run_state.State("damaged", messages.line(error))
 
 
 def command(
@@ -141,29 +156,43 @@ def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
     return config
 
 
+def seen(trials: Sequence[Trial]) -> list[Seen]:
+    """Looks once into the folder of each; what cannot be read is `damaged`."""
+    return [_seen(trial, trial.state) for trial in trials]
+
+
+def _seen(trial: Trial, state: run_state.State) -> Seen:
+    if state.word == "damaged":
+        return Seen(trial, state, None)
+    try:
+        return Seen(trial, state, objective(trial.workdir))
+    except (ValueError, OSError) as error:
+        return Seen(trial, _damaged(error), None)
+
+
 def objective(workdir: pathlib.Path) -> tuple[float, int] | None:
     """The best validation accuracy (the mean over all seeds) and its step, if any."""
     curve = run_state.curve(workdir)
-    return max((value, -step) for step, value in curve.items()) if curve else None
+    return max(((v, s) for s, v in curve.items()), key=_early) if curve else None
 
 
-def best(trials: Sequence[Trial]) -> tuple[Trial, float, int] | None:
-    """The trial that is best in validation, of those that are done; test sets have no say."""
-    found = []
-    for number, trial in enumerate(trials):
-        told = objective(trial.workdir)
-        if trial.state.word == "done" and told:
-            found.append((told[0], -number, told[1], trial))
-    if not found:
-        return None
-    value, _, step, trial = max(found, key=lambda one: one[:2])
-    return trial, value, -step
+def _early(found: tuple[float, int]) -> tuple[float, int]:
+    return found[0], -found[1]
+
+
+def best(looks: Sequence[Seen]) -> Seen | None:
+    """The trial that is best in validation, of those that are done; test sets have no say.
+
+    The first of equal ones.
+    """
+    done = [one for one in looks if one.state.word == "done" and one.best]
+    return max(done, key=lambda one: one.best[0]) if done else None
 
 
 def line(trial: Trial, state: run_state.State, queued: str = "") -> str:
     """What one line tells of a trial."""
     word = queued if queued and state.word != "running" else state.word
-    parts = [f"{word:<11} {trial.name}"]
+    parts = [trial.name]
     if state.steps:
         parts.append(f"step {state.step}/{state.steps}")
     if state.accuracy is not None:
@@ -173,7 +202,7 @@ def line(trial: Trial, state: run_state.State, queued: str = "") -> str:
     parts += [f"{key}={value}" for key, value in trial.values.items()]
     if state.reason and word == state.word:
         parts.append(state.reason)
-    return messages.line(", ".join(parts))
+    return f"{word:<11} {messages.line(', '.join(parts))}"
 
 
 def count(states: Sequence[run_state.State]) -> str:
@@ -187,7 +216,7 @@ def share(states: Sequence[run_state.State]) -> float:
     """The part of all steps that is done; what is ended has none left."""
     parts = [
         1.0
-        if state.word in (*ENDED, "failed")
+        if state.word in (*ENDED, "failed", "damaged")
         else min(1.0, state.step / state.steps)
         if state.steps
         else 0.0
@@ -196,18 +225,17 @@ def share(states: Sequence[run_state.State]) -> float:
     return sum(parts) / max(1, len(parts))
 
 
-def table(trials: Sequence[Trial]) -> str:
+def table(looks: Sequence[Seen]) -> str:
     """All trials as CSV."""
-    keys = [*dict.fromkeys(key for trial in trials for key in trial.values)]
+    keys = [*dict.fromkeys(key for one in looks for key in one.trial.values)]
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n").writerow
     head = ["trial", "state", "reason", "step", "steps", "valid", "valid_step"]
     write([*head, *keys, "workdir", "command"])
-    for trial in trials:
-        state, told = trial.state, objective(trial.workdir) or ("", 0)
+    for trial, state, told in looks:
         write(
-            [trial.name, state.word, state.reason, state.step, state.steps, told[0]]
-            + [-told[1] if told[0] != "" else ""]
+            [trial.name, state.word, state.reason, state.step, state.steps]
+            + [*(told or ("", ""))]
             + [trial.values.get(key, "") for key in keys]
             + [trial.workdir, shown(command(trial, "python"))]
         )

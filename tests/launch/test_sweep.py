@@ -73,6 +73,27 @@ def test_all_trials_run_and_validation_alone_says_which_is_best(
     assert "0 of 2 trials to run" in capsys.readouterr().err
 
 
+def test_a_damaged_trial_is_told_of_and_holds_up_no_other(
+    tmp_path, monkeypatch, capsys
+):
+    by_rate = {0.1: dict(curve=[0.9, 0.8]), 0.2: dict(curve=[0.5])}
+    told(monkeypatch, by_rate)
+    assert swept(tmp_path, by_rate) == 0
+    first = pathlib.Path(table(tmp_path).workdir[0.1])
+    (first / "evals/1.jsonl").write_text("{half")
+    by_rate[0.3] = dict(curve=[0.1])
+    assert swept(tmp_path, by_rate) == 1
+    said = capsys.readouterr().err
+    assert (
+        f"best in validation: 50.00 at step 1, {table(tmp_path).workdir[0.2]}" in said
+    )
+    assert "3 trials: 1 damaged, 2 done" in said
+    assert [*table(tmp_path).state] == ["damaged", "done", "done"]
+    assert f"{first}/evals/1.jsonl:1: " in table(tmp_path).reason[0.1]
+    assert sweep.main(["status", f"--workdir={tmp_path}"]) == 0
+    assert f"damaged     {first.name}" in capsys.readouterr().out
+
+
 def test_no_place_has_two_jobs_at_a_time(tmp_path, monkeypatch):
     rates = [0.1, 0.2, 0.3, 0.4]
     told(monkeypatch, {rate: dict(curve=[0.1], seconds=1.0) for rate in rates})

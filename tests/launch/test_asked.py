@@ -1,0 +1,67 @@
+"""A search that cannot be meant is refused in one line, before anything is begun."""
+
+import pytest
+
+from jbias.launch import sweep
+from tests import runs
+
+SMOKE = "--config=configs/erm.py:smoke,seeds=1"
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(runs.ROOT)
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one line that a refused search tells."""
+    assert sweep.main(["run", *arguments, "--dry-run"]) == 2
+    told = capsys.readouterr().err.strip()
+    assert told.count("\n") == 0
+    return told
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ("--config.optim.rate=[{[]: 1}, 2]", "optim.rate"),
+        ("--config.optim.rate=[" + "-" * 50_000 + "1]", "optim.rate"),
+        ("--config.optim.rate=" + "-" * 50_000 + "1", "optim.rate"),
+        ("--config.optim.rate=uniform(-1.7e308, 1.7e308)", "too far apart"),
+    ],
+    ids=["unhashable", "deep axis", "deep value", "endless"],
+)
+def test_values_that_are_none(tmp_path, capsys, change, word):
+    more = ["--search=random", "--trials=2"] if "uniform" in change else []
+    assert word in refused(capsys, f"--workdir={tmp_path}", SMOKE, change, *more)
+
+
+def test_an_entry_that_is_given_twice(tmp_path, capsys):
+    twice = ("--config.optim.rate=[0.1, 0.2]", "--config.optim.rate=0.3")
+    told = refused(capsys, f"--workdir={tmp_path}", SMOKE, *twice)
+    assert "--config.optim.rate: is given twice" in told
+
+
+@pytest.mark.parametrize(
+    "given, word",
+    [
+        ("return {'config': None}", "--sweep: config: must be text or a list"),
+        ("return {'changes': 'text'}", "--sweep: changes: must be"),
+        ("return {'axes': {'optim.rate': 2}}", "optim.rate: must be a list of values"),
+        ("return {'trials': '3'}", "--sweep: trials: must be a whole number"),
+        ("return {'serach': 'grid'}", "did you mean 'search'"),
+        ("return None", "must return a dict"),
+        ("", "must define get_sweep(arg)"),
+    ],
+)
+def test_a_file_of_another_form(tmp_path, capsys, given, word):
+    file = tmp_path / "mine.py"
+    file.write_text(f"def get_sweep(arg):\n    {given}\n" if given else "x = 1\n")
+    assert word in refused(capsys, f"--workdir={tmp_path / 'w'}", f"--sweep={file}")
+
+
+def test_a_config_without_its_function(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text("x = 1\n")
+    told = refused(capsys, f"--workdir={tmp_path / 'w'}", f"--config={file}")
+    assert "must define get_config(arg)" in told
