@@ -23,6 +23,7 @@ from jbias import (
     observe,
     opening,
     parts,
+    recorded,
     seeds,
     signs,
 )
@@ -53,11 +54,11 @@ def run(
         job = None
         while True:
             over = once or (workdir / "done").exists()
-            for step in observe.left(workdir):
+            for step in recorded.left(workdir):
                 job = job or _opened(workdir, say, devices, held, ends)
                 _evaluate(job, step)
             if over:
-                count = len(observe.all_written(workdir))
+                count = len(recorded.all_written(workdir))
                 own = _config(workdir)["run"].get("evaluate") == "here"
                 by = "; the run evaluates by itself" if own else ""
                 say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")

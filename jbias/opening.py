@@ -14,8 +14,8 @@ from jbias import (
     disk,
     memory,
     mesh,
-    observe,
     parts,
+    recorded,
     results,
     seeds,
     sets,
@@ -108,7 +108,7 @@ def job(
         manager = checkpoint.open(
             workdir / "checkpoints",
             keep=config["run"]["keep"],
-            valid_at=functools.partial(observe.valid_at, workdir),
+            valid_at=functools.partial(recorded.valid_at, workdir),
         )
         for branch in branches if config["vary"] else ():
             own_facts = {**facts, "config": branch.config}

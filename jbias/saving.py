@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from jbias import build, checkpoint, console, costs, observe, results, seal, signs
+from jbias import build, checkpoint, console, costs, recorded, results, seal, signs
 from jbias import layout as layouts
 from jbias import workdir as workdirs
 from jbias.job import Job
@@ -163,7 +163,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     line = f"resuming {job.name} at step {step}/{total}"
     job.say(console.Line(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
-    written = job.team.first and observe.written(job.workdir, step)
+    written = job.team.first and recorded.written(job.workdir, step)
     written = job.team.share("what is evaluated", written)
     if info.get("left") and (job.elsewhere or written):
         job.left = step
@@ -172,9 +172,9 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
         job.evaluated = step
     if info["records"] and job.team.first:
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
-        observe.write(job, step, records, again=False)
+        recorded.write(job, step, records, again=False)
         signs.evaluated(job, step, records)
-    observe.mend(job, lambda at: checkpoint.position(job.manager, at))
+    recorded.mend(job, lambda at: checkpoint.position(job.manager, at))
 
 
 def write_cost(job: Job) -> dict[str, Any]:

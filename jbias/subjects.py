@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from etils import epath
 from flax import linen as nn
 
-from jbias import checkpoint_paths, models, observe, parts, vary, warmstart
+from jbias import checkpoint_paths, models, parts, recorded, vary, warmstart
 from jbias import config as jc
 from jbias.data import wordnet
 from jbias.evals import show
@@ -262,7 +262,7 @@ def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Subject:
 
 def _epoch(workdir: epath.Path, entry, step: int) -> float:
     """As the run's own records of that step have it; 0 where there are none."""
-    path = observe.records_path(workdir / entry.branch.folder, step)
+    path = recorded.path_of(workdir / entry.branch.folder, step)
     if not path.exists():
         return 0.0
     return json.loads(path.read_text().splitlines()[0])["epoch"]

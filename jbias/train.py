@@ -23,8 +23,8 @@ from jbias import (
     faults,
     life,
     loop,
-    observe,
     opening,
+    recorded,
     saving,
     signals,
     signs,
@@ -124,7 +124,7 @@ def _end(job: Job, fate: str) -> None:
         job.say(
             f"its branches side by side: python -m jbias.report --runs={job.workdir}"
         )
-    if left := [*observe.left(job.workdir)]:
+    if left := [*recorded.left(job.workdir)]:
         job.say(
             f"steps {', '.join(map(str, left))} are left to "
             f"python -m jbias.evaluate --follow={job.workdir}"

@@ -68,6 +68,7 @@ ROOMS = {
             "job",
             "loop",
             "observe",
+            "recorded",
             "opening",
             "parts",
             "rows",

@@ -10,7 +10,7 @@ import types
 import pytest
 from etils import epath
 
-from jbias import checkpoint, console, disk, observe, results
+from jbias import checkpoint, console, disk, recorded, results
 from jbias import workdir as workdirs
 from jbias.team import ALONE
 from tests import test_checkpoint as saved
@@ -117,14 +117,14 @@ def record(step: int) -> results.Record:
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    """What observe knows of a run that has written records of two steps."""
-    monkeypatch.setattr(observe.jc, "run_name", lambda config: "r")
+    """What is known of a run that has written records of two steps."""
+    monkeypatch.setattr(recorded.jc, "run_name", lambda config: "r")
     branch = types.SimpleNamespace(folder="", config={})
     about = dict(branches=[branch], sums={}, said=[], guard=lambda: None, team=ALONE)
     job = types.SimpleNamespace(workdir=epath.Path(tmp_path), **about)
     job.say = job.said.append
     for step in (4, 8):
-        observe.write(job, step, [record(step)])
+        recorded.write(job, step, [record(step)])
     return job
 
 
@@ -138,7 +138,7 @@ def in_checkpoint(step: int) -> dict:
 def test_damaged_records_come_back_from_their_checkpoint(job, content):
     path = job.workdir / "evals" / "8.jsonl"
     whole = path.read_text()
-    observe.mend(job, in_checkpoint)
+    recorded.mend(job, in_checkpoint)
     assert not job.said
     if content is None:
         path.unlink()
@@ -146,7 +146,7 @@ def test_damaged_records_come_back_from_their_checkpoint(job, content):
         path.write_text(
             whole.replace("0.5", "0.7") if content == "flipped" else content
         )
-    observe.mend(job, in_checkpoint)
+    recorded.mend(job, in_checkpoint)
     assert path.read_text() == whole
     assert ["written anew" in line for line in job.said] == [True]
 
@@ -156,7 +156,7 @@ def test_records_that_could_not_be_written_are_not_missed_later(job, monkeypatch
     before = dict(job.sums)
     monkeypatch.setattr(results, "write_text", failing)
     with pytest.raises(OSError, match="12.jsonl: cannot be written"):
-        observe.write(job, 12, [record(12)])
+        recorded.write(job, 12, [record(12)])
     assert job.sums == before
 
 
@@ -165,7 +165,7 @@ def test_damaged_records_that_no_checkpoint_holds_are_refused(job):
     path.write_text(path.read_text().replace("0.5", "0.7"))
     damaged = path.read_text()
     with pytest.raises(ValueError, match="4.jsonl is damaged, and no checkpoint"):
-        observe.mend(job, in_checkpoint)
+        recorded.mend(job, in_checkpoint)
     assert path.read_text() == damaged
 
 
