@@ -6,7 +6,7 @@
 
 Each method's rate is the one with the best validation accuracy at the end of a run of a
 seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
-highest of `rates`, half or twice of it is tried too, until one lies between others. Then it is trained with that rate
+highest of `rates`, half or twice of it is tried too, until one lies between others. A single rate is taken untried. Then it is trained with that rate
 and all seeds, and the report is made of all. Stopped and started again, it goes on. `of`
 are the configs' arguments (configs/common.py), such as
 data=pacs,root=DIR,style=photo; a method may have arguments too: deepaugment:nets=cae;
@@ -64,7 +64,10 @@ def best(found: dict[float, float]) -> float:
 
 
 def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
-    """Tries the rates, and further ones until the best lies between others."""
+    """Tries the rates, and further ones until the best lies between others.
+
+    A single rate is taken as it is, untried: None.
+    """
     only_end = (f"--config.seeds=({TUNING_SEED},)", "--config.eval_every=1000 epochs")
 
     def tried(some: str) -> dict[float, float]:
@@ -72,6 +75,8 @@ def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
         trained(config_of, tuning / some, *only_end, *changes)
         return valid(tuning)
 
+    if "+" not in rates:
+        return {float(rates): None}
     found = tried(rates)
     while (edge := best(found)) in (min(found), max(found)) and len(found) < 8:
         found = tried(f"{edge / 2 if edge == min(found) else edge * 2:g}")
