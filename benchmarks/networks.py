@@ -13,7 +13,7 @@ import jax
 
 from benchmarks import roofline
 from jbias import models
-from jbias.models import importing, taps
+from jbias.models import catalogue, taps
 
 CLASSES = 1000
 _SIDES = {"cnn": 28, "preact_resnet18": 32}
@@ -88,7 +88,7 @@ def row(name: str) -> str:
     net, side = models.MODELS[name](CLASSES), _SIDES.get(name, 224)
     flops, _, parameters = roofline.forward(net, side)
     about, sites = family(name), taps.sites(net, side)
-    assert len(about.files) == len(importing.dialects(name)), name
+    assert len(about.files) == len(catalogue.dialects(name)), name
     cells = (
         f"`{name}`",
         about.source or "our own",

@@ -6,7 +6,6 @@ import io
 import os
 import pathlib
 import signal
-import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -157,16 +156,3 @@ def _lost(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     held = set(after.values())
     lost = [name for name, digest in before.items() if digest not in held]
     return lost[0] if lost else ""
-
-
-def with_arguments(main: Callable[[], None]) -> Callable[[tuple[str, ...]], int]:
-    """A command that reads sys.argv as one that is given its arguments."""
-
-    def run(argv: tuple[str, ...]) -> int:
-        before, sys.argv = sys.argv, ["jbias", *argv]
-        try:
-            return main()
-        finally:
-            sys.argv = before
-
-    return run

@@ -49,9 +49,6 @@ LEVELS: Mapping[str, Level] = MappingProxyType(
         for i, share in enumerate(shares)
     }
 )
-EXTREMES: Mapping[str, str] = MappingProxyType(
-    {level.kind: name for name, level in LEVELS.items() if level.share == 1}
-)
 
 
 class Infeasible(ValueError):

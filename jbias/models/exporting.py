@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 from flax import linen as nn
 
 from jbias import models
-from jbias.models import class_names, importing, mapping, safetensors
+from jbias.models import catalogue, class_names, mapping, safetensors
 
 # Of training alone; an export of a network has none.
 _PASSING = frozenset(
@@ -42,7 +42,7 @@ def save_safetensors(
             for key, leaf in jax.tree_util.tree_leaves_with_path(tree)
         }
     else:
-        known = importing.dialects(model)
+        known = catalogue.dialects(model)
         if not known:
             raise ValueError(
                 f"models.save_safetensors: {model} has no published names; use "

@@ -6,12 +6,10 @@ number of classes, the kind of stem, the size of patches) is read off shapes, by
 function `fitted` in the file of the network.
 """
 
-import dataclasses
 import functools
 import json
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -22,10 +20,9 @@ from flax import errors
 from flax import linen as nn
 
 from jbias import kinds, models
-from jbias.models import mapping, states
+from jbias.models import catalogue, mapping, states
 
 _CLASSES = 9973  # A number of classes that no other axis has.
-_SIDE = 224
 _NUMBERS = 2**31
 _LARGEST = 100_000  # No number of classes, channels or blocks is larger.
 _NAMED = 5  # Candidates that a refusal names.
@@ -157,7 +154,9 @@ def _others(file: _File, model: str) -> list[str]:
     found = []
     for name in (name for name in models.MODELS if name != model):
         options = file.given(name)
-        options = {key: options[key] for key in options if key in _fields(name)}
+        options = {
+            key: options[key] for key in options if key in catalogue.fields(name)
+        }
         try:
             fit = _fit(name, file.arrays, file.linear, options, named=False)
         except _UNMADE:
@@ -196,10 +195,10 @@ def check(model: str | None, options: Mapping[str, Any]) -> None:
             f"models.load: model must be one of {', '.join(models.MODELS)}, got {model!r}"
         )
     for option in options if model is not None else ():
-        if option not in _fields(model):
+        if option not in catalogue.fields(model):
             raise ValueError(
                 f"models.load: {model} has no option {option!r}; it has "
-                f"{', '.join(_fields(model))}"
+                f"{', '.join(catalogue.fields(model))}"
             )
     if model is None:
         return
@@ -215,9 +214,11 @@ def check(model: str | None, options: Mapping[str, Any]) -> None:
 def _own(model: str, arrays: mapping.Arrays, options: dict[str, Any]) -> Fit:
     """How arrays under our own names, such as params/fc/kernel, fill a network."""
     # The first linear layer of some networks is made for images of one size.
-    side = _file_of(model).get("side", lambda at: _SIDE)
+    side = catalogue.file_of(model).get("side", lambda at: catalogue.SIDE)
     given = {path: array.shape for path, array in arrays.items()}
-    drawn = shapes(model, frozen(options), side(lambda p: given.get(f"params/{p}")))
+    drawn = catalogue.shapes(
+        model, catalogue.frozen(options), side(lambda p: given.get(f"params/{p}"))
+    )
     expected = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
         keys = tuple(entry.key for entry in path)
@@ -239,11 +240,11 @@ def _fit(
 
     Where nobody named it, networks are not drawn that cannot be meant.
     """
-    if not set(options) <= set(_fields(model)):
+    if not set(options) <= set(catalogue.fields(model)):
         return None
     found = []
-    of = dialects(model)
-    publishers = _file_of(model).get("PUBLISHERS", (None,) * len(of))
+    of = catalogue.dialects(model)
+    publishers = catalogue.file_of(model).get("PUBLISHERS", (None,) * len(of))
     for names, publisher in zip(of, publishers, strict=True):
         told = {"mean": publisher.mean, "std": publisher.std} if publisher else {}
         for short in states.stripped(arrays):
@@ -278,13 +279,19 @@ def _reading(
         given = mapping.published(path.split("/"), names)
         return arrays[given[0]].shape if given and given[0] in arrays else None
 
-    preset = _preset(model)  # vit_base16 is that, whatever the patches of a file.
-    read = _file_of(model).get("fitted", _nothing)(at).items()
+    preset = catalogue.preset(
+        model
+    )  # vit_base16 is that, whatever the patches of a file.
+    read = catalogue.file_of(model).get("fitted", _nothing)(at).items()
     options = {**{k: v for k, v in read if k not in preset}, **options}
     if "classes" in options:
-        expected = mapping.entries(shapes(model, frozen(options)), names)
+        expected = mapping.entries(
+            catalogue.shapes(model, catalogue.frozen(options)), names
+        )
     else:
-        drawn = shapes(model, frozen({**options, "classes": _CLASSES}))
+        drawn = catalogue.shapes(
+            model, catalogue.frozen({**options, "classes": _CLASSES})
+        )
         expected = mapping.entries(drawn, names)
     open_ended = {n: e for n, e in expected.items() if _CLASSES in e.shape}
     if linear is not None:
@@ -296,6 +303,11 @@ def _reading(
         shape = (*entry.shape[:axis], options["classes"], *entry.shape[axis + 1 :])
         expected[name] = entry._replace(shape=shape)
     return Fit(model, options, arrays, expected, mapping.compare(expected, arrays))
+
+
+def _nothing(at: Any) -> dict[str, Any]:
+    del at
+    return {}
 
 
 def _with_head(
@@ -351,46 +363,3 @@ def _remedy(fit: Fit) -> str:
     if lacking and lacking <= ends and not rest.misshapen:
         return "; its linear layer lies elsewhere: give that file by head=..."
     return ""
-
-
-def dialects(model: str) -> tuple[mapping.Names, ...]:
-    """The systems of names that a network was published under; empty if none."""
-    file = _file_of(model)
-    return file.get("DIALECTS", (file["NAMES"],) if "NAMES" in file else ())
-
-
-def _nothing(at: Any) -> dict[str, Any]:
-    del at
-    return {}
-
-
-def _class_of(model: str) -> type[nn.Module]:
-    return type(models.MODELS[model](1))
-
-
-def _preset(model: str) -> Mapping[str, Any]:
-    make = models.MODELS[model]
-    return make.keywords if isinstance(make, functools.partial) else {}
-
-
-def _file_of(model: str) -> dict[str, Any]:
-    """What is defined in the file of a network."""
-    return vars(sys.modules[_class_of(model).__module__])
-
-
-def _fields(model: str) -> tuple[str, ...]:
-    names = [field.name for field in dataclasses.fields(_class_of(model))]
-    return tuple(name for name in names if name not in ("parent", "name"))
-
-
-def frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Options as a key of a cache."""
-    return tuple(sorted(options.items()))
-
-
-@functools.lru_cache(256)
-def shapes(model: str, options: tuple[tuple[str, Any], ...], side: int = _SIDE) -> Any:
-    """The shapes of a network's variables for images of that side."""
-    net = models.MODELS[model](**dict(options))
-    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
-    return jax.eval_shape(net.init, jax.random.key(0), image)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-import numpy as np
+from jbias.models import pickle_values
 
 _STEPS = 2_000_000  # A ResNet-50 with its optimiser has about 40 000.
 _REMEDY = (
@@ -22,21 +22,6 @@ _REMEDY = (
     'torch.save(torch.load(FILE, weights_only=False)["state_dict"], NEW)'
 )
 
-# Numbers as they lie in the file; bfloat16 is the upper half of a float32.
-STORAGES: Mapping[str, str] = types.MappingProxyType(
-    {
-        "DoubleStorage": "<f8",
-        "FloatStorage": "<f4",
-        "HalfStorage": "<f2",
-        "BFloat16Storage": "bf16",
-        "LongStorage": "<i8",
-        "IntStorage": "<i4",
-        "ShortStorage": "<i2",
-        "CharStorage": "i1",
-        "ByteStorage": "u1",
-        "BoolStorage": "?",
-    }
-)
 _DTYPES = frozenset(
     (
         *("float64", "double", "float32", "float", "float16", "half", "bfloat16"),
@@ -60,23 +45,6 @@ _EVALUATING = frozenset(
 )
 
 
-class Storage(NamedTuple):
-    """What a pickle says of numbers that lie elsewhere in the file."""
-
-    key: str
-    kind: str  # A key of STORAGES.
-    count: int
-
-
-class Tensor(NamedTuple):
-    """A tensor whose numbers are not read yet."""
-
-    storage: str  # The key of a Storage.
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # In numbers, not in bytes.
-
-
 class _Name(NamedTuple):
     """Stands for what a pickle would import."""
 
@@ -87,16 +55,10 @@ class _Name(NamedTuple):
         return f"{self.module}.{self.name}"
 
 
-class _Dtype(NamedTuple):
-    """A dtype of numpy, for its scalars."""
-
-    dtype: np.dtype
-
-
 _MARK = object()
 
 
-def load(file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
+def load(file: BinaryIO) -> tuple[Any, dict[str, pickle_values.Storage]]:
     """Interprets one pickle and leaves the file behind it; returns its storages as well.
 
     ValueError where it is damaged or says anything but tensors, containers, numbers and
@@ -106,12 +68,6 @@ def load(file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
     with warnings.catch_warnings():  # Of escapes in damaged text.
         warnings.simplefilter("ignore", DeprecationWarning)
         return machine.run(file), machine.storages
-
-
-def itemsize(storage: Storage) -> int:
-    """Bytes of a number in a storage."""
-    code = STORAGES[storage.kind]
-    return 2 if code == "bf16" else np.dtype(code).itemsize
 
 
 def _is_hostile(module: str, name: str) -> bool:
@@ -127,7 +83,7 @@ class _Machine:
     def __init__(self):
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self.storages: dict[str, Storage] = {}
+        self.storages: dict[str, pickle_values.Storage] = {}
         self.copied = 0
 
     def run(self, file: BinaryIO) -> Any:
@@ -172,7 +128,7 @@ class _Machine:
         if len(items) % 2:
             raise ValueError("its pickle has a key without a value")
         for key, value in zip(items[::2], items[1::2]):
-            target[_key(key)] = value
+            target[pickle_values.key(key)] = value
 
     def put(self, index: int) -> None:
         value = self.pop()
@@ -187,8 +143,8 @@ class _Machine:
     def name(self, module: Any, name: Any) -> None:
         if not (isinstance(module, str) and isinstance(name, str)):
             raise ValueError("its pickle names something by no text")  # noqa: TRY004
-        known = (module, name) in _CALLS or (
-            module == "torch" and (name in STORAGES or name in _DTYPES)
+        known = (module, name) in pickle_values.CALLS or (
+            module == "torch" and (name in pickle_values.STORAGES or name in _DTYPES)
         )
         if not known and _is_hostile(module, name):
             raise ValueError(
@@ -203,7 +159,7 @@ class _Machine:
 
     def call(self, _: Any = None) -> None:
         arguments, called = self.pop(), self.pop()
-        make = _CALLS.get(called) if isinstance(called, _Name) else None
+        make = pickle_values.CALLS.get(called) if isinstance(called, _Name) else None
         if make is None or not isinstance(arguments, tuple):
             raise ValueError("its pickle calls what is no function of tensors")
         sized = (list, tuple, str, bytes)
@@ -219,15 +175,15 @@ class _Machine:
         """Sets the state of an object: here only what can be left out."""
         state = self.pop()
         if not self.stack or not isinstance(
-            self.stack[-1], (collections.OrderedDict, _Dtype)
+            self.stack[-1], (collections.OrderedDict, pickle_values.Dtype)
         ):
             raise ValueError("its pickle sets the state of what has none")
-        if isinstance(self.stack[-1], _Dtype):
+        if isinstance(self.stack[-1], pickle_values.Dtype):
             dtype = self.stack.pop().dtype
             order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
             if order not in ("<", ">", "=", "|"):
                 raise ValueError("its pickle has a dtype of an unknown order")
-            self.stack.append(_Dtype(dtype.newbyteorder(order)))
+            self.stack.append(pickle_values.Dtype(dtype.newbyteorder(order)))
 
     def refer(self, _: Any = None) -> None:
         """A persistent id: here always a storage."""
@@ -237,108 +193,18 @@ class _Machine:
         kind, storage, key, _place, count, *view = saved
         if kind != "storage" or not isinstance(storage, _Name) or any(view):
             raise ValueError("it refers to what is no storage")
-        if storage.name not in STORAGES or not isinstance(key, (str, int)):
+        if storage.name not in pickle_values.STORAGES or not isinstance(
+            key, (str, int)
+        ):
             raise ValueError("it refers to a storage of unknown numbers")
         if type(count) is not int or not 0 <= count < 2**48:
             raise ValueError("it refers to a storage of an impossible size")
-        made = Storage(str(key), storage.name, count)
+        made = pickle_values.Storage(str(key), storage.name, count)
         if self.storages.setdefault(made.key, made) != made:
             raise ValueError("it refers to one storage as two")
         self.stack.append(made)
 
 
-def _key(key: Any) -> Any:
-    if not isinstance(key, (str, int, float, bytes, type(None))):
-        raise ValueError("its pickle has a key that is no text or number")  # noqa: TRY004
-    return key
-
-
-def _ordered(pairs: Any = ()) -> collections.OrderedDict:
-    if not isinstance(pairs, (list, tuple)):
-        raise TypeError
-    made = collections.OrderedDict()
-    for pair in pairs:
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise TypeError
-        made[_key(pair[0])] = pair[1]
-    return made
-
-
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
-    del rest  # Whether it takes gradients, and hooks.
-    whole = isinstance(shape, (tuple, list)) and isinstance(strides, (tuple, list))
-    if (
-        not isinstance(storage, Storage)
-        or not whole
-        or max(len(shape), len(strides)) > 32
-    ):
-        raise TypeError
-    if any(type(n) is not int for n in (offset, *shape, *strides)):
-        raise TypeError
-    return Tensor(storage.key, offset, tuple(shape), tuple(strides))
-
-
-def _parameter(data: Any, *rest: Any) -> Tensor:
-    del rest
-    if not isinstance(data, Tensor):
-        raise TypeError
-    return data
-
-
-def _size(items: Any) -> tuple:
-    if not isinstance(items, (tuple, list)) or any(type(n) is not int for n in items):
-        raise TypeError
-    return tuple(items)
-
-
-def _device(*words: Any) -> str:
-    return ":".join(str(word)[:20] for word in words if isinstance(word, (str, int)))
-
-
-def _dtype(code: Any, *rest: Any) -> _Dtype:
-    del rest
-    if not isinstance(code, str) or code.lstrip("<>|=")[:1] not in tuple("fiub?"):
-        raise TypeError
-    return _Dtype(np.dtype(code))
-
-
-def _scalar(dtype: Any, data: Any) -> Any:
-    if not isinstance(dtype, _Dtype):
-        raise TypeError
-    data = data.encode("latin-1") if isinstance(data, str) else data
-    if not isinstance(data, bytes) or len(data) != dtype.dtype.itemsize:
-        raise TypeError
-    return np.frombuffer(data, dtype.dtype)[0].item()
-
-
-def _encode(text: Any, coding: Any) -> bytes:
-    if not isinstance(text, str) or coding not in ("latin1", "latin-1"):
-        raise TypeError
-    return text.encode("latin-1")
-
-
-def _defaulting(factory: Any = None) -> dict:
-    del factory  # The optimisers' dicts have one.
-    return {}
-
-
-_CALLS: Mapping[tuple[str, str], Callable] = types.MappingProxyType(
-    {
-        ("collections", "OrderedDict"): _ordered,
-        ("collections", "defaultdict"): _defaulting,
-        ("builtins", "dict"): _defaulting,
-        ("__builtin__", "dict"): _defaulting,
-        ("torch", "Size"): _size,
-        ("torch", "device"): _device,
-        ("torch._utils", "_rebuild_tensor"): _tensor,
-        ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-        ("torch._utils", "_rebuild_parameter"): _parameter,
-        ("numpy", "dtype"): _dtype,
-        ("numpy.core.multiarray", "scalar"): _scalar,
-        ("numpy._core.multiarray", "scalar"): _scalar,
-        ("_codecs", "encode"): _encode,
-    }
-)
 _LIKE = {dict: (collections.OrderedDict,)}
 _SILENT = frozenset(("PROTO", "FRAME"))
 _PUSHED = frozenset(

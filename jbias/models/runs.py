@@ -20,7 +20,7 @@ from etils import epath
 from flax import linen as nn
 
 from jbias import kinds, models, reads
-from jbias.models import importing
+from jbias.models import catalogue, importing
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
 _CLASSES = 9973  # A number of classes that no other axis has.
@@ -222,8 +222,8 @@ def _network(
 ) -> nn.Module:
     """The network of the config, with the classes that its arrays have."""
     importing.check(name, options)
-    drawn = importing.shapes(
-        name, importing.frozen({**options, "classes": _CLASSES}), side
+    drawn = catalogue.shapes(
+        name, catalogue.frozen({**options, "classes": _CLASSES}), side
     )
     pairs = jax.tree.map(lambda d, f: (d.shape, f.shape), drawn, found)
     sizes = set()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias.models import augreg, pickles, safetensors, torch_files
+from jbias.models import augreg, pickle_values, safetensors, torch_files
 
 TORCH = (".pth", ".pt", ".tar", ".bin", ".ckpt", ".torch")
 SUFFIXES = (*TORCH, ".safetensors", ".npz")
@@ -132,7 +132,7 @@ def _torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
     tensors = {
         key: value
         for key, value in state.items()
-        if isinstance(key, str) and isinstance(value, pickles.Tensor)
+        if isinstance(key, str) and isinstance(value, pickle_values.Tensor)
     }
     try:
         return {name: loaded.array(tensor) for name, tensor in tensors.items()}
@@ -157,7 +157,7 @@ def _inside(
         for state in _inside(found[key], f"{path}.{key}".lstrip("."), depth + 1, seen)
     ]
     yield from inner
-    if not inner and any(isinstance(v, pickles.Tensor) for v in found.values()):
+    if not inner and any(isinstance(v, pickle_values.Tensor) for v in found.values()):
         yield path, found
 
 

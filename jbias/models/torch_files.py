@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from jbias.models import pickles
+from jbias.models import pickle_values, pickles
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
@@ -31,12 +31,12 @@ _HEADER = struct.Struct("<4s5H3I2H")  # Of a member in a zip file.
 
 
 class Loaded(NamedTuple):
-    """What a file holds, whose tensors are pickles.Tensor, and their numbers."""
+    """What a file holds, whose tensors are pickle_values.Tensor, and their numbers."""
 
     tree: Any
     storages: Mapping[str, np.ndarray]
 
-    def array(self, tensor: pickles.Tensor) -> np.ndarray:
+    def array(self, tensor: pickle_values.Tensor) -> np.ndarray:
         """A view of a tensor, read-only; ValueError where it leaves its storage."""
         return _view(tensor, self.storages)
 
@@ -94,7 +94,7 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
         tensors = {
             name: loaded.array(value)
             for name, value in loaded.tree.items()
-            if isinstance(value, pickles.Tensor)
+            if isinstance(value, pickle_values.Tensor)
         }
         total = sum(array.nbytes for array in tensors.values())
         if total > _COPIED_BYTES:  # Views may say more than the file holds.
@@ -218,24 +218,24 @@ def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
         count = int.from_bytes(content.read(8), "little", signed=True)
         if count != storage.count:
             raise ValueError(f"storage {key[:80]} must have {storage.count} numbers")
-        size = count * pickles.itemsize(storage)
+        size = count * pickle_values.itemsize(storage)
         _check_size(min(size, len(content) - content.tell()), storage)
         storages[key] = _numbers(content.read(size), storage)
     return found, storages
 
 
-def _check_size(held: int, storage: pickles.Storage) -> None:
-    expected = storage.count * pickles.itemsize(storage)
+def _check_size(held: int, storage: pickle_values.Storage) -> None:
+    expected = storage.count * pickle_values.itemsize(storage)
     if held != expected:
         raise ValueError(
             f"storage {storage.key[:80]} must have {expected} bytes, got {held}"
         )
 
 
-def _numbers(data: bytes, storage: pickles.Storage) -> np.ndarray:
+def _numbers(data: bytes, storage: pickle_values.Storage) -> np.ndarray:
     if storage.kind == "BFloat16Storage":
         return from_bfloat16(np.frombuffer(data, "<u2"))
-    return np.frombuffer(data, pickles.STORAGES[storage.kind])
+    return np.frombuffer(data, pickle_values.STORAGES[storage.kind])
 
 
 def from_bfloat16(halves: np.ndarray) -> np.ndarray:
@@ -243,7 +243,9 @@ def from_bfloat16(halves: np.ndarray) -> np.ndarray:
     return (halves.astype("<u4") << 16).view("<f4")
 
 
-def _view(tensor: pickles.Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
+def _view(
+    tensor: pickle_values.Tensor, storages: Mapping[str, np.ndarray]
+) -> np.ndarray:
     """A tensor in its storage; nothing outside of that is looked at."""
     if tensor.storage not in storages:
         raise ValueError(

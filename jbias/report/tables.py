@@ -13,7 +13,6 @@ from pyarrow import parquet
 from jbias import messages
 from jbias.report import latex
 
-latex_escape = latex.escape
 WIDE = 9  # Columns; more are set smaller.
 TALL = 25  # Rows; more scroll under their head.
 _MARKDOWN = str.maketrans(

@@ -97,7 +97,8 @@ def test_levels_are_monotone_and_end_in_the_extreme():
         assert shares == sorted(set(shares))
         assert shares[0] == 0.5
         assert shares[-1] == 1
-    assert shifts.EXTREMES == {"marginal": "M4", "conditional": "C6", "joint": "J4"}
+    ends = {one.kind: name for name, one in shifts.LEVELS.items() if one.share == 1}
+    assert ends == {"marginal": "M4", "conditional": "C6", "joint": "J4"}
 
 
 def parts(size):

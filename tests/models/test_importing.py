@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.models import augreg, importing, mapping, safetensors, states
+from jbias.models import augreg, catalogue, importing, mapping, safetensors, states
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAW = runpy.run_path(str(ORACLES / "resnet_weights.py"))["draw"]
@@ -20,8 +20,8 @@ TINY_VIT = dict(width=8, heads=2, depth=4)
 
 def expected(model, classes=5, **options):
     """What a file of that network holds: {published name: entry}."""
-    drawn = importing.shapes(model, importing.frozen({"classes": classes, **options}))
-    return mapping.entries(drawn, importing.dialects(model)[0])
+    drawn = catalogue.shapes(model, catalogue.frozen({"classes": classes, **options}))
+    return mapping.entries(drawn, catalogue.dialects(model)[0])
 
 
 def drawn(entries, draw=DRAW):
@@ -182,8 +182,8 @@ def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_pa
 
 def test_simclr_has_names_of_its_own(state, saved):
     """Those of its conversion from TensorFlow."""
-    names = importing.dialects("resnet18")[1]
-    shapes = importing.shapes("resnet18", importing.frozen({"classes": 5, **SMALL}))
+    names = catalogue.dialects("resnet18")[1]
+    shapes = catalogue.shapes("resnet18", catalogue.frozen({"classes": 5, **SMALL}))
     theirs = mapping.entries(shapes, names)
     ours = {
         e.path + (e.collection,): k for k, e in expected("resnet18", **SMALL).items()

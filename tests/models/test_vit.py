@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.models import importing, mapping, safetensors, taps
+from jbias.models import catalogue, importing, mapping, safetensors, taps
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAWN = runpy.run_path(str(ORACLES / "vit_weights.py"))
@@ -41,7 +41,7 @@ def test_equals_other_libraries(case, tmp_path):
     shapes = jax.eval_shape(
         net.init, jax.random.key(0), jnp.zeros((1, drawn_at, drawn_at, 3))
     )
-    names = importing.dialects("vit_small16")[LIBRARIES[library]]
+    names = catalogue.dialects("vit_small16")[LIBRARIES[library]]
     state = {}
     for name, entry in mapping.entries(shapes, names).items():
         if library == "transformers" and not name.startswith("classifier"):
