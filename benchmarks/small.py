@@ -122,7 +122,12 @@ def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict, shown: str) -> None
     (out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
     table = headline(out / "tables", tuple(shown.split("+")))
     (out / "headline.md").write_text(table)
-    for kind in ("*.tex", "*.parquet", "*.pdf", "*.md"):  # The command makes them again.
+    for kind in (
+        "*.tex",
+        "*.parquet",
+        "*.pdf",
+        "*.md",
+    ):  # The command makes them again.
         for file in out.glob(f"*/{kind}"):
             file.unlink()
 

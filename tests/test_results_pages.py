@@ -1,0 +1,51 @@
+"""The results pages quote what the committed reports hold."""
+
+import json
+import pathlib
+import re
+
+import pandas as pd
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+FOLDERS = sorted(path for path in RESULTS.iterdir() if path.is_dir())
+PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_report_is_whole_and_names_no_machine(folder):
+    for name in ("index.html", "results.json", "rates.json", "headline.md"):
+        assert (folder / name).stat().st_size
+    assert {path.suffix for path in folder.glob("tables/*")} == {".csv"}
+    assert {path.suffix for path in folder.glob("figures/*")} == {".svg"}
+    runs = pd.read_csv(folder / "tables/runs.csv")
+    assert len([*folder.glob("configs/*.json")]) == runs["algorithm"].nunique()
+    for path in folder.rglob("*.*"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(?<![\w.-])/(work|home|root|tmp)/", text), path
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_its_headline_stands_on_the_page(folder):
+    assert (folder / "headline.md").read_text(encoding="utf-8") in PAGE
+
+
+def test_the_front_page_has_the_headline():
+    lines = (RESULTS / "shapes/headline.md").read_text(encoding="utf-8")
+    assert lines in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_the_rate_of_each_run_is_the_best_in_validation(folder):
+    """And lies between others that were tried."""
+    rates = json.loads((folder / "rates.json").read_text())
+    configs = {path.stem: path for path in folder.glob("configs/*.json")}
+    for name, told in rates.items():
+        config = configs[name.replace(":", "-").replace("=", "-")]
+        chosen = json.loads(config.read_text())["optim"]["rate"]
+        assert told["chosen"] == chosen
+        tried = {float(rate): valid for rate, valid in told["valid"].items()}
+        if None not in tried.values():
+            assert tried[chosen] == max(tried.values())
+            assert min(tried) < chosen < max(tried)
