@@ -7,12 +7,10 @@ many algorithms grows; the page scrolls it.
 import math
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib import figure as mpl_figure
 from matplotlib import lines, patches, ticker
-from matplotlib.backends import backend_agg
 
 from jbias.report import figures, tables
 
@@ -41,7 +39,12 @@ def p_heatmap(
     for i in range(k):
         y = foot + (k - 1 - i) * cell
         axes.text(
-            longest - 0.1, y + cell / 2, names[i], ha="right", va="center", **_ink()
+            longest - 0.1,
+            y + cell / 2,
+            names[i],
+            ha="right",
+            va="center",
+            **figures.ink(9),
         )
         x = longest + i * cell
         axes.text(
@@ -51,7 +54,7 @@ def p_heatmap(
             rotation=90,
             ha="center",
             va="bottom",
-            **_ink(),
+            **figures.ink(9),
         )
         for j in range(k):
             _p_cell(
@@ -62,7 +65,7 @@ def p_heatmap(
         _square(axes, x, 0.15, 0.22, shade)
         if not told:
             _dot(axes, x + 0.11, 0.26, step)
-        axes.text(x + 0.3, 0.26, f"p ≤ {level:g}", va="center", **_ink())
+        axes.text(x + 0.3, 0.26, f"p ≤ {level:g}", va="center", **figures.ink(9))
     return figures.literal(fig)
 
 
@@ -74,12 +77,19 @@ def _p_cell(axes, x, y, cell, p, levels, told, diagonal):
     if told:
         shown = "–" if math.isnan(p) else tables.p_text(p)
         axes.text(
-            x + cell / 2, y + cell / 2, shown, ha="center", va="center", **_ink(7)
+            x + cell / 2,
+            y + cell / 2,
+            shown,
+            ha="center",
+            va="center",
+            **figures.ink(7),
         )
     elif step is not None:
         _dot(axes, x + cell / 2, y + cell / 2, step)
     elif math.isnan(p):
-        axes.text(x + cell / 2, y + cell / 2, "–", ha="center", va="center", **_ink(7))
+        axes.text(
+            x + cell / 2, y + cell / 2, "–", ha="center", va="center", **figures.ink(7)
+        )
     return None
 
 
@@ -123,7 +133,7 @@ def intervals(
             told[i],
             va="center",
             transform=axes.get_yaxis_transform(),
-            **_ink(),
+            **figures.ink(9),
         )
     return figures.literal(fig)
 
@@ -144,8 +154,9 @@ def profiles(
     rows = math.ceil(len(names) / columns)
     width, foot = max(6.4, longest + 0.2), 0.6
     height = foot + 3.1 + 0.2 + rows * 0.18
-    fig = _figure(width, height)
-    axes = _axes(fig, 0.65, foot, width - 0.85, 3.1)
+    fig = figures.blank(width, height)
+    axes = figures.axes_at(fig, (0.65, foot, width - 0.85, 3.1))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
     for i in range(len(names)):
         axes.plot(thresholds, shares[i], linewidth=1.5, **figures.style_of(i))
         if low is not None:
@@ -154,8 +165,8 @@ def profiles(
                 thresholds, low[i], high[i], color=colour, alpha=0.14, lw=0
             )
     axes.set(ylim=(-0.02, 1.02), yticks=np.linspace(0, 1, 6))
-    axes.set_xlabel(label, **_ink(8))
-    axes.set_ylabel("share of runs above", **_ink(8))
+    axes.set_xlabel(label, **figures.ink())
+    axes.set_ylabel("share of runs above", **figures.ink())
     handles = [lines.Line2D([], [], **figures.style_of(i)) for i in range(len(names))]
     fig.legend(
         handles,
@@ -243,14 +254,19 @@ def power(
     for i, number in enumerate(seeds):
         y = foot + cell * i
         axes.text(
-            left - 0.1, y + cell / 2, str(number), ha="right", va="center", **_ink()
+            left - 0.1,
+            y + cell / 2,
+            str(number),
+            ha="right",
+            va="center",
+            **figures.ink(9),
         )
         for j in range(len(datasets)):
             x, share = left + cell * j, float(grid[i][j])
             finite = math.isfinite(share)
             _square(axes, x, y, cell, 0.75 * share if finite else 0)
             told = f"{share:.2f}" if finite else "–"
-            axes.text(x + cell / 2, y + cell / 2, told, **middle, **_ink(8))
+            axes.text(x + cell / 2, y + cell / 2, told, **middle, **figures.ink())
             if enough[i, j]:
                 inner = (x + 0.03, y + 0.03), cell - 0.06, cell - 0.06
                 axes.add_patch(
@@ -258,12 +274,14 @@ def power(
                 )
     for j, number in enumerate(datasets):
         x = left + cell * (j + 0.5)
-        axes.text(x, foot - 0.1, str(number), ha="center", va="top", **_ink())
+        axes.text(x, foot - 0.1, str(number), ha="center", va="top", **figures.ink(9))
     across = left + cell * len(datasets) / 2
-    axes.text(across, foot - 0.35, labels[1], ha="center", va="top", **_ink())
+    axes.text(across, foot - 0.35, labels[1], ha="center", va="top", **figures.ink(9))
     up = foot + cell * len(seeds) / 2
-    axes.text(0.15, up, labels[0], rotation=90, ha="left", va="center", **_ink())
-    axes.text(0.15, 0.2, f"framed: power ≥ {target:g}", va="center", **_ink(8))
+    axes.text(
+        0.15, up, labels[0], rotation=90, ha="left", va="center", **figures.ink(9)
+    )
+    axes.text(0.15, 0.2, f"framed: power ≥ {target:g}", va="center", **figures.ink())
     return figures.literal(fig)
 
 
@@ -271,34 +289,14 @@ def _rows(names, *, left, span, right, label, row=ROW):
     """Gives axes with a row for each name, the first on top."""
     foot, head, k = 0.6, 0.3, len(names)
     width, height = left + span + right, foot + head + row * k
-    fig = _figure(width, height)
-    axes = _axes(fig, left, foot, span, row * k)
+    fig = figures.blank(width, height)
+    axes = figures.axes_at(fig, (left, foot, span, row * k))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
     axes.set(ylim=(k - 0.5, -0.5))
     axes.set_yticks(range(k), list(names), fontsize=9)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(label, **_ink(8))
+    axes.set_xlabel(label, **figures.ink())
     return fig, axes
-
-
-def _axes(fig, x, y, w, h):
-    width, height = fig.get_size_inches()
-    with mpl.rc_context(dict(figures.STYLE)):
-        axes = fig.add_axes((x / width, y / height, w / width, h / height))
-    axes.set_facecolor("none")
-    axes.grid(color=figures.FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(figures.FAINT)
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
-    return axes
-
-
-def _figure(width: float, height: float) -> mpl_figure.Figure:
-    with mpl.rc_context(dict(figures.STYLE)):
-        fig = mpl_figure.Figure(figsize=(width, height))
-        backend_agg.FigureCanvasAgg(fig)
-    return fig
 
 
 def _square(axes, x, y, side, shade, *, hatch=None):
@@ -317,7 +315,3 @@ def _square(axes, x, y, side, shade, *, hatch=None):
             hatch=hatch,
         )
     )
-
-
-def _ink(size: float = 9) -> dict:
-    return {"color": figures.INK, "fontsize": size}
