@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Mapping
 
 from benchmarks import chaos_hooks, chaos_runs
-from jbias import lock
+from jbias import lock, lock_owner
 
 RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
 MISSED = "missed"  # The run was over before anything happened to it.
@@ -222,7 +222,9 @@ def lock_of_another_host(bench, random_):
     path, alive = bench.workdir / "lock", random_.random() < 0.5
     path.write_text("")
     with path.open("r+b") as file:
-        other = lock.Held(path, file.fileno(), lock.Owner("host-a", "b", 7, "s", "t"))
+        other = lock.Held(
+            path, file.fileno(), lock_owner.Owner("host-a", "b", 7, "s", "t")
+        )
         other.beat()
         patience = 30.0 if alive else 1.0  # A busy disk's beat may take seconds.
         child = bench.start(lambda: setattr(lock, "PATIENCE_SECONDS", patience))

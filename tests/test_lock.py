@@ -30,11 +30,12 @@ with lock.hold(epath.Path(sys.argv[1]), "is at work here"):
 # Another machine: another kernel, and a file system that knows no locks.
 ABROAD = """
 import errno, fcntl
+from jbias import lock_owner
 def flock(file, how):
     raise OSError(errno.ENOLCK, "No locks available")
 fcntl.flock = flock
-lock._boot = lambda: "another kernel"
-lock._host = lambda: "host-a"
+lock_owner.boot = lambda: "another kernel"
+lock_owner._host = lambda: "host-a"
 """
 
 

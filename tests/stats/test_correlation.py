@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import correlation, sensitivity
+from jbias.stats import correlation, orders, sensitivity
 from jbias.stats.adjustment import adjust
 
 METHODS = {
@@ -324,7 +324,7 @@ def test_no_p_is_below_the_least(name):
     """Over all orders of few models, tied or not; without ties it is reached."""
     ours, _ = METHODS[name]
     for permutations in (9, 99):
-        least = correlation.least_p(4, permutations)
+        least = orders.least_p(4, permutations)
         for x in ([1, 2, 3, 4], [1, 1, 2, 3], [1, 1, 2, 2], [1, 1, 1, 2]):
             for y in itertools.product((1, 2, 3), repeat=4):
                 if len(set(y)) > 1:
