@@ -102,6 +102,7 @@ CORE = {
     "mesh",
     "optim",
     "checkpoint",
+    "orbax_errors",
     "seal",
     "retention",
     "guard",

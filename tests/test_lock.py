@@ -14,7 +14,7 @@ import time
 import pytest
 from etils import epath
 
-from jbias import lock
+from jbias import lock, lock_owner
 from tests import runs
 
 HOLDER = """
@@ -139,7 +139,7 @@ def test_a_damaged_lock_is_waited_for_and_taken(path, content):
 def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
     with lock.hold(path, "is at work here") as held:
         held.check()
-        monkeypatch.setattr(lock, "_boot", lambda: "another kernel")
+        monkeypatch.setattr(lock_owner, "boot", lambda: "another kernel")
         monkeypatch.setattr(fcntl, "flock", no_locks)
         with (
             lock.hold(path, "is at work here", lambda line: None),
