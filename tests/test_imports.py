@@ -78,6 +78,7 @@ ROOMS = {
             "signs",
             "sets",
             "supply",
+            "trainer",
             "warmstart",
             "profiling",
         ),
