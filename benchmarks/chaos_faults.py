@@ -14,7 +14,7 @@ import time
 import types
 from collections.abc import Callable, Mapping
 
-from benchmarks import chaos_hooks, chaos_runs
+from benchmarks import chaos_ends, chaos_hooks, chaos_runs
 from jbias import lock, lock_owner
 
 RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
@@ -176,10 +176,10 @@ def damaged_file(*patterns: str) -> Callable:
         path = random_.choice(sorted(p for p in found if p.is_file()))
         content = path.read_bytes()
         path.write_bytes(_harmed(content, random_))
-        before = chaos_runs.held(bench.workdir)
+        before = chaos_ends.held(bench.workdir)
         first = bench.run()
         if first.refused:
-            if chaos_runs.held(bench.workdir) != before:
+            if chaos_ends.held(bench.workdir) != before:
                 return LOST, f"refused and changed what was there: {first.said[-500:]}"
             path.write_bytes(content)
         name = path.relative_to(bench.workdir)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from benchmarks import chaos_faults, chaos_hooks, chaos_runs
+from benchmarks import chaos_ends, chaos_faults, chaos_hooks, chaos_runs
 from jbias import checkpoint, hub, processes  # noqa: F401 (for all forks)
 
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}  # Of weights, and of losses and norms.
@@ -171,14 +171,14 @@ def differing(
     workdir: pathlib.Path, unbroken: pathlib.Path, step: int | None
 ) -> list[str]:
     """What is not as in the other run: to the bit until this step, then within reason."""
-    found, wanted = chaos_runs.end_of(workdir), chaos_runs.end_of(unbroken)
+    found, wanted = chaos_ends.end_of(workdir), chaos_ends.end_of(unbroken)
     other = [key for key in found | wanted if found.get(key) != wanted.get(key)]
     if step is None or found.keys() != wanted.keys():
         return other
-    trees = chaos_runs.weights(workdir), chaos_runs.weights(unbroken)
+    trees = chaos_ends.weights(workdir), chaos_ends.weights(unbroken)
     far = []
     for name in other:
-        if name == chaos_runs.BEST:
+        if name == chaos_ends.BEST:
             continue  # Of nearly equal accuracies it may be another.
         if name in trees[0]:
             near = np.allclose(*(tree[name] for tree in trees), **TOLERANCE)

@@ -79,8 +79,6 @@ class Stage(NamedTuple):
             one.close()
 
 
-
-
 def stages(
     config: Mapping[str, Any],
     train_sets: Sequence[sets.TrainSet],
@@ -153,7 +151,9 @@ def _stage(
     ) -> tuple[Callable, seeds.One, seeds.One]:
         learning = dict(average=average, first=first, rollback=rollback, **pieces)
         one = trainer.make(algo, txs_at, inputs, classes, other=beside, **learning)
-        draw = trainer.initialiser(algo, txs_at(1), train.sources[0].shape, first, average)
+        draw = trainer.initialiser(
+            algo, txs_at(1), train.sources[0].shape, first, average
+        )
         on_one_cpu = devices.size == 1 and jax.default_backend() == "cpu"
         return (
             guard.beginning(draw) if rollback else draw,
@@ -278,10 +278,6 @@ def reading(loading: Mapping[str, Any], devices: jax.sharding.Mesh) -> feed.Read
     cores = len(os.sched_getaffinity(0))
     threads = loading["threads"] or max(1, cores // max(1, workers))
     return feed.Reading(threads, workers, *mesh.part(devices))
-
-
-
-
 
 
 def template(stage: Stage, count: int) -> tuple:
