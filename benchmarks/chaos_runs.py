@@ -25,6 +25,8 @@ from jbias.report import gather  # noqa: F401
 
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
+RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
+MISSED = "missed"  # The run was over before anything happened to it.
 CONFIG = """
 from jbias.configs import erm
 
@@ -259,3 +261,17 @@ def prepare(folder: pathlib.Path) -> None:
         bench.workdir.rename(folder / "broken" / str(step))
     seen = {**json.loads(counts.read_text()), "seconds": seconds}
     (folder / "counts.json").write_text(json.dumps(seen))
+
+
+def judged(bench: Bench, *before: Ended) -> tuple[str, str]:
+    """How it ended, and why it is lost: the same command goes on, to the right bits."""
+    refused = False
+    for ended in before:
+        fine = ended.code in (0, 143, -signal.SIGKILL, -signal.SIGTERM) and ended.clear
+        refused |= ended.refused
+        if not (fine or ended.refused):
+            return LOST, f"ended by {ended.code}: {ended.said[-1500:]}"
+    last = bench.run()
+    if last.code or not last.clear:
+        return LOST, f"does not go on, {last.code}: {last.said[-1500:]}"
+    return (REFUSED if refused else RECOVERED), ""
