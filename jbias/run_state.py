@@ -90,7 +90,7 @@ def is_done(workdir: str | os.PathLike) -> bool:
 def _word(workdir: pathlib.Path) -> tuple[str, str]:
     """The state's word, and why it is so."""
     if (workdir / "done").exists():
-        diverged = (workdir / "done").read_text().strip() == "diverged"
+        diverged = _text(workdir / "done").strip() == "diverged"
         return ("diverged", "every seed diverged") if diverged else ("done", "")
     if held(workdir):
         return "running", ""
@@ -104,6 +104,16 @@ def _word(workdir: pathlib.Path) -> tuple[str, str]:
     if (workdir / "config.json").exists() or last:
         return "interrupted", UNTOLD
     return "not started", ""
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: must be text in UTF-8, got {error.reason} at byte {error.start}; "
+            "restore the file or remove it and resume the run"
+        ) from None
 
 
 def _reason_of_stop(path: pathlib.Path) -> str:
@@ -171,7 +181,7 @@ def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
 @functools.lru_cache(maxsize=1 << 17)
 def _of_file(path: str, _changed: int, _size: int) -> tuple[tuple, tuple[int, ...]]:
     """The same of one file, which is read again only where it has changed."""
-    records = results.loads(pathlib.Path(path).read_text("utf-8"), where=path)
+    records = results.loads(_text(pathlib.Path(path)), where=path)
     diverged = {r.seed for r in records if r.status == "diverged"}
     return tuple(r.value for r in records if _is_valid(r)), tuple(diverged)
 

@@ -195,7 +195,7 @@ def _summed_up(looks: Sequence[trials.Seen], say: Callable[[str], None]) -> int:
     say(trials.count(states))
     for trial, state, _ in looks:
         if state.word == "damaged":
-            say(f"{trials.line(trial, state)}; it has no say below")
+            say(trials.line(trial, state))
     if any(state.word == "failed" for state in states):
         say(
             f"again: python -m launch.sweep retry --workdir={shlex.quote(str(workdir))}"
@@ -205,6 +205,10 @@ def _summed_up(looks: Sequence[trials.Seen], say: Callable[[str], None]) -> int:
 
 
 def _tell_best(looks: Sequence[trials.Seen], say: Callable[[str], None]) -> None:
+    if damaged := sum(one.state.word == "damaged" for one in looks):
+        say(
+            f"{damaged} damaged: neither run again nor compared until mended, see above"
+        )
     best = trials.best(looks)
     if best is None or best.best is None:
         say("no trial is done yet")

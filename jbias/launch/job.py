@@ -58,8 +58,11 @@ def note_end(workdir: pathlib.Path, code: int, log: pathlib.Path, before: int) -
     """
     if run_state.held(workdir):
         return  # It is another's, who was there before.
-    state = run_state.read(workdir)
-    if code in TOLD or state.told and told(workdir) > before:
+    try:
+        why = run_state.read(workdir).told
+    except (ValueError, OSError):
+        why = False  # What is damaged there ends no search.
+    if code in TOLD or why and told(workdir) > before:
         return
     workdir.mkdir(parents=True, exist_ok=True)
     with (workdir / "log.txt").open("a") as file:

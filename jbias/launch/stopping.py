@@ -55,8 +55,7 @@ def due(
     grace: int,
 ) -> list[tuple[trials_.Trial, str]]:
     """The trials to stop, and why."""
-    done = [one for one in all_trials if run_state.is_done(one.workdir)]
-    completed = [_curve(trial) for trial in done]
+    completed = [_curve(trial, ended=True) for trial in all_trials]
     found = []
     for trial in running:
         curve = _curve(trial)
@@ -65,9 +64,14 @@ def due(
     return found
 
 
-def _curve(trial: trials_.Trial) -> Mapping[int, float]:
-    """A trial's curve; one that cannot be read has no say, and `status` tells of it."""
+def _curve(trial: trials_.Trial, *, ended: bool = False) -> Mapping[int, float]:
+    """A trial's curve; one that cannot be read has no say, and `status` tells of it.
+
+    ended: one that is not done has none either.
+    """
     try:
+        if ended and not run_state.is_done(trial.workdir):
+            return {}
         return run_state.curve(trial.workdir)
     except (ValueError, OSError):
         return {}

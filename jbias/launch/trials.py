@@ -116,14 +116,22 @@ def planned(search: Search, workdir: pathlib.Path) -> list[Trial]:
             name = jc.run_name(config).replace("/", "-")
             arguments = (f"--config={named}", *changes)
             one = Trial(name, workdir / name, arguments, values, config)
-            _check_other(trials.setdefault(name, one), one)
+            if (first := trials.setdefault(name, one)) is not one:
+                _refuse_second(first, one)
     return [*trials.values()]
 
 
-def _check_other(first: Trial, one: Trial) -> None:
+def _refuse_second(first: Trial, one: Trial) -> None:
     """Refuses two combinations that would share a workdir, as one of them were lost."""
     if first.config == one.config:
-        return
+        for key, b in one.values.items():
+            if repr(a := first.values[key]) == repr(b):
+                continue
+            raise ValueError(
+                f"--config.{key}: must list different values, got {a!r} and {b!r}, which "
+                f"are one run, {one.name}; leave one out"
+            )
+        return  # Of two configs that are the same: nothing is lost.
     if jc.identity(first.config) == jc.identity(one.config):
         raise ValueError(
             f"{' '.join(first.arguments)} and {' '.join(one.arguments)} are one run, "

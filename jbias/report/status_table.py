@@ -18,7 +18,7 @@ _HEAD = (
     "ETA",
     "valid %",
     "lost",
-    "devices",
+    "hardware",
     "age",
 )
 _NUMBERS = ("step", "%", "steps/s", "ETA", "valid %", "lost", "age")
@@ -52,7 +52,8 @@ def as_text(rows: Sequence[status.Row], width: int | None = None) -> str:
     kept = _kept(cells, width)
     sizes = {name: max(len(c[name]) for c in (*cells, _head())) for name in kept}
     rest = sum(sizes[name] + 2 for name in kept[1:])
-    sizes["run"] = min(sizes["run"], max(_LEAST, width - rest))
+    names = [one["run"] for one in cells]
+    sizes["run"] = min(sizes["run"], _telling(names, max(_LEAST, width - rest)))
     for of in (_head(), *cells):
         lines.append("  ".join(_placed(of[n], n, sizes[n]) for n in kept).rstrip())
     reasons = [one for one in rows if one.reason and one.state in _EXPLAINED]
@@ -69,7 +70,7 @@ def _head() -> dict[str, str]:
 def _kept(cells: Sequence[dict[str, str]], width: int) -> list[str]:
     """The columns that fit: those that say least go first."""
     kept = [n for n in _HEAD if n in ("run", "state") or any(c[n] for c in cells)]
-    for name in ("devices", "%", "lost", "steps/s", "age"):
+    for name in ("hardware", "%", "lost", "steps/s", "age"):
         sizes = [max(len(c[n]) for c in (*cells, _head())) + 2 for n in kept[1:]]
         longest = max(len(c["run"]) for c in cells)
         if sum(sizes) + min(longest, 2 * _LEAST) <= width:
@@ -92,9 +93,15 @@ def _cells(one: status.Row, shared: str) -> dict[str, str]:
         "ETA": "" if one.eta_seconds is None else _span(one.eta_seconds),
         "valid %": "" if one.accuracy is None else f"{100 * one.accuracy:.1f}",
         "lost": f"{len(one.diverged)}/{one.seeds}" if one.diverged else "",
-        "devices": messages.line(one.devices),
+        "hardware": messages.line(_hardware(one.devices)),
         "age": "" if one.age_seconds is None else _span(one.age_seconds),
     }
+
+
+def _hardware(told: str) -> str:
+    """What a run is billed for; of a CPU it is cores, which are no devices."""
+    count, _, kind = told.partition(" x ")
+    return f"{count} CPU cores" if kind == "cpu" else told
 
 
 def _span(seconds: float) -> str:
@@ -121,8 +128,17 @@ def _name(one: status.Row, shared: str) -> str:
 
 
 def _placed(text: str, name: str, size: int) -> str:
-    if name in _NUMBERS:
-        return text.rjust(size)
-    # The end of a path tells more than its beginning.
-    text = text if len(text) <= size else "…" + text[len(text) - size + 1 :]
-    return text.ljust(size)
+    return text.rjust(size) if name in _NUMBERS else _cut(text, size).ljust(size)
+
+
+def _cut(text: str, size: int) -> str:
+    """The end of a path, which tells more than its beginning."""
+    return text if len(text) <= size else "…" + text[len(text) - size + 1 :]
+
+
+def _telling(names: Sequence[str], size: int) -> int:
+    """So many columns, or the fewest more in which no two names are cut alike."""
+    longest = max(map(len, names))
+    while size < longest and len({_cut(n, size) for n in names}) < len({*names}):
+        size += 1
+    return size

@@ -6,6 +6,8 @@ from jbias.launch import sweep
 from tests import runs
 
 SMOKE = "--config=configs/erm.py:smoke,seeds=1"
+# ml_collections still calls what Python 3.12 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +36,14 @@ def refused(capsys, *arguments: str) -> str:
 def test_values_that_are_none(tmp_path, capsys, change, word):
     more = ["--search=random", "--trials=2"] if "uniform" in change else []
     assert word in refused(capsys, f"--workdir={tmp_path}", SMOKE, change, *more)
+
+
+@pytest.mark.parametrize("values", ["[1, 1.0]", "[0.1, '0.1']"])
+def test_values_that_are_one_run_are_not_reduced(tmp_path, capsys, values):
+    told = refused(
+        capsys, f"--workdir={tmp_path}", SMOKE, f"--config.optim.rate={values}"
+    )
+    assert "--config.optim.rate: must list different values" in told
 
 
 def test_an_entry_that_is_given_twice(tmp_path, capsys):

@@ -52,3 +52,11 @@ def test_process_0_alone_writes_into_the_workdir(number, tmp_path, monkeypatch):
     if number == "0":
         assert log.read_text() == "jbias: ended by SIGKILL (out of memory?)\n"
     assert log.exists() == (tmp_path / "logs" / "x.log").exists() == (number == "0")
+
+
+def test_the_end_of_a_run_with_damaged_records_is_told(tmp_path):
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals" / "5.jsonl").write_bytes(b"\xff{half")
+    job.note_end(tmp_path, -9, tmp_path / "none.log", 0)
+    told = (tmp_path / "log.txt").read_text()
+    assert told == "jbias: ended by SIGKILL (out of memory?)\n"

@@ -91,7 +91,13 @@ def test_a_damaged_trial_is_told_of_and_holds_up_no_other(
     assert [*table(tmp_path).state] == ["damaged", "done", "done"]
     assert f"{first}/evals/1.jsonl:1: " in table(tmp_path).reason[0.1]
     assert sweep.main(["status", f"--workdir={tmp_path}"]) == 0
-    assert f"damaged     {first.name}" in capsys.readouterr().out
+    told_by_status = capsys.readouterr().out
+    assert f"damaged     {first.name}" in told_by_status
+    assert "1 damaged: neither run again nor compared" in told_by_status
+    assert sweep.main(["retry", f"--workdir={tmp_path}"]) == 1
+    said = capsys.readouterr().err
+    assert "restore the file or remove it and resume the run" in said
+    assert "1 damaged: neither run again nor compared" in said
 
 
 def test_no_place_has_two_jobs_at_a_time(tmp_path, monkeypatch):

@@ -205,3 +205,23 @@ def test_signs_that_cannot_be_written_are_told_once(tmp_path):
     sign.tell("stepping", step=2)
     assert len(said) == 1 and "progress.json cannot be written" in said[0]
     assert life.read(tmp_path / "gone") == {}
+
+
+def test_names_that_are_cut_still_differ():
+    names = [f"/runs/{study}/erm-shapes-0123456789abcdef" for study in ("a", "b")]
+    rows = [status.Row(name, "done", step=1, total=1) for name in names]
+    shown = [
+        line.split()[0] for line in status_table.as_text(rows, 20).split("\n")[-2:]
+    ]
+    assert shown == ["a/" + names[0][8:], "b/" + names[1][8:]]
+    alone = status_table.as_text([*rows[:1], rows[0]._replace(workdir="/runs/x")], 20)
+    assert "…" in alone  # What differs anyhow is cut.
+
+
+def test_the_cores_of_a_cpu_are_called_so():
+    rows = [
+        status.Row("/runs/a", "done", devices=one) for one in ("16 x cpu", "2 x H200")
+    ]
+    text = status_table.as_text(rows, 120)
+    assert "hardware" in text and "devices" not in text
+    assert "16 CPU cores" in text and "2 x H200" in text
