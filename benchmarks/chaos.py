@@ -39,9 +39,9 @@ def trial(number: int, kind: str, seed: int, folder: pathlib.Path) -> dict:
     began = time.monotonic()
     random_ = random.Random(f"{seed}/{kind}/{number}")
     outcome, why = KINDS[kind](bench, random_)
-    if outcome == chaos_faults.RECOVERED and chaos_hooks.missed(bench.trial):
-        outcome = chaos_faults.MISSED
-    if outcome != chaos_faults.LOST:
+    if outcome == chaos_runs.RECOVERED and chaos_hooks.missed(bench.trial):
+        outcome = chaos_runs.MISSED
+    if outcome != chaos_runs.LOST:
         shutil.rmtree(bench.trial)
     seconds = round(time.monotonic() - began, 2)
     return dict(trial=number, kind=kind, outcome=outcome, why=why, seconds=seconds)
@@ -100,12 +100,12 @@ def run(trials: int, kinds: list[str], seed: int, folder: pathlib.Path, jobs: in
 
 def table(found: dict[int, dict], kinds: list[str]) -> tuple[dict, str]:
     """Counts by kind, as data and as a page."""
-    outcomes = chaos_faults.RECOVERED, chaos_faults.REFUSED, chaos_faults.LOST
-    outcomes = (*outcomes, chaos_faults.MISSED)
+    outcomes = chaos_runs.RECOVERED, chaos_runs.REFUSED, chaos_runs.LOST
+    outcomes = (*outcomes, chaos_runs.MISSED)
     counts = {
         kind: {
             "tried": sum(
-                one["kind"] == kind and one["outcome"] != chaos_faults.MISSED
+                one["kind"] == kind and one["outcome"] != chaos_runs.MISSED
                 for one in found.values()
             ),
             **{
@@ -169,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
         kinds = [kind for kind in kinds if kind not in lacking]
         found = run(options.trials, kinds, options.seed, folder, options.jobs)
     counts, text = table(found, kinds)
-    lost = [one for one in found.values() if one["outcome"] == chaos_faults.LOST]
+    lost = [one for one in found.values() if one["outcome"] == chaos_runs.LOST]
     for one in lost:
         print(f"lost: trial {one['trial']}, {one['kind']}: {one['why']}\n")
     told = {"seed": options.seed, "lacking": lacking, "kinds": counts}

@@ -14,26 +14,10 @@ import time
 import types
 from collections.abc import Callable, Mapping
 
-from benchmarks import chaos_hooks, chaos_runs
-from jbias import lock
+from benchmarks import chaos_ends, chaos_hooks, chaos_runs
+from jbias import lock, lock_owner
 
-RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
-MISSED = "missed"  # The run was over before anything happened to it.
 ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.EDQUOT)
-
-
-def judged(bench: chaos_runs.Bench, *before: chaos_runs.Ended) -> tuple[str, str]:
-    """How it ended, and why it is lost: the same command goes on, to the right bits."""
-    refused = False
-    for ended in before:
-        fine = ended.code in (0, 143, -signal.SIGKILL, -signal.SIGTERM) and ended.clear
-        refused |= ended.refused
-        if not (fine or ended.refused):
-            return LOST, f"ended by {ended.code}: {ended.said[-1500:]}"
-    last = bench.run()
-    if last.code or not last.clear:
-        return LOST, f"does not go on, {last.code}: {last.said[-1500:]}"
-    return (REFUSED if refused else RECOVERED), ""
 
 
 def killed_at_a_point(point: str) -> Callable:
@@ -42,7 +26,7 @@ def killed_at_a_point(point: str) -> Callable:
     def fault(bench, random_):
         number = random_.randint(1, bench.counts[point])
         die = chaos_hooks.at(bench.workdir, point, number, chaos_hooks.die)
-        return judged(bench, bench.run(die))
+        return chaos_runs.judged(bench, bench.run(die))
 
     return fault
 
@@ -53,7 +37,7 @@ def killed_at_a_time(bench, random_):
     time.sleep(random_.uniform(0, bench.counts["seconds"]))
     child.kill()
     ended = child.ended()
-    return judged(bench, ended) if ended.code else (MISSED, "")
+    return chaos_runs.judged(bench, ended) if ended.code else (chaos_runs.MISSED, "")
 
 
 def killed_twice(bench, random_):
@@ -63,7 +47,7 @@ def killed_twice(bench, random_):
         number = random_.randint(1, max(bench.counts[point] // 2, 1))
         die = chaos_hooks.at(bench.workdir, point, number, chaos_hooks.die)
         ends.append(bench.run(die))
-    return judged(bench, *ends)
+    return chaos_runs.judged(bench, *ends)
 
 
 def terminated(bench, random_):
@@ -73,7 +57,9 @@ def terminated(bench, random_):
         os.kill(os.getpid(), signal.SIGTERM)
 
     number = random_.randint(bench.counts["touch"] // 3, bench.counts["touch"])
-    return judged(bench, bench.run(chaos_hooks.at(bench.workdir, "touch", number, end)))
+    return chaos_runs.judged(
+        bench, bench.run(chaos_hooks.at(bench.workdir, "touch", number, end))
+    )
 
 
 def write_fails(bench, random_):
@@ -81,7 +67,9 @@ def write_fails(bench, random_):
     point = random_.choice(("write", "save", "eval", "rename"))
     number = random_.randint(1, bench.counts[point])
     act = chaos_hooks.fail(random_.choice(ERRORS))
-    return judged(bench, bench.run(chaos_hooks.at(bench.workdir, point, number, act)))
+    return chaos_runs.judged(
+        bench, bench.run(chaos_hooks.at(bench.workdir, point, number, act))
+    )
 
 
 def file_cannot_grow(bench, random_):
@@ -93,7 +81,7 @@ def file_cannot_grow(bench, random_):
 
     number = random_.randint(1, bench.counts["touch"])
     hook = chaos_hooks.at(bench.workdir, "touch", number, limit)
-    return judged(bench, bench.run(lambda: (quiet_limit(), hook())))
+    return chaos_runs.judged(bench, bench.run(lambda: (quiet_limit(), hook())))
 
 
 def quiet_limit() -> None:
@@ -113,7 +101,7 @@ def disk_full(bench, random_):
             os.posix_fallocate(file.fileno(), 0, size - free - 65536)
         first = bench.run()
         filler.unlink()
-        return judged(bench, first)
+        return chaos_runs.judged(bench, first)
 
 
 def read_only(bench, random_):
@@ -138,7 +126,7 @@ def read_only(bench, random_):
         for path in (bench.workdir, frozen):
             command = ["umount", "--lazy", path]
             subprocess.run(command, check=False, capture_output=True)
-    return judged(bench, first)
+    return chaos_runs.judged(bench, first)
 
 
 def vanished(bench, random_):
@@ -161,10 +149,10 @@ def vanished(bench, random_):
     if aside.exists():
         over = first.code == 0 and not (aside / "done").exists()
         if over or another != mine.exists():
-            return LOST, f"went on where the workdir had been: {first}"
+            return chaos_runs.LOST, f"went on where the workdir had been: {first}"
         shutil.rmtree(bench.workdir, ignore_errors=True)
         aside.rename(bench.workdir)
-    return judged(bench, first)
+    return chaos_runs.judged(bench, first)
 
 
 def damaged_file(*patterns: str) -> Callable:
@@ -176,14 +164,17 @@ def damaged_file(*patterns: str) -> Callable:
         path = random_.choice(sorted(p for p in found if p.is_file()))
         content = path.read_bytes()
         path.write_bytes(_harmed(content, random_))
-        before = chaos_runs.held(bench.workdir)
+        before = chaos_ends.held(bench.workdir)
         first = bench.run()
         if first.refused:
-            if chaos_runs.held(bench.workdir) != before:
-                return LOST, f"refused and changed what was there: {first.said[-500:]}"
+            if chaos_ends.held(bench.workdir) != before:
+                return (
+                    chaos_runs.LOST,
+                    f"refused and changed what was there: {first.said[-500:]}",
+                )
             path.write_bytes(content)
         name = path.relative_to(bench.workdir)
-        outcome, why = judged(bench, first)
+        outcome, why = chaos_runs.judged(bench, first)
         return outcome, why and f"{name}: {why}"
 
     return fault
@@ -210,10 +201,10 @@ def started_twice(bench, random_):
     ends = [child.ended() for child in (first, second)]
     for ended in ends:
         if ended.code == 2 and "another process is at work" not in ended.said:
-            return LOST, f"refused for another reason: {ended}"
+            return chaos_runs.LOST, f"refused for another reason: {ended}"
     if all(ended.refused for ended in ends):
-        return LOST, f"neither went on: {ends}"
-    return judged(bench, *ends)
+        return chaos_runs.LOST, f"neither went on: {ends}"
+    return chaos_runs.judged(bench, *ends)
 
 
 def lock_of_another_host(bench, random_):
@@ -222,7 +213,9 @@ def lock_of_another_host(bench, random_):
     path, alive = bench.workdir / "lock", random_.random() < 0.5
     path.write_text("")
     with path.open("r+b") as file:
-        other = lock.Held(path, file.fileno(), lock.Owner("host-a", "b", 7, "s", "t"))
+        other = lock.Held(
+            path, file.fileno(), lock_owner.Owner("host-a", "b", 7, "s", "t")
+        )
         other.beat()
         patience = 30.0 if alive else 1.0  # A busy disk's beat may take seconds.
         child = bench.start(lambda: setattr(lock, "PATIENCE_SECONDS", patience))
@@ -231,9 +224,9 @@ def lock_of_another_host(bench, random_):
             time.sleep(0.05)
         first = child.ended()
     if first.refused != alive or "host-a" not in first.said:
-        return LOST, f"alive {alive}: {first}"
+        return chaos_runs.LOST, f"alive {alive}: {first}"
     path.write_text("")
-    return judged(bench, first)
+    return chaos_runs.judged(bench, first)
 
 
 def clock_jumps(bench, random_):
@@ -255,7 +248,7 @@ def clock_jumps(bench, random_):
     number = random_.randint(1, bench.counts["touch"])
     die = chaos_hooks.at(bench.workdir, "touch", number, chaos_hooks.die)
     first = bench.run(lambda: (before(), die()))
-    return judged(bench, first, bench.run(before))
+    return chaos_runs.judged(bench, first, bench.run(before))
 
 
 def slow_disk(bench, random_):
@@ -272,7 +265,7 @@ def slow_disk(bench, random_):
             chaos_hooks.at(bench.workdir, "touch", number + i, wait)()
         fails()
 
-    return judged(bench, bench.run(slow))
+    return chaos_runs.judged(bench, bench.run(slow))
 
 
 Fault = Callable[[chaos_runs.Bench, random.Random], tuple[str, str]]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from benchmarks import chaos_faults, chaos_hooks, chaos_runs
+from benchmarks import chaos_ends, chaos_faults, chaos_hooks, chaos_runs
 from jbias import checkpoint, hub, processes  # noqa: F401 (for all forks)
 
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}  # Of weights, and of losses and norms.
@@ -88,9 +88,9 @@ def killed(bench, random_):
     lost = children[who].ended()
     other = children[1 - who].ended(PROMPT_SECONDS)
     if lost.code not in (0, -signal.SIGKILL):
-        return chaos_faults.LOST, f"was to be killed, {point} {number}: {lost}"
+        return chaos_runs.LOST, f"was to be killed, {point} {number}: {lost}"
     if why := _unlike(bench, other, who, "was lost"):
-        return chaos_faults.LOST, f"{who} was killed, {point} {number}: {why}"
+        return chaos_runs.LOST, f"{who} was killed, {point} {number}: {why}"
     return judged(bench, random_, other)
 
 
@@ -111,14 +111,14 @@ def stopped(bench, random_):
     other = children[1 - who].ended()
     if why := _unlike(bench, other, who, "gave no sign of life"):
         children[who].kill()
-        return chaos_faults.LOST, f"{who} stopped at step {number}: {why}"
+        return chaos_runs.LOST, f"{who} stopped at step {number}: {why}"
     if wakes := random_.random() < 0.5:
         os.kill(children[who].pid, signal.SIGCONT)
     else:
         children[who].kill()
     late = children[who].ended(PROMPT_SECONDS)
     if wakes and (why := _unlike(bench, late, None, "")):
-        return chaos_faults.LOST, f"{who} woke up after step {number}: {why}"
+        return chaos_runs.LOST, f"{who} woke up after step {number}: {why}"
     return judged(bench, random_, other)
 
 
@@ -154,7 +154,7 @@ def judged(bench, random_: random.Random, other: chaos_runs.Ended) -> tuple[str,
     else:
         ends = [bench.start(lambda: None, *FLAGS, compare=False).ended()]
     if any(ended.code or not ended.clear for ended in ends):
-        return chaos_faults.LOST, f"{len(ends)} do not go on: {ends}"
+        return chaos_runs.LOST, f"{len(ends)} do not go on: {ends}"
 
     def compare() -> int:
         other = differing(bench.workdir, _unbroken(bench), None if two else step)
@@ -163,22 +163,22 @@ def judged(bench, random_: random.Random, other: chaos_runs.Ended) -> tuple[str,
 
     if (compared := chaos_runs.forked(compare).ended()).code:
         said = f"{compared.said[-1500:]} {ends[0].said[-1500:]}"
-        return chaos_faults.LOST, f"{len(ends)} went on from step {step}: {said}"
-    return (chaos_faults.REFUSED if other.refused else chaos_faults.RECOVERED), ""
+        return chaos_runs.LOST, f"{len(ends)} went on from step {step}: {said}"
+    return (chaos_runs.REFUSED if other.refused else chaos_runs.RECOVERED), ""
 
 
 def differing(
     workdir: pathlib.Path, unbroken: pathlib.Path, step: int | None
 ) -> list[str]:
     """What is not as in the other run: to the bit until this step, then within reason."""
-    found, wanted = chaos_runs.end_of(workdir), chaos_runs.end_of(unbroken)
+    found, wanted = chaos_ends.end_of(workdir), chaos_ends.end_of(unbroken)
     other = [key for key in found | wanted if found.get(key) != wanted.get(key)]
     if step is None or found.keys() != wanted.keys():
         return other
-    trees = chaos_runs.weights(workdir), chaos_runs.weights(unbroken)
+    trees = chaos_ends.weights(workdir), chaos_ends.weights(unbroken)
     far = []
     for name in other:
-        if name == chaos_runs.BEST:
+        if name == chaos_ends.BEST:
             continue  # Of nearly equal accuracies it may be another.
         if name in trees[0]:
             near = np.allclose(*(tree[name] for tree in trees), **TOLERANCE)

@@ -6,7 +6,6 @@ left to pay is a second. Each ends as `python -m jbias.main` ends.
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -15,20 +14,19 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import jax
-import numpy as np
-import orbax.checkpoint as ocp
 
-from benchmarks import chaos_hooks
+from benchmarks import chaos_ends, chaos_hooks
 from jbias import checkpoint, console, main, opening, train  # noqa: F401 (for all forks)
 from jbias.configs import erm  # noqa: F401
 from jbias.report import gather  # noqa: F401
 
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
-BEST = "the best step"
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
+RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
+MISSED = "missed"  # The run was over before anything happened to it.
 CONFIG = """
 from jbias.configs import erm
 
@@ -133,7 +131,10 @@ class Bench:
             os.environ[chaos_hooks.OVER] = "1"
             if code or not compare:
                 return code
-            found, wanted = end_of(self.workdir), json.loads(self.end.read_text())
+            found, wanted = (
+                chaos_ends.end_of(self.workdir),
+                json.loads(self.end.read_text()),
+            )
             other = [key for key in found | wanted if found.get(key) != wanted.get(key)]
             print("differing from the unbroken run:", other or "nothing")
             return OTHER_BITS if other else 0
@@ -186,55 +187,6 @@ def forked(work: Callable[[], int]) -> Child:
         os._exit(code)
 
 
-def end_of(workdir: pathlib.Path) -> dict[str, str]:
-    """What two runs must have in common: weights, records, decisions, best step, fate."""
-    found = {
-        path.relative_to(workdir).as_posix(): _digest(path.read_bytes())
-        for pattern in ("evals/*.jsonl", "decisions/*/*.parquet", "done")
-        for path in sorted(workdir.glob(pattern))
-    }
-    for name, leaf in weights(workdir).items():
-        found[name] = _digest(np.ascontiguousarray(leaf).tobytes())
-    found[BEST] = json.dumps(_best(workdir))
-    return found
-
-
-def _best(workdir: pathlib.Path) -> dict[str, tuple[float, int]]:
-    """Each seed's best validation accuracy and its step, among the checkpoints kept."""
-    best = {}
-    for path in workdir.glob("checkpoints/*/metrics/metrics"):
-        for seed, value in json.loads(path.read_text()).items():
-            one = (value, -int(path.parts[-3]))  # Of equal ones the first.
-            best[seed] = max(best.get(seed, one), one)
-    return dict(sorted(best.items()))
-
-
-def weights(workdir: pathlib.Path) -> dict[str, np.ndarray]:
-    """All numbers of the latest checkpoint, by its step and their names."""
-    manager = checkpoint.open(workdir / "checkpoints")
-    step = manager.latest_step()
-    args = ocp.args.Composite(state=ocp.args.StandardRestore())
-    tree = manager.restore(step, args=args)["state"]
-    manager.close()
-    leaves = jax.tree.leaves_with_path(tree)
-    return {f"{step}{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def held(workdir: pathlib.Path) -> Mapping[str, str]:
-    """What no refusal may change: identity, checkpoints, records, decisions."""
-    patterns = ("config.json", "checkpoints/**/*", "evals/*", "decisions/**/*", "done")
-    return {
-        path.relative_to(workdir).as_posix(): _digest(path.read_bytes())
-        for pattern in patterns
-        for path in sorted(workdir.glob(pattern))
-        if path.is_file()
-    }
-
-
 @contextlib.contextmanager
 def cached(folder: pathlib.Path) -> Iterator[None]:
     """Lets all runs share programs, which are compiled quickly, and drawn sets."""
@@ -265,7 +217,7 @@ def _code() -> str:
     """What all the code that runs is known by."""
     root = pathlib.Path(__file__).parents[1]
     paths = [*root.glob("jbias/**/*.py"), *root.glob("benchmarks/chaos*.py")]
-    return _digest(b"".join(path.read_bytes() for path in sorted(paths)))
+    return chaos_ends.digest(b"".join(path.read_bytes() for path in sorted(paths)))
 
 
 def prepare(folder: pathlib.Path) -> None:
@@ -297,7 +249,7 @@ def prepare(folder: pathlib.Path) -> None:
     bench.workdir.rename(bench.unbroken)
 
     def told() -> int:
-        bench.end.write_text(json.dumps(end_of(bench.unbroken)))
+        bench.end.write_text(json.dumps(chaos_ends.end_of(bench.unbroken)))
         return 0
 
     if (ended := forked(told).ended()).code:
@@ -309,3 +261,17 @@ def prepare(folder: pathlib.Path) -> None:
         bench.workdir.rename(folder / "broken" / str(step))
     seen = {**json.loads(counts.read_text()), "seconds": seconds}
     (folder / "counts.json").write_text(json.dumps(seen))
+
+
+def judged(bench: Bench, *before: Ended) -> tuple[str, str]:
+    """How it ended, and why it is lost: the same command goes on, to the right bits."""
+    refused = False
+    for ended in before:
+        fine = ended.code in (0, 143, -signal.SIGKILL, -signal.SIGTERM) and ended.clear
+        refused |= ended.refused
+        if not (fine or ended.refused):
+            return LOST, f"ended by {ended.code}: {ended.said[-1500:]}"
+    last = bench.run()
+    if last.code or not last.clear:
+        return LOST, f"does not go on, {last.code}: {last.said[-1500:]}"
+    return (REFUSED if refused else RECOVERED), ""

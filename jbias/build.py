@@ -3,16 +3,15 @@
 import functools
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jaxtyping import PyTree, UInt8
 
-from jbias import chunked, feed, guard, mesh, parts, seeds, sets, supply, vary
+from jbias import chunked, feed, guard, mesh, parts, seeds, sets, supply, trainer, vary
 from jbias import config as jc
 from jbias import layout as layouts
 from jbias import order as orders
@@ -78,48 +77,6 @@ class Stage(NamedTuple):
         """Stops what reads ahead."""
         for one in self.feeds.values():
             one.close()
-
-
-def trainer(
-    algo: base.Algo,
-    txs_at: Callable[[Any], tuple],
-    inputs: Iterable[parts.Input],
-    classes: int,
-    *,
-    other: Iterable[parts.Input] = (),
-    rollback: guard.Rollback | None = None,
-    **learning: Any,
-) -> seeds.One:
-    """The whole step of one seed: gather, transform, learn.
-
-    `txs_at` gives the optimisers with so many times their rate. `learning` are options
-    of step.make.
-    """
-
-    def take_at(scale: Any) -> train_step.Step:
-        return train_step.make(algo, txs_at(scale), **learning)
-
-    take = guard.rolling(take_at, rollback) if rollback else guard.frozen(take_at(1))
-
-    def transformed(batch, key, step, through):
-        now = jax.random.fold_in(key, step)
-        for transform in through:
-            batch["once"] = seeds.stream(key, f"once/{transform.stream}")
-            batch = transform.apply(batch, seeds.stream(now, transform.stream))
-        return batch
-
-    def one(state, arg, held, static):
-        key, taken = arg
-        batch = feed.gather(held["train"], taken["train"], classes)
-        stream = seeds.stream(key, "augment")
-        if "other" in taken:
-            beside = feed.gather(held["other"], taken["other"], None)
-            apart = seeds.stream(key, "augment/other")
-            batch["other"] = transformed(beside, apart, state.step, other)
-        batch = transformed(batch, stream, state.step, inputs)
-        return take(state, batch, key, static)
-
-    return one
 
 
 def stages(
@@ -193,8 +150,10 @@ def _stage(
         algo: base.Algo, txs_at: Callable
     ) -> tuple[Callable, seeds.One, seeds.One]:
         learning = dict(average=average, first=first, rollback=rollback, **pieces)
-        one = trainer(algo, txs_at, inputs, classes, other=beside, **learning)
-        draw = initialiser(algo, txs_at(1), train.sources[0].shape, first, average)
+        one = trainer.make(algo, txs_at, inputs, classes, other=beside, **learning)
+        draw = trainer.initialiser(
+            algo, txs_at(1), train.sources[0].shape, first, average
+        )
         on_one_cpu = devices.size == 1 and jax.default_backend() == "cpu"
         return (
             guard.beginning(draw) if rollback else draw,
@@ -231,7 +190,7 @@ def _stage(
         shape=train.sources[0].shape,
         feeds=feeds,
         draw=draw,
-        init=_quickly_compiled(draw),
+        init=trainer.quickly_compiled(draw),
         one=one,
         score_one=score_one,
         branch=branch,
@@ -319,29 +278,6 @@ def reading(loading: Mapping[str, Any], devices: jax.sharding.Mesh) -> feed.Read
     cores = len(os.sched_getaffinity(0))
     threads = loading["threads"] or max(1, cores // max(1, workers))
     return feed.Reading(threads, workers, *mesh.part(devices))
-
-
-def initialiser(
-    algo: base.Algo, txs: tuple, shape: tuple[int, int], first: int, average: float
-) -> Callable:
-    """Draws a seed's state for step `first`; one program for all seeds."""
-
-    def init(key, net):
-        image = jnp.zeros((1, *shape, 3))
-        state = train_step.init(algo, txs, key, image, net, average=average)
-        return state._replace(step=jnp.asarray(first, jnp.int32))
-
-    return init
-
-
-def _quickly_compiled(init: Callable) -> Callable:
-    """Compiles what runs once a seed without optimising it: seconds instead of a dozen.
-
-    On CPU the random bits of every weight's shape are optimised for half a second.
-    """
-    quick = {"xla_backend_optimization_level": 0}
-    on_cpu = jax.default_backend() == "cpu"
-    return jax.jit(init, compiler_options=quick if on_cpu else None)
 
 
 def template(stage: Stage, count: int) -> tuple:

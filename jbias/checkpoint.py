@@ -10,8 +10,6 @@ import contextlib
 import errno
 import json
 import os
-import re
-import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,13 +18,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import disk, reads, retention, seal
+from jbias import disk, orbax_errors, reads, retention, seal
 from jbias import team as teams
 
 # Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
 _NEVER = 10**9
-# Errors in reading that are the machine's fault, not the bytes'.
-OF_THE_MACHINE = (MemoryError, jax.errors.JaxRuntimeError)
 # What the system says of files that are not there, or are not what they were.
 _OF_FILES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL)
 
@@ -177,17 +173,17 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
     try:
         yield
         return
-    except (*OF_THE_MACHINE, _Mismatch):
+    except (*orbax_errors.OF_THE_MACHINE, _Mismatch):
         raise
     # Orbax and tensorstore raise bare Exceptions for damaged bytes.
     except Exception as error:
-        number = _errno(error)
+        number = orbax_errors.number(error)
         if number is not None and number not in _OF_FILES:
             raise OSError(
                 f"checkpoint: step {step} cannot be read now ({os.strerror(number)}); "
                 "nothing was changed: bring the disk back, and run the same command again"
             ) from error
-        damaged[step] = _begun(error)
+        damaged[step] = orbax_errors.first_line(error)
     reads.forget()
 
 
@@ -263,7 +259,7 @@ def _states(manager, step, shapes, sealed):
         # Damaged metadata, too, tell of another tree; but the seal told of this one.
         other = sealed.get("form") != seal.form(shapes)
         if other and ("structure" in str(error) or "shape" in str(error)):
-            raise _Mismatch(_begun(error)) from error
+            raise _Mismatch(orbax_errors.first_line(error)) from error
         raise
     seal.check(sealed, states)
     for (path, one), other in zip(
@@ -299,31 +295,5 @@ def _guarded(manager, step, action):
     except Exception as error:
         raise OSError(
             f"checkpoint: cannot save step {step} in {manager.directory}: "
-            f"{_gist(error)}; {disk.remedy(error)}"
+            f"{orbax_errors.gist(error)}; {disk.remedy(error)}"
         ) from error
-
-
-def _gist(error: Exception) -> str:
-    """What the system said, which tensorstore tells last, in numbers too."""
-    if isinstance(error, OSError):
-        return disk.gist(error)
-    number = _errno(error)
-    return (
-        os.strerror(number)
-        if number
-        else textwrap.shorten(str(error), 200, placeholder=" …")
-    )
-
-
-def _begun(error: Exception) -> str:
-    """The first line of what orbax says, which goes on for pages."""
-    first = str(error).strip().partition("\n")[0]
-    return textwrap.shorten(first, 200, placeholder=" …")
-
-
-def _errno(error: Exception) -> int | None:
-    """The system's number of an error, which tensorstore has in its text; None: it has none."""
-    if isinstance(error, OSError):
-        return error.errno
-    told = re.search(r"os_error_code='(\d+)'", str(error))
-    return int(told[1]) if told else None

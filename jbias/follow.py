@@ -22,6 +22,7 @@ from jbias import (
     memory,
     observe,
     opening,
+    orbax_errors,
     parts,
     recorded,
     seeds,
@@ -134,7 +135,7 @@ def _evaluate(job: Job, step: int) -> None:
 
     try:
         states, info = checkpoint.read(checkpoints, step, template)
-    except (*checkpoint.OF_THE_MACHINE, PermissionError):
+    except (*orbax_errors.OF_THE_MACHINE, PermissionError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
     except Exception as error:

@@ -8,19 +8,17 @@ does not for a while is gone, and the lock is taken over. No two clocks are comp
 
 import contextlib
 import dataclasses
-import datetime
 import errno
 import fcntl
 import json
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 from etils import epath
 
-from jbias import disk
+from jbias import disk, lock_owner
 
 BEAT_SECONDS = 10.0
 PATIENCE_SECONDS = 45.0  # Without a beat, another machine's owner is gone.
@@ -29,45 +27,13 @@ _UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _WIDTH = 320  # Bytes of the file: written in one piece, never longer or shorter.
 
 
-@dataclasses.dataclass(frozen=True)
-class Owner:
-    """A process that holds, or held, a lock."""
-
-    host: str
-    boot: str  # Which kernel: where it is ours, flock tells the truth.
-    pid: int
-    since: str  # For people.
-    token: str  # Of this one time.
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}, since {self.since}"
-
-
-def this_process() -> Owner:
-    """The owner that this process would be."""
-    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    token = os.urandom(8).hex()
-    return Owner(_host(), _boot(), os.getpid(), since, token)
-
-
-def _host() -> str:
-    return platform.node().encode("ascii", "replace").decode()[:64]
-
-
-def _boot() -> str:
-    """What the machine's kernel is known by, from its start to its end."""
-    with contextlib.suppress(OSError):
-        return epath.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return _host()
-
-
 @dataclasses.dataclass
 class Held:
     """A lock that this process has; `check` before writing what it protects."""
 
     path: epath.Path
     file: int
-    owner: Owner
+    owner: lock_owner.Owner
     beats: int = 0
 
     def check(self) -> None:
@@ -89,10 +55,10 @@ class Held:
                 f"workdir: {where} is not the directory any more that this run began "
                 f"in; {disk.REMEDY}"
             )
-        owner = owner_of(content)
+        owner = lock_owner.read(content)
         # One that took it over and ended leaves it empty.
         if not content.strip() or owner is not None and owner.token != self.owner.token:
-            raise taken_over(where, owner)
+            raise lock_owner.taken_over(where, owner)
 
     def beat(self) -> None:
         """Gives a sign of life."""
@@ -123,10 +89,12 @@ def hold(
     file, known = _locked(path, work)
     try:
         before = os.pread(file, _WIDTH, 0)
-        owner = owner_of(before)
-        if before.strip() and (not known or owner is None or owner.boot != _boot()):
+        owner = lock_owner.read(before)
+        if before.strip() and (
+            not known or owner is None or owner.boot != lock_owner.boot()
+        ):
             _watch(file, path, work, say)
-        held = Held(path, os.dup(file), this_process())
+        held = Held(path, os.dup(file), lock_owner.this_process())
         held.beat()
         os.ftruncate(file, _WIDTH)
         if owner is not None:
@@ -136,7 +104,7 @@ def hold(
                 yield held
         finally:
             with contextlib.suppress(OSError):
-                if owner_of(os.pread(file, _WIDTH, 0)) == held.owner:
+                if lock_owner.read(os.pread(file, _WIDTH, 0)) == held.owner:
                     os.ftruncate(file, 0)
     finally:
         with contextlib.suppress(OSError):  # What is late must not keep it locked.
@@ -156,8 +124,10 @@ def is_held(path: epath.PathLike) -> bool:
     try:
         with _opened(path) as file:
             known = _flocked(file, fcntl.LOCK_SH)
-            owner = owner_of(os.pread(file, _WIDTH, 0))
-            unseen = owner is not None and (not known or owner.boot != _boot())
+            owner = lock_owner.read(os.pread(file, _WIDTH, 0))
+            unseen = owner is not None and (
+                not known or owner.boot != lock_owner.boot()
+            )
             return unseen and _age(file) < PATIENCE_SECONDS
     except FileNotFoundError:
         return False
@@ -170,8 +140,11 @@ def is_others(path: epath.PathLike) -> bool:
     if not is_held(path):
         return False
     with contextlib.suppress(OSError):
-        owner = owner_of(epath.Path(path).read_bytes())
-        return owner is None or (owner.boot, owner.pid) != (_boot(), os.getpid())
+        owner = lock_owner.read(epath.Path(path).read_bytes())
+        return owner is None or (owner.boot, owner.pid) != (
+            lock_owner.boot(),
+            os.getpid(),
+        )
     return False
 
 
@@ -207,34 +180,9 @@ def _flocked(file: int, how: int) -> bool:
 
 
 def _refuse(file: int, work: str) -> None:
-    who, age = owner_of(os.pread(file, _WIDTH, 0)), _age(file)
+    who, age = lock_owner.read(os.pread(file, _WIDTH, 0)), _age(file)
     os.close(file)
-    raise refusal(work, who, age)
-
-
-def refusal(work: str, who: Owner | None, age: float) -> ValueError:
-    """What is said where another process is at work."""
-    return ValueError(
-        f"workdir: another process {work}: {who or 'an unnamed process'}, last heard of "
-        f"{age:.0f} s ago; wait for it or stop it"
-    )
-
-
-def waiting(where: epath.Path, who: Owner | None, age: float) -> str:
-    """What is said before an owner is taken for gone."""
-    return (
-        f"{where} is held by {who or 'a process that cannot be read'}, last heard of "
-        f"{age:.0f} s ago; it is taken over if nothing is heard for "
-        f"{PATIENCE_SECONDS:.0f} s ..."
-    )
-
-
-def taken_over(where: epath.Path, who: Owner | None) -> OSError:
-    """What the earlier owner is told."""
-    return OSError(
-        f"workdir: {where} was taken over by {who or 'another process'}, as nothing was "
-        "heard of this process; it goes on there, and what it had saved is whole"
-    )
+    raise lock_owner.refusal(work, who, age)
 
 
 def _watch(file: int, path: epath.Path, work: str, say: Callable) -> None:
@@ -243,7 +191,11 @@ def _watch(file: int, path: epath.Path, work: str, say: Callable) -> None:
     Another process of this machine that waits likewise shows as little.
     """
     before, began = os.pread(file, _WIDTH, 0), time.monotonic()
-    say(waiting(path.parent, owner_of(before), _age(file)))
+    say(
+        lock_owner.waiting(
+            path.parent, lock_owner.read(before), _age(file), PATIENCE_SECONDS
+        )
+    )
     while time.monotonic() - began < PATIENCE_SECONDS:
         time.sleep(min(1.0, PATIENCE_SECONDS / 10))
         with _opened(path) as again:
@@ -288,15 +240,6 @@ def beating(held: Held) -> Iterator[None]:
     finally:
         over.set()
         thread.join(timeout=1.0)
-
-
-def owner_of(content: bytes) -> Owner | None:
-    """Whom the file names; None for nobody, or if it is damaged."""
-    try:
-        told = json.loads(content)
-        return Owner(**{f.name: told[f.name] for f in dataclasses.fields(Owner)})
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 def _age(file: int) -> float:

@@ -3,15 +3,12 @@
 import argparse
 import collections
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import jax
 import ml_collections
 import numpy as np
 from etils import epath
-from jaxtyping import Int
-from matplotlib import figure as mpl_figure
 
 from jbias import config as jc
 from jbias import (
@@ -20,71 +17,16 @@ from jbias import (
     measuring,
     mesh,
     saliency,
+    sheets,
     shown,
     stimuli,
     subjects,
     suite,
-    suite_measure,
     survey,
 )
-from jbias.data import spec, wordnet
+from jbias.data import spec
 from jbias.evals import occlusion, show
-from jbias.report import contact_sheet, figures, saliency_figures
-
-FORMATS = {"png": figures.to_png, "svg": figures.to_svg, "pdf": figures.to_pdf}
-
-
-class Look(NamedTuple):
-    """What is drawn of a suite, and where it goes."""
-
-    asked: suite.Suite
-    rows: Mapping[str, Int[np.ndarray, "n"]]  # Images, by set.
-    sets: tuple[str, ...]  # Whose saliency is drawn.
-    site: str
-    maps: int
-    devices: jax.sharding.Mesh
-    out: epath.Path
-    say: Callable[[str], None]
-    left: list[str]  # What was left out.
-
-    @property
-    def tasks(self) -> list[suite_measure.Task]:
-        """All measures that show images of their own making, or as they are."""
-        tasks = (suite_measure.Task(*one) for one in self.asked.tasks())
-        return [task for task in tasks if not task.measure.inside]
-
-    def refuse(self, what: str, why: str) -> None:
-        self.say(f"not drawn: {what}: {why}")
-        self.left.append(what)
-
-    def write(self, name: str, fig: mpl_figure.Figure) -> None:
-        """Keeps a figure in all formats."""
-        for ending, to in FORMATS.items():
-            path = self.out / f"{name}.{ending}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            drawn = to(fig)
-            path.write_bytes(drawn.encode() if isinstance(drawn, str) else drawn)
-        self.say(f"drawn: {self.out / name}.png")
-
-    def sheet(
-        self, name: str, task: suite_measure.Task, pictures, more: str = ""
-    ) -> None:
-        """Draws and keeps a row an image of the task's set, a column a condition."""
-        names, title = self.names(task.dataset), f"{task.name}{more}"
-        self.write(name, contact_sheet.draw(pictures, names, title=title))
-
-    def few(self, dataset: str, given: shown.Shown | None = None) -> shown.Shown:
-        """The images that are drawn of a set, before a network or before none."""
-        return stimuli.rows(self.asked, dataset, self.rows[dataset], given)
-
-    def names(self, dataset: str) -> list[str]:
-        """What rows are called: the image's number in its set, and its class."""
-        source = self.asked.sources[dataset]
-        labels = np.asarray(source.columns["label"])[self.rows[dataset]]
-        return [
-            f"{i} {wordnet.readable(source.classes[k]) if k >= 0 else ''}".strip()
-            for i, k in zip(self.rows[dataset], labels)
-        ]
+from jbias.report import saliency_figures
 
 
 class Drawn(NamedTuple):
@@ -106,7 +48,11 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         config.run.devices = args.devices or config.run.get("devices", 0)
     paths = measuring.checked(args, out, config)
     look = _look(args, suite.open(config, say, only=args.only), out, say)
-    drawn, found, seeds = _sheets(look, bool(paths)), [], collections.Counter()
+    drawn, found, seeds = (
+        sheets.without_networks(look, bool(paths)),
+        [],
+        collections.Counter(),
+    )
     step = str(args.step or look.asked.run["step"])
     for name, subject, refused in measuring.networks(paths, args, step, say):
         if refused:
@@ -140,7 +86,7 @@ def _narrow(
         one.sets = tuple(name for name in one.get("sets", ()) if name in wanted)
 
 
-def _look(args, asked: suite.Suite, out: epath.Path, say) -> Look:
+def _look(args, asked: suite.Suite, out: epath.Path, say) -> sheets.Look:
     often = collections.Counter(dataset for _, dataset in asked.tasks())
     sizes = {name: len(asked.sources[name]) for name in often}
     least = min(sizes, key=sizes.get)
@@ -154,7 +100,7 @@ def _look(args, asked: suite.Suite, out: epath.Path, say) -> Look:
         for name, options in asked.config["measures"].items()
         if options.get("probe", name) == "occlusion"
     )
-    return Look(
+    return sheets.Look(
         asked=asked,
         rows={name: row.astype(np.int32) for name, row in rows.items()},
         sets=args.set or tuple(name for name, _ in often.most_common(1)),
@@ -167,58 +113,14 @@ def _look(args, asked: suite.Suite, out: epath.Path, say) -> Look:
     )
 
 
-def _sheets(look: Look, networks: bool) -> int:
-    """Draws all that no network has a part in; returns how many sheets."""
-    plain, drawn = {}, 0
-    for measure, dataset in look.asked.tasks():
-        if measure.inside:
-            look.say(f"no sheet: {measure.name}@{dataset}: shows images as they are")
-    for task in look.tasks:
-        made = look.asked.made(*task)
-        if set(made.conditions) == {""}:
-            plain.setdefault(task.measure.name, []).append(task)
-            continue
-        moved = [name for name in made.conditions if made.steps.get(name)]
-        if moved and not networks:
-            look.say(
-                f"{task.name}: without {_some(moved)}, made by a network; give --checkpoint"
-            )
-        still = [name for name in made.conditions if name not in moved]
-        if set(still) - {""}:
-            few = look.few(task.dataset)
-            of = (look.asked, task, stimuli.NOBODY, still, few, look.devices)
-            look.sheet(task.name, task, stimuli.of(*of))
-            drawn += 1
-    for name, tasks in plain.items():
-        look.write(name, _as_they_are(look, name, tasks))
-    return drawn + len(plain)
-
-
-def _as_they_are(look: Look, name: str, tasks: Sequence[suite_measure.Task]):
-    """A column a set; what their images are stands below where sets differ in that."""
-    columns, names = {}, {}
-    for task in tasks:
-        few, names[task.dataset] = look.few(task.dataset), look.names(task.dataset)
-        of = (look.asked, task, stimuli.NOBODY, ("",), few, look.devices)
-        columns[task.dataset] = stimuli.of(*of)[stimuli.AS_IT_IS]
-    first = names[tasks[0].dataset]
-    if all(one == first for one in names.values()):
-        return contact_sheet.draw(columns, first, title=name)
-    notes = {
-        dataset: [contact_sheet.Note((one,)) for one in of]
-        for dataset, of in names.items()
-    }
-    return contact_sheet.draw(columns, notes=notes, title=name)
-
-
-def _of_network(look: Look, subject: subjects.Subject) -> Drawn:
+def _of_network(look: sheets.Look, subject: subjects.Subject) -> Drawn:
     """Looks into a network, and draws the sheets that it has a part in."""
     names = _names(subject)
     network = subject.network(mesh.dtype(look.asked.run["precision"]))
     variables = mesh.replicate(network.variables, look.devices)
     network = network._replace(variables=variables)
     prepared = _prepared(look, subject, names[1])
-    seen, means, sheets = {}, {}, 0
+    seen, means, count = {}, {}, 0
     for dataset in (name for name in look.sets if name in prepared):
         try:
             of = (look, network, names[1], dataset, prepared[dataset])
@@ -239,11 +141,11 @@ def _of_network(look: Look, subject: subjects.Subject) -> Drawn:
             look.refuse(f"{names[1]}: {task.name}", survey.line(error))
             continue
         look.sheet(f"{subject.name}/{task.name}", task, pictures, f", {names[1]}")
-        sheets += 1
-    return Drawn(names, sheets, seen, means)
+        count += 1
+    return Drawn(names, count, seen, means)
 
 
-def _seen(look: Look, network: show.Network, label: str, dataset: str, given):
+def _seen(look: sheets.Look, network: show.Network, label: str, dataset: str, given):
     """The maps of the images that are drawn, and the mean of many, or None."""
     few = look.few(dataset, given)
     batches = shown.batches(look.asked, few, look.devices)
@@ -256,7 +158,7 @@ def _seen(look: Look, network: show.Network, label: str, dataset: str, given):
         return found, saliency.mean(network, batches, look.site, tell)
 
 
-def _prepared(look: Look, subject, label: str) -> dict[str, shown.Shown]:
+def _prepared(look: sheets.Look, subject, label: str) -> dict[str, shown.Shown]:
     """The sets that a network can answer; says why it cannot answer others."""
     found, foreign = {}, []
     for dataset in look.rows:
@@ -269,7 +171,7 @@ def _prepared(look: Look, subject, label: str) -> dict[str, shown.Shown]:
     return found
 
 
-def _saliency(look: Look, found: Sequence[Drawn]) -> int:
+def _saliency(look: sheets.Look, found: Sequence[Drawn]) -> int:
     """Draws the figures that networks share; returns how many."""
     drawn, short = 0, [one.names[0] for one in found]
     several = [one.names[short.count(one.names[0]) > 1] for one in found]
@@ -301,8 +203,3 @@ def _names(subject: subjects.Subject) -> tuple[str, str]:
     method = fields["variant"] or fields["algorithm"]
     name = f"{method}/{fields['model']} seed {fields['seed']}"
     return name, f"{epath.Path(subject.about['path']).name} {name}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return ", ".join(names[:2]) + more

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from etils import epath
 
-from jbias import disk, lock, objects
+from jbias import disk, lock, lock_owner, objects
 
 
 @dataclasses.dataclass
@@ -23,7 +23,7 @@ class Held:
     """A lock that this process has; `check` before writing what it protects."""
 
     path: epath.Path
-    owner: lock.Owner
+    owner: lock_owner.Owner
     generation: int  # As this process wrote it last.
     beats: int = 0
     one: threading.RLock = dataclasses.field(default_factory=threading.RLock)
@@ -36,7 +36,7 @@ class Held:
             if told and int(told["generation"]) == self.generation:
                 return
             seen = objects.read(self.path)
-            owner = lock.owner_of(seen.content)
+            owner = lock_owner.read(seen.content)
             if owner is not None and owner.token == self.owner.token:
                 self.generation = seen.generation  # The answer to a beat was lost.
                 return
@@ -44,7 +44,7 @@ class Held:
             raise OSError(
                 f"workdir: {where} has gone away (no object lock); {disk.REMEDY}"
             )
-        raise lock.taken_over(where, owner)
+        raise lock_owner.taken_over(where, owner)
 
     def beat(self) -> None:
         """Gives a sign of life; FileExistsError where another has taken it over."""
@@ -64,11 +64,13 @@ def hold(
 ) -> Iterator[Held]:
     """As lock.hold."""
     before = objects.read(path)
-    generation, who = before.generation, lock.owner_of(before.content)
+    generation, who = before.generation, lock_owner.read(before.content)
     if generation:
         generation = _watch(path, before, work, say)
     # Of no kernel: even this machine's must not be asked who is there.
-    held = Held(path, dataclasses.replace(lock.this_process(), boot=""), generation)
+    held = Held(
+        path, dataclasses.replace(lock_owner.this_process(), boot=""), generation
+    )
     try:
         _begin(held, work)
     except FileNotFoundError as error:
@@ -99,7 +101,7 @@ def _begin(held: Held, work: str) -> None:
         held.beat()
     except FileExistsError:
         seen = objects.read(held.path)
-        owner = lock.owner_of(seen.content)
+        owner = lock_owner.read(seen.content)
         if owner is None or owner.token != held.owner.token:
             _refuse(seen, work)
         held.generation = seen.generation
@@ -110,7 +112,14 @@ def _watch(
 ) -> int:
     """Returns which generation to replace once its owner has shown no sign of life."""
     began = time.monotonic()
-    say(lock.waiting(path.parent, lock.owner_of(before.content), _age(before)))
+    say(
+        lock_owner.waiting(
+            path.parent,
+            lock_owner.read(before.content),
+            _age(before),
+            lock.PATIENCE_SECONDS,
+        )
+    )
     while time.monotonic() - began < lock.PATIENCE_SECONDS:
         time.sleep(min(1.0, lock.PATIENCE_SECONDS / 10))
         told = objects.about(path)
@@ -122,7 +131,7 @@ def _watch(
 
 
 def _refuse(seen: objects.Seen, work: str) -> None:
-    raise lock.refusal(work, lock.owner_of(seen.content), _age(seen))
+    raise lock_owner.refusal(work, lock_owner.read(seen.content), _age(seen))
 
 
 def _age(seen: objects.Seen) -> float:

@@ -12,6 +12,7 @@ from jbias import (
     checkpoint,
     checks,
     disk,
+    in_memory,
     memory,
     mesh,
     parts,
@@ -55,7 +56,7 @@ def job(
     reading = build.reading(config["run"]["loading"], devices)
     streamed = _streamed(config, train_sets)
     resident = {name: one for name, one in train.items() if name not in streamed}
-    images = sets.load_images(
+    images = in_memory.load(
         {} if follows else resident,
         opened,
         say,

@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias import config as jc
-from jbias import costs, feed, kinds, mesh, sets, suite_measure
+from jbias import costs, feed, in_memory, kinds, mesh, sets, suite_measure
 from jbias.data import spec
 from jbias.evals import probe
 
@@ -193,7 +193,7 @@ def open(
         )
     if not found:
         raise ValueError("suite: none of its sets is there; see what each needs above")
-    images = sets.load_images(
+    images = in_memory.load(
         {}, found, say, gib=run["gib"], threads=run["threads"] or cores()
     )
     images = {name: images.get(name) for name in found}

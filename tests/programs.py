@@ -17,7 +17,7 @@ import numpy as np
 from jax.experimental import topologies
 
 from benchmarks import collectives
-from jbias import algos, build, mesh, optim, parts, seeds
+from jbias import algos, mesh, optim, parts, seeds, trainer
 from jbias.models import resnet
 from tests.methods import METHODS
 
@@ -36,10 +36,10 @@ def traced(
     rows = {name: jax.ShapeDtypeStruct((HELD,), jnp.int32) for name in known}
     rows["image"] = image
     return collectives.traced(
-        build.trainer(
+        trainer.make(
             algo, lambda _: txs, inputs, CLASSES, accumulate=accumulate, block=block
         ),
-        build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0),
+        trainer.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0),
         {"train": rows},
         BATCH,
         algo.static(0, 10),
@@ -50,7 +50,7 @@ def traced(
 def expected(name: str) -> dict[str, int]:
     """Bytes of one gradient and of all statistics, and how many losses are followed."""
     algo, txs = _made(name)
-    draw = build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0)
+    draw = trainer.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0)
     state = jax.eval_shape(draw, seeds.key(0), None)
     norms = [x.size * 4 for x in jax.tree.leaves(state.stats) if len(x.shape) == 1]
     return {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jbias import algos, batched, build, mesh, optim, seeds
+from jbias import algos, batched, mesh, optim, seeds, trainer
 from jbias.models import resnet
 from tests.methods import METHODS
 
@@ -292,9 +292,9 @@ def step_of(name: str):
     algo = algos.ALGOS[name](net, **{**METHODS[name].strong, **STRONG.get(name, {})})
     sgd = optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=1e-3)
     txs = (sgd,) * len(algo.updates)
-    one = build.trainer(algo, lambda _: txs, (), CLASSES)
+    one = trainer.make(algo, lambda _: txs, (), CLASSES)
     draw = jax.jit(
-        build.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0), compiler_options=QUICKLY
+        trainer.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0), compiler_options=QUICKLY
     )
     states = [draw(seeds.key(seed), None) for seed in range(SEEDS)]
     rng = np.random.default_rng(0)

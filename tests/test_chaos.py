@@ -61,10 +61,10 @@ def test_what_is_no_clear_refusal_or_has_other_bits_is_lost():
             self.run = lambda: chaos_runs.Ended(*last)
 
     def outcome(first, last=(0, "")):
-        return chaos_faults.judged(Bench(last), chaos_runs.Ended(*first))[0]
+        return chaos_runs.judged(Bench(last), chaos_runs.Ended(*first))[0]
 
-    assert outcome((-9, "")) == chaos_faults.RECOVERED
-    assert outcome((2, line)) == chaos_faults.REFUSED
+    assert outcome((-9, "")) == chaos_runs.RECOVERED
+    assert outcome((2, line)) == chaos_runs.REFUSED
     for first in (
         (2, ""),
         (2, f"{line}\n{line}"),
@@ -74,9 +74,9 @@ def test_what_is_no_clear_refusal_or_has_other_bits_is_lost():
         (-9, "Traceback ..."),
         (-1000, "it hangs"),
     ):
-        assert outcome(first) == chaos_faults.LOST
+        assert outcome(first) == chaos_runs.LOST
     for last in ((chaos_runs.OTHER_BITS, ""), (2, line), (0, "Traceback")):
-        assert outcome((-9, ""), last) == chaos_faults.LOST
+        assert outcome((-9, ""), last) == chaos_runs.LOST
 
 
 def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
@@ -122,14 +122,14 @@ def test_a_peer_is_killed_by_time_or_was_over(over, tmp_path, monkeypatch):
     )
     monkeypatch.setattr(chaos_peers, "_counts", lambda bench: {"seconds": 0.01})
     monkeypatch.setattr(chaos_peers, "_unlike", lambda *_: "")
-    monkeypatch.setattr(chaos_peers, "judged", lambda *_: (chaos_faults.RECOVERED, ""))
+    monkeypatch.setattr(chaos_peers, "judged", lambda *_: (chaos_runs.RECOVERED, ""))
 
     class Draws(random.Random):
         choice = staticmethod(lambda some: "time" if "time" in some else 0.01)
 
     bench = chaos_runs.Bench(tmp_path, tmp_path / "trial")
     bench.trial.mkdir()
-    assert chaos_peers.killed(bench, Draws(0))[0] == chaos_faults.RECOVERED
+    assert chaos_peers.killed(bench, Draws(0))[0] == chaos_runs.RECOVERED
     assert started == [{}] and chaos_hooks.missed(bench.trial) == over
 
 
@@ -164,7 +164,7 @@ def test_what_never_happened_is_not_counted_as_overcome(
         hook()
         for _ in range(1 + happened):
             heard[0]("step")
-        return chaos_faults.RECOVERED, ""
+        return chaos_runs.RECOVERED, ""
 
     monkeypatch.setattr(chaos, "KINDS", {"a": fault})
     outcome = chaos.trial(0, "a", 0, tmp_path)["outcome"]

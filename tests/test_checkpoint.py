@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import checkpoint, seal, step
+from jbias import checkpoint, orbax_errors, seal, step
 
 
 def states(value: float) -> tuple:
@@ -268,6 +268,6 @@ def test_a_sum_that_is_known_is_not_made_again_and_one_of_before_is_still_checke
 
 
 def test_why_a_step_is_damaged_ends_at_a_word():
-    told = checkpoint._begun(ValueError("\n" + "damaged, " * 50 + "\nmore"))
+    told = orbax_errors.first_line(ValueError("\n" + "damaged, " * 50 + "\nmore"))
     assert told.endswith("damaged, …") and len(told) <= 200
-    assert checkpoint._begun(ValueError("short\nmore")) == "short"
+    assert orbax_errors.first_line(ValueError("short\nmore")) == "short"

@@ -10,7 +10,7 @@ import google.auth
 import pytest
 from google.auth import exceptions
 
-from jbias import console, disk, fetched, lock, object_log, objects
+from jbias import console, disk, fetched, lock, lock_owner, object_log, objects
 from jbias import workdir as workdirs
 from tests import gcs_server
 
@@ -85,7 +85,7 @@ def test_a_live_owner_is_named_and_the_other_refused(store, run):
         held.check()
         assert lock.is_held(path)
         told = json.loads(store.content(f"{run.parts[-2]}/run/lock"))
-        assert told["beats"] > 1 and lock.owner_of(json.dumps(told)) == held.owner
+        assert told["beats"] > 1 and lock_owner.read(json.dumps(told)) == held.owner
         with (
             pytest.raises(ValueError, match=f"is at work here: process {told['pid']} "),
             lock.hold(path, "is at work here", hush),

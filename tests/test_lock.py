@@ -14,7 +14,7 @@ import time
 import pytest
 from etils import epath
 
-from jbias import lock
+from jbias import lock, lock_owner
 from tests import runs
 
 HOLDER = """
@@ -30,11 +30,12 @@ with lock.hold(epath.Path(sys.argv[1]), "is at work here"):
 # Another machine: another kernel, and a file system that knows no locks.
 ABROAD = """
 import errno, fcntl
+from jbias import lock_owner
 def flock(file, how):
     raise OSError(errno.ENOLCK, "No locks available")
 fcntl.flock = flock
-lock._boot = lambda: "another kernel"
-lock._host = lambda: "host-a"
+lock_owner.boot = lambda: "another kernel"
+lock_owner._host = lambda: "host-a"
 """
 
 
@@ -138,7 +139,7 @@ def test_a_damaged_lock_is_waited_for_and_taken(path, content):
 def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
     with lock.hold(path, "is at work here") as held:
         held.check()
-        monkeypatch.setattr(lock, "_boot", lambda: "another kernel")
+        monkeypatch.setattr(lock_owner, "boot", lambda: "another kernel")
         monkeypatch.setattr(fcntl, "flock", no_locks)
         with (
             lock.hold(path, "is at work here", lambda line: None),

@@ -14,9 +14,9 @@ from jbias import (
     data,
     evaluate,
     look,
-    looking,
     measuring,
     models,
+    sheets,
     subjects,
     suite_measure,
 )
@@ -98,14 +98,14 @@ def cells(fig, path) -> dict[str, list[np.ndarray]]:
 @pytest.fixture(scope="module")
 def drawn(network, file, tmp_path_factory):
     """The folder of pictures, and the figures in it by name."""
-    out, found, write = tmp_path_factory.mktemp("drawn"), {}, looking.Look.write
+    out, found, write = tmp_path_factory.mktemp("drawn"), {}, sheets.Look.write
 
     def note(self, name, fig):
         found[name] = fig
         write(self, name, fig)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(looking.Look, "write", note)
+        patch.setattr(sheets.Look, "write", note)
         assert draw(file, out, *network, "--maps=48") == 0
     return out, found
 

@@ -22,10 +22,10 @@ from jbias import (
     evaluate,
     feed,
     findings,
+    in_memory,
     measuring,
     models,
     results,
-    sets,
     shown,
     subjects,
     suite,
@@ -1225,7 +1225,7 @@ def test_what_looks_inside_reads_files_as_it_goes(run, file, tmp_path, monkeypat
     found = []
     for in_files in (False, True):
         if in_files:
-            monkeypatch.setattr(sets, "load_images", lambda *_, **options: {})
+            monkeypatch.setattr(in_memory, "load", lambda *_, **options: {})
         args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=decoding"
         out = tmp_path / f"{in_files}"
         assert measure(f"--checkpoint={run}", *args, out=out) == 0

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from jbias import sets, train
+from jbias import in_memory, sets, train
 from jbias.configs import common, datasets
 from jbias.data import shapes
 from jbias.evals import decisions
@@ -248,6 +248,6 @@ def test_what_is_in_memory_is_not_read_from_files(grey):
         "grey": sets.watched("grey", grey, 32),
     }
     told = []
-    images = sets.load_images({}, tested, told.append, gib=0, threads=1)
+    images = in_memory.load({}, tested, told.append, gib=0, threads=1)
     assert set(images) == {"edge"}
     assert ["read from its files" in line for line in told] == [False, True]

@@ -17,7 +17,15 @@ ROOT = DOCS.parent / "jbias"
 GROUPS = {
     "step": ("step", "guard", "watch", "feed", "streams"),
     "results": ("results", "selection", "lines", "run_state"),
-    "disk": ("disk", "objects", "object_lock", "object_log", "fetched", "lock"),
+    "disk": (
+        "disk",
+        "objects",
+        "object_lock",
+        "object_log",
+        "fetched",
+        "lock",
+        "lock_owner",
+    ),
 }  # Modules beside the folders that the picture shows as one; `part` names the others.
 ABOUT = {
     "commands": "main, evaluate, look, ...",

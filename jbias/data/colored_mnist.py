@@ -101,7 +101,6 @@ def make(
     grey: shows no colours: the control that cannot use them.
     n: the first n images of the split, the same whatever n; all if None.
     size: pixels; 14, 28 or, of ten classes, 32 if None.
-    Raises ValueError, one line, for arguments outside their range.
     """
     where = f"data.colored_mnist {split}"
     part = listing.parse_split(where, split)

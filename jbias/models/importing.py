@@ -1,9 +1,7 @@
 """Published networks, and those of this project's runs, as (module, variables).
 
 The state dict in a file is found by states.py. Which of its entries is which array is
-said by NAMES in each file of networks, see mapping.py. What the file does not say (the
-number of classes, the kind of stem, the size of patches) is read off shapes, by the
-function `fitted` in the file of the network.
+said by NAMES in each file of networks, see mapping.py; how well they fit, by fitting.py.
 """
 
 import functools
@@ -20,27 +18,13 @@ from flax import errors
 from flax import linen as nn
 
 from jbias import kinds, models
-from jbias.models import catalogue, mapping, states
+from jbias.models import catalogue, fitting, mapping, states
 
-_CLASSES = 9973  # A number of classes that no other axis has.
 _NUMBERS = 2**31
 _LARGEST = 100_000  # No number of classes, channels or blocks is larger.
 _NAMED = 5  # Candidates that a refusal names.
 # What options raise that make no network.
 _UNMADE = (ValueError, TypeError, ArithmeticError, errors.FlaxError)
-
-Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
-
-
-class Fit(NamedTuple):
-    """How a state dict would fill one network."""
-
-    model: str
-    options: dict[str, Any]  # `classes` among them.
-    arrays: dict[str, np.ndarray]  # By published name, without prefixes.
-    expected: dict[str, mapping.Entry]
-    difference: mapping.Difference
-    publisher: str = ""  # Whose names the file has, where these tell the constants.
 
 
 class Read(NamedTuple):
@@ -109,7 +93,7 @@ class _File(NamedTuple):
 
     where: str
     arrays: dict[str, np.ndarray]
-    linear: Linear | None
+    linear: fitting.Linear | None
     constants: dict[str, Any]  # Of a normaliser in it.
     said: _Said | None
     options: dict[str, Any]  # The caller's.
@@ -119,7 +103,7 @@ class _File(NamedTuple):
         said = self.said.options if self.said and self.said.model == model else {}
         return {**self.constants, **said, **self.options}
 
-    def origin(self, fit: Fit, key: str) -> str:
+    def origin(self, fit: fitting.Fit, key: str) -> str:
         """Where "mean" or "std" is from, which the caller did not give."""
         if self.said and self.said.model == fit.model and key in self.said.options:
             return "the file's metadata"
@@ -130,15 +114,15 @@ class _File(NamedTuple):
         return f"the default of {fit.model}"
 
 
-def _tried(file: _File, model: str | None) -> list[Fit]:
+def _tried(file: _File, model: str | None) -> list[fitting.Fit]:
     """How the file would fill the model, or without one all that may be meant."""
     options = file.given(model)
     try:
         if file.said and file.said.names == "own":
-            return [_own(file.said.model, file.arrays, options)]
+            return [fitting.own(file.said.model, file.arrays, options)]
         named = model is not None
         found = (
-            _fit(name, file.arrays, file.linear, options, named=named)
+            fitting.best(name, file.arrays, file.linear, options, named=named)
             for name in ([model] if model else models.MODELS)
         )
         return [fit for fit in found if fit is not None]
@@ -158,7 +142,7 @@ def _others(file: _File, model: str) -> list[str]:
             key: options[key] for key in options if key in catalogue.fields(name)
         }
         try:
-            fit = _fit(name, file.arrays, file.linear, options, named=False)
+            fit = fitting.best(name, file.arrays, file.linear, options, named=False)
         except _UNMADE:
             continue
         if fit is not None and not fit.difference:
@@ -211,122 +195,12 @@ def check(model: str | None, options: Mapping[str, Any]) -> None:
             )
 
 
-def _own(model: str, arrays: mapping.Arrays, options: dict[str, Any]) -> Fit:
-    """How arrays under our own names, such as params/fc/kernel, fill a network."""
-    # The first linear layer of some networks is made for images of one size.
-    side = catalogue.file_of(model).get("side", lambda at: catalogue.SIDE)
-    given = {path: array.shape for path, array in arrays.items()}
-    drawn = catalogue.shapes(
-        model, catalogue.frozen(options), side(lambda p: given.get(f"params/{p}"))
-    )
-    expected = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
-        keys = tuple(entry.key for entry in path)
-        axes = tuple(range(len(leaf.shape)))
-        expected["/".join(keys)] = mapping.Entry(keys[0], keys[1:], leaf.shape, axes)
-    difference = mapping.compare(expected, arrays)
-    return Fit(model, options, dict(arrays), expected, difference)
-
-
-def _fit(
-    model: str,
-    arrays: mapping.Arrays,
-    linear: Linear | None,
-    options: Mapping[str, Any],
-    *,
-    named: bool,
-) -> Fit | None:
-    """The best reading of the arrays as this network, over prefixes and dialects.
-
-    Where nobody named it, networks are not drawn that cannot be meant.
-    """
-    if not set(options) <= set(catalogue.fields(model)):
-        return None
-    found = []
-    of = catalogue.dialects(model)
-    publishers = catalogue.file_of(model).get("PUBLISHERS", (None,) * len(of))
-    for names, publisher in zip(of, publishers, strict=True):
-        told = {"mean": publisher.mean, "std": publisher.std} if publisher else {}
-        for short in states.stripped(arrays):
-            if not named and not mapping.plausible(short, names):
-                continue
-            try:
-                fit = _reading(model, names, short, linear, {**told, **options})
-                found.append(
-                    fit._replace(publisher=publisher.name if publisher else "")
-                )
-            except ValueError:  # What the shapes tell makes no such network.
-                if named:
-                    raise
-    return max(found, key=_quality, default=None)
-
-
-def _quality(fit: Fit) -> tuple[int, int]:
-    missing, spare, misshapen, fitting = fit.difference
-    return fitting + len(misshapen), fitting - len(spare) - len(missing)
-
-
-def _reading(
-    model: str,
-    names: mapping.Names,
-    arrays: dict[str, np.ndarray],
-    linear: Linear | None,
-    options: dict[str, Any],
-) -> Fit:
-    """How the arrays fill the network under one system of names."""
-
-    def at(path: str) -> tuple[int, ...] | None:
-        given = mapping.published(path.split("/"), names)
-        return arrays[given[0]].shape if given and given[0] in arrays else None
-
-    preset = catalogue.preset(
-        model
-    )  # vit_base16 is that, whatever the patches of a file.
-    read = catalogue.file_of(model).get("fitted", _nothing)(at).items()
-    options = {**{k: v for k, v in read if k not in preset}, **options}
-    if "classes" in options:
-        expected = mapping.entries(
-            catalogue.shapes(model, catalogue.frozen(options)), names
-        )
-    else:
-        drawn = catalogue.shapes(
-            model, catalogue.frozen({**options, "classes": _CLASSES})
-        )
-        expected = mapping.entries(drawn, names)
-    open_ended = {n: e for n, e in expected.items() if _CLASSES in e.shape}
-    if linear is not None:
-        arrays = _with_head(arrays, linear, open_ended)
-    for name, entry in open_ended.items():
-        axis = entry.shape.index(_CLASSES)
-        given = arrays[name].shape if name in arrays else ()
-        options.setdefault("classes", given[axis] if axis < len(given) else 1000)
-        shape = (*entry.shape[:axis], options["classes"], *entry.shape[axis + 1 :])
-        expected[name] = entry._replace(shape=shape)
-    return Fit(model, options, arrays, expected, mapping.compare(expected, arrays))
-
-
-def _nothing(at: Any) -> dict[str, Any]:
-    del at
-    return {}
-
-
-def _with_head(
-    arrays: dict[str, np.ndarray], linear: Linear, heads: Mapping[str, mapping.Entry]
-) -> dict[str, np.ndarray]:
-    """The arrays with another linear layer in the place of what ends the network."""
-    weight, bias = linear
-    stems = {f"{name.rpartition('.')[0]}." for name in heads}
-    kept = {k: v for k, v in arrays.items() if not k.startswith(tuple(stems))}
-    for name, entry in heads.items():
-        kept[name] = bias if len(entry.shape) == 1 else weight
-        if len(entry.shape) == 4:  # A convolution of one pixel.
-            kept[name] = weight[:, :, None, None]
-    return kept
-
-
 def _chosen(
-    where: str, model: str | None, fits: list[Fit], others: Callable[[str], list[str]]
-) -> Fit:
+    where: str,
+    model: str | None,
+    fits: list[fitting.Fit],
+    others: Callable[[str], list[str]],
+) -> fitting.Fit:
     """The one that fits; ValueError that says what does not, and which others do."""
     whole = [fit for fit in fits if not fit.difference]
     if len(whole) == 1:
@@ -336,7 +210,7 @@ def _chosen(
         raise ValueError(f"{where}: fits {named}; say which by model=...")
     right = ", ".join(others(model)) if model else ""
     right = f"; it fits {right}: give that model, or none" if right else ""
-    near = sorted(fits, key=_quality, reverse=True)
+    near = sorted(fits, key=fitting.quality, reverse=True)
     near = [fit for fit in near if fit.difference.fitting][:_NAMED]
     if not near:
         names = model or "any network of models.MODELS"
@@ -354,7 +228,7 @@ def _chosen(
     )
 
 
-def _remedy(fit: Fit) -> str:
+def _remedy(fit: fitting.Fit) -> str:
     lacking = {line.split(" ")[0] for line in fit.difference.missing}
     rest = fit.difference._replace(missing=())
     ends = {

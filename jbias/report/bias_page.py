@@ -18,6 +18,7 @@ from jbias.report import (
     figures,
     page,
     relation_page,
+    relation_words,
     relations,
     tables,
 )
@@ -104,7 +105,7 @@ def write(
         heading="Do biases go with generalisation?",
         under=f"{len(models.biases)} biases and {len(models.benchmarks)} benchmarks of "
         f"{len(models.frame)} models, jbias report",
-        answer=relations.headline(shown),
+        answer=relation_words.headline(shown),
         facts=_facts(models, printed),
         sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
         footer=f"Made from {tables.escape(models.source)}. The study is that of Gavrikov and "
@@ -115,7 +116,7 @@ def write(
         "and PNG (<code>figures/</code>), and all of it in <code>results.json</code>.",
     )
     page.write(out, files)
-    lines = [*relations.headline(shown)]
+    lines = [*relation_words.headline(shown)]
     if printed is not None:
         lines.append(printed.told)
     return iter([*lines, *models.told, f"written: {out / 'index.html'}"])
@@ -163,7 +164,7 @@ def _facts(models: bias_models.Models, printed: Printed | None) -> dict[str, obj
 
 
 def _caveats(models: bias_models.Models, shown: relations.Study) -> list[str]:
-    told = relations.caveats(shown) + list(models.told)
+    told = relation_words.caveats(shown) + list(models.told)
     if models.anomalies:
         told.append(
             "The published numbers have known faults, which are told where they matter: "
@@ -179,7 +180,7 @@ def _caveats(models: bias_models.Models, shown: relations.Study) -> list[str]:
 
 def _summary(models, study, printed: Printed | None, caveats: list[str]) -> str:
     """Gives results.json: that of the correlations, and the models."""
-    tree = json.loads(relations.summary(study))
+    tree = json.loads(relation_words.summary(study))
     tree["members"] = models.members
     tree["biases"] = models.biases
     tree["models"] = _records(models.frame.rename_axis("model").reset_index())

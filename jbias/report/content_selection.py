@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from jbias import results
-from jbias.report import gather, tables, words
+from jbias.report import gather, selection_rules, tables, words
 from jbias.report import study as study_lib
 
 
@@ -84,7 +84,7 @@ def variability(study: study_lib.Study, last: int | None) -> pd.DataFrame:
     chosen = study.chosen
     wanted = chosen["metric"] == study.metric
     wanted &= chosen["dataset"].isin(study.datasets)
-    last = last or gather.default_last(chosen[wanted])
+    last = last or selection_rules.default_last(chosen[wanted])
     by = ["label", "dataset", "run", "seed"]
     rows = chosen.loc[wanted, [*by, "epoch", "condition", "value"]]
     every = gather.averaged(rows, [*by, "epoch"])

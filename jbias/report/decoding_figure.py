@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-import matplotlib as mpl
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
-from matplotlib.backends import backend_agg
 
 from jbias.evals import decisions
 from jbias.report import figures
@@ -35,12 +33,8 @@ def decodability(
     width = max(4.2, 0.9 + _STEP * len(sites))
     foot = _LETTER * max(map(len, names)) + 0.25
     height = foot + 2.2 + 0.85
-    with mpl.rc_context(dict(figures.STYLE)):
-        fig = mpl_figure.Figure(figsize=(width, height))
-        backend_agg.FigureCanvasAgg(fig)
-        axes = fig.add_axes(
-            (0.6 / width, foot / height, (width - 0.75) / width, 2.2 / height)
-        )
+    fig = figures.blank(width, height)
+    axes = figures.axes_at(fig, (0.6, foot, width - 0.75, 2.2))
     places = range(len(sites))
     for i, factor in enumerate(FACTORS):
         colour = figures.COLOURS[i]
@@ -63,12 +57,7 @@ def decodability(
     axes.set(ylim=(0, 102), xlim=(-0.5, len(sites) - 0.5))
     axes.yaxis.set_major_locator(ticker.MultipleLocator(25))
     axes.set_ylabel("decoded, % of images", color=figures.INK, fontsize=8)
-    axes.set_facecolor("none")
-    axes.grid(color=figures.FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(figures.FAINT)
+    axes.tick_params(labelsize=7)
     if title:
         axes.set_title(
             figures.plain([title])[0], fontsize=9, color=figures.INK, loc="left", pad=44

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from matplotlib import figure as mpl_figure
 from matplotlib import patches
 
-from jbias.report import figures, measure_figures
+from jbias.report import figures
 
 MOST = 12  # Classes of one panel.
 _LETTER, _ROW, _WIDE, _ASIDE = 0.078, 0.34, 2.3, 3  # Inches, but for the last.
@@ -30,14 +30,12 @@ def wrong_classes(panels: Mapping[str, Shares]) -> mpl_figure.Figure:
     aside = min(_ASIDE, len(panels))
     below = -(-len(panels) // aside)
     height, step = below * (tall + 0.85) + 0.35, tall + 0.85
-    fig = measure_figures.blank(left + aside * (_WIDE + 0.25), height)
+    fig = figures.blank(left + aside * (_WIDE + 0.25), height)
     most = max(max(a.max(), b.max()) for _, a, b in panels.values())
     for i, (title, (_, clean, distorted)) in enumerate(panels.items()):
         down, across = divmod(i, aside)
         foot = (below - 1 - down) * step + 0.5
-        axes = measure_figures.axes_at(
-            fig, (left + across * (_WIDE + 0.25), foot, _WIDE, tall)
-        )
+        axes = figures.axes_at(fig, (left + across * (_WIDE + 0.25), foot, _WIDE, tall))
         for shares, off, colour in (
             (clean, -0.2, _CLEAN),
             (distorted, 0.2, _DISTORTED),
@@ -50,7 +48,7 @@ def wrong_classes(panels: Mapping[str, Shares]) -> mpl_figure.Figure:
             figures.plain([title])[0], fontsize=8.5, color=figures.INK, loc="left"
         )
         if down == below - 1 or i + aside >= len(panels):
-            axes.set_xlabel("share of wrong predictions in %", **measure_figures.ink())
+            axes.set_xlabel("share of wrong predictions in %", **figures.ink())
     fig.legend(
         [patches.Patch(color=colour) for colour in (_CLEAN, _DISTORTED)],
         ["as they are", "distorted"],

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib import figure as mpl_figure
 
 from jbias import results
-from jbias.report import figures, gather, plots
+from jbias.report import cell_plots, figures, gather, plots
 from jbias.report import study as study_lib
 
 PANELS, CURVES, MATRIX = 9, 12, 25  # More on one figure nobody can read.
@@ -68,7 +68,7 @@ def _tested(study, analysis, evidence) -> Iterator[Drawn]:
         )
         places = [analysis.algorithms.index(name) for name in shown]
         matrix = result.pvalues[places][:, places]
-        figure = plots.p_heatmap(shown, matrix, analysis.alpha)
+        figure = cell_plots.p_heatmap(shown, matrix, analysis.alpha)
         yield "p_values", "tests", figure, caption
     if evidence.runs is None:
         return
@@ -100,7 +100,7 @@ def _tested(study, analysis, evidence) -> Iterator[Drawn]:
         f"α = {power.alpha:g}, by simulation from the spread seen here. Framed: at least "
         f"{power.target:g}."
     )
-    figure = plots.power(
+    figure = cell_plots.power(
         power.seeds,
         power.datasets,
         power.power["nemenyi"],

@@ -222,11 +222,38 @@ def _difference_bar(axes, place, y, difference, *, alpha, k):
     axes.text(ends[0], y + 0.1, told, ha="left", va="bottom", color=INK)
 
 
-def canvas(width: float, height: float):
-    """Gives axes whose unit is an inch, filling the figure."""
+def blank(width: float, height: float) -> mpl_figure.Figure:
+    """Gives a figure of so many inches, without axes."""
     with mpl.rc_context(dict(STYLE)):
         fig = mpl_figure.Figure(figsize=(width, height))
         backend_agg.FigureCanvasAgg(fig)
+    return fig
+
+
+def axes_at(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
+    """Gives plain axes at a place (left, foot, width, height), in inches."""
+    width, height = fig.get_size_inches()
+    x, y, w, h = box
+    with mpl.rc_context(dict(STYLE)):
+        axes = fig.add_axes((x / width, y / height, w / width, h / height))
+    axes.set_facecolor("none")
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    return axes
+
+
+def ink(size: float = 8) -> dict:
+    """Gives how a figure's words look."""
+    return {"color": INK, "fontsize": size}
+
+
+def canvas(width: float, height: float):
+    """Gives axes whose unit is an inch, filling the figure."""
+    fig = blank(width, height)
+    with mpl.rc_context(dict(STYLE)):
         axes = fig.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.set_axis_off()

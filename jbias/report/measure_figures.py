@@ -3,12 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
 from matplotlib import colors, lines, patches
 from matplotlib import figure as mpl_figure
-from matplotlib.backends import backend_agg
 
 from jbias.evals import calibration, cue_conflict, shares
 from jbias.report import figures, relation_figures
@@ -63,11 +61,11 @@ def cue_decisions(
             clip_on=False,
         )
     axes.set(xlim=(0, 1), ylim=(k - 0.5, -0.5), yticks=range(k), yticklabels=names)
-    axes.set_xlabel("share of texture decisions", **ink())
+    axes.set_xlabel("share of texture decisions", **figures.ink())
     top = axes.secondary_xaxis("top", functions=(lambda x: 1 - x, lambda x: 1 - x))
     top.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=8)
     top.spines["top"].set_color(figures.FAINT)
-    top.set_xlabel("share of shape decisions", **ink())
+    top.set_xlabel("share of shape decisions", **figures.ink())
     handles = [_handle(*looks[name]) for name in makers]
     _legend(fig, handles, figures.plain(makers), columns)
     return figures.literal(fig)
@@ -85,11 +83,11 @@ def reliability(
     columns = min(columns, len(found))
     rows, side = math.ceil(len(found) / columns), 3.4 if columns == 1 else 2.6
     tall = side + 1.75
-    fig = blank(columns * (side + 0.75) + 0.1, rows * tall)
+    fig = figures.blank(columns * (side + 0.75) + 0.1, rows * tall)
     for i, (name, one) in enumerate(found.items()):
         down, across = divmod(i, columns)
         foot, left = (rows - 1 - down) * tall, 0.65 + across * (side + 0.75)
-        axes = axes_at(fig, (left, foot + 1.5, side, side - 0.1))
+        axes = figures.axes_at(fig, (left, foot + 1.5, side, side - 0.1))
         _surer(axes, one)
         axes.set_title(
             f"{figures.plain([name])[0]}  ECE {one.error:.3f}".strip(),
@@ -97,17 +95,17 @@ def reliability(
             loc="left",
             color=figures.INK,
         )
-        below = axes_at(fig, (left, foot + 0.55, side, 0.8))
+        below = figures.axes_at(fig, (left, foot + 0.55, side, 0.8))
         low, high = one.edges[:-1], one.edges[1:]
         share = one.count / one.count.sum()
         look = dict(color=figures.COLOURS[0], ec="white", lw=0.5)
         below.bar(low, share, high - low, align="edge", **look)
         below.set(xlim=(0, 1), ylim=(0, None))
         below.locator_params(axis="y", nbins=3)
-        below.set_xlabel("confidence", **ink())
+        below.set_xlabel("confidence", **figures.ink())
         if not across:
-            axes.set_ylabel("accuracy", **ink())
-            below.set_ylabel("share of images", **ink())
+            axes.set_ylabel("accuracy", **figures.ink())
+            below.set_ylabel("share of images", **figures.ink())
     return figures.literal(fig)
 
 
@@ -180,10 +178,10 @@ def accuracies(
             axes.axvline(100 * right / n, linewidth=0.8, **dashed)
     if left_out:
         text = f"{left_out} classes between"
-        axes.text(1, most // 2, text, va="center", **ink())
+        axes.text(1, most // 2, text, va="center", **figures.ink())
     axes.set(xlim=(0, 100), ylim=(rows - 0.5, -0.5), yticks=places, yticklabels=names)
     label = "accuracy in %; dashed: of all images" if best_first else "accuracy in %"
-    axes.set_xlabel(label, **ink())
+    axes.set_xlabel(label, **figures.ink())
     if several:
         told = figures.plain(counts)
         present = {told[i] for i in known}
@@ -229,10 +227,10 @@ def confusion(
     axes.set_xticks(range(0, k, every), columns[::every], rotation=90)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    axes.set_ylabel("response", **ink())
-    axes.set_xlabel("class of the image", **ink())
-    bar = axes_at(fig, (longest + cell * k + 0.2, 0.55, 0.15, cell * rows))
-    fig.colorbar(drawn, cax=bar).set_label("% of the class", **ink())
+    axes.set_ylabel("response", **figures.ink())
+    axes.set_xlabel("class of the image", **figures.ink())
+    bar = figures.axes_at(fig, (longest + cell * k + 0.2, 0.55, 0.15, cell * rows))
+    fig.colorbar(drawn, cax=bar).set_label("% of the class", **figures.ink())
     bar.grid(visible=False)
     return figures.literal(fig)
 
@@ -272,34 +270,6 @@ def _legend(fig, handles, names: Sequence[str], columns: int) -> None:
     )
 
 
-def blank(width: float, height: float) -> mpl_figure.Figure:
-    """Gives a figure of so many inches, without axes."""
-    with mpl.rc_context(dict(figures.STYLE)):
-        fig = mpl_figure.Figure(figsize=(width, height))
-        backend_agg.FigureCanvasAgg(fig)
-    return fig
-
-
 def _axes(width: float, height: float, box: tuple[float, float, float, float]):
-    fig = blank(width, height)
-    return fig, axes_at(fig, box)
-
-
-def axes_at(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
-    """Gives axes at a place (left, foot, width, height)."""
-    width, height = fig.get_size_inches()
-    x, y, w, h = box
-    with mpl.rc_context(dict(figures.STYLE)):
-        axes = fig.add_axes((x / width, y / height, w / width, h / height))
-    axes.set_facecolor("none")
-    axes.grid(color=figures.FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(figures.FAINT)
-    return axes
-
-
-def ink() -> dict:
-    """Gives how a figure's words look."""
-    return {"color": figures.INK, "fontsize": 8}
+    fig = figures.blank(width, height)
+    return fig, figures.axes_at(fig, box)

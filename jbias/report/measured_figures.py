@@ -45,21 +45,21 @@ def heat(
     tall = cell[1] * len(rows) + 0.8 + room / 72
     below = math.ceil(len(panels) / aside)
     width, height = left + aside * wide, below * tall + 0.1
-    fig = measure_figures.blank(width, height)
+    fig = figures.blank(width, height)
     for i, (title, table) in enumerate(zip(titles, tables, strict=True)):
         line, place = divmod(i, aside)
         foot = (below - 1 - line) * tall + 0.55
         columns = figures.plain([str(name) for name in table])
         box = (left + place * wide, foot, cell[0] * len(columns), cell[1] * len(rows))
-        axes = measure_figures.axes_at(fig, box)
+        axes = figures.axes_at(fig, box)
         _cells(axes, 100 * table.to_numpy(float))
         axes.set_title(title, fontsize=8.5, color=figures.INK, loc="left", pad=room)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows if place == 0 else [""] * len(rows))
         axes.tick_params(length=0)
-        axes.set_xlabel(across, **measure_figures.ink())
+        axes.set_xlabel(across, **figures.ink())
         if place == 0:
-            axes.set_ylabel(down, **measure_figures.ink())
+            axes.set_ylabel(down, **figures.ink())
         band = (bands or {}).get(list(panels)[i])
         if band is not None:
             _band(axes, band, len(columns))
@@ -110,9 +110,9 @@ def curves(
         for name in frame.index[frame.notna().any(axis=1)]
     }
     head = 0.1 + 0.17 * math.ceil(len(present) / aside) if len(names) > 1 else 0.0
-    fig = measure_figures.blank(3.6 * len(panels) + 0.5, 3.4 + head)
+    fig = figures.blank(3.6 * len(panels) + 0.5, 3.4 + head)
     for i, (title, (places, frame)) in enumerate(panels.items()):
-        axes = measure_figures.axes_at(fig, (0.65 + 3.6 * i, 0.55, 3.1, 2.6))
+        axes = figures.axes_at(fig, (0.65 + 3.6 * i, 0.55, 3.1, 2.6))
         for k, name in enumerate(names):
             values = frame.loc[name].to_numpy(float)
             known = ~pd.isna(values)
@@ -127,10 +127,10 @@ def curves(
             )
         axes.set_title(title, fontsize=9, color=figures.INK, loc="left")
         told = label if isinstance(label, str) else label[title]
-        axes.set_xlabel(told, **measure_figures.ink())
+        axes.set_xlabel(told, **figures.ink())
         axes.set_ylim(*(limits or (0, None)))
         if not i:
-            axes.set_ylabel(height, **measure_figures.ink())
+            axes.set_ylabel(height, **figures.ink())
     if len(names) > 1:
         with mpl.rc_context(dict(figures.STYLE)):
             told = figures.plain(names)

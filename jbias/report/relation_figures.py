@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from matplotlib import figure as mpl_figure
 from matplotlib import lines, patches
-from matplotlib.backends import backend_agg
 
 from jbias.report import figures, relations
 
@@ -54,7 +53,7 @@ def heat(
     step = max(columns * cell, *(0.069 * len(title) for title in panels)) + 0.25
     width = left + len(panels) * step + max(0.25, 0.052 * top - 0.2)
     height = above + rows * cell + 0.65
-    fig = _figure(width, height)
+    fig = figures.blank(width, height)
     for i, (title, (table, passed)) in enumerate(panels.items()):
         x = left + i * step
         place = (x / width, 0.65 / height, columns * cell / width, rows * cell / height)
@@ -143,7 +142,7 @@ def scatter(
     width = max(5.0, panel[0] * columns + 0.7)
     aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
     height = panel[1] * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
-    fig = _figure(width, height)
+    fig = figures.blank(width, height)
     fig.set_layout_engine("constrained")
     with mpl.rc_context(dict(figures.STYLE)):
         shared = dict(
@@ -246,10 +245,3 @@ def two(value: float) -> str:
     if not np.isfinite(value):
         return "–"
     return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
-
-
-def _figure(width: float, height: float) -> mpl_figure.Figure:
-    with mpl.rc_context(dict(figures.STYLE)):
-        fig = mpl_figure.Figure(figsize=(width, height))
-        backend_agg.FigureCanvasAgg(fig)
-    return fig

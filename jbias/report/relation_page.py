@@ -5,7 +5,14 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from jbias.report import figures, page, relation_figures, relations, tables
+from jbias.report import (
+    figures,
+    page,
+    relation_figures,
+    relation_words,
+    relations,
+    tables,
+)
 
 
 def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
@@ -21,10 +28,10 @@ def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
         files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
         files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
         inline.append((name, svg, told))
-    files["results.json"] = relations.summary(study)
+    files["results.json"] = relation_words.summary(study)
     files["index.html"] = render(study, shown, inline)
     page.write(out, files)
-    return iter([*relations.headline(study), f"written: {out / 'index.html'}"])
+    return iter([*relation_words.headline(study), f"written: {out / 'index.html'}"])
 
 
 def tables_of(study: relations.Study) -> Iterator[tables.Table]:
@@ -125,12 +132,16 @@ def render(study: relations.Study, shown: list[tables.Table], drawn) -> str:
         "jbias correlations",
         heading="What goes together",
         under=f"{x} measures against {y} over {models} models, jbias report",
-        answer=relations.headline(study),
+        answer=relation_words.headline(study),
         facts={"Models": models, "Pairs": x * y},
         sections=[
             ("figures", "Figures", "".join(page.figure(*one) for one in drawn)),
             ("tables", "Tables", "".join(map(tables.to_html, shown))),
-            ("caveats", "What to keep in mind", page.points(relations.caveats(study))),
+            (
+                "caveats",
+                "What to keep in mind",
+                page.points(relation_words.caveats(study)),
+            ),
         ],
         footer=f"Made from {tables.escape(study.source)}. The tables lie beside this page "
         "as CSV and LaTeX (<code>tables/</code>), the figures as SVG and PDF "

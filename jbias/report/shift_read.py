@@ -17,7 +17,7 @@ from jaxtyping import Float
 from jbias import results
 from jbias import selection as selection_lib
 from jbias.data import shifts
-from jbias.report import gather, shift_recipes, workdirs
+from jbias.report import gather, selection_rules, shift_recipes, workdirs
 
 ID, OOD = "id", "ood"
 ONLY = shift_recipes.ONLY
@@ -137,12 +137,12 @@ def read(
 
 def _selected(
     frame: pd.DataFrame, shifted, selection: str, last: int | None
-) -> tuple[pd.DataFrame, gather.Rules]:
+) -> tuple[pd.DataFrame, selection_rules.Rules]:
     """Gives what counts of each seed, with its step, and the rules by which."""
     chosen = gather.evaluated(frame)
     asked = chosen[chosen["metric"] == "accuracy"]
-    rules = gather.Rules(
-        last=last or gather.default_last(asked),
+    rules = selection_rules.Rules(
+        last=last or selection_rules.default_last(asked),
         epoch=math.nan,
         best_on="",
         metric="accuracy",

@@ -1,28 +1,24 @@
 """Do two measures of the same models go together? Rank correlations with permutation tests.
 
-Sources: Spearman 1904; Kendall 1938 and 1945 (ties), https://doi.org/10.1093/biomet/33.3.239;
-permutation p with its 1 after Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585.
-Gavrikov and Keuper (CVPR 2024, https://arxiv.org/abs/2404.01509) give the ratio of draws
-without that 1.
+Sources: Spearman 1904; Kendall 1938 and 1945 (ties), https://doi.org/10.1093/biomet/33.3.239.
 """
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 import scipy.stats
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
+from jbias.stats import orders
 from jbias.stats.adjustment import adjust
 
 Values = Sequence[float] | Float[np.ndarray, "n"] | pd.Series
 # Sums of floats in another order must not turn a tie with the observed one into less.
 SLACK = 1e-12
-_CELLS = 2**21  # Numbers that a batch of draws may hold.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,60 +155,6 @@ def unit(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
     return centred / np.where(length > 1e-12 * scale, length, math.nan)
 
 
-def orders(
-    groups: Int[np.ndarray, "n"], permutations: int, seed: int, cells: int
-) -> tuple[int, bool, Iterator[Int[np.ndarray, "b n"]]]:
-    """Gives number, whether they are all, and batches of orders that stay within groups.
-
-    All where there are no more than `permutations`, else that many random ones.
-    A batch has about 2^21 / `cells` of them; the draws do not depend on that.
-    """
-    if permutations < 1:
-        raise ValueError(f"permutations: must be at least 1, got {permutations}")
-    members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
-    total = math.prod(math.factorial(len(one)) for one in members)
-    size = max(1, _CELLS // cells)
-    if total <= permutations:
-        return total, True, _all_orders(members, len(groups), size)
-    rng = np.random.default_rng(seed)
-    return permutations, False, _random_orders(members, permutations, rng, size)
-
-
-def _all_orders(members, n: int, size: int) -> Iterator[np.ndarray]:
-    every = itertools.product(*map(itertools.permutations, members))
-    places = np.concatenate(members)
-    while some := list(itertools.islice(every, size)):
-        batch = np.empty((len(some), n), np.intp)
-        batch[:, places] = [list(itertools.chain(*one)) for one in some]
-        yield batch
-
-
-def _random_orders(members, count: int, rng, size: int) -> Iterator[np.ndarray]:
-    n = sum(map(len, members))
-    generators = rng.spawn(len(members))
-    for start in range(0, count, size):
-        batch = np.empty((min(size, count - start), n), np.intp)
-        for one, generator in zip(members, generators, strict=True):
-            tiled = np.tile(one, (len(batch), 1))
-            batch[:, one] = generator.permuted(tiled, axis=1)
-        yield batch
-
-
-def p_of(hits, draws: int, exact: bool):
-    """Gives p from how many draws reach the observed; all orders hold that itself."""
-    return hits / draws if exact else (1 + hits) / (1 + draws)
-
-
-def least_p(n: int, permutations: int) -> float:
-    """Gives the smallest p that two measures of n models can have, ties or none.
-
-    Of all n! orders the one that was observed and its reverse reach the largest
-    correlation, and with ties others, too; of random orders none but that itself need do.
-    """
-    total = math.factorial(n)
-    return 2 / total if total <= permutations else p_of(0, permutations, exact=False)
-
-
 def _check_names(frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> None:
     named = [*x, *y]
     unknown = [name for name in named if name not in frame.columns]
@@ -271,11 +213,11 @@ def _test(kind: Callable, x: np.ndarray, y: np.ndarray, permutations: int, seed:
     """Gives statistics and p-values (p q), the number of draws and whether exact."""
     statistic, under, cells = kind(x, y)
     one = np.zeros(len(x), int)
-    draws, exact, batches = orders(one, permutations, seed, cells)
+    draws, exact, batches = orders.orders(one, permutations, seed, cells)
     hits = np.zeros(statistic.shape)
     for order in batches:
         hits += (np.abs(under(order)) >= np.abs(statistic) - SLACK).sum(axis=0)
-    pvalue = np.where(np.isnan(statistic), math.nan, p_of(hits, draws, exact))
+    pvalue = np.where(np.isnan(statistic), math.nan, orders.p_of(hits, draws, exact))
     return np.clip(statistic, -1, 1), pvalue, draws, exact
 
 

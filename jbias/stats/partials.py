@@ -13,7 +13,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import correlation
+from jbias.stats import correlation, orders
 
 
 def partial(
@@ -45,7 +45,7 @@ def partial(
     codes, basis = _controls(groups, ranks[:, 2:], n)
     left, right = _residuals(ranks[:, 0], basis), _residuals(ranks[:, 1], basis)
     statistic = float(left @ right)
-    draws, exact, batches = correlation.orders(codes, permutations, seed, n)
+    draws, exact, batches = orders.orders(codes, permutations, seed, n)
     hits = 0
     for order in batches:
         drawn = right[order]
@@ -53,7 +53,7 @@ def partial(
         length = np.sqrt(np.clip(1 - ((drawn @ basis) ** 2).sum(axis=1), 0, 1))
         reach = np.abs(drawn @ left) - abs(statistic) * length
         hits += int((reach >= -correlation.SLACK).sum())
-    pvalue = correlation.p_of(hits, draws, exact)
+    pvalue = orders.p_of(hits, draws, exact)
     if math.isnan(statistic):
         pvalue = math.nan
     return correlation.CorrelationResult(statistic, pvalue, n, draws, exact)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import correlate, relation_figures, relations
+from jbias.report import correlate, relation_figures, relation_words, relations
 from jbias.stats import correlation
 from tests.report import test_figures
 
@@ -136,22 +136,22 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
         x=("a", "b", "c"), y=("X", "Y", "Z"), category="training", permutations=20
     )
     study = relations.analyse(frame, options, source="s")
-    assert "over 4 to 8 models" in relations.headline(study)[1]
-    told = relations.caveats(study)
+    assert "over 4 to 8 models" in relation_words.headline(study)[1]
+    told = relation_words.caveats(study)
     (line,) = [one for one in told if one.startswith("Not known, ")]
     assert line.endswith("fewer than 4 models have both: c, X in all.")
     assert any("not independent: the partial" in one for one in told)
     alone = relations.analyse(
         frame.assign(training=list("stuvwxyz")), options, source="s"
     )
-    assert not any("partial" in one for one in relations.caveats(alone))
+    assert not any("partial" in one for one in relation_words.caveats(alone))
     frame.loc[4:, "b"] = np.nan
-    told = relations.caveats(relations.analyse(frame, options, source="s"))
+    told = relation_words.caveats(relations.analyse(frame, options, source="s"))
     (line,) = [one for one in told if one.startswith("Not known, ")]
     assert line.endswith("have both: c, X, b with Z in all.")
     frame = frame[["X", "training"]].assign(a=[1.0, 2, 3, *[np.nan] * 5], X=range(8))
     options = relations.Options(x=("a",), y=("X",), category="training")
-    answer, _ = relations.headline(relations.analyse(frame, options, source="s"))
+    answer, _ = relation_words.headline(relations.analyse(frame, options, source="s"))
     assert answer == (
         "No correlation can be tested: no x and y are known of at least 4 models."
     )
@@ -253,9 +253,12 @@ def test_it_is_said_where_nothing_could_be_significant(
     assert found.min() >= least * (1 - 1e-12)
     if n != 5 or permutations > 120:
         assert found.min() == pytest.approx(least)
-    answer, caveats = relations.headline(study)[0], " ".join(relations.caveats(study))
+    answer, caveats = (
+        relation_words.headline(study)[0],
+        " ".join(relation_words.caveats(study)),
+    )
     assert (f"p {relations.WORDS[adjust]} is at least" in answer) == (told is not None)
     assert (told or "") in answer
     assert ("no p could be as small as 0.05" in caveats) == (told is not None)
-    tree = json.loads(relations.summary(study))
+    tree = json.loads(relation_words.summary(study))
     assert tree["attainable"] == {"all": study.attainable("all")}

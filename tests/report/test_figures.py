@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib import text
 
-from jbias.report import figures, plots
+from jbias.report import cell_plots, figures, plots
 from jbias.stats import pairs
 
 CASES = {
@@ -114,7 +114,7 @@ def drawn(names):
     k, rng = len(names), np.random.default_rng(0)
     pvalues = rng.uniform(size=(k, k)) ** 6
     pvalues[0, 1] = np.nan
-    yield plots.p_heatmap(names, pvalues, 0.05)
+    yield cell_plots.p_heatmap(names, pvalues, 0.05)
     point = rng.normal(size=k)
     yield plots.intervals(names, point, point - 2, point + 1, label="x", reference=0)
     thresholds = np.linspace(0, 1, 9)
@@ -122,7 +122,7 @@ def drawn(names):
     yield plots.profiles(names, thresholds, shares, shares - 0.1, shares + 0.1)
     intra = [[], *rng.gamma(2, size=(k - 1, 6))]
     yield plots.variability(names, intra, rng.gamma(2, size=(k, 3)))
-    yield plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
+    yield cell_plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
 
 
 @pytest.mark.parametrize("names", [NAMES, many(2), many(30)], ids=len)
@@ -138,7 +138,7 @@ def words(fig):
 
 def test_a_heat_map_tells_p_values_and_not_by_colour_alone():
     p = np.array([[np.nan, 0.0004, 0.2], [0.0004, np.nan, np.nan], [0.2, np.nan, 1]])
-    found = words(plots.p_heatmap(["a", "b", "c"], p, 0.05))
+    found = words(cell_plots.p_heatmap(["a", "b", "c"], p, 0.05))
     assert found.count("4.0e-4") == 2
     assert found.count("0.200") == 2
     assert found.count("–") == 2
@@ -146,7 +146,9 @@ def test_a_heat_map_tells_p_values_and_not_by_colour_alone():
     p = np.full((16, 16), 0.5)
     p[2, 3] = 0.03
     dots = [
-        d for d in plots.p_heatmap(names, p, 0.05).axes[0].lines if len(d.get_xdata())
+        d
+        for d in cell_plots.p_heatmap(names, p, 0.05).axes[0].lines
+        if len(d.get_xdata())
     ]
     assert len(dots) == 1 + 3  # Its own and those of the legend.
 
@@ -161,7 +163,7 @@ def test_intervals_stand_where_their_numbers_are():
 
 
 def test_power_is_framed_where_it_suffices():
-    fig = plots.power([1, 3], [5, 10, 20], [[0.1, 0.5, 0.79], [0.4, 0.8, 0.99]])
+    fig = cell_plots.power([1, 3], [5, 10, 20], [[0.1, 0.5, 0.79], [0.4, 0.8, 0.99]])
     frames = [p for p in fig.axes[0].patches if p.get_linewidth() > 1]
     assert len(frames) == 2
     assert {"0.79", "0.80", "0.99"} <= set(words(fig))

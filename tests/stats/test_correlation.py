@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import correlation, sensitivity
+from jbias.stats import correlation, orders, sensitivity
 from jbias.stats.adjustment import adjust
 
 METHODS = {
@@ -139,7 +139,7 @@ def test_matrix_within_is_symmetric_and_counts_pairs_once():
 def test_batches_draw_the_same_orders(monkeypatch):
     x, y = drawn(20, 2, seed=3).T
     whole = stats.spearman(x, y, permutations=1000)
-    monkeypatch.setattr(correlation, "_CELLS", 700)
+    monkeypatch.setattr(orders, "_CELLS", 700)
     assert stats.spearman(x, y, permutations=1000) == whole
 
 
@@ -324,7 +324,7 @@ def test_no_p_is_below_the_least(name):
     """Over all orders of few models, tied or not; without ties it is reached."""
     ours, _ = METHODS[name]
     for permutations in (9, 99):
-        least = correlation.least_p(4, permutations)
+        least = orders.least_p(4, permutations)
         for x in ([1, 2, 3, 4], [1, 1, 2, 3], [1, 1, 2, 2], [1, 1, 1, 2]):
             for y in itertools.product((1, 2, 3), repeat=4):
                 if len(set(y)) > 1:

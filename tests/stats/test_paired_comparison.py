@@ -10,7 +10,7 @@ import scipy.special
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import paired_comparison, ties
+from jbias.stats import bradley_terry_draws, paired_comparison, ties
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = ROOT / "tests" / "oracles" / "biasbed_bradley_terry.json"
@@ -131,7 +131,7 @@ def test_fifty_algorithms():
 
 def test_no_games_leave_the_prior():
     """log s ~ Normal(0, 1/2), b ~ Normal(0, s): however far its tails reach."""
-    chains = paired_comparison._posterior(
+    chains = bradley_terry_draws.posterior(
         np.zeros((5, 5)), 30000, np.random.default_rng(0)
     )
     log_scale = chains[:, :, 0].ravel()
