@@ -207,6 +207,21 @@ def cli() -> None:
             app.run(functools.partial(main, heard=heard), flags_parser=_parse)
         except signals.Interrupted as stopped:
             sys.exit(_fail(None, stopped, signals.code(stopped)))
+        except SystemExit as ended:
+            if heard.name and heard.job is None:
+                _leave(ended.code)
+            raise
+
+
+def _leave(code: Any) -> None:
+    """Ends at once, as nothing is left to save.
+
+    A program that XLA still compiles in a thread would be waited for, or end in an
+    interpreter that is gone.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

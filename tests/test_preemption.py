@@ -16,6 +16,7 @@ from jbias import (
     console,
     faults,
     loop,
+    main,
     observe,
     opening,
     seeds,
@@ -246,3 +247,24 @@ def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
         for name in ("unbroken", "run")
     ]
     assert ends[0] == ends[1]
+
+
+def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
+    """XLA's threads may be at work still: the process ends without them."""
+
+    class Left(BaseException):
+        pass
+
+    def run(work, *, flags_parser):
+        del flags_parser
+        with contextlib.suppress(signals.Interrupted):
+            work.keywords["heard"].take(signal.SIGINT)
+        raise SystemExit(130)
+
+    def leave(code):
+        raise Left(code)
+
+    monkeypatch.setattr(main.app, "run", run)
+    monkeypatch.setattr(main.os, "_exit", leave)
+    with pytest.raises(Left, match="130"):
+        main.cli()
