@@ -93,7 +93,7 @@ def test_seeds_in_waves_are_recorded_as_seeds_together(finished, tmp_path, capsy
     assert runs.records(tmp_path / "waves") == runs.records(workdir)
     config.run.memory = 1e-4
     with pytest.raises(
-        ValueError, match="one seed needs .* take config.train.accumulate"
+        ValueError, match="one seed needs .* take --config.train.accumulate"
     ):
         train.run(config, tmp_path / "none")
     assert not (tmp_path / "none").exists()  # The remedies are of another identity.
