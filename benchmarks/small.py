@@ -6,12 +6,13 @@
 
 Each method's rate is the one with the best validation accuracy at the end of a run of a
 seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
-highest of `rates`, half or twice of it is tried too, until one lies between others. A single rate is taken untried. Then it is trained with that rate
-and all seeds, and the report is made of all. Stopped and started again, it goes on. `of`
-are the configs' arguments (configs/common.py), such as
-data=pacs,root=DIR,style=photo; a method may have arguments too: deepaugment:nets=cae;
-`--set` is an entry of every config. Beside the report lie each run's config, and the
-rates with what validation said of them, `rates.json`, and a table, `headline.md`.
+highest of `rates`, half or twice of it is tried too, until one lies between others. A
+single rate is taken untried. Then it is trained with that rate and all seeds, and the
+report is made of all. Stopped and started again, it goes on. `of` are the configs'
+arguments (configs/common.py), such as data=pacs,root=DIR,style=photo; a method may have
+arguments too: deepaugment:nets=cae; `--set` is an entry of every config. Beside the
+report lie each run's config; the rates with what validation said of them, `rates.json`;
+the shape bias of each seed, `tables/seeds.csv`; and a table, `headline.md`.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import sys
 import pandas as pd
 import scipy.stats
 
-from jbias import results
+from jbias import results, selection
 
 METHODS = (
     *("erm", "stylized_erm", "debiased", "infodrop", "sagnet", "padain"),
@@ -122,13 +123,13 @@ def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict, shown: str) -> None
     (out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
     table = headline(out / "tables", tuple(shown.split("+")))
     (out / "headline.md").write_text(table)
-    for kind in (
-        "*.tex",
-        "*.parquet",
-        "*.pdf",
-        "*.md",
-    ):  # The command makes them again.
-        for file in out.glob(f"*/{kind}"):
+    rows = selection.best_validation(results.read(f"{runs}/*"))
+    rows = rows[rows["metric"] == "shape_bias"].sort_values(["run", "seed"])
+    biases = rows[["algorithm", "variant", "dataset", "seed", "value"]]
+    if len(biases):  # Not every set of test sets has cue conflicts.
+        biases.to_csv(out / "tables/seeds.csv", index=False)
+    for kind in ("tex", "parquet", "pdf", "md"):  # The command makes them again.
+        for file in out.glob(f"*/*.{kind}"):
             file.unlink()
 
 

@@ -31,6 +31,14 @@ def test_its_headline_stands_on_the_page(folder):
     assert (folder / "headline.md").read_text(encoding="utf-8") in PAGE
 
 
+def test_the_shape_bias_of_each_seed_stands_on_the_page():
+    seeds = pd.read_csv(RESULTS / "shapes/tables/seeds.csv", keep_default_na=False)
+    for _, of_one in seeds.groupby(["algorithm", "variant"]):
+        assert [*of_one["seed"]] == [*range(10)]
+        line = ", ".join(f"{100 * value:.0f}" for value in of_one["value"])
+        assert f"| {line} |" in PAGE.replace("**", "")
+
+
 def test_the_front_page_has_the_headline():
     lines = (RESULTS / "shapes/headline.md").read_text(encoding="utf-8")
     assert lines in (ROOT / "README.md").read_text(encoding="utf-8")
