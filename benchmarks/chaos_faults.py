@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Mapping
 
 from benchmarks import chaos_ends, chaos_hooks, chaos_runs
-from jbias import lock, lock_owner
+from jbias.store import lock, lock_owner
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.EDQUOT)
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from jbias import watch
+from jbias.training import watch
 
 OVER = "CHAOS_OVER"  # In the environment of a process whose run is over.
 MEANT, ACTED = "meant", "acted"

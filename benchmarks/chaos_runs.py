@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterator
 import jax
 
 from benchmarks import chaos_ends, chaos_hooks
-from jbias import checkpoint, console, main, opening, train  # noqa: F401 (for all forks)
+from jbias import checkpoint, main, train  # noqa: F401 (for all forks)
 from jbias.configs import erm  # noqa: F401
 from jbias.report import gather  # noqa: F401
+from jbias.terminal import console
+from jbias.training import opening  # noqa: F401
 
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.

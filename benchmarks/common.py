@@ -17,9 +17,11 @@ import jax
 
 from benchmarks import measured, peer
 from benchmarks.settings import SETTINGS, Setting
-from jbias import algos, augment, build, mesh, seeds, sets
+from jbias import algos, augment, mesh, seeds
 from jbias import config as jc
 from jbias.data import pipeline
+from jbias.feeding import sets
+from jbias.training import build
 
 TORCH = "PyTorch"
 

@@ -20,9 +20,11 @@ from typing import Any
 import jax
 
 from benchmarks import measured
-from jbias import build, mesh, seeds, sets
+from jbias import mesh, seeds
 from jbias import order as orders
 from jbias.data import pipeline
+from jbias.feeding import sets
+from jbias.training import build
 
 
 def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from benchmarks import cost, prose, roofline
-from jbias import models, profiling
+from jbias import models
+from jbias.training import profiling
 
 SHARES = (0.15, 0.40)
 SUITE = pathlib.Path(__file__).parent / "results" / "suite-resnet50-224-cpu.json"

@@ -24,7 +24,8 @@ import sys
 from typing import Any
 
 from benchmarks import collectives, common, measured
-from jbias import hub, mesh, processes
+from jbias import mesh
+from jbias.multihost import hub, processes
 
 DEVICES = pathlib.Path("/proc/net/dev")
 

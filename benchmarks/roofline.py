@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.extend import core
 
-from jbias import profiling
+from jbias.training import profiling
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks import measured, slurm_cluster, slurm_nodes
-from jbias import run_state
+from jbias.rundir import run_state
 
 LIMIT = 3600.0  # Seconds.
 

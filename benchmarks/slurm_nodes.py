@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks import slurm_cluster
-from jbias import results, run_state
+from jbias import results
+from jbias.rundir import run_state
 
 LIMIT = 3600.0  # Seconds.
 CONFIG = (

@@ -24,9 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import measured
-from jbias import mesh, models, subjects, suite_measure
+from jbias import mesh, models
 from jbias.configs.suites import biases
 from jbias.evals import predict, probe, show
+from jbias.measure import subjects, suite_measure
 
 # Images of each published set, by measure. That of accuracy is all sets together:
 # ImageNet, ReaL, V2, A, R, Sketch, stylized (1,000 classes and 16), edges, silhouettes

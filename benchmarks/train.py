@@ -18,7 +18,7 @@ from unittest import mock
 import jax
 
 from benchmarks import common, measured, roofline
-from jbias import chunked
+from jbias.strategies import chunked
 
 
 def main() -> None:

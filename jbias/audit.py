@@ -28,7 +28,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command, flags
+from jbias.measure import command, flags
 
 _KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known early.
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace, options: Sequence[str]) -> int:
-    from jbias import auditing
+    from jbias.measure import auditing
 
     return auditing.run(args, options)
 

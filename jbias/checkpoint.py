@@ -18,8 +18,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import disk, orbax_errors, reads, retention, seal
-from jbias import team as teams
+from jbias import reads
+from jbias.multihost import team as teams
+from jbias.rundir import orbax_errors, retention, seal
+from jbias.store import disk
 
 # Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
 _NEVER = 10**9

@@ -26,7 +26,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command, flags
+from jbias.measure import command, flags
 
 # Of what need not be known to be given, once it is known not to be ignored.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": "", "out": "measured"}
@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    from jbias import follow, measuring
+    from jbias.measure import measuring
+    from jbias.training import follow
 
     if args.suite:
         return measuring.run(args, changes)

@@ -30,7 +30,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command, flags
+from jbias.measure import command, flags
 
 _OF_NETWORKS = (*flags.OF_FILES, "step", "site", "seeds", "maps")
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    from jbias import looking
+    from jbias.measure import looking
 
     return looking.run(args, changes)
 

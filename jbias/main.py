@@ -34,7 +34,9 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import console, disk, entries, lock, messages, presets, signals, xla
+from jbias import entries, presets, xla
+from jbias.store import disk, lock
+from jbias.terminal import console, messages, signals
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -76,7 +78,8 @@ def main(argv: list[str], heard: signals.Heard) -> int:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags(deterministic=_CONFIG.value.run.get("deterministic", False))
     # Only now: what is wrong with the flags is told at once.
-    from jbias import opening, places, processes
+    from jbias.multihost import places, processes
+    from jbias.training import opening
 
     opening.keep_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
@@ -99,7 +102,9 @@ def _train(
     heard: signals.Heard,
 ) -> int:
     """Trains; what ends it here ends the other processes, too."""
-    from jbias import faults, processes, train
+    from jbias import train
+    from jbias.multihost import processes
+    from jbias.terminal import faults
 
     try:
         return 0 if train.run(_CONFIG.value, workdir, team, heard=heard) else 3

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from etils import epath
 
-from jbias import disk, lines
+from jbias import lines
+from jbias.store import disk
 
 VALID = "valid"  # The data set that model selection looks at.
 TRAIN = "train"  # Training statistics, never an evaluation.

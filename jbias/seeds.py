@@ -16,8 +16,8 @@ import jax
 from jax.sharding import PartitionSpec
 from jaxtyping import PRNGKeyArray
 
-from jbias import batched
-from jbias import layout as layouts
+from jbias.strategies import batched
+from jbias.strategies import layout as layouts
 
 # (state, arg, shared, static) -> outputs, of one seed, or of a tree of seeds.
 One = Callable[[Any, Any, Any, Hashable], Any]

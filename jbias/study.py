@@ -18,7 +18,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command
+from jbias.measure import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    from jbias import studying
+    from jbias.measure import studying
 
     return studying.run(args, changes)
 

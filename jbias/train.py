@@ -13,29 +13,26 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import (
+from jbias import checkpoint
+from jbias import config as jc
+from jbias import step as train_step
+from jbias.multihost import team as teams
+from jbias.rundir import costs, life
+from jbias.rundir import workdir as workdirs
+from jbias.store import disk
+from jbias.strategies import layout as layouts
+from jbias.terminal import console, faults, signals
+from jbias.training import (
     build,
-    checkpoint,
     checks,
-    console,
-    costs,
-    disk,
-    faults,
-    life,
     loop,
     opening,
     recorded,
     saving,
-    signals,
     signs,
     warmstart,
 )
-from jbias import config as jc
-from jbias import layout as layouts
-from jbias import step as train_step
-from jbias import team as teams
-from jbias import workdir as workdirs
-from jbias.job import Job
+from jbias.training.job import Job
 
 
 def run(

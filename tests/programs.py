@@ -17,8 +17,9 @@ import numpy as np
 from jax.experimental import topologies
 
 from benchmarks import collectives
-from jbias import algos, mesh, optim, parts, seeds, trainer
+from jbias import algos, mesh, optim, seeds
 from jbias.models import resnet
+from jbias.training import parts, trainer
 from tests.methods import METHODS
 
 CLASSES, SIZE, BATCH, HELD = 5, 16, 64, 128

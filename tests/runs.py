@@ -18,8 +18,8 @@ import sys
 import ml_collections
 
 from benchmarks import collectives
-from jbias import life
 from jbias.configs import erm, padain, sagnet
+from jbias.rundir import life
 
 CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
 ROOT = pathlib.Path(__file__).parents[1]
@@ -45,8 +45,10 @@ def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
 
 def stage(config: dict, devices=None):
     """The only stage of a plain config, on a mesh of one device if none is given."""
-    from jbias import build, mesh, sets
+    from jbias import mesh
     from jbias.data import pipeline
+    from jbias.feeding import sets
+    from jbias.training import build
 
     train = sets.train_set("config.train", config["train"], config["size"])
     images = {
@@ -72,7 +74,8 @@ def trained(
     """
     import jax
 
-    from jbias import build, mesh, seeds
+    from jbias import mesh, seeds
+    from jbias.training import build
 
     options = dict(strategy=strategy, together=together)
     devices = devices or mesh.make(1)
@@ -143,7 +146,7 @@ def _die_at(what: str, number: int, workdir: str) -> None:
 
     sys.addaudithook(hook)
     if what == "step":
-        from jbias import watch
+        from jbias.training import watch
 
         add = watch.Watch.add
 
@@ -158,7 +161,9 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
     """Runs, with main's way of ending."""
     from absl import logging
 
-    from jbias import opening, signals, train
+    from jbias import train
+    from jbias.terminal import signals
+    from jbias.training import opening
 
     logging.set_verbosity(logging.ERROR)
     opening.keep_programs()

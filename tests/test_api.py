@@ -44,7 +44,8 @@ def names(module: types.ModuleType) -> Iterator[str]:
     """What a module makes public: what it says, else what it defines, and its tables."""
     said = getattr(module, "__all__", None)
     for name, value in vars(module).items():
-        own = getattr(value, "__module__", "").startswith(module.__name__)
+        home = getattr(value, "__module__", "")
+        own = f"{home}.".startswith(f"{module.__name__}.")
         is_code = inspect.isclass(value) or inspect.isfunction(value)
         is_table = name.isupper() and isinstance(value, Mapping)
         if name[0] != "_" and (name in said if said else is_table or own and is_code):

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import checkpoint, orbax_errors, seal, step
+from jbias import checkpoint, step
+from jbias.rundir import orbax_errors, seal
 
 
 def states(value: float) -> tuple:

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import build, checks, mesh, models, parts, presets, seeds, sets
 from jbias import config as jc
+from jbias import mesh, models, presets, seeds
 from jbias.algos import base
 from jbias.data import pipeline
+from jbias.feeding import sets
+from jbias.training import build, checks, parts
 
 NAMES = [name.replace("/", ".") for name in presets.names("config")]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}

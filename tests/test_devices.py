@@ -6,7 +6,8 @@ import jax
 import pytest
 
 from jbias import config as jc
-from jbias import mesh, parts, seeds
+from jbias import mesh, seeds
+from jbias.training import parts
 from tests import runs
 
 # On the seed axis alone, on both axes, and on that of the examples alone.
@@ -14,10 +15,10 @@ WAYS = (("looped", 1), ("looped", 2), ("looped", 8))
 
 
 def losses(preset: str, count: int, ways, change=(), **more) -> list[dict]:
-    """What `tests.strategies` found on eight devices of a CPU."""
+    """What `tests.strategy_runs` found on eight devices of a CPU."""
     asked = {"preset": preset, "seeds": count, "ways": ways, "change": dict(change)}
     asked |= more
-    return runs.on_eight("tests.strategies", json.dumps(asked))
+    return runs.on_eight("tests.strategy_runs", json.dumps(asked))
 
 
 def alike(one: dict, other: dict) -> None:

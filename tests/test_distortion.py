@@ -8,20 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import (
+from jbias import data, evaluate, models, results
+from jbias.configs.suites import distortion
+from jbias.evals import decisions, probes
+from jbias.measure import (
     checkpoint_paths,
-    data,
-    evaluate,
     measuring,
-    models,
-    results,
     subjects,
     suite,
     suite_measure,
     survey,
 )
-from jbias.configs.suites import distortion
-from jbias.evals import decisions, probes
 
 ASKED = [
     "",

@@ -11,18 +11,9 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import (
-    audit,
-    command,
-    config_files,
-    data,
-    evaluate,
-    look,
-    prepare,
-    presets,
-    study,
-)
+from jbias import audit, config_files, data, evaluate, look, prepare, presets, study
 from jbias.launch import sweep
+from jbias.measure import command
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
 
 ROOT = pathlib.Path(__file__).parents[1]

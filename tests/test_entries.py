@@ -5,8 +5,9 @@ import copy
 import pytest
 
 from jbias import config as jc
-from jbias import entries, kinds, parts
+from jbias import entries, kinds
 from jbias.configs import padain
+from jbias.training import parts
 
 
 def whole() -> dict:

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from jbias import build
 from jbias import config as jc
+from jbias.training import build
 from tests import runs
 
 ROOT = pathlib.Path(__file__).parents[1]

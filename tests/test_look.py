@@ -10,17 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import (
-    data,
-    evaluate,
-    look,
-    measuring,
-    models,
-    sheets,
-    subjects,
-    suite_measure,
-)
+from jbias import data, evaluate, look, models
 from jbias.evals import grad_cam, show
+from jbias.measure import measuring, sheets, subjects, suite_measure
 from jbias.report import saliency_figures
 
 SUITE = """

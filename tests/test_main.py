@@ -7,7 +7,8 @@ import types
 
 import pytest
 
-from jbias import lock, main
+from jbias import main
+from jbias.store import lock
 from tests import runs
 
 

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import algos, augment, build, mesh, seeds, step
+from jbias import algos, augment, mesh, seeds, step
 from jbias import config as jc
+from jbias.training import build
 from tests import runs, test_devices, test_resume
 from tests.methods import METHODS
 

@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import common
-from jbias import checkpoint, feed, opening
+from jbias import checkpoint, feed
 from jbias import config as jc
 from jbias import step as train_step
 from jbias.configs import erm
 from jbias.evals import predict
+from jbias.training import opening
 
 
 def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):

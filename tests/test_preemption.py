@@ -11,19 +11,10 @@ import jax
 import numpy as np
 import pytest
 
-from jbias import (
-    checkpoint,
-    console,
-    faults,
-    loop,
-    main,
-    observe,
-    opening,
-    seeds,
-    signals,
-    studying,
-    train,
-)
+from jbias import checkpoint, main, seeds, train
+from jbias.measure import studying
+from jbias.terminal import console, faults, signals
+from jbias.training import loop, observe, opening
 from tests import runs, test_resume
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"

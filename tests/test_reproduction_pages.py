@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from benchmarks import biasbed, biases, gpu_hours
-from jbias import checks, config_files
+from jbias import config_files
+from jbias.training import checks
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"

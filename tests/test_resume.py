@@ -11,7 +11,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from jbias import checkpoint, costs
+from jbias import checkpoint
+from jbias.rundir import costs
 from tests import runs
 
 

@@ -11,8 +11,10 @@ import signal
 import numpy as np
 import pytest
 
-from jbias import checkpoint, console, results, saving, selection, signals, train
+from jbias import checkpoint, results, selection, train
 from jbias import config as jc
+from jbias.terminal import console, signals
+from jbias.training import saving
 from tests import runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -169,7 +171,7 @@ def test_report_reads_the_run(finished):
 
 
 def test_a_second_process_is_kept_out(finished, tmp_path):
-    from jbias import workdir as workdirs
+    from jbias.rundir import workdir as workdirs
 
     config, _ = finished
     refused = pytest.raises(ValueError, match="another process is at work")

@@ -6,7 +6,9 @@ import types
 import pytest
 from etils import epath
 
-from jbias import evaluate, findings, parts
+from jbias import evaluate
+from jbias.measure import findings
+from jbias.training import parts
 from tests import runs
 
 EVIL = """

@@ -13,7 +13,9 @@ import sys
 import jax
 import numpy as np
 
-from jbias import build, mesh, sets
+from jbias import mesh
+from jbias.feeding import sets
+from jbias.training import build
 
 
 def main(folder: str, port: str, number: str) -> None:

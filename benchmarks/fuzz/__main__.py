@@ -31,7 +31,7 @@ from benchmarks.fuzz import (
     runs,
     sweeps,
 )
-from jbias import console
+from jbias.terminal import console
 
 
 class Kind(NamedTuple):

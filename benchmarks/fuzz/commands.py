@@ -11,10 +11,12 @@ import jax
 from absl import flags
 from absl.testing import flagsaver
 
-from jbias import evaluate, prepare, seeds, signals, survey, train
+from jbias import evaluate, prepare, seeds, train
 from jbias import main as main_lib
 from jbias.launch import sweep
+from jbias.measure import survey
 from jbias.report import cli, drawn
+from jbias.terminal import signals
 
 
 def training(argv: tuple[str, ...]) -> int:

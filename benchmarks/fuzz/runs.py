@@ -6,8 +6,8 @@ import pathlib
 from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations, records
-from jbias import life
 from jbias.report import status, status_table
+from jbias.rundir import life
 
 _FILES = (
     *("config.json", "progress.json", "log.txt", "lock", "evals/20.jsonl"),

@@ -15,36 +15,41 @@ from jbias.report import figures
 DOCS = pathlib.Path(__file__).parents[1]
 ROOT = DOCS.parent / "jbias"
 GROUPS = {
-    "step": ("step", "guard", "watch", "feed", "streams"),
-    "results": ("results", "selection", "lines", "run_state"),
-    "disk": (
-        "disk",
-        "objects",
-        "object_lock",
-        "object_log",
-        "fetched",
-        "lock",
-        "lock_owner",
+    "step": ("step", "feed", "order"),
+    "results": ("results", "selection", "lines"),
+    "training": ("train",),
+    "strategies": ("seeds", "mesh"),
+    "checkpoint": ("checkpoint",),
+    "core": (
+        *("config", "config_files", "presets", "entries", "kinds"),
+        *("reads", "xla", "optim"),
     ),
-}  # Modules beside the folders that the picture shows as one; `part` names the others.
+}  # Files beside the folders that the picture shows as one; `part` names the others.
 ABOUT = {
     "commands": "main, evaluate, look, ...",
-    "assembly": "parts put together",
+    "training": "a run, put together",
+    "measure": "suites, audits, studies",
+    "feeding": "sets, batches, streams",
+    "multihost": "processes of one run",
+    "rundir": "what a run leaves",
+    "strategies": "many seeds, one step",
+    "terminal": "bars, lines, signals",
     "launch": "many runs",
     "prepare": "what runs need first",
     "configs": "named experiments",
     "report": "tables, figures, page",
-    "step": "a step, its batches",
+    "step": "a step, order, batches",
     "evals": "decisions, measures",
     "algos": "an algorithm a file",
-    "core": "config, seeds, checkpoint",
+    "core": "config, presets, kinds",
+    "checkpoint": "states, and what is beside",
     "results": "records, selection",
     "models": "networks with taps",
     "augment": "batches, feature maps",
     "data": "sources, preprocessing",
     "stats": "tests of score tables",
     "writers": "TensorBoard, W&B",
-    "disk": "whole files, locks",
+    "store": "whole files, locks",
 }
 
 
@@ -64,7 +69,7 @@ def modules() -> dict[str, set[str]]:
     return {name: used & set(found) - {name} for name, used in found.items()}
 
 
-def part(name: str, reached: set[str]) -> str:
+def part(name: str) -> str:
     """The box of a folder or file of the package."""
     if (ROOT / name).is_dir():
         return name
@@ -73,19 +78,18 @@ def part(name: str, reached: set[str]) -> str:
             return group
     if 'if __name__ == "__main__"' in (ROOT / f"{name}.py").read_text():
         return "commands"
-    return "assembly" if any((ROOT / other).is_dir() for other in reached) else "core"
+    raise ValueError(f"docs/site/rooms.py: {name} must be in GROUPS, is not")
 
 
 def arrows() -> set[tuple[str, str]]:
     """(who imports, what is imported), of the picture's boxes."""
     pairs = {(name, other) for name, used in modules().items() for other in used}
-    reached = below(pairs, circles=True)
-    box = {name: part(name, reached[name]) for name in reached}
+    box = {name: part(name) for pair in pairs for name in pair}
     return {(box[a], box[b]) for a, b in pairs if box[a] != box[b]}
 
 
-def below(pairs: set[tuple[str, str]], *, circles: bool = False) -> dict[str, set[str]]:
-    """All that each name reaches; refuses a circle, unless there may be some."""
+def below(pairs: set[tuple[str, str]]) -> dict[str, set[str]]:
+    """All that each name reaches; refuses a circle."""
     names = {name for pair in pairs for name in pair}
     reached = {name: {b for a, b in pairs if a == name} for name in names}
     while True:
@@ -94,7 +98,7 @@ def below(pairs: set[tuple[str, str]], *, circles: bool = False) -> dict[str, se
             break
         reached = further
     round_about = sorted(name for name in names if name in reached[name])
-    if round_about and not circles:
+    if round_about:
         raise ValueError(f"docs/site/rooms.py: {', '.join(round_about)} are a circle")
     return reached
 

@@ -9,7 +9,7 @@ import pandas as pd
 from etils import epath
 from jaxtyping import Int, Shaped
 
-from jbias import disk
+from jbias.store import disk
 
 _SET = "set_condition"  # A set's column "condition" in a file that has the probe's.
 

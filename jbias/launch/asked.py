@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from jbias import config as jc
-from jbias import config_files, disk, kinds, presets
+from jbias import config_files, kinds, presets
 from jbias.launch import axes, stopping, trials
+from jbias.store import disk
 
 DEFAULTS = {"search": "grid", "trials": 10, "seed": 0}
 DEFAULTS |= {"stop": "never", "fewest": stopping.FEWEST, "grace": 0}

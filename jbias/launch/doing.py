@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import console
 from jbias.launch import asked, local, sky, slurm, stopping, tpu_pod, trials, xpk
+from jbias.terminal import console
 
 CLOUDS = types.MappingProxyType({"tpu_pod": tpu_pod, "xpk": xpk, "sky": sky})
 EXECUTORS = types.MappingProxyType({"local": local, "slurm": slurm, **CLOUDS})

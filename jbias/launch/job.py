@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jbias import hub, run_state
+from jbias.multihost import hub
+from jbias.rundir import run_state
 
 TOLD = (0, 3)  # Exit codes of a run that has ended by itself,
 LEFT = (hub.LOST, 130, 143)  # of one whose peer was lost or that was asked to stop.

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jbias import run_state
 from jbias.launch import job, local, stopping, trials
+from jbias.rundir import run_state
 
 SIGNAL = "USR1"  # The run saves on it; submitit's own, USR2, would kill it.
 OPTIONS = {

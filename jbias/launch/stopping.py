@@ -8,8 +8,8 @@ import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
 
-from jbias import run_state
 from jbias.launch import trials as trials_
+from jbias.rundir import run_state
 
 FEWEST = 3  # Completed trials before any is stopped: a median of less says little.
 

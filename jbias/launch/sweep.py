@@ -35,7 +35,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import command
+from jbias.measure import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

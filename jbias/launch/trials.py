@@ -14,8 +14,10 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import config_files, messages, presets, run_state
+from jbias import config_files, presets
 from jbias.launch import axes as axes_
+from jbias.rundir import run_state
+from jbias.terminal import messages
 
 ENDED = ("done", "diverged", "stopped")  # What `run` leaves alone, beside failed ones.
 

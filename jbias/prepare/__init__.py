@@ -25,7 +25,7 @@ import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
 
-from jbias import messages
+from jbias.terminal import messages
 
 # Each is a module here, with a function `add` that adds its arguments. It is imported
 # when it is asked for, since most need JAX.

@@ -18,10 +18,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
-from jbias import console, seeds
+from jbias import seeds
 from jbias.data import spec
 from jbias.models import published
 from jbias.prepare import image_nets, reading
+from jbias.terminal import console
 
 BATCH, IMAGES = 8, 10_000
 _TESTED = 256

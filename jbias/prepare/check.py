@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from jbias import console, data, prepare
+from jbias import data, prepare
 from jbias.data import damaged, listing, spec
 from jbias.prepare import reading, sheet
+from jbias.terminal import console
 
 _NAMED = 20  # Damaged images that are printed.
 _COLUMNS = 12

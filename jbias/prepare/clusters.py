@@ -23,9 +23,11 @@ import numpy as np
 import threadpoolctl
 from jaxtyping import Float, Int
 
-from jbias import console, data, flags, measuring, subjects
+from jbias import data
 from jbias.data import annotated, spec, subset
+from jbias.measure import flags, measuring, subjects
 from jbias.prepare import claims, embeddings, kmeans, reading, sheet
+from jbias.terminal import console
 
 _WHERE = "prepare clusters"
 _RULE = ("k", "restarts", "seed", "normalise", "balanced", "least")

@@ -18,9 +18,9 @@ from concurrent import futures
 import numpy as np
 from PIL import Image
 
-from jbias import console
 from jbias.data import corruptions, spec
 from jbias.prepare import reading, sheet
+from jbias.terminal import console
 
 _KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
 # Without `frost`, which needs photographs.

@@ -27,11 +27,12 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from jbias import console, seeds
+from jbias import seeds
 from jbias.augment import deepaugment as law
 from jbias.data import sources, spec
 from jbias.models import published
 from jbias.prepare import autoencoder, claims, image_nets, reading
+from jbias.terminal import console
 
 _TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
 _FORMATS = {"png": {}, "jpeg": {"quality": 75}}

@@ -13,11 +13,12 @@ import numpy as np
 from flax import errors
 from jaxtyping import Float, Int
 
-from jbias import console, subjects
 from jbias.data import spec
 from jbias.evals import features
+from jbias.measure import subjects
 from jbias.models import taps
 from jbias.prepare import reading
+from jbias.terminal import console
 
 _BLOCK = 512  # Images of a file.
 _WIDTH = 8192  # Columns, beyond which features are projected to so many.

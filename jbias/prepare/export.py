@@ -10,8 +10,9 @@ files of weights, such as x.pth, are read and not written.
 
 import pathlib
 
-from jbias import console, models
+from jbias import models
 from jbias.models import class_names, states
+from jbias.terminal import console
 
 
 def add(parser) -> None:

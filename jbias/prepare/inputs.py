@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt8
 
-from jbias import augment, console, data, models, parts
+from jbias import augment, data, models
 from jbias.data import spec
 from jbias.prepare import sheet
+from jbias.terminal import console
+from jbias.training import parts
 
 # They change no pixel, or serve others: a half, a second set.
 UNSEEN = ("smooth_labels", "binary_targets", "views")

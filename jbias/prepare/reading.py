@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias import console, data
+from jbias import data
 from jbias.data import pipeline, spec
+from jbias.terminal import console
 
 _OPTIONS = ("root", "space", "correlation", "n")  # Of data sets, by the same name.
 WORKERS = 4

@@ -18,9 +18,10 @@ from concurrent import futures
 
 import numpy as np
 
-from jbias import console, data
+from jbias import data
 from jbias.data import example, form_records, forms, sources
 from jbias.prepare import reading
+from jbias.terminal import console
 
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
 

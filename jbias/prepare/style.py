@@ -18,10 +18,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias import console, seeds
+from jbias import seeds
 from jbias.data import collages
 from jbias.models import adain, published, small_adain
 from jbias.prepare import reading
+from jbias.terminal import console
 
 STEPS, BATCH, RATE, PICTURES = 9000, 32, 1e-3, 16_384
 _READING, _DRAWN = 600, 512  # Steps that read only; pictures of a draw.

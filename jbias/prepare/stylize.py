@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from jbias import console, parts
 from jbias.data import listing, spec, transforms
 from jbias.models import published
 from jbias.prepare import claims, reading, sheet
+from jbias.terminal import console
+from jbias.training import parts
 
 _TOGETHER, _SHOWN = 16, 8
 SELF = "self"

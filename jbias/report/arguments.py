@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
 
-from jbias import messages
+from jbias.terminal import messages
 
 
 def names(text: str) -> tuple[str, ...]:

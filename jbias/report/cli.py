@@ -15,9 +15,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from jbias import messages
 from jbias.report import arguments
 from jbias.report import options as options_lib
+from jbias.terminal import messages
 
 
 def main(argv: Sequence[str] | None = None) -> int:

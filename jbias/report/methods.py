@@ -7,10 +7,10 @@ import types
 from collections.abc import Mapping
 
 import jbias
-from jbias import messages
 from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
 from jbias.report import tables, words
+from jbias.terminal import messages
 
 BIB: Mapping[str, str] = types.MappingProxyType(
     {

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jbias import disk, life, run_state
+from jbias.rundir import life, run_state
+from jbias.store import disk
 
 _OURS = ("log.txt", "lock")  # What every run has from its first moment on.
 _DEPTH = 4  # Of folders of sweeps and studies below the one named.

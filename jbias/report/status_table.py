@@ -6,8 +6,8 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 
-from jbias import messages
 from jbias.report import status
+from jbias.terminal import messages
 
 _HEAD = (
     "run",

@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from jbias import messages
 from jbias.report import latex
+from jbias.terminal import messages
 
 WIDE = 9  # Columns; more are set smaller.
 TALL = 25  # Rows; more scroll under their head.

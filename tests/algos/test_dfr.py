@@ -9,8 +9,9 @@ import optax
 import pytest
 from flax import linen as nn
 
-from jbias import balance, optim, step
+from jbias import optim, step
 from jbias.algos import dfr, erm
+from jbias.feeding import balance
 from jbias.models import taps
 
 KEY = jax.random.key(0)

@@ -6,9 +6,10 @@ import struct
 import numpy as np
 import pytest
 
-from jbias import data, results, selection, sets, train
+from jbias import data, results, selection, train
 from jbias.configs import erm
 from jbias.data import colored_mnist, mnist
+from jbias.feeding import sets
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles/colored_mnist.npz"
 N = {"train": 6000, "t10k": 1000}

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import data, prepare, sets
+from jbias import data, prepare
 from jbias.data import damaged, pipeline
+from jbias.feeding import sets
 from tests import forms
 
 COUNTS = {"photo/cat": 6, "photo/dog": 8}

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from jbias import data, sets
+from jbias import data
 from jbias.data import pipeline
+from jbias.feeding import sets
 
 COUNTS = {"photo/cat": 10, "photo/dog": 10, "photo/eel": 10}
 

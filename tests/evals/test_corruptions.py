@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import suite_measure
 from jbias.data import corruptions as published
 from jbias.evals import corruption_numbers, corruptions, predict, probe, probes, show
 from jbias.evals.decisions import Decisions
+from jbias.measure import suite_measure
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 32, 32, 3), np.uint8)

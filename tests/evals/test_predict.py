@@ -5,10 +5,10 @@ import pytest
 from flax import linen as nn
 
 from jbias import feed, mesh, seeds
-from jbias import layout as layouts
 from jbias.data import labels, wordnet
 from jbias.evals import predict
 from jbias.models import cnn
+from jbias.strategies import layout as layouts
 
 CLASSES = 40
 SIXTEEN = tuple(labels.geirhos16())

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from jbias import hub
 from jbias.launch import job
+from jbias.multihost import hub
 
 
 def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> job.Job:

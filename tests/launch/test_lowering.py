@@ -10,8 +10,10 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 
 from benchmarks import collectives
-from jbias import build, mesh, sets
+from jbias import mesh
+from jbias.feeding import sets
 from jbias.launch import trials
+from jbias.training import build
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # ml_collections still calls what Python 3.12 deprecates.

@@ -15,8 +15,9 @@ import submitit  # Imported in a test it would close what pytest captures.
 
 from benchmarks import slurm_cluster
 from jbias.launch import slurm, sweep
-from tests import runs, test_processes
+from tests import runs
 from tests.launch.test_sweep import swept, table, told
+from tests.multihost import test_processes
 
 MISSING = slurm_cluster.missing()
 assert submitit.__version__

@@ -6,8 +6,8 @@ import types
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
-from jbias import run_state
 from jbias.launch import slurm, stopping, trials
+from jbias.rundir import run_state
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from jbias import results, run_state
+from jbias import results
 from jbias.launch import stopping, trials
+from jbias.rundir import run_state
 
 # Running averages up to step 2: 0.3, 0.5, 0.7; up to step 3: 0.4, 0.6, 0.8.
 COMPLETED = [

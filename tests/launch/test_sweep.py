@@ -16,8 +16,9 @@ import pandas as pd
 import pytest
 
 from jbias import config as jc
-from jbias import config_files, run_state
+from jbias import config_files
 from jbias.launch import job, local, stopping, sweep, trials
+from jbias.rundir import run_state
 from tests import runs
 
 FAKE = runs.ROOT / "tests/launch/fake_main.py"

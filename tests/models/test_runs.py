@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jbias import checkpoint, models, prepare, warmstart
+from jbias import checkpoint, models, prepare
 from jbias.models import class_names, runs
+from jbias.training import warmstart
 
 OPTIONS = {"width": 2, "stem": "small"}
 

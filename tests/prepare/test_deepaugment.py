@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import data, prepare, seeds, sets
+from jbias import data, prepare, seeds
 from jbias import order as orders
 from jbias.augment import deepaugment
 from jbias.data import pipeline
+from jbias.feeding import sets
 from jbias.models import cae, edsr, published
 from jbias.prepare import image_nets
 

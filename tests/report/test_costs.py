@@ -3,8 +3,9 @@
 import json
 import types
 
-from jbias import costs, results
+from jbias import results
 from jbias.report import sources, workdirs
+from jbias.rundir import costs
 from tests.report import conftest
 
 SPENT = {"opening": 0.0, "compiling": 0.0, "stepping": 3600.0, "evaluating": 1800.0}

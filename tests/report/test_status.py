@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from jbias import life, results
+from jbias import results
 from jbias.report import cli, status, status_table
+from jbias.rundir import life
 
 RECORD = results.Record(
     *("erm-shapes-1", "erm", "", "cnn", "shapes"),

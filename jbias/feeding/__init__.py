@@ -1,0 +1,1 @@
+"""Which examples a seed sees, and how they come to the step."""

@@ -1,0 +1,59 @@
+"""How the commands that have one parser begin and end."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from jbias import xla
+from jbias.terminal import messages
+
+
+def parser(name: str, doc: str) -> argparse.ArgumentParser:
+    """The command line of `python -m jbias.<name>`, whose help begins with `doc`."""
+    return argparse.ArgumentParser(
+        prog=f"python -m jbias.{name}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, changed: str
+) -> tuple[argparse.Namespace, list[str]]:
+    """Reads the arguments; those of entries, --<changed>.KEY=VALUE, come second."""
+    args, rest = parser.parse_known_args(argv)
+    changes = [text for text in rest if text.startswith(f"--{changed}.")]
+    if len(changes) < len(rest):
+        unknown = next(text for text in rest if text not in changes)
+        paths = unknown[0] != "-" and "--checkpoint" in parser.format_usage()
+        hint = "; a path is --checkpoint=PATH, a glob in quotes" if paths else ""
+        parser.error(f"unknown argument {unknown!r}{hint}")
+    if wrong := next((text for text in changes if "=" not in text), None):
+        parser.error(f"{wrong}: must be --{changed}.KEY=VALUE")
+    return args, changes
+
+
+def run(work: Callable[[], int], *, stopped: str) -> int:
+    """Does the work and returns its exit code; 2 for what is refused, 130 if stopped.
+
+    `work` imports what it needs: --help and wrong arguments wait for nothing. `stopped`
+    says what the same command does then. JBIAS_TRACEBACK=1 lets errors pass.
+    """
+    xla.set_flags()
+    try:
+        from jbias.terminal import console
+        from jbias.training import opening
+
+        console.hush()
+        opening.keep_programs()
+        return work()
+    except (ValueError, OSError) as error:
+        if os.environ.get("JBIAS_TRACEBACK"):
+            raise
+        print(f"jbias: {messages.line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)
+        return 130

@@ -1,0 +1,183 @@
+"""A set brought before a network: the images it can answer, and how it answers them."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jbias import data, feed, mesh
+from jbias.data import labels, spec, wordnet
+from jbias.evals import predict, probe, show
+from jbias.feeding import sets
+from jbias.measure import subjects, suite
+
+
+class Shown(NamedTuple):
+    """The images of a set that a network is shown, and how it answers them."""
+
+    images: Any  # Resident, or in their files.
+    index: np.ndarray  # Each image's number in its set.
+    columns: Mapping[str, np.ndarray]
+    target: np.ndarray  # In the network's own classes.
+    rules: Mapping[str, predict.Rule]
+    classes: tuple[str, ...]  # What it decides among, by id.
+
+
+def prepare(
+    subject: subjects.Subject,
+    asked: suite.Suite,
+    dataset: str,
+    say: Callable[[str], None],
+    *,
+    whole: bool = False,
+) -> Shown:
+    """Brings a set into the network's classes; spec.Mismatch where it has none.
+
+    whole: images of classes that the network lacks stay, with the label -1. ValueError
+    where its images have another form than those that the network was trained on.
+    """
+    source = asked.sources[dataset]
+    where = f"suite.sets.{dataset}"
+    _check_form(where, source, subject.fields["train_data"])
+    options = asked.config["sets"][dataset]
+    wanted = dict.fromkeys(
+        aggregate
+        for measure in asked.measures
+        if dataset in measure.datasets
+        for aggregate in measure.aggregates
+    )
+    maps = {name: _answers(where, options, source, subject, name) for name in wanted}
+    first = next(iter(maps.values()))
+    label = np.asarray(source.columns["label"])
+    known = (label >= 0) & (first.relabel[label] >= 0)
+    if not known.any():
+        raise spec.Mismatch(f"{where}: no image has a class of the network's")
+    index = np.flatnonzero(label >= 0 if whole else known)
+    held = asked.images[dataset]
+    test = sets.test_set(dataset, source, first, held, say, whole=whole)
+    right = test.columns["label"]
+    return Shown(
+        images=test.images,
+        index=index.astype(np.int32),
+        columns=test.columns,
+        target=np.where(right >= 0, _targets(first)[right], -1).astype(np.int32),
+        rules={
+            name: predict.Rule(len(index), one.matrix, one.aggregate)
+            for name, one in maps.items()
+        },
+        classes=first.classes,
+    )
+
+
+def _check_form(where: str, source: spec.Source, trained: str) -> None:
+    """Refuses images that are higher or wider, of their size, than those of training.
+
+    trained: of a network's records; what is no data set's name says nothing.
+    """
+    known = data.DATASETS.get(trained.partition("+")[0])
+    if known is None:
+        return
+    (down, across), (height, width) = known.aspect, source.shape
+    if height * across != width * down:
+        raise ValueError(
+            f"{where}: images must be {down} to {across} in height to width, as those of"
+            f" {trained}, which the network was trained on, got {height} x {width} pixels;"
+            " choose a suite of that set"
+        )
+
+
+def foreign(subject: subjects.Subject, asked: suite.Suite, names: Sequence[str]) -> str:
+    """Says which classes a network has and which these sets want, and what to do."""
+    wanted: dict[labels.Side, list[str]] = {}
+    for name in names:
+        source = asked.sources[name]
+        side = labels.Side(tuple(source.classes), source.space)
+        wanted.setdefault(side, []).append(name)
+    sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
+    if subject.classes == wordnet.wnids():
+        remedy = "measure it by --suite=configs/suites/biases.py:data=imagenet,root=..."
+    else:
+        remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"
+    if not subject.is_trained:
+        remedy += ", or if its outputs are others, name them by --classes=FILE"
+    own = labels.Side(subject.classes, subject.space)
+    return f"its classes are {own}, while {sides}; {remedy}"
+
+
+def check(what: str, made: probe.Probe, given: Shown) -> None:
+    """Refuses stimuli that follow a network's gradients where its classes are not the set's."""
+    grouped = any(rule.matrix is not None for rule in given.rules.values())
+    if grouped and (made.move or made.look):
+        raise ValueError(
+            f"{what} must be on the network's own classes, whose gradients it follows;"
+            f" here it decides among {len(given.classes):,} others or some of them;"
+            " choose another set"
+        )
+
+
+def _answers(
+    where: str, options: Mapping, test: spec.Source, subject, aggregate: str
+) -> labels.ClassMap:
+    train = _Named(subject.classes, subject.space)
+    return sets.answers(where, options, test, train, aggregate)
+
+
+class _Named(NamedTuple):
+    """Of a training set, all that a class map asks."""
+
+    classes: tuple[str, ...]
+    space: str
+
+
+def _targets(answer: labels.ClassMap) -> np.ndarray:
+    """The network's class for each decision class, -1 where it is not just one."""
+    if answer.matrix is None:
+        return np.arange(len(answer.classes), dtype=np.int32)
+    members = answer.matrix > 0
+    one = members.sum(0) == 1
+    return np.where(one, members.argmax(0), -1).astype(np.int32)
+
+
+def some(shown: Shown, count: int) -> Shown:
+    """So many of the images, evenly spaced; all if that is 0, or more than there are."""
+    n = len(shown.index)
+    if not 0 < count < n:
+        return shown
+    rows = np.linspace(0, n - 1, count).round().astype(np.int64)
+    kept = isinstance(shown.images, feed.Kept)
+    return shown._replace(
+        images=feed.Kept(shown.images.source, shown.images.index[rows])
+        if kept
+        else shown.images[rows],
+        index=shown.index[rows],
+        columns={name: column[rows] for name, column in shown.columns.items()},
+        target=shown.target[rows],
+        rules={name: rule._replace(n=count) for name, rule in shown.rules.items()},
+    )
+
+
+def batches(
+    asked: suite.Suite, given: Shown, devices: jax.sharding.Mesh
+) -> Iterator[show.Batch]:
+    """The images on the devices, in batches of one size."""
+    shards = devices.shape["data"]
+    usual = 32 if jax.default_backend() == "cpu" else 256
+    # No larger than the set: what fills a batch up costs as much as images.
+    size = min(asked.run["batch"] or usual, len(given.index))
+    size = -(-size // shards) * shards
+    reading = feed.Reading(asked.run["threads"] or suite.cores())
+    place = functools.partial(mesh.split, mesh=devices)
+    first = 0
+    for images in feed.batches([given.images], size, reading):
+        rows = np.arange(first, min(first + size, len(given.index)))
+        first += size
+        filled = np.pad(rows, (0, size - len(rows)), mode="edge")
+        yield show.Batch(
+            image=place(images),
+            index=place(given.index[filled]),
+            label=place(given.columns["label"][filled].astype(np.int32)),
+            target=place(given.target[filled]),
+            count=len(rows),
+        )

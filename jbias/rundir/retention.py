@@ -1,0 +1,77 @@
+"""Which checkpoints stay: the latest, the best of each seed, those still to be evaluated."""
+
+import dataclasses
+import json
+import time
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from etils import epath
+from orbax.checkpoint import checkpoint_managers
+from orbax.checkpoint._src.futures import signaling_client
+
+from jbias.rundir import seal
+from jbias.store import disk
+
+# Orbax's threads wait for each other by the clock: when it jumps a save would fail, or wait
+# for days. Nothing public gives them another.
+signaling_client.time = types.SimpleNamespace(time=time.monotonic)
+# The validation accuracies at a step, by "stage/seed"; None while there are none yet.
+Valid = Callable[[int], dict[str, float] | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class LatestAndBest(checkpoint_managers.PreservationPolicy):
+    """Keeps the latest steps, and each seed's first best by validation in each stage.
+
+    Metrics are named "stage/seed". A step with none at all is evaluated elsewhere: it is
+    kept until `valid_at` has its metrics.
+    """
+
+    keep: int
+    valid_at: Valid
+
+    def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
+        del context
+        kept = set(range(len(checkpoints))[-self.keep :])
+        best = {}
+        for i, checkpoint in enumerate(checkpoints):
+            metrics = checkpoint.metrics
+            if metrics == {}:
+                metrics = self.valid_at(checkpoint.step)
+                kept |= {i} if metrics is None else set()
+            for seed, accuracy in (metrics or {}).items():
+                if seed not in best or accuracy > best[seed][0]:
+                    best[seed] = (accuracy, i)
+        kept |= {i for _, i in best.values()}
+        return [i in kept for i in range(len(checkpoints))]
+
+
+def mend(directory: epath.Path) -> None:
+    """Writes metrics anew that are damaged: orbax reads all, and fails at the first.
+
+    What they say stands beside the states too, under a sum.
+    """
+    for path in directory.glob("*/metrics/metrics"):
+        step = path.parent.parent.name
+        if not step.isdecimal():
+            continue  # Of a save that a kill ended.
+        known = _sealed(path.parent.parent)
+        try:
+            held = json.loads(path.read_text())
+            numbers = all(isinstance(x, float | int) for x in held.values())
+        except (ValueError, AttributeError, RecursionError):
+            held, numbers = None, False
+        if not numbers or known is not None and held != known:
+            disk.write(path, json.dumps(known or {}))
+
+
+def _sealed(checkpoint: epath.Path) -> dict[str, float] | None:
+    """The metrics a checkpoint was saved with; None where nothing whole tells."""
+    try:
+        return seal.opened(json.loads((checkpoint / "info/metadata").read_text()))[
+            "valid"
+        ]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

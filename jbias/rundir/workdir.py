@@ -1,0 +1,297 @@
+"""The directory of a run: claimed by one process, held to one identity."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+from etils import epath
+
+import jbias
+from jbias import config as jc
+from jbias.rundir import costs
+from jbias.store import disk, lock
+
+PACKAGES = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow"),
+    *("grain", "array-record", "simplejpeg", "cykooz-resizer"),
+)
+
+
+# What lies in a workdir before it has an identity.
+_FIRST = ("lock", "log.txt", "log.jsonl")
+
+
+@contextlib.contextmanager
+def claim(
+    workdir: epath.Path, config: Mapping[str, Any], say: Callable[[str], None] = print
+) -> Iterator[lock.Held]:
+    """Holds a workdir for this config and this process alone.
+
+    ValueError where it holds a run of another identity, naming the keys that differ,
+    where what it says of its run is damaged, or where another process is at work in it.
+    `say` is told of a lock that is taken over.
+    """
+    if disk.is_remote(workdir):
+        _check_remote(workdir, config)
+    _check_identity(workdir, config)
+    provenance(workdir)
+    _starts(workdir)
+    with disk.writing(f"workdir {workdir}"):
+        workdir.mkdir(parents=True, exist_ok=True)
+    with lock.hold(workdir / "lock", f"is at work in {workdir}", say) as held:
+        try:
+            _check_identity(workdir, config)  # The one before may have begun a run.
+            yield held
+        finally:
+            with contextlib.suppress(OSError):
+                held.check()
+                _clear(workdir)  # Under the lock: the workdir may be another's.
+
+
+def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+    """ValueError for what other packages write, which know local files only."""
+    disk.place(workdir)
+    for key, off in (("write", ""), ("profile", False)):
+        if config.get("run", {}).get(key, off) != off:
+            raise ValueError(
+                f"config.run.{key}: is written to a local directory only, not to "
+                f"{workdir}; leave it out, or name a local --workdir"
+            )
+
+
+def claimed(workdir: epath.Path) -> bool:
+    """Whether a process is at work in it; a killed one leaves its lock's file behind."""
+    return lock.is_held(workdir / "lock")
+
+
+def follow(
+    workdir: epath.Path, say: Callable[[str], None] = print
+) -> contextlib.AbstractContextManager[lock.Held]:
+    """Lets this process alone evaluate a run; ValueError where another does."""
+    return lock.hold(workdir / "evaluate.lock", f"evaluates {workdir}", say)
+
+
+def _clear(workdir: epath.Path) -> None:
+    """Removes a workdir that never became a run."""
+    names = [path.name for path in workdir.iterdir()]
+    if all(name in _FIRST for name in names):
+        for name in _FIRST:
+            disk.discard(workdir / name)
+        workdir.rmdir()
+
+
+def record_config(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+    """Gives the workdir its identity, once everything that the config names is there."""
+    path = workdir / "config.json"
+    if not path.exists():
+        with disk.writing(str(path)):
+            disk.write(path, json.dumps(jc.plain(config), indent=1) + "\n")
+
+
+def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+    path = workdir / "config.json"
+    if not path.exists():
+        if workdir.exists() and any(not _ours(p.name) for p in workdir.iterdir()):
+            raise ValueError(
+                f"workdir: {workdir} holds files but no run (no config.json); name "
+                "another --workdir"
+            )
+        return
+    held = disk.read_json(path, dict, "restore it or name another --workdir")
+    differing = jc.differing(held, config)
+    if differing:
+        raise ValueError(
+            f"workdir: {workdir} holds another config (held != asked): "
+            f"{'; '.join(differing)}; name another --workdir"
+        )
+
+
+def _ours(name: str) -> bool:
+    return name.startswith(".") or name in _FIRST
+
+
+def software() -> dict[str, Any]:
+    """What runs here."""
+    return {
+        "code": {"version": jbias.__version__, "commit": _commit()},
+        "packages": {name: _version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+    }
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers may depend on beside the config."""
+    device, several = jax.devices()[0], jax.process_count()
+    return {
+        **software(),
+        "device": {
+            "platform": device.platform,
+            "kind": device.device_kind,
+            "count": jax.device_count(),
+            "cores": len(os.sched_getaffinity(0)),
+            **({"processes": several} if several > 1 else {}),
+        },
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def contents(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a resumed run must find as it was: the sets' contents, own algorithms."""
+    sets = {
+        name: {key: of.get(key) for key in ("n", "scored", "fingerprint", "answers")}
+        for name, of in (facts.get("data") or {}).items()
+    }
+    return {
+        "data": sets,
+        "own_code": facts.get("own_code"),
+        "init": facts.get("init"),
+    }
+
+
+def _environment_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    named = ("code", "packages", "python", "device", "layout")
+    return {key: facts.get(key) for key in named}
+
+
+def _commit() -> str | None:
+    """The commit of the code's checkout, with "+" where it has changes of its own."""
+    root = pathlib.Path(__file__).parent.parent
+    git = ["git", "-C", str(root)]
+    try:
+        # The package may lie inside another project's checkout.
+        subprocess.check_call(
+            [*git, "ls-files", "--error-unmatch", "jbias/__init__.py"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        head = subprocess.check_output(
+            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
+        ).strip()
+        changes = subprocess.check_output(
+            [*git, "status", "--porcelain", "--untracked-files=no", "--", "jbias"]
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + "+" * bool(changes)
+
+
+def provenance(workdir: epath.Path) -> dict[str, Any]:
+    """What a run stored of where its numbers come from; empty before it did.
+
+    ValueError where that is damaged.
+    """
+    path = workdir / "provenance.json"
+    remedy = "restore it, or delete it: its data are then no more compared with before"
+    told = disk.read_json(path, dict, remedy) if path.exists() else {}
+    sets, starts = told.get("data") or {}, told.get("resumed", [])
+    whole = isinstance(sets, dict) and isinstance(starts, list)
+    if not (whole and all(isinstance(of, dict) for of in sets.values())):
+        raise ValueError(f"workdir: {path} is damaged; {remedy}")
+    return told
+
+
+def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """Stores where the numbers come from; a later start of the run is appended.
+
+    Returns what differs between this start and the first, as `key: one != other`.
+    """
+    path = workdir / "provenance.json"
+    at = now("seconds")
+    facts, differing = {**facts, **environment()}, []
+    if path.exists():
+        differing = _differing(workdir, facts)
+        facts = provenance(workdir)
+        start = {"at": at, "differing": differing}
+        facts["resumed"] = [*facts.get("resumed", []), start]
+    else:
+        facts = {"started": at, **facts, "resumed": []}
+    with disk.writing(str(path)):
+        disk.write(path, json.dumps(facts, indent=1))
+    return differing
+
+
+def now(timespec: str = "microseconds") -> str:
+    """The time, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
+
+
+def paid(devices: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
+    """What the devices of a mesh are billed as: themselves, or CPU cores (0: those here)."""
+    kind, count = devices.devices.flat[0].device_kind, devices.size
+    if devices.devices.flat[0].platform == "cpu":
+        kind, count = "cpu", cores or len(os.sched_getaffinity(0))
+    return costs.Devices(kind, count)
+
+
+def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes costs.json: this start of the run in the place of what it said before.
+
+    Returns the sums over all starts. What a process did after its latest word, before
+    it was killed, nobody knows.
+    """
+    path = workdir / "costs.json"
+    starts = [one for one in _starts(workdir) if one["at"] != start["at"]]
+    starts.append(dict(start))
+    total = costs.total(starts)
+    with disk.writing(str(path)):
+        disk.write(path, json.dumps({"starts": starts, "total": total}, indent=1))
+    return total
+
+
+def _starts(workdir: epath.Path) -> list[dict[str, Any]]:
+    """What costs.json says of each start; ValueError where it is damaged."""
+    path = workdir / "costs.json"
+    if not path.exists():
+        return []
+    remedy = "restore it, or delete it: costs are then counted from now on"
+    starts = disk.read_json(path, dict, remedy).get("starts")
+    try:
+        costs.total(starts)
+        {one["at"]: one["step"] for one in starts}
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise ValueError(f"workdir: {path} is damaged; {remedy}") from None
+    return starts
+
+
+def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """Notes that this process begins to evaluate a run that another one trains.
+
+    In a file of its own, evaluate.json: the other writes too. Returns as
+    `record_provenance` does.
+    """
+    path = workdir / "evaluate.json"
+    at = now("seconds")
+    differing = _differing(workdir, {**facts, **environment()})
+    before = disk.read_json(path, list, "delete it") if path.exists() else []
+    starts = [*before, {"at": at, "differing": differing}]
+    with disk.writing(str(path)):
+        disk.write(path, json.dumps(starts, indent=1))
+    return differing
+
+
+def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """What differs from the run's first start; ValueError where it must not."""
+    first = provenance(workdir)
+    facts = json.loads(json.dumps(facts))
+    held = {key: first.get(key) for key in facts}
+    changed = jc.differing(contents(held), contents(facts))
+    if changed:
+        raise ValueError(
+            f"workdir: {workdir} was begun with other data or code (then != now): "
+            f"{'; '.join(changed)}; restore them or name another --workdir"
+        )
+    return jc.differing(_environment_of(held), _environment_of(facts))

@@ -1,0 +1,184 @@
+"""Files that are there whole or not at all, and one line where the disk takes none.
+
+A path may be one of an object store, gs://bucket/folder: what differs there is here, and in
+`objects`, which is imported where such a path comes.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from etils import epath
+
+REMEDY = (
+    "what was saved before is whole: make room or bring the disk back, and run the same "
+    "command again"
+)
+
+
+def cache(name: str) -> pathlib.Path:
+    """A place of that name under $JBIAS_CACHE, or ~/.cache/jbias."""
+    folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
+    return pathlib.Path(folder).expanduser() / name
+
+
+def is_remote(path: epath.PathLike) -> bool:
+    """Whether a path is not one of this machine's file systems."""
+    return "://" in os.fspath(path)
+
+
+def place(path: epath.PathLike, where: str = "workdir") -> epath.Path:
+    """The whole path of a folder; ValueError where it is in a store out of reach."""
+    if not is_remote(path):
+        return epath.Path(path).resolve()
+    text = os.fspath(path)
+    if not text.startswith("gs://"):
+        raise ValueError(
+            f"{where}: {text} is no local directory, and of object stores gs:// alone is "
+            "supported; mount it, or name another"
+        )
+    if importlib.util.find_spec("gcsfs") is None:
+        raise ValueError(
+            f"{where}: {text} needs the package gcsfs, which is not installed; pip "
+            "install 'jbias[gcs]'"
+        )
+    from jbias.store import objects
+
+    objects.check(text, where)
+    return epath.Path(text)
+
+
+def local(
+    path: epath.PathLike, where: str, *, checkpoints: bool = False
+) -> epath.PathLike:
+    """A path or glob as it is; of an object store, that of a fresh copy in the cache.
+
+    Checkpoints of runs are left out unless asked for. ValueError where nothing is there.
+    """
+    if not is_remote(path):
+        return path
+    place(path, where)
+    from jbias.store import fetched
+
+    return fetched.fetch(os.fspath(path), where, checkpoints=checkpoints)
+
+
+def write(path: epath.PathLike, content: str | bytes, *, lasting: bool = True) -> None:
+    """Writes beside `path`, then renames: readers see all of it or nothing.
+
+    `lasting`: also after a loss of power right then.
+    """
+    path = epath.Path(path)
+    content = content.encode() if isinstance(content, str) else content
+    if is_remote(path):
+        from jbias.store import objects
+
+        return objects.write(path, content)
+    part = path.parent / f".{path.name}.part"
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if lasting:  # Else a loss of power may leave an empty file.
+                os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)  # On a full disk every byte counts.
+        raise
+
+
+def append(path: epath.Path, line: str) -> None:
+    """Adds a line; in an object store it is there some seconds later, or at `flush`."""
+    if is_remote(path):
+        from jbias.store import object_log
+
+        return object_log.of(os.fspath(path)).add(line)
+    with path.open("a") as file:
+        file.write(line + "\n")
+
+
+def flush(path: epath.Path) -> None:
+    """Writes what was appended; OSError where an object store does not take it."""
+    if is_remote(path):
+        from jbias.store import object_log
+
+        object_log.of(os.fspath(path)).flush()
+
+
+def hurry(path: epath.Path) -> None:
+    """After an error: what an object store then fails to do is not tried again."""
+    if is_remote(path):
+        from jbias.store import objects
+
+        objects.files().hurried = True
+
+
+def discard(path: epath.Path) -> None:
+    """Removes a file, if it is there, and what was to be appended."""
+    if is_remote(path):
+        from jbias.store import object_log
+
+        object_log.of(os.fspath(path)).drop()
+    path.unlink(missing_ok=True)
+
+
+def move(folder: epath.Path, target: epath.Path) -> None:
+    """Gives a folder another name; a kill leaves one of the two whole."""
+    if is_remote(folder):
+        from jbias.store import objects
+
+        return objects.move(folder, target)
+    folder.rename(target)
+
+
+def is_saved(checkpoint: epath.Path) -> bool:
+    """Whether a folder that orbax writes is there whole; on a disk it is renamed last."""
+    if is_remote(checkpoint):
+        from jbias.store import objects
+
+        return (checkpoint / objects.MARK).exists()
+    return checkpoint.exists()
+
+
+def free(folder: epath.Path) -> int | None:
+    """Bytes that can be written; None where that has no bound."""
+    return None if is_remote(folder) else shutil.disk_usage(folder).free
+
+
+def read_json(path: epath.Path, kind: type, remedy: str) -> Any:
+    """What a file of JSON holds; ValueError where it holds nothing of that kind."""
+    try:
+        told = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        raise ValueError(f"workdir: {path} is not JSON; {remedy}") from None
+    if not isinstance(told, kind):
+        raise ValueError(f"workdir: {path} is damaged; {remedy}")  # noqa: TRY004
+    return told
+
+
+@contextlib.contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Names what could not be written, and what to do; an OSError of one line."""
+    try:
+        yield
+    except OSError as error:
+        reason = gist(error)
+        raise OSError(
+            f"{what}: cannot be written ({reason}); {remedy(error)}"
+        ) from error
+
+
+def remedy(error: OSError) -> str:
+    """What to do about it."""
+    return getattr(error, "remedy", REMEDY)
+
+
+def gist(error: OSError) -> str:
+    """What the system said, without number and path."""
+    return error.strerror or " ".join(str(error).split())

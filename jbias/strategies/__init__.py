@@ -1,0 +1,1 @@
+"""How the seeds of a run lie on the devices, and how one step serves them all."""

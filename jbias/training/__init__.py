@@ -1,0 +1,1 @@
+"""The parts of a training run, put together from its config."""

@@ -1,0 +1,116 @@
+"""What a config must be, checked as a whole before anything is opened or written."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jbias import config as jc
+from jbias import entries, results, seeds, writers
+from jbias.data import labels, spec
+from jbias.terminal import console
+from jbias.training import vary
+
+
+def whole(config: Mapping[str, Any]) -> None:
+    """Refuses unknown and missing keys, and values that cannot mean anything."""
+    entries.check(config)
+    _seeds(config["seeds"])
+    seeds.known(config["run"]["strategy"])
+    vary.check(config)
+    _rollback(config.get("rollback") or {})
+    for branch in vary.branches(config):
+        for number, part in enumerate(jc.stages(branch.config)):
+            _ranges(part, f"config.stages[{number}]" if config["stages"] else "config")
+    if config["aggregate"] not in labels.AGGREGATES:
+        raise ValueError(
+            f"config.aggregate: unknown {config['aggregate']!r}; "
+            f"{jc.nearest(config['aggregate'], labels.AGGREGATES)}"
+        )
+    if config["run"]["evaluate"] not in ("here", "elsewhere"):
+        raise ValueError(
+            "config.run.evaluate: must be here or elsewhere, got "
+            f"{config['run']['evaluate']!r}"
+        )
+    if config["run"].get("log", console.LOGS[0]) not in console.LOGS:
+        raise ValueError(
+            f"config.run.log: must be one of {', '.join(console.LOGS)}, got "
+            f"{config['run']['log']!r}"
+        )
+    writers.check(config["run"])
+    for cadence in ("eval_every", "save_every"):
+        jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
+    for name in config["tests"]:
+        # They name folders.
+        if name in (results.TRAIN, results.VALID, "", ".", "..") or "/" in name:
+            raise ValueError(
+                "config.tests: names must not be 'train', 'valid' or dots, nor hold a slash, "
+                f"got {name!r}; give the test set another name"
+            )
+
+
+def _seeds(chosen: Sequence[int]) -> None:
+    # Keys of the random streams are of 32 bits.
+    fit = all(type(seed) is int and 0 <= seed < 2**32 for seed in chosen)
+    if not chosen or not fit or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            "config.seeds: must be different whole numbers from 0 to 2**32 - 1, got "
+            f"{chosen}"
+        )
+
+
+def _rollback(how: Mapping[str, Any]) -> None:
+    where, known = "config.rollback", ("times", "factor", "every")
+    if how and set(how) != set(known):
+        raise ValueError(
+            f"{where}: must have {', '.join(known)}, got {', '.join(how)}; for example "
+            "dict(times=2, factor=0.5, every='1 epoch')"
+        )
+    if not how:
+        return
+    times, factor = how["times"], how["factor"]
+    if type(times) is not int or times < 0:
+        raise ValueError(f"{where}.times: must be 0 or more, and whole, got {times!r}")
+    if type(factor) not in (int, float) or not 0 < factor <= 1:
+        raise ValueError(f"{where}.factor: must be in (0, 1], got {factor!r}")
+    every = f"{where}.every"
+    jc.steps(how["every"], steps_per_epoch=1, total=1, where=every)
+
+
+def _ranges(config: Mapping[str, Any], place: str) -> None:
+    run, optim = config["run"], config["optim"]
+    for where, value, least in (
+        ("run.steps_per_dispatch", run["steps_per_dispatch"], 1),
+        ("run.eval_batch", run["eval_batch"], 1),
+        ("run.spread", run["spread"], 0),
+        ("run.together", run["together"], 0),
+        ("run.memory", run["memory"], 0),
+        ("train.accumulate", config["train"].get("accumulate", 1), 1),
+        ("model.width", config["model"].get("width", 1), 1),
+        ("model.norm_group", config["model"].get("norm_group", 0), 0),
+        ("optim.decay", optim.get("decay", 0), 0),
+    ):
+        if not value >= least:
+            raise ValueError(f"{place}.{where}: must be {least} or more, got {value}")
+    for where, value in (("epochs", config["epochs"]), ("optim.rate", optim["rate"])):
+        if not value > 0:
+            raise ValueError(f"{place}.{where}: must be positive, got {value}")
+    for name in ("momentum", "average"):
+        if not 0 <= optim.get(name, 0) < 1:
+            raise ValueError(
+                f"{place}.optim.{name}: must be in [0, 1), got {optim[name]}"
+            )
+
+
+def leaks(
+    train: Mapping[str, spec.Source], watched: Mapping[str, spec.Source], say: Callable
+) -> None:
+    """Refuses a set that is validated or tested on and the same as a training set."""
+    seen = {}
+    for name, source in {**train, **watched}.items():
+        other = seen.setdefault(source.fingerprint, name)
+        if name in watched and other in train:
+            raise ValueError(
+                f"config: {name} is the training set {source.name} itself; choose "
+                "another split"
+            )
+        if other != name and name in watched:
+            say(f"note: {name} and {other} are the same images")

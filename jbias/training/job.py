@@ -1,0 +1,113 @@
+"""What stays the same in a run, and the few things that its loop changes."""
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+
+from jbias import config as jc
+from jbias import results, writers
+from jbias.feeding import sets
+from jbias.multihost import team as teams
+from jbias.rundir import costs, life
+from jbias.rundir import workdir as workdirs
+from jbias.terminal import console
+from jbias.training import build, vary, watch
+
+
+@dataclasses.dataclass
+class Job:
+    """A run under way."""
+
+    config: dict[str, Any]
+    workdir: epath.Path
+    say: Callable[[str], None]
+    devices: jax.sharding.Mesh
+    tests: list[sets.TestSet]
+    stages: list[build.Stage]
+    branches: list[vary.Branch]
+    manager: ocp.CheckpointManager | None  # None where another process trains.
+    watch: watch.Watch
+    given: list | None = None  # Nets to start from, one a seed.
+    best: dict[str, float] = dataclasses.field(default_factory=dict)
+    records: list[results.Record] = dataclasses.field(default_factory=list)
+    evaluated: int = -1  # The step that `records` and `valid` belong to.
+    valid: dict[str, float] = dataclasses.field(default_factory=dict)  # By entry.
+    sums: dict[str, int] = dataclasses.field(
+        default_factory=dict
+    )  # Of records, by file.
+    left: int = -1  # The latest step whose evaluation is left to another process.
+    saved: int = -1  # The latest step in the checkpoints,
+    complete: bool = True  # and whether its evaluation, if one was due, is in there.
+    saving: bool = False  # Whether a save has begun and not returned.
+    note: str = ""
+    profiled: bool = False
+    began: str = dataclasses.field(default_factory=workdirs.now)  # This start of it.
+    meter: costs.Meter = dataclasses.field(default_factory=costs.Meter)
+    team: teams.Team = dataclasses.field(default_factory=teams.Team)
+    stop: str = ""  # The name of the signal that has come to this process,
+    halted: str = ""  # and of the one that all processes stop for.
+    # The watch's resets, counts and sums as they were last shown.
+    shown: tuple[int, dict, dict] = (0, {}, {})
+    # OSError where the workdir is gone or another's: called before it is written to.
+    guard: Callable[[], None] = lambda: None
+
+    def __post_init__(self):
+        self.life = life.Life(self.workdir, self.say)
+        self.writers = writers.Writers(self.say)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(self.config["seeds"])
+
+    @property
+    def entries(self) -> tuple[vary.Entry, ...]:
+        """What is trained side by side."""
+        return vary.entries(self.seeds, self.branches)
+
+    @property
+    def name(self) -> str:
+        return jc.run_name(self.config)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another process evaluates."""
+        return self.config["run"]["evaluate"] == "elsewhere"
+
+    def halt(self) -> bool:
+        """Whether all processes stop here; each asks at the same places."""
+        if not self.halted:
+            self.halted = next(filter(None, self.team.pulse(self.stop)), "")
+        return bool(self.halted)
+
+    def notice(self, step: int) -> None:
+        """Asks to stop where jax's own service has told of a preemption."""
+        if self.team.noticed(step):
+            self.stop = self.stop or "a preemption notice"
+
+    def settle(self) -> None:
+        """Waits for all steps taken so far, and tells which seeds they ended."""
+        self.tell(self.watch.settle())
+
+    def tell(self, events: list[watch.Event]) -> None:
+        """Says of seeds that they have just diverged."""
+        others = "no other is left" if self.watch.all_diverged else "the others go on"
+        for seed, step, what, rolled_back in events:
+            then = f"it stays as it was at step {step - 1}; {others}"
+            if rolled_back:
+                to, scale = self.rollback(seed, step)
+                then = f"rolled back to step {to}, its rate is {scale:g} of what it was"
+            line = f"seed {seed} diverged: {what} not finite at step {step}; {then}"
+            event = "rolled_back" if rolled_back else "diverged"
+            told = console.Line(line, event, step=step, seed=str(seed))
+            self.say(told.at("warning"))
+
+    def rollback(self, seed: Hashable, step: int) -> tuple[int, float]:
+        """Where a seed's failed step sent it, and by what its rate is multiplied since."""
+        stage = next(s for s in self.stages if s.first < step <= s.last)
+        steps = self.watch.rolled_back[seed]
+        times = sum(stage.first < one <= step for one in steps)
+        return stage.rollback.target(step), stage.rollback.factor**times

@@ -1,0 +1,297 @@
+"""How many seeds fit onto the devices at once, by the compiler's own count."""
+
+import contextlib
+import functools
+import math
+import pathlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from jbias import feed, mesh, seeds
+from jbias.strategies import layout as layouts
+from jbias.terminal import waits
+from jbias.training import build
+
+_USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
+_REMEDIES = (
+    "--config.train.accumulate=2, a smaller --config.train.batch, or model.remat=True "
+    "in a config of your own (ResNets and ViTs)"
+)
+
+
+class Need(NamedTuple):
+    """Bytes of each device that a program of a step takes, of its seeds there."""
+
+    state: int  # Kept from step to step.
+    work: int  # While the step runs.
+
+    def times(self, count: int, strategy: seeds.Strategy) -> int:
+        """Of so many such programs, as the strategy runs them."""
+        threaded = strategy.dispatch == "threaded"
+        running = seeds.at_once(count) if threaded else 1
+        return count * self.state + running * self.work
+
+
+class Fit(NamedTuple):
+    """How many seeds of a stage are on the devices at once, and bytes of each device."""
+
+    count: int  # 0: not even one.
+    asked: int  # Seeds that should be,
+    needed: int  # and what these need;
+    least: int  # what is needed by one seed on each device.
+
+
+def laid_out(
+    make: Callable[[jax.sharding.Mesh], list[build.Stage]],
+    own: Sequence[Any],
+    devices: jax.sharding.Mesh,
+    run: Mapping[str, Any],
+    say: Callable[[str], None],
+    least: Callable[[int | None], int | None] = lambda free: free,
+) -> tuple[jax.sharding.Mesh, list[build.Stage]]:
+    """The stages of a run, with as many seeds at once as fit; tells if not all do.
+
+    `make` builds them for a mesh; `own` is what each seed has of its own in every step,
+    `least` makes of the bytes that are free here those that every process has.
+    Where not one seed fits on each device of the mesh's axis "seed", fewer shares of
+    the devices are tried, unless `run["spread"]` says how many. ValueError where none
+    fits; but where a CPU's machine only seems to have too little left, that is told and
+    one seed at a time is trained.
+    """
+    free, first, lacking = room(devices, run["memory"]), devices.shape["seed"], ""
+    free = least(free)
+    if len(own) == 1 and not run["memory"]:
+        free = None
+    guessed = devices.local_devices[0].platform == "cpu" and not run["memory"]
+    fewer = [] if run["spread"] or guessed else range(first - 1, 0, -1)
+    doing = "compiling a step of one seed, to see how many fit"
+    for spread in (first, *(k for k in fewer if first % k == 0)):
+        stages = None  # The sets that they hold leave the devices.
+        try:
+            devices = mesh.make(run["devices"], len(own), spread)
+            stages = make(devices)
+        except ValueError:
+            if spread == first:
+                raise
+            continue  # The batch cannot be shared out among so many.
+        with contextlib.nullcontext() if free is None else waits.told(say, doing):
+            fits = [fit(stages, one, own, devices, run, free) for one in stages]
+        if all(one.count for one in fits):
+            break
+        least = max(one.least for one in fits)
+        lacking = f"one seed needs {_gib(least)} of each device, which has {_gib(free)}"
+    if lacking and guessed:
+        say(f"memory: {lacking}; one at a time is tried, or take {_REMEDIES}")
+        fits = [one._replace(count=one.count or first) for one in fits]
+    elif not all(one.count for one in fits):
+        spread = "--config.run.spread=1, " * (run["spread"] > 1)
+        raise ValueError(f"memory: {lacking}; take {spread}{_REMEDIES}")
+    elif lacking:
+        say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
+    laid = [
+        _with(stage, one, own, devices, run, free, say)
+        for stage, one in zip(stages, fits, strict=True)
+    ]
+    if len(own) > 1 or devices.size > 1:
+        say(_words(len(own), fits[0].count, devices, run["strategy"]))
+    return devices, laid
+
+
+def _words(count: int, at_once: int, devices: jax.sharding.Mesh, name: str) -> str:
+    """Says how the seeds lie."""
+    size = math.prod(devices.shape.values())
+    if name == "auto":
+        name = seeds.strategy_for(jax.default_backend(), size)
+    turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
+    return (
+        f"{count} seeds on {size} device(s): {devices.shape['seed']} share(s) "
+        f"with seeds of their own, {name}, {turns}"
+    )
+
+
+def _with(stage, one, own, devices, run, free, say) -> build.Stage:
+    if one.count < one.asked:
+        say(
+            f"{len(own)} seeds in waves of at most {one.count}: {one.asked} together "
+            f"need {_gib(one.needed)} of each device, which has {_gib(free)}"
+        )
+    return build.laid_out(
+        stage, len(own), devices, strategy=run["strategy"], together=one.count
+    )
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.3g} GiB"
+
+
+def fit(
+    stages: Sequence[build.Stage],
+    stage: build.Stage,
+    own: Sequence[Any],
+    devices: jax.sharding.Mesh,
+    run: Mapping[str, Any],
+    free: int | None,
+) -> Fit:
+    """How many seeds of one of the stages fit into `free` bytes; None: all asked for."""
+    spread, strategy = devices.shape["seed"], seeds.strategy(run["strategy"], devices)
+    asked = min(run["together"] or len(own), len(own)) // spread * spread
+    if free is None:
+        return Fit(asked, asked, 0, 0)
+    shapes = {name: one.shapes() for name, one in stage.feeds.items()}
+    arguments = (
+        jax.eval_shape(stage.draw, seeds.key(0), None),
+        jax.eval_shape(lambda: own[0]),
+        {name: taken for name, (taken, _) in shapes.items()},
+        {name: held for name, (_, held) in shapes.items()},
+        stage.static(stage.first),
+    )
+
+    side_by_side = strategy.stacked or strategy.dispatch == "unrolled"
+
+    @functools.cache
+    def program(count: int) -> Need:
+        return of_step(stage.one, strategy, *arguments, devices, count)
+
+    def needed(count: int) -> int:
+        if side_by_side:
+            return shared + program(count).times(1, strategy)
+        return shared + program(1).times(count, strategy)
+
+    # The batches of all seeds for the steps of one dispatch while the last one's run.
+    batches = 2 * run["steps_per_dispatch"] * (len(own) // spread)
+    shared = sum(held(one, stage) for one in stages)
+    shared += batches * _bytes(arguments[2]) // devices.shape["data"]
+    limit = asked // spread
+    count = most(needed, limit, free)
+    return Fit(spread * count, asked, needed(limit), needed(1) if not count else 0)
+
+
+def most(needed: Callable[[int], int], count: int, free: int) -> int:
+    """The largest number up to `count` that needs no more than `free`; 0: none.
+
+    Each guess is smaller in proportion: what is needed has a part that all share, so
+    none is too small. A guess may cost a compilation.
+    """
+    while count > 0 and (need := needed(count)) > free:
+        count = min(count - 1, count * free // need)
+    return max(0, count)
+
+
+def held(stage: build.Stage, now: build.Stage) -> int:
+    """Bytes of training sets that a stage holds on each device while `now` is trained.
+
+    A set that is there as a whole is there in all stages. Of windows there are two
+    while one takes the other's place.
+    """
+    total, steps = 0, stage.last - stage.first
+    for one in stage.feeds.values():
+        _, rows = one.shapes()
+        if isinstance(one, feed.Resident):
+            total += _bytes(rows)
+        elif stage is now:
+            total += _bytes(rows) * (2 if one.until(0) < steps else 1)
+    return total
+
+
+def _bytes(tree: PyTree) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def of_step(
+    one: seeds.One,
+    strategy: seeds.Strategy,
+    state: PyTree,
+    own: PyTree,
+    taken: PyTree,
+    held: PyTree,
+    static: Hashable,
+    devices: jax.sharding.Mesh,
+    count: int = 1,
+) -> Need:
+    """Compiles the step of `count` seeds on each device of the mesh's axis "seed".
+
+    It is given the shapes of a seed's state and of all else that a step takes. Where
+    all seeds fit, this is the program that runs later.
+    """
+
+    def placed(tree: Any, *axes: str) -> PyTree:
+        place = NamedSharding(devices, PartitionSpec(*axes))
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree
+        )
+
+    wave = count * devices.shape["seed"]
+    layout = layouts.Layout(devices, (wave,), strategy.stacked)
+    kept, by_seed = count * _bytes(state), ()
+    if width := layout.width(0):
+        by_seed = ("seed",)
+        state, own, taken = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((width, *x.shape), x.dtype),
+            (state, own, taken),
+        )
+    state = placed(state, *by_seed)
+    arg = (placed(own, *by_seed), placed(taken, *by_seed, "data"))
+    if strategy.dispatch == "unrolled":
+        program = seeds.over(one, strategy, layout, donate=True)
+        state, arg = ((x,) * (wave // (width or 1)) for x in (state, arg))
+    else:
+        program = jax.jit(
+            seeds.of_tree(one, layout, strategy), static_argnums=3, donate_argnums=0
+        )
+    lowered = program.lower(state, arg, placed(held), static)
+    counted = lowered.compile().memory_analysis()
+    made = counted.output_size_in_bytes - counted.alias_size_in_bytes
+    return Need(state=kept, work=counted.temp_size_in_bytes + made)
+
+
+def room(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
+    """Bytes of each device that a run may use; `gib` of them if given.
+
+    Asked before the run holds anything there. None where nobody says. Devices of a CPU
+    share what its machine has left.
+    """
+    if gib:
+        return round(gib * 2**30)
+    device = devices.local_devices[0]
+    stats = device.memory_stats() or {}
+    if "bytes_limit" in stats:
+        return round(_USED * (stats["bytes_limit"] - stats.get("bytes_in_use", 0)))
+    free = _of_host() if device.platform == "cpu" else None
+    return free and round(_USED * free / len(devices.local_devices))
+
+
+# Of a container, by version: its folder, limit, use, and where its files are counted,
+# which are in use until others need the room.
+_GROUPS = (
+    ("", "memory.max", "memory.current", "inactive_file"),
+    (
+        "memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+)
+
+
+def _of_host(
+    meminfo: str = "/proc/meminfo", groups: str = "/sys/fs/cgroup"
+) -> int | None:
+    """Bytes that this machine, or the container that this runs in, has left."""
+    try:
+        lines = pathlib.Path(meminfo).read_text().splitlines()
+        known = [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvail")]
+    except (OSError, ValueError):
+        return None
+    for folder, limit, used, files in _GROUPS:
+        group = pathlib.Path(groups) / folder
+        try:
+            left = int((group / limit).read_text()) - int((group / used).read_text())
+            stats = (group / "memory.stat").read_text().split()
+            known.append(left + int(stats[stats.index(files) + 1]))
+        except (OSError, ValueError):
+            pass  # No container of this version, or one without a limit.
+    return min(known, default=None)

@@ -1,0 +1,189 @@
+"""Opens and checks all that a run needs, and notes in its workdir what it is."""
+
+import functools
+import os
+from collections.abc import Callable
+
+import jax
+from etils import epath
+
+from jbias import checkpoint, mesh, results, seeds
+from jbias import config as jc
+from jbias.feeding import in_memory, sets
+from jbias.multihost import team as teams
+from jbias.rundir import workdir as workdirs
+from jbias.store import disk
+from jbias.training import (
+    build,
+    checks,
+    memory,
+    parts,
+    recorded,
+    supply,
+    vary,
+    warmstart,
+    watch,
+)
+from jbias.training.job import Job
+
+
+def job(
+    config: dict,
+    workdir: epath.Path,
+    say: Callable,
+    *,
+    team: teams.Team = teams.ALONE,
+    follows: bool = False,
+    guard: Callable[[], None] = lambda: None,
+) -> Job:
+    """Opens every set before anything is trained, so that bad input costs nothing.
+
+    A job that `follows` another process's run has neither training images nor
+    checkpoints to write; ValueError where it finds other data than that run, or than
+    the other processes of its team, of which the first alone writes. `guard` is called
+    before anything is written; OSError where the workdir is another's by now.
+    """
+    checks.whole(config)
+    run, branches = config["run"], vary.branches(config)
+    entries = vary.entries(config["seeds"], branches)
+    devices = mesh.make(run["devices"], len(entries), run["spread"], run["together"])
+    train_sets, train, opened, answers = _opened(config)
+    checks.leaks(train, opened, say)
+    reading = build.reading(config["run"]["loading"], devices)
+    streamed = _streamed(config, train_sets)
+    resident = {name: one for name, one in train.items() if name not in streamed}
+    images = in_memory.load(
+        {} if follows else resident,
+        opened,
+        say,
+        gib=config["run"]["loading"]["gib"],
+        threads=reading.threads,
+    )
+    for name, how in streamed.items():
+        say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
+    tests = [
+        sets.test_set(name, test, answers[name], images.get(name), say)
+        for name, test in opened.items()
+    ]
+    made = functools.partial(build.stages, config, train_sets)
+    if follows:
+        stages = made(None, devices)
+    else:
+        own = [entry.own for entry in entries]
+        on = functools.partial(made, images)
+        devices, stages = memory.laid_out(on, own, devices, run, say, team.least)
+    told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
+    for name, how in streamed.items():
+        told[name]["preprocessing"] = how
+    for test in tests:
+        rule = answers[test.name]
+        told[test.name].update(scored=len(test.images), decision=rule.words)
+        if rule.digest:
+            told[test.name]["answers"] = rule.digest
+    code = parts.own_files(config)
+    _check_alike(team, {"data": told, "own_code": code})
+    given, init = None, None
+    if team.first:
+        init = workdirs.provenance(workdir).get("init")
+    writes = team.first and not follows
+    guard()
+    if writes:
+        workdirs.record_config(workdir, config)
+        given, init = _given(config, workdir)
+    facts = {"config": config, "data": told, "own_code": code, "init": init}
+    if writes:
+        facts["layout"] = _layout(stages, devices, run["strategy"])
+    record = workdirs.record_follower if follows else workdirs.record_provenance
+    differing = record(workdir, facts) if team.first else []
+    if differing:
+        say(
+            "this start differs from the first, equal only within tolerance: "
+            + "; ".join(differing)
+        )
+    manager = None
+    if writes:
+        manager = checkpoint.open(
+            workdir / "checkpoints",
+            keep=config["run"]["keep"],
+            valid_at=functools.partial(recorded.valid_at, workdir),
+        )
+        for branch in branches if config["vary"] else ():
+            own_facts = {**facts, "config": branch.config}
+            (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
+            workdirs.record_config(workdir / branch.folder, branch.config)
+            workdirs.record_provenance(workdir / branch.folder, own_facts)
+    eyes = watch.Watch(tuple(entry.name for entry in entries))
+    parts_of = (devices, tests, stages, branches, manager, eyes, given)
+    return Job(config, workdir, say, *parts_of, team=team, guard=guard)
+
+
+def _check_alike(team: teams.Team, facts: dict) -> None:
+    """Refuses processes that found other images or code than the first."""
+    first, *others = team.agree("the data", workdirs.contents(facts))
+    for number, other in enumerate(others, 1):
+        if found := jc.differing(first, other):
+            raise ValueError(
+                f"processes: process 0 and process {number} of {team.count} found "
+                f"different data or code ({'; '.join(found)}); give all the same files"
+            )
+
+
+def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
+    """What the numbers depend on of how the seeds lie: only stacked ones see others."""
+    layout = {"spread": devices.shape["seed"], "devices": devices.size}
+    if seeds.strategy(strategy, devices).stacked:
+        layout["strategy"] = strategy
+        layout["waves"] = [stage.layout.waves for stage in stages]
+    return layout
+
+
+def keep_programs() -> None:
+    """Keeps compiled programs on disk, so that a second start does not wait."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(disk.cache("xla")))
+
+
+def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:
+    """Each stage's training set, all sources of these, those to evaluate on, and how."""
+    train_sets = [
+        sets.train_set(
+            f"config.stages[{number}].train" if number else "config.train",
+            part["train"],
+            config["size"],
+        )
+        for number, part in enumerate(jc.stages(config))
+    ]
+    train = {
+        name: source
+        for number, train_set in enumerate(train_sets)
+        for name, source in train_set.named(number).items()
+    }
+    opened, answers = {}, {}
+    for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
+        where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
+        opened[name] = sets.watched(where, options, config["size"])
+        answers[name] = sets.answers(
+            where, options, opened[name], train["train/0"], config["aggregate"]
+        )
+    return train_sets, train, opened, answers
+
+
+def _streamed(config: dict, train_sets: list[sets.TrainSet]) -> dict[str, str]:
+    """Which training sets are read from their files while training, and how."""
+    return {
+        name: plan.words
+        for number, (part, train) in enumerate(zip(jc.stages(config), train_sets))
+        for plan in supply.plans(number, part, train).values()
+        if plan.stream
+        for name in plan.opened
+    }
+
+
+def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:
+    """The nets to start from and their digest; a run under way needs them no more."""
+    if not config["init"]:
+        return None, None
+    if checkpoint.steps(workdir / "checkpoints"):
+        return None, workdirs.provenance(workdir).get("init")
+    given = warmstart.nets(config["init"], config["seeds"])
+    return given, warmstart.digest(given)

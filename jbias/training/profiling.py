@@ -1,0 +1,191 @@
+"""Where the time of a step goes: a trace, and a page that sums it up."""
+
+import collections
+import contextlib
+import os
+import pathlib
+import re
+import time
+import types
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from jbias import feed, seeds
+from jbias.training import build
+
+_ROWS = 20  # Of each table.
+
+
+class Limits(NamedTuple):
+    """Of a device: dense products in bfloat16 (Volta and Turing: float16), and memory."""
+
+    flops: float  # A second.
+    bytes: float  # A second.
+
+
+# By what the device kind contains, the first that fits. From the vendors' data sheets.
+DEVICES: Mapping[str, Limits] = types.MappingProxyType(
+    {
+        "B200": Limits(2250e12, 8000e9),
+        "H200": Limits(989e12, 4800e9),
+        "H100 PCIe": Limits(756e12, 2000e9),
+        "H100": Limits(989e12, 3350e9),
+        "A100-SXM4-80GB": Limits(312e12, 2039e9),
+        "A100": Limits(312e12, 1555e9),
+        "L40S": Limits(362e12, 864e9),
+        "L4": Limits(121e12, 300e9),
+        "A10": Limits(125e12, 600e9),
+        "V100": Limits(125e12, 900e9),
+        "T4": Limits(65e12, 320e9),
+        "TPU v6": Limits(918e12, 1640e9),
+        "TPU v5p": Limits(459e12, 2765e9),
+        "TPU v5 lite": Limits(197e12, 819e9),
+        "TPU v5e": Limits(197e12, 819e9),
+        "TPU v5": Limits(459e12, 2765e9),
+        "TPU v4": Limits(275e12, 1228e9),
+    }
+)
+
+
+def limits(kind: str) -> Limits | None:
+    """What is known of a device of this `device_kind`."""
+    return next((of for name, of in DEVICES.items() if name in kind), None)
+
+
+@contextlib.contextmanager
+def traced(folder: os.PathLike) -> Iterator[list[float]]:
+    """Writes a trace that TensorBoard and Perfetto read; yields a list for seconds."""
+    seconds = []
+    with jax.profiler.trace(str(folder)):
+        began = time.perf_counter()
+        yield seconds
+        seconds.append(time.perf_counter() - began)
+
+
+def page(
+    folder: os.PathLike,
+    stage: build.Stage,
+    given: tuple[Any, Mapping[str, feed.Rows], Hashable],
+    *,
+    steps: int,
+    count: int,
+    seconds: float,
+) -> str:
+    """Sums a trace of `steps` steps of `count` seeds up, as Markdown.
+
+    `given` is what a seed's step was given: its argument, what was held, the static.
+
+    Operations and bytes are the compiler's count for one seed's step. Time by operation
+    is that of all threads or streams together, without what waits for another.
+    """
+    program = compiled(stage, *given)
+    cost, memory = program.cost_analysis(), program.memory_analysis()
+    names = operations(program.as_text())
+    spent = times(folder, names)
+    device = jax.devices()[0].device_kind
+    rate = steps * count / seconds
+    lines = [
+        f"# {steps} steps of {count} seeds on {device}",
+        "",
+        (
+            f"{1000 * seconds / steps:.2f} ms a step of all seeds, "
+            f"{rate * stage.order.batch:,.0f} images/s in all, by the clock and traced. "
+            "Below, ms a step are of operations alone, on all threads or streams together."
+        ),
+        "",
+        "| | a seed's step | a second, all seeds | of the device's limit |",
+        "| --- | --- | --- | --- |",
+        _limit("operations", cost.get("flops", 0), rate, device, 0),
+        _limit("bytes moved", cost.get("bytes accessed", 0), rate, device, 1),
+        "",
+        (
+            f"Memory of one seed's step: {memory.argument_size_in_bytes / 2**20:,.0f} MiB "
+            f"of arguments, {memory.temp_size_in_bytes / 2**20:,.0f} MiB beside."
+        ),
+        "",
+        *_table("kind", _kinds(spent), steps),
+        "",
+        *_table("operation", spent, steps),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _kinds(spent: collections.Counter) -> collections.Counter:
+    """Times by kind and direction alone."""
+    kinds = collections.Counter()
+    for (kind, where), nanoseconds in spent.items():
+        direction = "backward" if where.startswith("backward") else ""
+        kinds[kind, direction] += nanoseconds
+    return kinds
+
+
+def _table(title: str, spent: collections.Counter, steps: int) -> list[str]:
+    total = sum(spent.values()) or 1
+    return [
+        f"| {title} | where | share | ms a step |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {kind} | {where} | {100 * nanoseconds / total:.1f} % "
+            f"| {nanoseconds / 1e6 / steps:.3f} |"
+            for (kind, where), nanoseconds in spent.most_common(_ROWS)
+        ),
+    ]
+
+
+def _limit(what: str, amount: float, rate: float, device: str, which: int) -> str:
+    share, known = "not known", limits(device)
+    if known:
+        share = f"{100 * amount * rate / known[which]:.1f} %"
+    return f"| {what} | {amount:.3g} | {amount * rate:.3g} | {share} |"
+
+
+def compiled(
+    stage: build.Stage, arg: Any, held: Mapping[str, feed.Rows], static: Hashable
+) -> Any:
+    """One seed's step as the compiler has it."""
+    one = jax.jit(stage.one, static_argnums=3, donate_argnums=0)
+    state = jax.eval_shape(stage.draw, seeds.key(0), None)
+    return one.lower(state, arg, held, static).compile()
+
+
+def operations(program: str) -> dict[str, tuple[str, str]]:
+    """What each instruction of a program is, and which part of the step it is of.
+
+    Such as ("conv_general_dilated", "backward stage1_block0/conv1").
+    """
+    found = {}
+    for name, scope in re.findall(
+        r"%?([\w.-]+) = [^\n]*?metadata=\{op_name=\"([^\"]*)\"", program
+    ):
+        *path, kind = scope.split("/")
+        found[name] = (kind, _where(path))
+    return found
+
+
+def _where(path: list[str]) -> str:
+    """Shortens a scope: the direction, and the last named modules."""
+    direction = "backward " if any("transpose(" in part for part in path) else ""
+    named = [
+        part
+        for part in path
+        if re.fullmatch(r"[a-z]\w*", part) and part not in ("body", "while", "cond")
+    ]
+    return direction + "/".join(named[-2:])
+
+
+def times(
+    folder: os.PathLike, names: Mapping[str, tuple[str, str]]
+) -> collections.Counter:
+    """Nanoseconds of each kind of operation, over all lines of the latest trace."""
+    found = pathlib.Path(folder).rglob("*.xplane.pb")
+    (*_, latest) = sorted(found, key=lambda path: path.stat().st_mtime)
+    spent = collections.Counter()
+    for plane in jax.profiler.ProfileData.from_file(str(latest)).planes:
+        for line in plane.lines:
+            for event in line.events:
+                name = dict(event.stats).get("hlo_op", event.name)
+                if name in names:
+                    spent[names[name]] += event.duration_ns
+    return spent

@@ -1,0 +1,131 @@
+"""What a run shows of itself as it goes on, beside its records.
+
+Its sign of life for who looks at many runs, and numbers for the writers that it asks for.
+"""
+
+import collections
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jbias import config as jc
+from jbias import results, writers
+from jbias.rundir import workdir as workdirs
+from jbias.terminal import console
+from jbias.training import vary
+from jbias.training.job import Job
+
+DIVERGED = f"{results.TRAIN}/diverged"
+
+
+def begin(job: Job, step: int, *, alone: bool = True) -> None:
+    """Opens the writers of a run that begins or goes on at a step, in its first process alone.
+
+    `alone` is False in a process that evaluates what another one trains.
+    """
+    if not job.team.first:
+        return
+    configs = {b.folder.rpartition("/")[2]: b.config for b in job.branches}
+    run = writers.Run(job.workdir, job.name, job.config, step, alone, configs)
+    job.writers.begin(writers.named(job.config["run"]), run)
+
+
+def doing(job: Job, what: str, step: int) -> None:
+    """Says what the run does from now on."""
+    if not job.team.first:
+        return
+    paid = workdirs.paid(job.devices, job.team.cores)
+    _tell(
+        job,
+        what,
+        step=step,
+        total=job.stages[-1].last,
+        devices=f"{paid.count} x {paid.kind}",
+        log_seconds=job.config["run"]["log_seconds"],
+        diverged={str(k): v for k, v in job.watch.diverged.items()},
+    )
+
+
+def beat(job: Job, speed: console.Speed) -> None:
+    """Shows how far the run is, how fast, and its losses since the last time."""
+    if not job.team.first:
+        return
+    told = {"rate": speed.rate, "images": speed.images, "eta_seconds": speed.left}
+    _tell(
+        job,
+        "stepping",
+        step=speed.done,
+        diverged={str(k): v for k, v in job.watch.diverged.items()},
+        **{key: round(value, 4) for key, value in told.items()},
+    )
+    rates = {"speed/steps": speed.rate, "speed/images": speed.images}
+    by_entry = {
+        of: {f"progress/{name}": value for name, value in means.items()}
+        for of, means in _since(job).items()
+    }
+    job.writers.scalars(speed.done, _merged({writers.MEAN: rates}, _means(by_entry)))
+
+
+def _tell(job: Job, what: str, **facts: Any) -> None:
+    with contextlib.suppress(OSError):  # Saving says whose the workdir is now.
+        job.guard()
+        job.life.tell(what, **facts)
+
+
+def evaluated(job: Job, step: int, records: Iterable[results.Record]) -> None:
+    """Gives an evaluation's numbers away: of each seed, and means over the seeds."""
+    branches = {jc.run_name(b.config): b for b in job.branches}
+    found = collections.defaultdict(dict)
+    for r in records:
+        if r.value is not None:
+            tag = "/".join(filter(None, (r.dataset, r.metric, r.condition)))
+            found[_of(vary.Entry(r.seed, branches[r.run]))][tag] = r.value
+    job.writers.scalars(step, _means(found))
+
+
+def _of(entry: vary.Entry) -> str:
+    """What a writer calls a seed: `seed-0`, or `optim.rate=0.1/seed-0`."""
+    branch = entry.branch.folder.rpartition("/")[2]
+    return "/".join(filter(None, (branch, f"seed-{entry.seed}")))
+
+
+def _since(job: Job) -> dict[str, dict[str, float]]:
+    """Each finite seed's mean metrics since this was last asked."""
+    watched = job.watch
+    resets, before, had = job.shown
+    if resets != watched.resets:
+        before, had = {}, {}  # An evaluation has begun new means.
+    sums = {name: dict(of) for name, of in watched.sums.items()}
+    job.shown = watched.resets, dict(watched.counts), sums
+    steps = {name: n - before.get(name, 0) for name, n in watched.counts.items()}
+    return {
+        _of(entry): {
+            name: (total - had.get(entry.name, {}).get(name, 0.0)) / steps[entry.name]
+            for name, total in sums[entry.name].items()
+        }
+        for entry in job.entries
+        if steps.get(entry.name) and entry.name not in watched.diverged
+    }
+
+
+def _means(found: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """The numbers, and beside each branch's seeds their means."""
+    pooled = collections.defaultdict(lambda: collections.defaultdict(list))
+    for of, values in found.items():
+        mean = "/".join(filter(None, (of.rpartition("/")[0], writers.MEAN)))
+        for tag, value in values.items():
+            if tag != DIVERGED:
+                pooled[mean][tag].append(value)
+    means = {
+        of: {tag: sum(values) / len(values) for tag, values in tags.items()}
+        for of, tags in pooled.items()
+    }
+    return {**found, **means}
+
+
+def _merged(*several: Mapping[str, Mapping[str, float]]) -> dict[str, dict]:
+    merged = collections.defaultdict(dict)
+    for numbers in several:
+        for of, values in numbers.items():
+            merged[of] |= values
+    return merged

@@ -1,0 +1,107 @@
+"""Trains small seeds by some strategies on some devices; prints what came out.
+
+    python -m tests.strategy_runs '{"preset": "erm", "seeds": 2, "ways": [["looped", 8], ...],
+        "change": {"model.norm_group": 4}}'
+
+With "config", a whole config as JSON, that is trained and no preset. The output is JSON: for each way the losses of two steps by seed, and the mesh. With
+"moved": true it is what the first way's compiled step moves between devices, with
+"held": true how many values each device holds while eight trees of four come and go.
+"""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import collectives
+from jbias import config as jc
+from jbias import mesh, seeds
+from jbias.strategies import layout as layouts
+from jbias.training import build
+from tests import runs
+
+
+def moved(stage, which, strategy: str, devices) -> list:
+    """All collectives of the step of the first tree of seeds."""
+    laid = build.laid_out(stage, len(which), devices, strategy=strategy)
+    layout, chosen = laid.layout, seeds.STRATEGIES[strategy]
+    ((state, *_),) = layout.pack(build.start(stage, seed) for seed in which)
+    ((key, *_),) = layout.here(seeds.key(seed) for seed in which)
+    ((taken, *_),) = layout.place(stage.take(seed, 0) for seed in which)
+    step = jax.jit(seeds.of_tree(stage.one, layout, chosen), static_argnums=3)
+    lowered = step.lower(state, (key, taken), stage.held(0), None)
+    return collectives.parse(lowered.compile(collectives.QUICKLY).as_text())
+
+
+def held(devices) -> list[int]:
+    """Values that each device holds at most, while eight trees of four are laid out."""
+    layout = layouts.choose(8, devices, stacked=False, together=8)
+    most = [0] * devices.size
+
+    def look() -> None:
+        for i, device in enumerate(devices.devices.flat):
+            shards = {
+                shard.data.unsafe_buffer_pointer(): shard.data.size
+                for array in jax.live_arrays()
+                for shard in array.addressable_shards
+                if shard.device == device
+            }
+            most[i] = max(most[i], sum(shards.values()))
+
+    def drawn():
+        for seed in range(8):
+            yield {"w": jnp.full(4, seed)}
+            look()
+
+    packed = layout.pack(drawn())
+    look()
+    states = layout.unpack(packed)
+    look()
+    assert [tree["w"].tolist() for tree in states] == [[i] * 4 for i in range(8)]
+    return most
+
+
+def _config(asked: dict) -> dict:
+    if "config" in asked:
+        return asked["config"]
+    config = runs.small(asked["preset"])
+    config.train.batch = 64
+    config.train.n = 128
+    if asked["preset"] == "padain":
+        config.algo.p = 0.3
+    with config.unlocked():
+        config.update_from_flattened_dict(asked["change"])
+    return jc.plain(config)
+
+
+def main(text: str) -> None:
+    asked = json.loads(text)
+    config, which = _config(asked), tuple(range(asked["seeds"]))
+    found = []
+    if asked.get("held"):
+        assert mesh.make(8, 8, together=3).shape["seed"] == 2
+        print(json.dumps(held(mesh.make(8, 8))))
+        return
+    for strategy, count in asked["ways"]:
+        devices = mesh.make(count, len(which))
+        stage = runs.stage(config, devices)
+        if asked.get("moved"):
+            print(json.dumps(moved(stage, which, strategy, devices)))
+            return
+        states, seen = runs.trained(stage, which, strategy, steps=2, devices=devices)
+        kernel = states[0].params["net"]["fc"]["kernel"]
+        if devices.shape["seed"] == 1:
+            assert len(kernel.sharding.device_set) == count
+        else:
+            assert isinstance(kernel, np.ndarray)
+        losses = [
+            [{k: float(v) for k, v in one.items()} for one in step] for step in seen
+        ]
+        found.append({"losses": losses, "mesh": dict(devices.shape)})
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

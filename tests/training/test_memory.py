@@ -1,0 +1,234 @@
+"""How many seeds are on the devices at once: what they need, and what there is."""
+
+import re
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import config as jc
+from jbias import feed, mesh, models, seeds
+from jbias.configs import erm
+from jbias.rundir import workdir
+from jbias.strategies import layout as layouts
+from jbias.training import memory, opening
+
+NEED = memory.Need(state=10, work=100)
+
+
+def test_what_seeds_need_one_by_one(monkeypatch):
+    monkeypatch.setattr(seeds, "at_once", lambda count: min(count, 3))
+    assert NEED.times(8, seeds.STRATEGIES["looped"]) == 80 + 100
+    assert NEED.times(8, seeds.STRATEGIES["threaded"]) == 80 + 300
+
+
+@pytest.mark.parametrize("room", [1000, 1009, 1010, 1039, 1079, 1080, 9999])
+def test_the_most_that_fit_are_found_with_few_guesses(room):
+    asked = []
+
+    def needed(count):
+        asked.append(count)
+        return 1000 + 10 * count
+
+    fits = [count for count in range(1, 9) if needed(count) <= room]
+    asked.clear()
+    assert memory.most(needed, 8, room) == max(fits, default=0)
+    assert len(asked) <= 8
+
+
+def test_remedies_are_there_to_be_taken():
+    """Entries of every preset, and a field of the networks that are named."""
+    preset = jc.plain(erm.get_config(""))
+    named = re.findall(r"--config\.(\w+)\.(\w+)", memory._REMEDIES)
+    assert named and all(key in preset[part] for part, key in named)
+    assert "model.remat=True in a config of your own" in memory._REMEDIES
+    for name in ("resnet18", "vit_small16"):
+        assert models.MODELS[name](10, remat=True).remat
+
+
+def test_a_machine_says_what_it_has_left():
+    assert memory.room(mesh.make(1), 2.0) == 2**31
+    assert memory.room(mesh.make(1)) > 2**20
+
+
+def machine(folder, group: dict[str, str]) -> int | None:
+    """What is left on a machine with 100 KiB, in a container with these files."""
+    (folder / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 100 kB\n")
+    for name, text in group.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return memory._of_host(folder / "meminfo", folder)
+
+
+def test_a_container_leaves_less_but_its_files_can_go(tmp_path):
+    assert machine(tmp_path, {}) == 102400
+    new = {
+        "memory.max": "9000\n",
+        "memory.current": "8000\n",
+        "memory.stat": "anon 10\ninactive_file 3000\n",
+    }
+    assert machine(tmp_path, new) == 4000
+    assert machine(tmp_path, {"memory.max": "max\n"}) == 102400
+    old = {
+        "memory/memory.limit_in_bytes": "9000\n",
+        "memory/memory.usage_in_bytes": "7000\n",
+        "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 500\n",
+    }
+    assert machine(tmp_path, old) == 2500
+    old = {"memory/memory.limit_in_bytes": "9223372036854771712\n"}
+    assert machine(tmp_path, old) == 102400
+
+
+def fed(length: int, **feeds) -> types.SimpleNamespace:
+    """All that is asked of a stage when its sets are counted."""
+    return types.SimpleNamespace(first=0, last=length, feeds=feeds)
+
+
+def resident(count: int) -> feed.Resident:
+    order = types.SimpleNamespace(batch=2)
+    return feed.Resident(order, {"image": np.zeros(count, np.uint8)})
+
+
+def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
+    shapes = (np.zeros(batch, np.uint8), np.zeros(window, np.uint8))
+    return types.SimpleNamespace(shapes=lambda: shapes, until=lambda step: until)
+
+
+def test_sets_stay_windows_come_in_pairs():
+    stage = fed(9, train=resident(10), other=streamed(100, until=4))
+    assert memory.held(stage, now=stage) == 210
+    assert memory.held(stage, now=None) == 10
+    lasting = fed(9, train=streamed(100, until=9))
+    assert memory.held(lasting, now=lasting) == 100
+
+
+RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
+    "strategy": "looped",
+    "steps_per_dispatch": 3,
+}
+
+
+def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
+    monkeypatch.setattr(memory, "of_step", lambda *args: memory.Need(10, 100))
+    stage = fed(9, train=streamed(0, until=99, batch=1000))
+    stage.draw, stage.one, stage.static = lambda key, net: key, None, lambda step: None
+    own = [seeds.key(seed) for seed in range(4)]
+    for together in (0, 4):
+        run = {**RUN, "together": together}
+        found = memory.fit([stage], stage, own, mesh.make(1), run, 1)
+        assert found.needed == 2 * 3 * 4 * 1000 + 4 * 10 + 100
+
+
+def test_seeds_side_by_side_are_counted_by_their_own_program():
+    """Four seeds as one tree work at the same time; looped ones have one's memory."""
+    stage = fed(9)
+    stage.draw = lambda key, net: jnp.zeros((256, 256))
+    stage.one = lambda state, arg, held, static: (jnp.tanh(state @ state) @ state, ())
+    stage.static = lambda step: None
+    size, own = 4 * 256 * 256, [seeds.key(seed) for seed in range(4)]
+
+    def found(strategy, free):
+        run = {**RUN, "strategy": strategy}
+        return memory.fit([stage], stage, own, mesh.make(1), run, free)
+
+    looped = found("looped", 10**9)
+    assert 5 * size <= looped.needed < 7 * size
+    stacked = found("vmapped", 10**9)
+    assert stacked.count == 4
+    assert 8 * size <= stacked.needed < 13 * size
+    assert found("vmapped", stacked.needed - 1).count == 3
+    assert found("vmapped", size).count == 0
+
+
+def test_seeds_are_asked_for_in_whole_shares():
+    stage, own = fed(9), [seeds.key(seed) for seed in range(4)]
+    two = types.SimpleNamespace(shape={"seed": 2, "data": 1}, size=2)
+    run = {**RUN, "together": 3}
+    assert memory.fit([stage], stage, own, two, run, None)[:2] == (2, 2)
+
+
+def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
+    """Lays eight seeds out on eight devices; returns shares, seeds at once, words.
+
+    One seed a device fits where they are spread over `fitting` shares; the batch cannot
+    be shared out where over `refusing`. The run's sets take 300 of 1000 bytes.
+    """
+    used, said = [0], []
+    device = types.SimpleNamespace(
+        platform=platform,
+        memory_stats=lambda: {"bytes_limit": 1000, "bytes_in_use": used[0]},
+    )
+
+    def on(count, seeds, spread):
+        del count, seeds
+        return types.SimpleNamespace(shape={"seed": spread}, local_devices=[device])
+
+    def make(devices):
+        used[0] = 300
+        if devices.shape["seed"] in refusing:
+            raise ValueError("config.train.batch: must be another")
+        return ["stage"]
+
+    def fit(stages, stage, own, devices, run, free):
+        assert free == 900
+        spread = devices.shape["seed"]
+        return memory.Fit(spread * (spread in fitting), 8, 9999, 7777)
+
+    monkeypatch.setattr(mesh, "make", on)
+    monkeypatch.setattr(memory, "fit", fit)
+    monkeypatch.setattr(memory.build, "laid_out", lambda *args, **options: options)
+    run = {**RUN, **run}
+    devices, stages = memory.laid_out(
+        make, range(8), on(0, 8, run["spread"] or 8), run, said.append
+    )
+    return devices.shape["seed"], stages[0]["together"], " ".join(said)
+
+
+def test_fewer_shares_are_tried_before_a_run_is_refused(monkeypatch):
+    shares, together, said = laid_out(monkeypatch, fitting=(2, 1), refusing=(4,))
+    assert (shares, together) == (2, 2)
+    assert "seeds spread over 2 shares of the devices, not 8" in said
+    assert laid_out(monkeypatch, fitting=(8, 4))[:2] == (8, 8)
+
+
+def test_what_is_refused_names_remedies(monkeypatch):
+    with pytest.raises(ValueError, match="take --config.train.accumulate=2, "):
+        laid_out(monkeypatch)
+    with pytest.raises(ValueError, match="take --config.run.spread=1, --config.train"):
+        laid_out(monkeypatch, fitting=(1,), spread=8)
+    with pytest.raises(ValueError, match="^config.train.batch"):
+        laid_out(monkeypatch, refusing=(8,))
+
+
+def test_a_guess_of_what_a_cpu_has_left_refuses_nothing(monkeypatch):
+    shares, together, said = laid_out(monkeypatch, platform="cpu")
+    assert (shares, together) == (8, 8)
+    assert "one at a time is tried" in said
+    monkeypatch.setattr(memory, "room", lambda *args: 900)
+    with pytest.raises(ValueError, match="memory: one seed needs"):
+        laid_out(monkeypatch, platform="cpu", memory=1.0)
+
+
+def test_how_seeds_lie_is_told_where_numbers_depend_on_it():
+    stages = [
+        types.SimpleNamespace(layout=layouts.Layout(mesh.make(1), (2, 1), stacked))
+        for stacked in (False, True)
+    ]
+    told = [
+        opening._layout([stage], mesh.make(1), name)
+        for stage, name in zip(stages, ("looped", "patches"))
+    ]
+    assert told[0] == {"spread": 1, "devices": 1}
+    assert told[1] == told[0] | {"strategy": "patches", "waves": [(2, 1)]}
+
+
+def test_another_layout_is_told_when_a_run_goes_on(tmp_path):
+    def begun(waves):
+        layout = {"spread": 1, "devices": 1, "strategy": "patches", "waves": waves}
+        facts = {"config": {}, "data": {}, "layout": layout}
+        return workdir.record_provenance(tmp_path, facts)
+
+    assert begun([(2, 1)]) == begun([(2, 1)]) == []
+    assert begun([(3,)]) == ["layout.waves: [[2, 1]] != [[3]]"]

@@ -1,0 +1,38 @@
+"""Profiles: what instructions are, and a page from a run."""
+
+import re
+
+from jbias import train
+from jbias.training import profiling
+from tests import runs
+
+PROGRAM = """
+  %fusion.3 = f32[4]{0} fusion(%a), calls=%f, metadata={op_name="jit(one)/transpose(jvp(ResNet))/ResNet.features/stage1_block0/bn1/reduce_sum" id=5}
+  ROOT convolution.7 = f32[8]{0} convolution(%b), metadata={op_name="jit(one)/jvp(ResNet)/ResNet._stages/stage2_block1/conv2/conv_general_dilated"}
+  %copy.1 = f32[8]{0} copy(%c)
+"""
+
+
+def test_instructions_are_told_by_kind_direction_and_module():
+    assert profiling.operations(PROGRAM) == {
+        "fusion.3": ("reduce_sum", "backward stage1_block0/bn1"),
+        "convolution.7": ("conv_general_dilated", "stage2_block1/conv2"),
+    }
+
+
+def test_a_run_writes_its_profile_and_trains_as_without(tmp_path):
+    config = runs.small(epochs=1.0)
+    config.run.steps_per_dispatch = 1
+    train.run(config, tmp_path / "plain")
+    config.run.profile = True
+    train.run(config, tmp_path / "run")
+    assert runs.records(tmp_path / "plain") == runs.records(tmp_path / "run")
+    page = (tmp_path / "run" / "profile.md").read_text()
+    forward = dict(re.findall(r"\| (\w+) \|  \| ([\d.]+) % \|", page))
+    backward = dict(re.findall(r"\| (\w+) \| backward \| ([\d.]+) % \|", page))
+    assert (
+        float(forward["conv_general_dilated"]) > 0
+    )  # How much, the machine's load says.
+    assert float(backward["conv_general_dilated"]) > 0
+    assert "1 steps of 2 seeds on cpu" in page
+    assert list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))
