@@ -3,6 +3,7 @@
     python -m benchmarks.small [--of=demo,more] [--methods=erm+sagnet] [--seeds=10]
         [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
         [--show=silhouette+stylized] [--set=model.width=16] [--set=epochs=12.0]
+        [--beside=runs/other/seeds/erm]
 
 Each method's rate is the one with the best validation accuracy at the end of a run of a
 seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
@@ -10,9 +11,10 @@ highest of `rates`, half or twice of it is tried too, until one lies between oth
 single rate is taken untried. Then it is trained with that rate and all seeds, and the
 report is made of all. Stopped and started again, it goes on. `of` are the configs'
 arguments (configs/common.py), such as data=pacs,root=DIR,style=photo; a method may have
-arguments too: deepaugment:nets=cae; `--set` is an entry of every config. Beside the
-report lie each run's config; the rates with what validation said of them, `rates.json`;
-the shape bias of each seed, `tables/seeds.csv`; and a table, `headline.md`.
+arguments too: deepaugment:nets=cae; `--set` is an entry of every config; `--beside` is
+a run made by another call, which the report shows too. Beside the report lie each run's
+config; the rates with what validation said of them, `rates.json`; the shape bias of each
+seed, `tables/seeds.csv`; and a table, `headline.md`.
 """
 
 import argparse
@@ -112,18 +114,18 @@ def headline(tables: pathlib.Path, shown: tuple[str, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def keep(runs: pathlib.Path, out: pathlib.Path, rates: dict, shown: str) -> None:
+def keep(runs: list[pathlib.Path], out: pathlib.Path, rates: dict, shown: str) -> None:
     """Puts the configs, the rates' validation and the headline beside the report."""
     (out / "configs").mkdir(exist_ok=True)
-    for file in sorted(runs.glob("*/config.json")):
-        shutil.copy(file, out / "configs" / f"{file.parent.name}.json")
+    for run in runs:
+        shutil.copy(run / "config.json", out / "configs" / f"{run.name}.json")
     told = {
         name: {"chosen": best(found), "valid": found} for name, found in rates.items()
     }
     (out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
     table = headline(out / "tables", tuple(shown.split("+")))
     (out / "headline.md").write_text(table)
-    rows = selection.best_validation(results.read(f"{runs}/*"))
+    rows = selection.best_validation(results.read([str(run) for run in runs]))
     rows = rows[rows["metric"] == "shape_bias"].sort_values(["run", "seed"])
     biases = rows[["algorithm", "variant", "dataset", "seed", "value"]]
     if len(biases):  # Not every set of test sets has cue conflicts.
@@ -145,6 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--rates", default="0.02+0.05+0.1")
     add("--set", action="append", default=[], metavar="KEY=VALUE")
     add("--show", default="silhouette+stylized", help="test sets of the headline")
+    add("--beside", type=pathlib.Path, action="append", default=[], metavar="DIR")
     add("--runs", type=pathlib.Path, default=pathlib.Path("runs/small"))
     add("--out", type=pathlib.Path, default=pathlib.Path("report-small"))
     options = parser.parse_args(argv)
@@ -162,12 +165,14 @@ def main(argv: list[str] | None = None) -> int:
         run = options.runs / "seeds" / folder
         seeds = f"{config},seeds={options.seeds}"
         trained(seeds, run, f"--config.optim.rate={rate}", *changes)
-    report = [sys.executable, "-m", "jbias.report", f"--runs={options.runs}/seeds/*"]
+    runs = [*sorted((options.runs / "seeds").iterdir()), *options.beside]
+    report = [sys.executable, "-m", "jbias.report", "--reference=erm", "--last=3"]
     done = subprocess.run(
-        [*report, "--reference=erm", "--last=3", f"--out={options.out}"], check=False
+        [*report, f"--out={options.out}", *(f"--runs={run}" for run in runs)],
+        check=False,
     )
     if not done.returncode:
-        keep(options.runs / "seeds", options.out, rates, options.show)
+        keep(runs, options.out, rates, options.show)
     return done.returncode
 
 
