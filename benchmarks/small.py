@@ -9,12 +9,12 @@ Each method's rate is the one with the best validation accuracy at the end of a 
 seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
 highest of `rates`, half or twice of it is tried too, until one lies between others. A
 single rate is taken untried. Then it is trained with that rate and all seeds, and the
-report is made of all. Stopped and started again, it goes on. `of` are the configs'
-arguments (configs/common.py), such as data=pacs,root=DIR,style=photo; a method may have
-arguments too: deepaugment:nets=cae; `--set` is an entry of every config; `--beside` is
-a run made by another call, which the report shows too. Beside the report lie each run's
-config; the rates with what validation said of them, `rates.json`; the shape bias of each
-seed, `tables/seeds.csv`; and a table, `headline.md`.
+report is made of all, with what earlier calls left in `runs` and with `--beside`, runs
+that lie elsewhere. Stopped and started again, it goes on. `of` are the configs' arguments
+(configs/common.py), such as data=pacs,root=DIR,style=photo; a method may have arguments
+too: deepaugment:nets=cae; `--set` is an entry of every config. Beside the report lie each
+run's config; the rates with what validation said of them, `rates.json`; the shape bias of
+each seed, `tables/seeds.csv`; and a table, `headline.md`.
 """
 
 import argparse
@@ -119,10 +119,7 @@ def keep(runs: list[pathlib.Path], out: pathlib.Path, rates: dict, shown: str) -
     (out / "configs").mkdir(exist_ok=True)
     for run in runs:
         shutil.copy(run / "config.json", out / "configs" / f"{run.name}.json")
-    told = {
-        name: {"chosen": best(found), "valid": found} for name, found in rates.items()
-    }
-    (out / "rates.json").write_text(json.dumps(told, indent=1) + "\n")
+    (out / "rates.json").write_text(json.dumps(rates, indent=1) + "\n")
     table = headline(out / "tables", tuple(shown.split("+")))
     (out / "headline.md").write_text(table)
     rows = selection.best_validation(results.read([str(run) for run in runs]))
@@ -151,7 +148,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--runs", type=pathlib.Path, default=pathlib.Path("runs/small"))
     add("--out", type=pathlib.Path, default=pathlib.Path("report-small"))
     options = parser.parse_args(argv)
-    rates = {}
+    known = options.runs / "rates.json"
+    rates = json.loads(known.read_text()) if known.exists() else {}
     changes = tuple(f"--config.{change}" for change in options.set)
     for method in options.methods.split("+"):
         name, _, own = method.partition(":")
@@ -159,12 +157,14 @@ def main(argv: list[str] | None = None) -> int:
         folder = method.replace(":", "-").replace("=", "-")
         config = f"configs/{name}.py:{of}"
         tuning = options.runs / "tuning" / folder
-        rates[method] = tune(config, tuning, options.rates, changes)
-        rate = best(rates[method])
-        print(f"small: {method}: rate {rate:g} of {rates[method]}", flush=True)
+        found = tune(config, tuning, options.rates, changes)
+        rate = best(found)
+        print(f"small: {method}: rate {rate:g} of {found}", flush=True)
         run = options.runs / "seeds" / folder
         seeds = f"{config},seeds={options.seeds}"
         trained(seeds, run, f"--config.optim.rate={rate}", *changes)
+        rates[method] = {"chosen": rate, "valid": found}
+        known.write_text(json.dumps(rates, indent=1) + "\n")
     runs = [*sorted((options.runs / "seeds").iterdir()), *options.beside]
     report = [sys.executable, "-m", "jbias.report", "--reference=erm", "--last=3"]
     done = subprocess.run(
