@@ -14,14 +14,12 @@ import jax.numpy as jnp
 
 from jbias.augment import examples, options
 
-MULTIPLE = (0.08, 0.12, 0.18, 0.26, 0.38)
-
 
 def make(*, sigma: float | Sequence[float] = 0.5, p: float = 0.5) -> Callable:
     """x' = clip(x + sigma n, 0, 1), n ~ N(0, 1) a pixel and channel, with chance p.
 
     sigma is in units of the range of images; of several, each image draws one, all as
-    likely. Published are 0.5 and `MULTIPLE` = (0.08, 0.12, 0.18, 0.26, 0.38).
+    likely. Published are 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
     """
     several = tuple(sigma) if isinstance(sigma, Sequence) else (sigma,)
     for one in several:

@@ -13,7 +13,6 @@ from jbias.stats import adjustment, few
 
 TAU, ALPHA = 0.05, 0.05
 _NORMAL = 1.96  # Standard errors of an interval of 95 %.
-VERDICTS = ("bug", "some", "goes with", "none", "untestable")
 
 
 class Suspect(NamedTuple):
@@ -23,7 +22,7 @@ class Suspect(NamedTuple):
     found: reliance.Reliance
     pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
     kind: str  # Of the drop that it is ranked by; "" where it cannot be tested.
-    verdict: str  # Of VERDICTS.
+    verdict: str  # "bug", "some", "goes with", "none" or "untestable".
     other: str = ""  # The bug before it in the list that explains it, or all but.
     remains: within.Within | None = None  # The drop where `other` is held fixed.
 

@@ -44,18 +44,9 @@ import ml_collections
 
 from jbias import config as jc
 from jbias import data
+from jbias.configs import datasets
 from jbias.data import corruptions
 
-SHAPES = (
-    "test",
-    "silhouette",
-    "edge",
-    "sketch",
-    "cue_conflict",
-    "stylized",
-    "recoloured",
-    "corrupted",
-)
 STIMULI = ("edge", "silhouette", "cue-conflict")
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 # Name in records, and split; stylized is not Stylized-ImageNet, which has all classes.
@@ -204,7 +195,7 @@ def shapes(arg) -> tuple[int, dict, str, str]:
     """The embedded set's own test sets, and probes on its images of many scenes."""
     few = dict(n=SMOKE) if arg.smoke else {}
     common = dict(data="shapes", correlation=arg.correlation, **few)
-    found = {name: dict(split=name, **common) for name in SHAPES}
+    found = {name: dict(split=name, **common) for name in datasets.SHAPES_TESTS}
     return arg.size or 32, found, "test", "cue_conflict"
 
 
