@@ -1,6 +1,7 @@
 """The import rules between rooms: who may know whom."""
 
 import ast
+import functools
 import pathlib
 import subprocess
 import sys
@@ -55,8 +56,13 @@ def room(path: pathlib.Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imports(tree: ast.AST, *, top: bool = False) -> set[str]:
+KNOWN = {room(path) for path in FILES}
+
+
+@functools.cache
+def imports(path: pathlib.Path, *, top: bool = False) -> frozenset[str]:
     """Dotted names of all imported modules, or of those at a file's top level."""
+    tree = ast.parse(path.read_text())
     nodes = ast.iter_child_nodes(tree) if top else ast.walk(tree)
     names = set()
     for node in nodes:
@@ -65,23 +71,21 @@ def imports(tree: ast.AST, *, top: bool = False) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
-def rooms_of(names: set[str]) -> set[str]:
+def rooms_of(names: frozenset[str]) -> set[str]:
     """The parts of jbias that the names lie in."""
-    known = {room(path) for path in FILES}
     parts = {name.split(".")[1] for name in names if name.startswith("jbias.")}
-    return parts & known
+    return parts & KNOWN
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_follow_the_way_of_the_data(path):
-    here = room(path)
+    here, names = room(path), imports(path)
     if here == "__init__":
-        assert not rooms_of(imports(ast.parse(path.read_text())))
+        assert not rooms_of(names)
         return
-    names = imports(ast.parse(path.read_text()))
     if ROOMS.get(here) is EVERYTHING:
         assert not rooms_of(names) & ENTRIES - {here}
     else:
@@ -95,13 +99,13 @@ def test_rooms_of_data_and_numbers_know_no_jax(path):
     whole = str(path.relative_to(ROOT).with_suffix(""))
     if not {room(path), whole} & WITHOUT_JAX:
         return
-    names = {name.split(".")[0] for name in imports(ast.parse(path.read_text()))}
+    names = {name.split(".")[0] for name in imports(path)}
     assert not names & {"jax", "flax", "optax", "orbax"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_heavy_readers_are_imported_where_used(path):
-    names = imports(ast.parse(path.read_text()), top=True)
+    names = imports(path, top=True)
     assert not {name.split(".")[0] for name in names} & LAZY
 
 
