@@ -107,7 +107,10 @@ def parts(size):
     return dict(train=size - 2 * own, valid=own, id_test=own, ood_test=own)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(12), *(pytest.param(n, marks=pytest.mark.slow) for n in range(12, 60))],
+)
 def test_the_largest_size_is_feasible_and_none_larger_is(seed):
     """By trying all sizes, on tables of uneven counts."""
     rng = np.random.default_rng(seed)
