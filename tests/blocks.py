@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shlex
+import shutil
 from typing import NamedTuple
 
 import numpy as np
@@ -88,6 +89,8 @@ def place(folder: pathlib.Path) -> None:
     for name in ("configs", "examples", "benchmarks", "launch"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "docs").mkdir()
+    for page in ROOT.glob("docs/*.md"):
+        shutil.copy(page, folder / "docs")
     rng = np.random.default_rng(0)
     for split, n in (("train", 80), ("test", 16)):
         for level, name in enumerate(("bear", "cat")):
