@@ -4,6 +4,7 @@ config.json says the model and the seeds, each checkpoint holds the states of al
 and beside it lies how accurate each seed was on the validation set then.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -201,11 +202,13 @@ def nets(checkpoints: str | os.PathLike, step: int) -> tuple[list[Net], dict[str
 
 
 def _states(path: pathlib.Path) -> Any:
-    with ocp.StandardCheckpointer() as reader:
-        shapes = reader.metadata(path).item_metadata.tree
+    # A checkpointer would warn that the state lies there without a step around it.
+    with contextlib.closing(ocp.StandardCheckpointHandler()) as reader:
         # Arrays of numpy ask for such, whatever device they were saved from.
-        target = jax.tree.map(lambda x: np.zeros((), x.dtype), shapes)
-        return reader.restore(path, target)
+        target = jax.tree.map(
+            lambda x: np.zeros((), x.dtype), reader.metadata(path).tree
+        )
+        return reader.restore(path, args=ocp.args.StandardRestore(target))
 
 
 def _net_of(state: Mapping[str, Any]) -> Net:

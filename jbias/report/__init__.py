@@ -1,4 +1,4 @@
-"""`python -m jbias.report`: records or scores -> tables, tests, figures, one page."""
+"""Makes a page of records or scores: an answer, tables, tests, figures."""
 
 from jbias.report.cli import main
 
