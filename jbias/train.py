@@ -66,6 +66,8 @@ def run(
         done = workdir / "done"
         fate = done.read_text().strip() if team.first and done.exists() else ""
         if fate := team.share("whether it is done", fate):
+            if team.first:
+                opening.check_moved(config, workdir)
             how = "done, every seed diverged" if fate == "diverged" else "done"
             say(f"{workdir} is {how}: nothing to do; another --workdir trains again")
             return fate != "diverged"

@@ -117,6 +117,26 @@ def job(
     return Job(config, workdir, say, *parts_of, team=team, guard=guard)
 
 
+def check_moved(config: dict, workdir: epath.Path) -> None:
+    """Refuses the data of other places than a run that is done had, if they are others.
+
+    Where data lies is no part of a run's identity, which gives it its folder.
+    """
+    kept = disk.read_json(workdir / "config.json", dict, "name another --workdir")
+    places = [{**one, "run": None} for one in (kept, config)]
+    if places[0] == places[1]:
+        return
+    _, train, opened, _ = _opened(config)
+    now = {name: one.fingerprint for name, one in {**train, **opened}.items()}
+    told = workdirs.provenance(workdir).get("data") or {}
+    then = {name: of.get("fingerprint") for name, of in told.items()}
+    if then and (found := jc.differing({"data": then}, {"data": now})):
+        raise ValueError(
+            f"workdir: {workdir} is done, with other data (then != now): "
+            f"{'; '.join(found)}; name another --workdir"
+        )
+
+
 def _check_alike(team: teams.Team, facts: dict) -> None:
     """Refuses processes that found other images or code than the first."""
     first, *others = team.agree("the data", workdirs.contents(facts))
