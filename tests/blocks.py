@@ -92,7 +92,7 @@ def place(folder: pathlib.Path) -> None:
     for page in ROOT.glob("docs/*.md"):
         shutil.copy(page, folder / "docs")
     rng = np.random.default_rng(0)
-    for split, n in (("train", 80), ("test", 16)):
+    for split, n in (("train", 80), ("test", 16), ("sketches", 16)):
         for level, name in enumerate(("bear", "cat")):
             place = folder / "photos" / split / name
             place.mkdir(parents=True)

@@ -20,6 +20,10 @@ def headline(
 ) -> tuple[str, str]:
     """Gives the answer in one sentence and what it rests on."""
     answer, basis = _headline(analysis)
+    if study.selection == "oracle":
+        answer = (
+            f"By the oracle, a bound and not a result: {answer[0].lower()}{answer[1:]}"
+        )
     if reference:
         basis += f" {against_reference(analysis, reference, evidence)}"
     return answer, basis

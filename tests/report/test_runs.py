@@ -114,6 +114,7 @@ def test_selections(runs, tmp_path, selection, rule):
         assert cell["mean"] == pytest.approx(wanted)
     if selection == "oracle":
         assert any("oracle looks at the test sets" in told for told in tree["caveats"])
+    assert ("a bound and not a result" in tree["headline"]) == (selection == "oracle")
 
 
 def test_tests_are_shown_under_every_selection(runs, tmp_path):
