@@ -1,7 +1,9 @@
 """Settings of ImageNet-C's corruptions: by name and side of the image, five severities.
 
 What the numbers of a row mean is said by the function of that name. Sides: 224 for
-ImageNet-C, 64 for Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C.
+ImageNet-C, 64 for Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C. The third number of
+frost scales the photographs; those of elastic_transform were multiplied by the side, with
+244 for 224 as in the reference.
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261; numbers of
 https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c.
 """
@@ -9,205 +11,16 @@ https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c.
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from jbias.data import packaged
+
 Row = tuple[float, ...]
 Table = Mapping[int, tuple[Row, Row, Row, Row, Row]]
 
-
-def _singles(**sides: Row) -> Table:
-    """Makes rows of one number: _singles(s224=(0.1, ...), ...)."""
-    rows = {int(side[1:]): tuple((x,) for x in row) for side, row in sides.items()}
-    return MappingProxyType(rows)
-
-
-def _rows(**sides: tuple[Row, ...]) -> Table:
-    return MappingProxyType({int(side[1:]): rows for side, rows in sides.items()})
-
-
-def _sized(length: float, *rows: Row) -> tuple[Row, ...]:
-    return tuple(tuple(length * x for x in row) for row in rows)
-
-
-_BRIGHTNESS = (0.1, 0.2, 0.3, 0.4, 0.5)
-_CONTRAST = (0.4, 0.3, 0.2, 0.1, 0.05)
-_SMALL_ZOOM = ((0.01, 7), (0.01, 12), (0.01, 16), (0.01, 21), (0.01, 26))
-
-_NOISE = {
-    "gaussian_noise": _singles(
-        s224=(0.08, 0.12, 0.18, 0.26, 0.38),
-        s64=(0.04, 0.08, 0.12, 0.15, 0.18),
-        s32=(0.04, 0.06, 0.08, 0.09, 0.10),
-    ),
-    "shot_noise": _singles(
-        s224=(60, 25, 12, 5, 3),
-        s64=(250, 100, 50, 30, 15),
-        s32=(500, 250, 100, 75, 50),
-    ),
-    "impulse_noise": _singles(
-        s224=(0.03, 0.06, 0.09, 0.17, 0.27),
-        s64=(0.01, 0.02, 0.05, 0.08, 0.14),
-        s32=(0.01, 0.02, 0.03, 0.05, 0.07),
-    ),
-    "speckle_noise": _singles(
-        s224=(0.15, 0.2, 0.35, 0.45, 0.6),
-        s64=(0.15, 0.2, 0.25, 0.3, 0.35),
-        s32=(0.06, 0.1, 0.12, 0.16, 0.2),
-    ),
-}
-
-_BLUR = {
-    "defocus_blur": _rows(
-        s224=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
-        s64=((0.5, 0.6), (1, 0.1), (1.5, 0.1), (2.5, 0.01), (3, 0.1)),
-        s32=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
-    ),
-    "glass_blur": _rows(
-        s224=((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
-        s64=((0.1, 1, 1), (0.5, 1, 1), (0.6, 1, 2), (0.7, 2, 1), (0.9, 2, 2)),
-        s32=((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
-    ),
-    "motion_blur": _rows(
-        s224=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
-        s64=((10, 1), (10, 1.5), (10, 2), (10, 2.5), (12, 3)),
-        s32=((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-    ),
-    "zoom_blur": _rows(
-        s224=((0.01, 12), (0.01, 16), (0.02, 11), (0.02, 13), (0.03, 11)),
-        s64=_SMALL_ZOOM,
-        s32=_SMALL_ZOOM,
-    ),
-    "gaussian_blur": _singles(
-        s224=(1, 2, 3, 4, 6),
-        s64=(0.5, 0.75, 1, 1.25, 1.5),
-        s32=(0.4, 0.6, 0.7, 0.8, 1),
-    ),
-}
-
-_WEATHER = {
-    "snow": _rows(
-        s224=(
-            (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
-            (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
-            (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
-            (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
-            (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
-        ),
-        s64=(
-            (0.1, 0.2, 1, 0.6, 8, 3, 0.8),
-            (0.1, 0.2, 1, 0.5, 10, 4, 0.8),
-            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.7),
-            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.65),
-            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.6),
-        ),
-        s32=(
-            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
-            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
-            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
-            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
-        ),
-    ),
-    # The third number scales the photographs.
-    "frost": _rows(
-        s224=(
-            (1, 0.4, 1),
-            (0.8, 0.6, 1),
-            (0.7, 0.7, 1),
-            (0.65, 0.7, 1),
-            (0.6, 0.75, 1),
-        ),
-        s64=(
-            (1, 0.3, 0.3),
-            (0.9, 0.4, 0.3),
-            (0.8, 0.45, 0.3),
-            (0.75, 0.5, 0.3),
-            (0.7, 0.55, 0.3),
-        ),
-        s32=(
-            (1, 0.2, 0.2),
-            (1, 0.3, 0.2),
-            (0.9, 0.4, 0.2),
-            (0.85, 0.4, 0.2),
-            (0.75, 0.45, 0.2),
-        ),
-    ),
-    "fog": _rows(
-        s224=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
-        s64=((0.4, 3), (0.7, 3), (1, 2.5), (1.5, 2), (2, 1.75)),
-        s32=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
-    ),
-    "spatter": _rows(
-        s224=(
-            (0.65, 0.3, 4, 0.69, 0.6, False),
-            (0.65, 0.3, 3, 0.68, 0.6, False),
-            (0.65, 0.3, 2, 0.68, 0.5, False),
-            (0.65, 0.3, 1, 0.65, 1.5, True),
-            (0.67, 0.4, 1, 0.65, 1.5, True),
-        ),
-        s64=(
-            (0.62, 0.1, 0.7, 0.7, 0.6, False),
-            (0.65, 0.1, 0.8, 0.7, 0.6, False),
-            (0.65, 0.3, 1, 0.69, 0.6, False),
-            (0.65, 0.1, 0.7, 0.68, 0.6, True),
-            (0.65, 0.1, 0.5, 0.67, 0.6, True),
-        ),
-        s32=(
-            (0.62, 0.1, 0.7, 0.7, 0.5, False),
-            (0.65, 0.1, 0.8, 0.7, 0.5, False),
-            (0.65, 0.3, 1, 0.69, 0.5, False),
-            (0.65, 0.1, 0.7, 0.69, 0.6, True),
-            (0.65, 0.1, 0.5, 0.68, 0.6, True),
-        ),
-    ),
-}
-
-_DIGITAL = {
-    "brightness": _singles(
-        s224=_BRIGHTNESS, s64=_BRIGHTNESS, s32=(0.05, 0.1, 0.15, 0.2, 0.3)
-    ),
-    "contrast": _singles(
-        s224=_CONTRAST, s64=_CONTRAST, s32=(0.75, 0.5, 0.4, 0.3, 0.15)
-    ),
-    "elastic_transform": _rows(
-        s224=_sized(
-            244,  # So in the reference, for 224.
-            (2, 0.7, 0.1),
-            (2, 0.08, 0.2),
-            (0.05, 0.01, 0.02),
-            (0.07, 0.01, 0.02),
-            (0.12, 0.01, 0.02),
-        ),
-        s64=_sized(
-            64,
-            (0, 0, 0.08),
-            (0.05, 0.3, 0.06),
-            (0.1, 0.08, 0.06),
-            (0.1, 0.03, 0.03),
-            (0.16, 0.03, 0.02),
-        ),
-        s32=_sized(
-            32,
-            (0, 0, 0.08),
-            (0.05, 0.2, 0.07),
-            (0.08, 0.06, 0.06),
-            (0.1, 0.04, 0.05),
-            (0.1, 0.03, 0.03),
-        ),
-    ),
-    "pixelate": _singles(
-        s224=(0.6, 0.5, 0.4, 0.3, 0.25),
-        s64=(0.9, 0.8, 0.7, 0.6, 0.5),
-        s32=(0.95, 0.9, 0.85, 0.75, 0.65),
-    ),
-    "jpeg_compression": _singles(
-        s224=(25, 18, 15, 10, 7), s64=(65, 58, 50, 40, 25), s32=(80, 65, 58, 50, 40)
-    ),
-    "saturate": _rows(
-        s224=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
-        s64=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (30, 0.2)),
-        s32=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-    ),
-}
-
 SETTINGS: Mapping[str, Table] = MappingProxyType(
-    {**_NOISE, **_BLUR, **_WEATHER, **_DIGITAL}
+    {
+        name: MappingProxyType(
+            {int(side): tuple(map(tuple, rows)) for side, rows in sides.items()}
+        )
+        for name, sides in packaged.table("corruptions").items()
+    }
 )

@@ -2,9 +2,7 @@
 
 import functools
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -12,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jbias.data import mapping as own
-from jbias.data import spec
+from jbias.data import packaged, spec
 
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 
@@ -107,8 +105,7 @@ def match(
 @functools.cache
 def geirhos16() -> Mapping[str, tuple[str, ...]]:
     """Geirhos' 16 classes, in alphabetical order, and the WordNet ids of each."""
-    table = resources.files("jbias.data") / "tables" / "geirhos16.json"
-    classes = json.loads(table.read_text(encoding="utf-8"))["classes"]
+    classes = packaged.table("geirhos16")["classes"]
     return MappingProxyType({name: tuple(wnids) for name, wnids in classes.items()})
 
 

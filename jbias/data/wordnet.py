@@ -5,27 +5,25 @@ whatever the order in which a folder has them.
 """
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import spec
+from jbias.data import packaged, spec
 
 
 @functools.cache
 def wnids() -> tuple[str, ...]:
     """The 1000 ids, sorted as strings."""
-    return tuple(_table("imagenet1k")["wnids"])
+    return tuple(packaged.table("imagenet1k")["wnids"])
 
 
 @functools.cache
 def words() -> Mapping[str, str]:
     """An English word for each of the 1000 ids; two are a crane and two a maillot."""
-    return MappingProxyType(dict(zip(wnids(), _table("imagenet1k")["words"])))
+    return MappingProxyType(dict(zip(wnids(), packaged.table("imagenet1k")["words"])))
 
 
 def readable(name: str) -> str:
@@ -36,7 +34,7 @@ def readable(name: str) -> str:
 @functools.cache
 def subsets() -> Mapping[str, tuple[str, ...]]:
     """The 200 ids each of "imagenet_a" and "imagenet_r", in the same order."""
-    table = _table("imagenet_subsets")
+    table = packaged.table("imagenet_subsets")
     named = {name: tuple(ids) for name, ids in table.items() if name != "about"}
     return MappingProxyType(named)
 
@@ -57,8 +55,3 @@ def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
 def in_order(classes: Sequence[str]) -> bool:
     """Tells whether label i of `classes` is output i of a published network."""
     return tuple(classes) == wnids()
-
-
-def _table(name: str) -> dict:
-    path = resources.files("jbias.data") / "tables" / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8"))

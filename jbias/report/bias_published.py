@@ -7,90 +7,31 @@ https://github.com/paulgavrikov/biases_vs_generalization, raw-data/benchmark.csv
 import math
 import pathlib
 import types
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
+from jbias.data import packaged
 from jbias.report import bias_models, csv_rows
 
-_L2 = ("0", "0.01", "0.03", "0.05", "0.1", "0.25", "0.5", "1", "3", "5")
-_LINF = ("0.5", "1.0", "2.0", "4.0", "8.0")  # In 1/255.
-_PLAIN = {
-    "baseline": {"tv_resnet50": "Original Baseline"},
-    "augmentation": {
-        "resnet50_augmix_180ep": "AugMix (180ep)",
-        "resnet50_deepaugment": "DeepAugment",
-        "resnet50_deepaugment_augmix": "DeepAugment+AugMix",
-        "resnet50_diffusionnoise_fixed_nonoise": "Noise Training (clean eval)",
-        "resnet50_noisymix": "NoisyMix",
-        "resnet50_opticsaugment": "OpticsAugment",
-        "resnet50_prime": "PRIME",
-        "resnet50_pixmix_180ep": "PixMix (180ep)",
-        "resnet50_pixmix_90ep": "PixMix (90ep)",
-        "resnet50_tsbias_sbias": "Shape Bias Augmentation",
-        "resnet50_tsbias_tbias": "Texture Bias Augmentation",
-        "resnet50_tsbias_debiased": "Texture/Shape Debiased Augmentation",
-    },
-    "contrastive": {
-        "resnet50_dino": "DINO V1",
-        "resnet50_moco_v3_1000ep": "MoCo V3 (1000ep)",
-        "resnet50_moco_v3_100ep": "MoCo V3 (100ep)",
-        "resnet50_moco_v3_300ep": "MoCo V3 (300ep)",
-        "resnet50_simclrv2": "SimCLRv2",
-        "resnet50_swav": "SwAV",
-    },
-    "freezing": {"resnet50_frozen_random": "Frozen Random Filters"},
-    "stylized": {
-        "resnet50_trained_on_SIN": "ShapeNet: SIN Training",
-        "resnet50_trained_on_SIN_and_IN": "ShapeNet: SIN+IN Training",
-        "resnet50_trained_on_SIN_and_IN_then_finetuned_on_IN": (
-            "ShapeNet: SIN+IN Training + FT"
-        ),
-    },
-    "training_recipes": {
-        "resnet50.a1_in1k": "timm (A1)",
-        "resnet50.a1h_in1k": "timm (A1H)",
-        "resnet50.a2_in1k": "timm (A2)",
-        "resnet50.a3_in1k": "timm (A3)",
-        "resnet50.b1k_in1k": "timm (B1K)",
-        "resnet50.b2k_in1k": "timm (B2K)",
-        "resnet50.c1_in1k": "timm (C1)",
-        "resnet50.c2_in1k": "timm (C2)",
-        "resnet50.d_in1k": "timm (D)",
-        "tv2_resnet50": "torchvision (V2)",
-    },
-}
+_VIT = "vision_transformers"
 
 
-def _study() -> dict[str, tuple[str, str, float]]:
-    """Gives name, training and epsilon by model, in the order of the paper's tables."""
-    trained = [
-        (f"robust_resnet50_{norm}_eps{eps}", f"PGD-AT ({norm}, eps={eps}{unit})", eps)
-        for norm, budgets, unit in (("l2", _L2, ""), ("linf", _LINF, "/255"))
-        for eps in budgets
-    ]
-    found = {}
-    for kind, models in _PLAIN.items():
-        found |= {model: (name, kind, math.nan) for model, name in models.items()}
-        if kind == "baseline":
-            found |= {m: (name, bias_models.AT, float(eps)) for m, name, eps in trained}
-    return found
+def _models(told: Iterable[Mapping[str, Any]], training: str) -> Mapping[str, tuple]:
+    return types.MappingProxyType(
+        {
+            one["id"]: (one["name"], one[training], one.get("eps", math.nan))
+            for one in told
+        }
+    )
 
 
+_KNOWN = packaged.table("published_models")
 # Name, training and epsilon (l2, or l-infinity in 1/255) of each model of the study.
-STUDY = types.MappingProxyType(_study())
+STUDY = _models((m for m in _KNOWN if m["category"] != _VIT), "category")
 # Those of its appendix.
-VIT = types.MappingProxyType(
-    {
-        f"vit_base_patch16_224.{model}": (name, name, math.nan)
-        for model, name in (
-            ("augreg_in1k", "AugReg"),
-            ("mae_in1k", "MAE"),
-            ("dino_in1k", "DINO"),
-            ("torchvision_deit", "DeiT"),
-            ("sam_in1k", "SAM"),
-        )
-    }
-)
+VIT = _models((m for m in _KNOWN if m["category"] == _VIT), "name")
 CORRUPTIONS = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"),
     *("gaussian_blur", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
