@@ -1,0 +1,1 @@
+"""Inputs made to harm who reads them, and what comes of each."""

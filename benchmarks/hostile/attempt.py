@@ -1,0 +1,63 @@
+"""Runs a command on one hostile input in a process of its own, and judges how it ends."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from benchmarks.fuzz import attempts
+
+SECONDS, BYTES = 60, 2_000_000_000
+
+
+class Case(NamedTuple):
+    """One input.
+
+    write: puts it below an empty folder and returns the arguments of Python that read it.
+    expects: a regular expression that the answer must hold.
+    """
+
+    words: str
+    write: Callable[[pathlib.Path], Sequence[str]]
+    expects: str = ""
+
+
+def attempt(case: Case) -> tuple[str, str]:
+    """The verdict, and what the command said or how it failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder) / "set"
+        root.mkdir()
+        code, told, megabytes = _ended([sys.executable, *case.write(root)])
+    if code is None:
+        return "hang", f"more than {SECONDS} s"
+    if megabytes * 2**20 > BYTES:
+        return "memory", f"{megabytes} MB: {told[-300:]}"
+    if code < 0:
+        return "crash", f"signal {-code}: {told[-300:]}"
+    verdict, why = attempts.judged(code, told)
+    if not re.search(case.expects, told):
+        return "unclear", f"no {case.expects!r} in {told[-600:]!r}"
+    return verdict, why
+
+
+def _ended(command: Sequence[str]) -> tuple[int | None, str, int]:
+    """The exit code, None if it took too long; what was printed; megabytes at most."""
+    late = threading.Event()
+    with tempfile.TemporaryFile() as out:
+        started = subprocess.Popen(
+            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL
+        )
+        timer = threading.Timer(SECONDS, lambda: (late.set(), started.kill()))
+        timer.start()
+        _, status, used = os.wait4(started.pid, 0)
+        timer.cancel()
+        started.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        told = out.read(100_000).decode(errors="backslashreplace")
+    code = None if late.is_set() else started.returncode
+    return code, told, used.ru_maxrss >> 10
