@@ -8,8 +8,8 @@ Deviations: the class loss is the mean over the batch's examples, which is the m
 environments where these have equal shares of it, as in the reference; all environments
 pass the network together, and batch norm takes the statistics of all. The reference
 passes them one by one, which is the same there: its ResNets keep the statistics of their
-pretraining, and its small network has group norm. Only its releases since July 2024 can
-take each environment's own.
+pretraining, and its small network has group norm. Only its code since July 2024 can
+take each environment's own, which makes the penalty smaller (docs/algorithms.md).
 """
 
 from collections.abc import Mapping
