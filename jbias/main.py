@@ -36,7 +36,7 @@ from ml_collections import config_flags
 from jbias import config as jc
 from jbias import entries, presets, xla
 from jbias.store import disk, lock
-from jbias.terminal import console, messages, signals
+from jbias.terminal import console, heap, messages, signals
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -207,6 +207,7 @@ def _gist(text: str) -> str:
 def cli() -> None:
     """The command: flags, then the run."""
     console.hush()
+    heap.bound()
     with signals.heard() as heard:  # Before anything that takes a while.
         try:
             app.run(functools.partial(main, heard=heard), flags_parser=_parse)

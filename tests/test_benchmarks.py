@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import check, distortion, measured, roofline, small
+from benchmarks import (
+    check,
+    distortion,
+    measured,
+    memory_over_time,
+    roofline,
+    small,
+)
 from jbias import models
 from jbias.configs import distortion as configs_distortion
 from tests import runs
@@ -79,6 +86,7 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
         ("processes", (*TINY, "--counts=1,2")),
         ("startup", ("--rounds=1",)),
         ("writers", ("--rounds=2", "--seeds=2")),
+        ("memory_over_time", ("--evaluations=24",)),
         ("corruptions", ("--side=32", "--names=fog,frost", "--rounds=1", "--host=1")),
         ("report", ("--runs=6", "--seeds=2", "--epochs=3", "--sets=4")),
         ("cost", ("--methods=sagnet", "--steps=1", "--rounds=1")),
@@ -166,3 +174,12 @@ def test_the_headline_has_t_intervals(tmp_path):
         "| sagnet | 40.0 ± 0.0 | 50.0 ± 0.0 | 1.25 |",
         "| erm | 50.0 ± 7.2 | 25.0 ± 31.8 | 1.75 |",
     ]
+
+
+def test_growth_of_memory_is_of_medians_after_warm_up():
+    found = [9.0] * memory_over_time.WARM + [100.0, 300.0, 100.0] + [150.0] * 24
+    found += [110.0, 90.0, 110.0]
+    told = memory_over_time.summary(found)
+    assert told["growth"] == pytest.approx(0.1)
+    assert (told["lowest"], told["highest"]) == (90, 300)
+    assert memory_over_time.get_config("8").epochs == 2

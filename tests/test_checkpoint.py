@@ -1,8 +1,10 @@
 """Saving, retention by validation, and falling back from damage."""
 
 import errno
+import gc
 import pathlib
 import shutil
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -272,3 +274,16 @@ def test_why_a_step_is_damaged_ends_at_a_word():
     told = orbax_errors.first_line(ValueError("\n" + "damaged, " * 50 + "\nmore"))
     assert told.endswith("damaged, …") and len(told) <= 200
     assert orbax_errors.first_line(ValueError("short\nmore")) == "short"
+
+
+def test_saves_leave_no_objects_behind(tmp_path):
+    """Of each array of each save tensorstore kept four."""
+    arrays = tuple({f"w{i}": np.ones(2) for i in range(40)} for _ in range(2))
+    manager, held = checkpoint.open(tmp_path), []
+    for at in range(1, 14):
+        checkpoint.save(manager, at, arrays, {"step": at, "stage": 0})
+        checkpoint.wait(manager)
+        gc.collect()
+        held.append(sys.getallocatedblocks())
+    checkpoint.finish(manager)
+    assert held[-1] - held[5] < 7 * 80 * 2

@@ -127,3 +127,16 @@ def test_without_l1_sgd_is_what_it_was():
     assert jax.tree.structure(plain.init(w)) == jax.tree.structure(none.init(w))
     shrunk = optim.sgd(lambda step: 0.1, l1=0.1)
     assert jax.tree.structure(plain.init(w)) != jax.tree.structure(shrunk.init(w))
+
+
+def test_schedules_follow_the_references_one_step_later():
+    """Debiased's warm-up and SagNet's cosine: schedulers that move before the step."""
+    rate, warm, total = 0.2, 5, 20
+    ours = optim.warmed(optim.constant(rate, total), rate, warm)
+    theirs = [rate * (step + 1) / warm for step in range(warm)]
+    found = [float(ours(step)) for step in range(warm + 1)]
+    np.testing.assert_allclose(found, [0, *theirs], rtol=1e-6)
+    ours = optim.cosine(rate, total)
+    theirs = rate * (1 + np.cos(np.pi * np.arange(1, total + 1) / total)) / 2
+    found = [float(ours(step)) for step in range(total + 1)]
+    np.testing.assert_allclose(found, [rate, *theirs], rtol=1e-5, atol=1e-7)

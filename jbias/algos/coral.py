@@ -4,8 +4,12 @@ Source: Sun and Saenko, "Deep CORAL: Correlation Alignment for Deep Domain Adapt
 ECCV 2016 workshops, https://arxiv.org/abs/1607.01719; between all environments, and of
 means too, as in Gulrajani and Lopez-Paz, ICLR 2021, https://arxiv.org/abs/2007.01434.
 Reference code: https://github.com/facebookresearch/DomainBed at 026d588, class CORAL.
-Deviation: the class loss is the mean over the batch's examples, which is the mean over
-environments where these have equal shares of it, as in the reference.
+Deviations: the class loss is the mean over the batch's examples, which is the mean over
+environments where these have equal shares of it, as in the reference; all environments
+pass the network together, and batch norm takes the statistics of all. The reference
+passes them one by one, which is the same there: its ResNets keep the statistics of their
+pretraining, and its small network has group norm. Only its code since July 2024 can
+take each environment's own, which makes the penalty smaller (docs/algorithms.md).
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,10 @@ variant="biasbed" https://github.com/D1noFuzi/BiasBed at 499b912.
 Deviations: styles are drawn inside groups of `mix_group` images; features are computed
 once for content and style; the grid of sizes goes by the number of the step, the
 reference's by that of the batch in its epoch; auxiliary normalisation is right whatever
-the number of devices, which the reference's is in its multi-grid recipes only. BiasBed's
+the number of devices, which the reference's is in its multi-grid recipes only; a warm-up
+of W steps begins with rate 0, the reference's with 1 / W of the full one, as it moves its
+scheduler before each step (at PyTorch 1.4): step i + 1 here has its rate of step i.
+BiasBed's
 16-bit arithmetic, and its skipping of batches that it overflows in, are left out.
 """
 

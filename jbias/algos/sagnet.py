@@ -5,7 +5,9 @@ CVPR 2021, https://arxiv.org/abs/1910.11645.
 Reference code: https://github.com/hyeonseobnam/sagnet at f87161c.
 Deviations: all three gradients are taken at the same weights (the reference steps one
 optimiser between two backward passes, which PyTorch refuses since 1.5); partners are
-drawn inside groups of `mix_group` images.
+drawn inside groups of `mix_group` images; a cosine of T steps begins with the full rate,
+the reference's, which moves its scheduler before each step, from PyTorch 1.1 on with that
+of step 1, and ends with 0 (under 1.0, which it names as well, it is as here).
 """
 
 import functools
@@ -50,7 +52,9 @@ def make(
     variant: "biasbed" is the algorithm of BiasBed's release: contents are not swapped,
       and the three gradients pile up, so that the style head learns to confuse itself,
       the trunk follows all losses, and what two optimisers hold is stepped twice. Its
-      release has no dropout either.
+      release has no dropout either. With its `distributed` it clips gradients that are
+      still multiplied by the loss scale, so that next to nothing of them is left; here
+      they are clipped as without.
 
     A net without batch norm in its trunk is refused unless w_adv is 0: its adversary
     would train nothing. As in the reference, no other normalisation counts; LayerNorm,

@@ -23,7 +23,8 @@ def brightness(image: Image, rng: np.random.Generator, more: float) -> Image:
     """Adds `more` to the value V of HSV, which is cut at 1; hue and saturation stay.
 
     So each colour is scaled by V' / V, and black turns to the grey of `more`. Deviation:
-    rounding differs before fractions are cut off, and one byte in twenty by 1.
+    rounding differs before fractions are cut off. Of twenty photographs at 224 pixels 0.5
+    to 3.0 % of the bytes are off by 1, by severity, and at most 6.0 % of one's.
     """
     del rng
     x = arrays.unit(image)
@@ -40,7 +41,7 @@ def saturate(
     """Makes the saturation S of HSV clip(S times + plus, 0, 1); hue and value stay.
 
     A grey has the hue 0: with a `plus` it turns red, as in the reference. Deviation: as
-    for brightness.
+    for brightness, 3.6 % at severity 3 and at most 10 % of one's, else 0.5 to 0.7 %.
     """
     del rng
     x = arrays.unit(image)

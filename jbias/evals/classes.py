@@ -64,7 +64,8 @@ def confusion(
 def entropy(response: Int[np.ndarray, "n"], k: int) -> float:
     """Entropy of the responses in bits, at most log2(k); none of the k adds nothing.
 
-    - sum_c p_c log2 p_c, p_c the share of all responses that are c.
+    - sum_c p_c log2 p_c, p_c the share of all responses that are c. A class that has no
+    images counts as any other: the bound stays log2(k), and who never answers it has less.
     """
     response = np.asarray(response)
     share = np.bincount(response[response >= 0], minlength=k) / len(response)

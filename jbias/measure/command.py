@@ -43,10 +43,11 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
     """
     xla.set_flags()
     try:
-        from jbias.terminal import console
+        from jbias.terminal import console, heap
         from jbias.training import opening
 
         console.hush()
+        heap.bound()
         opening.keep_programs()
         return work()
     except (ValueError, OSError) as error:

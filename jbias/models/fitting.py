@@ -95,9 +95,8 @@ def _reading(
         given = mapping.published(path.split("/"), names)
         return arrays[given[0]].shape if given and given[0] in arrays else None
 
-    preset = catalogue.preset(
-        model
-    )  # vit_base16 is that, whatever the patches of a file.
+    # vit_base16 is that, whatever the patches of a file.
+    preset = catalogue.preset(model)
     read = catalogue.file_of(model).get("fitted", _nothing)(at).items()
     options = {**{k: v for k, v in read if k not in preset}, **options}
     if "classes" in options:

@@ -24,9 +24,8 @@ class Audited:
 
     model: str
     networks: tuple[str, ...]
-    reference: tuple[
-        str, ...
-    ]  # Networks beyond whose drops the drops are; mostly none.
+    # Networks beyond whose drops the drops are; mostly none.
+    reference: tuple[str, ...]
     dataset: str
     classes: tuple[str, ...]  # Of the set.
     answers: tuple[str, ...]  # What networks decide among.

@@ -47,9 +47,8 @@ class Energy(NamedTuple):
     watts: float = 0.0  # Of one device; 0: as RATED has its kind.
     share: float = 1.0  # Of the rated power that is in use.
     pue: float = 1.0  # What the building draws for each watt of its devices.
-    intensity: float = (
-        0.0  # kg of CO2 equivalents a kWh; 0: not known, nothing is said.
-    )
+    # kg of CO2 equivalents a kWh; 0: not known, nothing is said.
+    intensity: float = 0.0
 
     def checked(self, where: str) -> "Energy":
         """Itself; ValueError where a number has no meaning."""

@@ -35,9 +35,8 @@ class MaxTResult(compared.PairsResult):
     """All pairs by permutation; statistics are differences of mean ranks."""
 
     permutations: int  # Drawn; 0 if exact.
-    standard_errors: Float[
-        np.ndarray, "k k"
-    ]  # Of adjusted p, from drawing; 0 if exact.
+    # Of adjusted p, from drawing; 0 if exact.
+    standard_errors: Float[np.ndarray, "k k"]
 
 
 def friedman_permutation(

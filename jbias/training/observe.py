@@ -16,7 +16,7 @@ from jbias.evals import decisions, predict
 from jbias.feeding import sets
 from jbias.store import disk
 from jbias.strategies import layout as layouts
-from jbias.terminal import console
+from jbias.terminal import console, heap
 from jbias.training import build, recorded, signs, vary
 from jbias.training.job import Job
 
@@ -51,6 +51,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
         if recorded.is_valid(r)
     }
     job.watch.reset()
+    heap.trim()
     job.note = f" valid {100 * mean(job.valid.values()):.1f}"
     total, took = job.stages[-1].last, time.monotonic() - began
     seen = _summary(records) or "no seed is finite"

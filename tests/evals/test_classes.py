@@ -42,3 +42,5 @@ def test_entropy():
     assert classes.entropy(np.full(9, 3), 16) == 0
     # Half is no answer: of what is left, as of a fourth twice, 1/4 log2 4 each.
     assert classes.entropy(np.array([0, 1, -1, -1]), 16) == 1
+    # Of two classes with images, 0 and 1, the others are answered all the same.
+    assert classes.entropy(np.array([0, 1, 14, 15]), 16) == 2

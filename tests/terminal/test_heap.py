@@ -1,0 +1,41 @@
+"""Threads of a run share a few heaps of the C library."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+# Asks for something, so that a command ends at once; then many threads want memory.
+CODE = """
+import ctypes, sys, threading
+from jbias import main
+sys.argv = ["jbias.main"]
+try:
+    main.cli()
+except SystemExit as ended:
+    assert ended.code == 2
+libc, gate = ctypes.CDLL(None), threading.Barrier(12)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+def take():
+    gate.wait()
+    libc.malloc(ctypes.c_size_t(50000))
+    gate.wait()
+threads = [threading.Thread(target=take) for _ in range(12)]
+[one.start() for one in threads], [one.join() for one in threads]
+file = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap alone")
+@pytest.mark.parametrize(("given", "most"), [(None, 2), ("4", 4)])
+def test_threads_of_a_command_share_heaps(given, most):
+    env = {k: v for k, v in os.environ.items() if k != "MALLOC_ARENA_MAX"}
+    env |= {"MALLOC_ARENA_MAX": given} if given else {}
+    ran = subprocess.run(
+        [sys.executable, "-c", CODE], env=env, stdout=subprocess.PIPE, check=True
+    )
+    assert 1 < ran.stdout.count(b"<heap nr=") <= most
