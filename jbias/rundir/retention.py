@@ -2,21 +2,15 @@
 
 import dataclasses
 import json
-import time
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
-from orbax.checkpoint._src.futures import signaling_client
 
 from jbias.rundir import seal
 from jbias.store import disk
 
-# Orbax's threads wait for each other by the clock: when it jumps a save would fail, or wait
-# for days. Nothing public gives them another.
-signaling_client.time = types.SimpleNamespace(time=time.monotonic)
 # The validation accuracies at a step, by "stage/seed"; None while there are none yet.
 Valid = Callable[[int], dict[str, float] | None]
 
