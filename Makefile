@@ -1,4 +1,5 @@
-# `make demo` and `make test` need Python 3.11 or later and make, nothing else.
+# `make demo` and `make test` need Python 3.11 or later and make, nothing else; which Python,
+# PYTHON=python3.13 VENV=.venv313 says.
 PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/python
@@ -9,15 +10,26 @@ ATTACKED = 0.00392 0.00784 0.01569 0.03137
 IMAGES = 160
 TRIALS = 231
 SEED = 0
+TESTS =
+MINOR = 'import sys; print("%d.%d" % sys.version_info[:2])'
+# Which must hold under the newest Python: what depends on jax and orbax most.
+NEWEST_TESTS = tests/strategies tests/multihost $(addprefix tests/test_,$(addsuffix .py,step seeds checkpoint private))
 
-.PHONY: demo eight study chaos test test-all docs notebook lint types format clean
+.PHONY: same-python demo eight study chaos test test-newest smoke test-all docs notebook lint types format clean
 
 # A stamp, so that an interrupted installation is taken up again.
-$(VENV)/.installed: setup.cfg pyproject.toml
+$(VENV)/.installed: setup.cfg pyproject.toml | same-python
 	$(PYTHON) -c 'import sys; sys.exit("make: Python 3.11 or later is needed, this is " + sys.version.split()[0] + "; name another with PYTHON=...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@
+
+# An environment of another Python than the one that is asked for is not used in its place.
+same-python:
+ifneq ($(origin PYTHON),file)
+	@asked=$$($(PYTHON) -c $(MINOR)) || exit; found=$$(test ! -e $(RUN) || $(RUN) -c $(MINOR)); \
+	test "$${found:-$$asked}" = "$$asked" || { echo "make: $(VENV) has Python $$found, PYTHON=$(PYTHON) is $$asked; name another environment with VENV=..., or run make clean" >&2; exit 1; }
+endif
 
 demo: $(VENV)/.installed
 	for algo in $(ALGOS); do $(RUN) -m jbias.main --config=configs/$$algo.py:demo --workdir=runs/demo/$$algo || exit $$?; done
@@ -67,10 +79,20 @@ format: $(VENV)/.installed
 # Most of the time goes into compiling small programs that run once: half of it is saved.
 test: lint
 	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" \
-		$(RUN) -m pytest -m 'not slow' -n 2 --dist loadfile
+		$(RUN) -m pytest -m 'not slow' -n 2 --dist loadfile $(TESTS)
+
+# In an environment of its own, which takes the newest packages; the smoke run first.
+test-newest:
+	@newest=$$(.ci/newest $(PYTHON)) || exit; \
+	if [ -z "$$newest" ]; then echo "make: no Python here is newer than $$($(PYTHON) -V), nothing more to test"; exit; fi; \
+	set -ex; new="$(MAKE) PYTHON=$$newest VENV=.venv-newest"; \
+	rm -rf build/smoke; $$new smoke; $$new test TESTS="$(NEWEST_TESTS)"
+
+smoke: $(VENV)/.installed
+	$(RUN) -m jbias.main --config=configs/erm.py:smoke --workdir=build/smoke
 
 test-all: lint
 	$(RUN) -m pytest
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-newest build dist *.egg-info .pytest_cache .ruff_cache

@@ -46,7 +46,10 @@ def open(
     options = ocp.CheckpointManagerOptions(
         preservation_policy=retention.LatestAndBest(keep, valid_at),
         best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
-        async_options=ocp.AsyncOptions(timeout_secs=_NEVER),
+        # Else its threads wait for folders by the clock: when it jumps a save would fail.
+        async_options=ocp.AsyncOptions(
+            timeout_secs=_NEVER, create_directories_asynchronously=False
+        ),
         **teams.checkpoints_alone(),
     )
     retention.mend(epath.Path(directory))

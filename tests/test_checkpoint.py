@@ -2,9 +2,11 @@
 
 import errno
 import gc
+import itertools
 import pathlib
 import shutil
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -249,6 +251,15 @@ def test_too_little_room_is_seen_before_anything_is_written(tmp_path, monkeypatc
         checkpoint.save(manager, 2, states(2.0), {})
     checkpoint.finish(manager)
     assert kept(tmp_path / "c") == [1]
+
+
+def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch):
+    """By days with each look at it, back and forth."""
+    now, jumps = time.time, itertools.cycle([0.0, 1e6, -1e6])
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    fill(tmp_path / "c", {1: None, 2: {"0/0": 0.5}})
+    found, _ = latest(tmp_path / "c")
+    assert_equal(found, states(2.0))
 
 
 def test_keeping_one_alone_is_refused(tmp_path):

@@ -3,6 +3,8 @@
 import os
 from typing import NamedTuple
 
+import jax
+
 # What jax can be told, and finds where it is not.
 _DETECTED = ("coordinator_address", "num_processes", "process_id", "local_device_ids")
 _DETECTED += ("cluster_detection_method",)
@@ -51,20 +53,20 @@ def place(coordinator: str | None, count: int | None, number: int | None) -> Pla
 
 def _detected() -> Place:
     """What jax's own detection finds; alone, where it finds nothing."""
-    from jax._src import clusters
-
-    # Nothing public tells it without starting all of jax's service.
     remedy = "--processes=1 trains alone; or give --coordinator, --processes, --process"
     try:
+        # Nothing public tells it without starting all of jax's service.
+        from jax._src import clusters
+
         found = clusters.ClusterEnv.auto_detect_unset_distributed_params(
             **dict.fromkeys(_DETECTED), initialization_timeout=300
         )
-    except (TypeError, ImportError, AttributeError):
-        raise  # Another jax: nothing that a flag of the cluster's would mend.
-    except Exception as error:  # Each cluster raises its own.
+    except (
+        Exception
+    ) as error:  # Each cluster raises its own, another jax what it likes.
         raise ValueError(
             f"processes: the cluster that this seems to be does not say which processes "
-            f"there are ({error}); {remedy}"
+            f"there are (jax {jax.__version__}: {error}); {remedy}"
         ) from error
     where = Place(*found)
     if None in where[:3] or where.count == 1:

@@ -1,23 +1,17 @@
 """Which checkpoints stay: the latest, the best of each seed, those still to be evaluated."""
 
+import contextlib
 import dataclasses
 import json
-import time
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
-from orbax.checkpoint._src.futures import signaling_client
-from orbax.checkpoint._src.serialization import tensorstore_utils
 
 from jbias.rundir import seal
 from jbias.store import disk
-
-# Orbax's threads wait for each other by the clock: when it jumps a save would fail, or wait
-# for days. Nothing public gives them another.
-signaling_client.time = types.SimpleNamespace(time=time.monotonic)
 
 
 class _Spec(dict):
@@ -28,10 +22,14 @@ class _Spec(dict):
 
 # Tensorstore (seen in 0.1.69 to 0.1.86, the latest) never frees the JSON that it makes for
 # Python: some 300 bytes for each array of each save, and its counters, which orbax logs.
-_freed = types.SimpleNamespace(**vars(tensorstore_utils.ts))
-_freed.experimental_collect_matching_metrics = lambda _: []
-_freed.KvStore = types.SimpleNamespace(open=_freed.KvStore.open, Spec=_Spec)
-tensorstore_utils.ts = _freed
+# Of an orbax that asks elsewhere long runs would grow again; a test says so.
+with contextlib.suppress(ImportError, AttributeError):
+    from orbax.checkpoint._src.serialization import tensorstore_utils
+
+    _freed = types.SimpleNamespace(**vars(tensorstore_utils.ts))
+    _freed.experimental_collect_matching_metrics = lambda _: []
+    _freed.KvStore = types.SimpleNamespace(open=_freed.KvStore.open, Spec=_Spec)
+    tensorstore_utils.ts = _freed
 # The validation accuracies at a step, by "stage/seed"; None while there are none yet.
 Valid = Callable[[int], dict[str, float] | None]
 

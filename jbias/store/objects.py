@@ -117,7 +117,7 @@ def files() -> Files:
 
 def check(path: str, where: str) -> None:
     """ValueError where a path cannot be one of a store, or nobody is logged in."""
-    bucket, key, _ = Files._split_path(path)
+    bucket, key = _names(path)
     if not bucket or not key:
         raise ValueError(f"{where}: must be gs://BUCKET/FOLDER, got {path}")
     if not os.environ.get("STORAGE_EMULATOR_HOST"):
@@ -192,7 +192,7 @@ def move(path: epath.PathLike, target: epath.PathLike) -> None:
 
     All is copied before anything goes; what marks a whole one comes last and goes first.
     """
-    source, target = (Files._strip_protocol(os.fspath(one)) for one in (path, target))
+    source, target = ("/".join(_names(one)) for one in (path, target))
     names = files().find(source)
     names.sort(key=lambda name: (name.endswith(f"/{MARK}"), -name.count("/")))
     for name in names:
@@ -202,5 +202,6 @@ def move(path: epath.PathLike, target: epath.PathLike) -> None:
 
 
 def _names(path: epath.PathLike) -> tuple[str, str]:
-    bucket, key, _ = Files._split_path(os.fspath(path))
+    """The bucket, and what the object is called in it."""
+    bucket, _, key = os.fspath(path).removeprefix("gs://").partition("/")
     return bucket, key

@@ -47,13 +47,13 @@ def _rewritten(value: Any, replace: Replace) -> Any:
 
     What holds none stays the same object, so that jax knows it again.
     """
-    if isinstance(value, core.ClosedJaxpr):
-        inner = _rewritten(value.jaxpr, replace)
-        return value if inner is value.jaxpr else value.replace(jaxpr=inner)
     if isinstance(value, core.Jaxpr):
         eqns = [_equation(eqn, replace) for eqn in value.eqns]
         same = all(new is old for new, old in zip(eqns, value.eqns, strict=True))
         return value if same else value.replace(eqns=eqns)
+    if isinstance(value, core.ClosedJaxpr):  # Since jax 0.11 a Jaxpr, met above.
+        inner = _rewritten(value.jaxpr, replace)
+        return value if inner is value.jaxpr else value.replace(jaxpr=inner)
     if type(value) is tuple:  # The branches of a cond.
         parts = tuple(_rewritten(part, replace) for part in value)
         same = all(new is old for new, old in zip(parts, value, strict=True))

@@ -253,13 +253,13 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (RuntimeError("no such pod"), "does not say which .* there are .no such pod."),
+        (RuntimeError("no such pod"), "does not say which .* there are .*no such pod."),
         (("h:1", 2, 2, None), "must say 0 to 1 for a process of 2, got 2"),
-        (AttributeError("another jax"), "another jax"),
+        (AttributeError("no such name"), f"jax {jax.__version__}: no such name"),
     ],
 )
 def test_what_a_cluster_says_wrongly_is_told(monkeypatch, found, message):
-    """But where jax itself is another, that is no fault of the cluster."""
+    """With the version of jax, which may be one that has another way to ask."""
 
     def detect(**_):
         if isinstance(found, Exception):
@@ -268,8 +268,7 @@ def test_what_a_cluster_says_wrongly_is_told(monkeypatch, found, message):
 
     name = "auto_detect_unset_distributed_params"
     monkeypatch.setattr(clusters.ClusterEnv, name, detect)
-    kind = AttributeError if isinstance(found, AttributeError) else ValueError
-    with pytest.raises(kind, match=message):
+    with pytest.raises(ValueError, match=message):
         places.place(None, None, None)
 
 
