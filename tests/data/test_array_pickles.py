@@ -32,7 +32,7 @@ HOSTILE = {
     "a command": (PROTO + called("os", "system", b"U\x02id"), "names os.system"),
     "stacked": (b"\x80\x04\x8c\x02os\x8c\x06system\x93(U\x02idtR.", "names os.system"),
     "an instance": (b"(ios\nsystem\n.", "has INST"),
-    "an object": (b"(cos\nsystem\nU\x02ido.", "has OBJ"),
+    "an object": (b"(cos\nsystem\nU\x02ido.", "names os.system"),
     "new": (PROTO + b"cnumpy\nndarray\n)\x81.", "has NEWOBJ"),
     "new with names": (b"\x80\x04cnumpy\nndarray\n)}\x92.", "has NEWOBJ_EX"),
     "an extension": (PROTO + b"\x82\x01.", "has EXT1"),
