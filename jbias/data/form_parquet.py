@@ -53,15 +53,7 @@ def _examples(where: str, shards: Sequence[str]) -> tuple:
 
     def listed() -> dict[str, np.ndarray]:
         place = os.path.dirname(shards[0])
-        found = form_records.described(where, place, records())
-        shard, group, counts = (
-            np.array(x, np.int32) for x in zip(*groups, strict=True)
-        )
-        return found | dict(
-            shard=np.repeat(shard, counts),
-            group=np.repeat(group, counts),
-            row=np.concatenate([np.arange(n) for n in counts]),
-        )
+        return form_records.described(where, place, records()) | _placed(groups)
 
     found = cache.made("examples", shards, listed)
     names = tuple(found["names"].tolist())
@@ -108,38 +100,39 @@ def _schema(where: str, path: str) -> tuple[str, str, tuple[str, ...] | None]:
     return *columns, names or None
 
 
+def _placed(groups: Sequence[tuple[int, int, int]]) -> dict[str, np.ndarray]:
+    """The shard, group and row of each row of groups: (shard, group, rows)."""
+    shard, group, counts = np.array(groups, np.int32).T
+    rows = np.concatenate([np.arange(n, dtype=np.int32) for n in counts])
+    return dict(
+        shard=np.repeat(shard, counts), group=np.repeat(group, counts), row=rows
+    )
+
+
 def _rows(where: str, shards: Sequence[str], image: str, label: str) -> dict:
-    parts = []
+    names, labels, groups = [], [], []
     for i, path in enumerate(shards):
-        file, size = _open(where, path), os.path.getsize(path)
+        file, first = _open(where, path), len(names)
         nested = _is_struct(file.schema_arrow.field(image))
+        columns = [label, *([f"{image}.path"] if nested else [])]
         for group in range(file.num_row_groups):
-            columns = [label, *([f"{image}.path"] if nested else [])]
-            labels, paths = [np.zeros(0, np.int32)], []
+            before = len(names)
             for rows in _batches(where, path, group, columns):
                 labels.append(_labels(where, path, rows.column(label)))
                 told = rows.column(image).to_pylist() if nested else [None] * len(rows)
-                paths += [row and row.get("path") for row in told]
-            n = len(paths)
-            stem = os.path.basename(path).partition(".")[0]
-            first = sum(len(part["row"]) for part in parts if part["shard"][0] == i)
-            parts.append(
-                dict(
-                    names=np.array(
-                        [p or f"{stem}/{first + k}" for k, p in enumerate(paths)],
-                        object,
-                    ),
-                    labels=np.concatenate(labels),
-                    shard=np.full(n, i, np.int32),
-                    group=np.full(n, group, np.int32),
-                    row=np.arange(n, dtype=np.int32),
-                    length=np.full(n, size, np.int64),  # Of the shard: the rest costs.
-                )
-            )
-    if not parts:
+                names += [row and row.get("path") for row in told]
+            groups.append((i, group, len(names) - before))
+        stem = os.path.basename(path).partition(".")[0]
+        names[first:] = [p or f"{stem}/{k}" for k, p in enumerate(names[first:])]
+    if not names:
         raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
-    joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    return joined | {"names": listing.named(where, joined["names"])}
+    placed = _placed(groups)
+    sizes = np.array([os.path.getsize(path) for path in shards])  # The rest costs.
+    return placed | dict(
+        names=listing.named(where, names),
+        labels=np.concatenate(labels),
+        length=sizes[placed["shard"]],
+    )
 
 
 def _labels(where: str, path: str, column) -> np.ndarray:

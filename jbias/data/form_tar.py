@@ -107,19 +107,17 @@ def _label(where: str, path: str, member: _Member, ending: str) -> int:
         file.seek(member.start)
         text = file.read(member.length)
     try:
+        held = json.loads(text) if ending == "json" else text
         if ending == "json":
-            held = json.loads(text)
-            text = held["label"] if "label" in held else held["cls"]
-        (label,) = limits.labels("label", [int(text)])
-        if isinstance(text, float) and label != text:
-            raise ValueError(f"got {text}")
+            held = held["label"] if "label" in held else held["cls"]
+        if not 0 <= (label := int(held)) < limits.CLASSES or label != float(held):
+            raise ValueError(f"{held!r} is no label")
         return label
-    except (
-        *(ValueError, KeyError, TypeError, OverflowError, RecursionError),
-    ) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"{where}: labels must be whole numbers, got {text[:40]!r} in"
-            f" {path}:{member.name}"
+            f" {path}:{member.name}; they count from 0 to {limits.CLASSES - 1:,}"
+            " (limits of docs/data.md)"
         ) from error
 
 

@@ -64,19 +64,14 @@ class _Machine(pickles.Machine):
         self.rules = {"NEWOBJ": self.call, "BINPERSID": self.refer}
 
     def named(self, module: str, name: str) -> pickles.Name:
-        known = (module, name) in self.calls or (
-            module == "torch" and (name in pickle_values.STORAGES or name in _DTYPES)
-        )
-        if not known and _is_hostile(module, name):
-            raise ValueError(
-                f"it asks for {module[:80]}.{name[:80]}: it wants to run a command: "
-                "do not load it, here or with PyTorch"
-            )
-        if not known:
-            raise ValueError(
-                f"it asks for {module[:80]}.{name[:80]}, which is no tensor; {_REMEDY}"
-            )
-        return pickles.Name(module, name)
+        kinds = (*pickle_values.STORAGES, *_DTYPES) if module == "torch" else ()
+        if (module, name) in self.calls or name in kinds:
+            return pickles.Name(module, name)
+        asked = f"it asks for {module[:80]}.{name[:80]}"
+        if _is_hostile(module, name):
+            asked += ": it wants to run a command: do not load it, here or with PyTorch"
+            raise ValueError(asked)
+        raise ValueError(f"{asked}, which is no tensor; {_REMEDY}")
 
     def built(self, thing: Any, state: Any) -> Any:
         """Sets what can be left out, but for the order of bytes of a dtype."""
