@@ -96,6 +96,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, _Array):
         return value.value
     items = value if isinstance(value, list) else [value]
-    if wrong := next((one for one in items if not isinstance(one, _ITEMS)), None):
-        raise ValueError(f"it holds {type(wrong).__name__}")
+    for one in items:
+        if not isinstance(one, _ITEMS):
+            raise ValueError(f"it holds {type(one).__name__}")  # noqa: TRY004
     return value

@@ -90,8 +90,8 @@ def _schema(where: str, path: str) -> tuple[str, str, tuple[str, ...] | None]:
         info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         feature = info.get("info", {}).get("features", {}).get(columns[1], {})
         names = tuple(feature.get("names") or ())
-        if wrong := next((one for one in names if not isinstance(one, str)), None):
-            raise TypeError(f"the name {wrong!r}")
+        if not all(isinstance(one, str) for one in names):
+            raise TypeError("names that are no text")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
