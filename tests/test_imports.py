@@ -22,15 +22,17 @@ CORE = {
     *("checkpoint", "multihost", "rundir", "store", "terminal"),
 }
 ROOMS = {
-    **{key: set() for key in ("data", "augment", "stats", "writers", "lines", "store")},
-    "models": {"kinds", "reads"},
+    **{key: set() for key in ("augment", "stats", "writers", "lines", "store")},
+    "foreign": set(),
+    "data": {"foreign"},
+    "models": {"kinds", "reads", "foreign"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats", "store"},
     "results": {"lines", "store"},
     "selection": {"results"},
     "report": {
         *("results", "selection", "stats", "evals", "data"),
-        *("rundir", "terminal", "store"),
+        *("rundir", "terminal", "store", "foreign"),
     },
     "terminal": {"store"},
     "rundir": {"config", "results", "store"},
@@ -45,7 +47,7 @@ ROOMS = {
 }
 WITHOUT_JAX = {
     *("data", "stats", "results", "selection", "lines", "report", "writers"),
-    *("store", "entries", "kinds"),
+    *("store", "entries", "kinds", "foreign"),
     *("rundir/costs", "rundir/life", "rundir/run_state", "terminal/messages"),
 }
 LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}

@@ -50,6 +50,7 @@ ABOUT = {
     "stats": "tests of score tables",
     "writers": "TensorBoard, W&B",
     "store": "whole files, locks",
+    "foreign": "safe readers, limits",
 }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from jbias.data import folder, listing, sources, spec, stores, transforms
+from jbias.foreign import opening
 
 CITE = (
     "Liu, Luo, Wang and Tang: Deep Learning Face Attributes in the Wild. ICCV 2015,"
@@ -143,9 +144,9 @@ def _found(where: str, root: str, name: str) -> str:
 
 def _lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with opening.text(path) as file:
             return file.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path}: must be the published text file: {error}") from error
 
 

@@ -23,6 +23,7 @@ from jbias.data import (
     spec,
     transforms,
 )
+from jbias.foreign import opening
 
 CITE = (
     "Krizhevsky: Learning Multiple Layers of Features from Tiny Images. 2009,"
@@ -128,15 +129,21 @@ def _python(where, place, files, archive: _Archive):
     held = [_unpickled(path) for path in files]
     try:
         pixels = np.concatenate([one[b"data"] for one in held])
-        labels = np.concatenate([one[archive.label.encode()] for one in held])
+        key = archive.label.encode()
+        labels = np.concatenate([np.array(one[key], np.int64) for one in held])
         file, key, _ = archive.meta
         names = _unpickled(os.path.join(place, file))[key.encode()]
-    except (KeyError, ValueError, TypeError) as error:
+        if len({*names}) < len(
+            names
+        ):  # One long name could stand in it a million times.
+            raise ValueError("a class name twice")
+        names = [name.decode() for name in names]
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"{where}: {files[0]} must be of the published archive, got {error!r};"
             " unpack it again"
         ) from error
-    return _images(where, pixels), labels, [name.decode() for name in names]
+    return _images(where, pixels), labels, names
 
 
 def _binary(where, place, files, archive: _Archive):
@@ -150,7 +157,7 @@ def _binary(where, place, files, archive: _Archive):
             f"{cut}: must be rows of {row} bytes; unpack the archive again"
         )
     rows = np.concatenate(data).reshape(-1, row)
-    with open(os.path.join(place, archive.meta[2]), encoding="utf-8") as file:
+    with opening.text(os.path.join(place, archive.meta[2])) as file:
         names = [line.strip() for line in file if line.strip()]
     labels = rows[:, archive.labels - 1].astype(np.int32)
     return _images(where, rows[:, archive.labels :]), labels, names

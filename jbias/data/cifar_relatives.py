@@ -23,6 +23,7 @@ from jbias.data import (
     spec,
     transforms,
 )
+from jbias.foreign import opening
 
 CITE_C = (
     "Hendrycks and Dietterich: Benchmarking Neural Network Robustness to Common"
@@ -135,6 +136,7 @@ def _read(
     for name in names:
         path = os.path.join(place, name)
         try:
+            path = opening.regular(path)
             found.append(np.load(path, mmap_mode="r", allow_pickle=False))
         except FileNotFoundError as error:
             raise spec.Missing(

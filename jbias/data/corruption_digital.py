@@ -17,6 +17,7 @@ from scipy import ndimage
 
 from jbias.data import corruption_arrays as arrays
 from jbias.data.corruption_arrays import Image, Plane
+from jbias.foreign import opening
 
 
 def brightness(image: Image, rng: np.random.Generator, more: float) -> Image:
@@ -82,7 +83,7 @@ def jpeg(image: Image, quality: int) -> Image:
     """Gives what Pillow reads of the JPEG it wrote, 4:2:0, with its standard tables."""
     stream = io.BytesIO()
     PIL.Image.fromarray(image).save(stream, "JPEG", quality=quality)
-    with PIL.Image.open(stream) as picture:
+    with opening.image(stream) as picture:
         return np.array(picture.convert("RGB"))
 
 

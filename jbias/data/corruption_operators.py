@@ -24,6 +24,7 @@ from jbias.data import (
     corruption_weather,
     corruptions,
 )
+from jbias.foreign import opening
 
 Arrays = dict[str, np.ndarray]
 
@@ -223,7 +224,7 @@ def tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
     """Gives the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
     stream = io.BytesIO()
     PIL.Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=quality)
-    with PIL.Image.open(stream) as picture:
+    with opening.image(stream) as picture:
         steps = [picture.quantization[i] for i in (0, 1)]
     return np.int32(steps).reshape(2, 8, 8)
 

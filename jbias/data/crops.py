@@ -20,6 +20,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from jbias.data import transforms, turbojpeg
+from jbias.foreign import limits, opening
 
 try:  # Has no wheels for Linux on ARM; there Pillow resizes.
     import cykooz_resizer as resizer
@@ -145,7 +146,7 @@ def _read(opened: Opened) -> tuple[bytes, Opened]:
         if hasattr(file, "read"):
             data = file.read()
             return data, functools.partial(io.BytesIO, data)
-        with open(file, "rb") as file:
+        with opening.file(file) as file:
             return file.read(), opened
     except (OSError, ValueError):
         return b"", opened  # `transforms.decode` will say why.
@@ -173,7 +174,7 @@ def _frame(data: bytes) -> _Frame | None:
     sampling = data[at + 11 : at + 11 + 3 * data[at + 9] : 3]
     if marker not in _PROGRESSIVE or bits != 8 or sampling not in _SAMPLINGS:
         return None
-    if not 0 < width * height <= (Image.MAX_IMAGE_PIXELS or math.inf):
+    if not 0 < width * height <= limits.PIXELS // 2:
         return None
     unit = 8 * (sampling[0] >> 4), 8 * (sampling[0] & 15)
     return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])

@@ -86,6 +86,8 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         place, shift = place + 1, shift + 7
         if byte < 128:
             return number, place
+        if shift > 63:
+            raise IndexError("a number of more than 64 bits")
 
 
 def _varints(data: bytes) -> list[int]:

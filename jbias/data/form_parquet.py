@@ -7,14 +7,17 @@ import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from jbias.data import cache, form_records, listing, stores
+from jbias.foreign import limits
 
 _IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp")
 _EXAMPLES = "data"
-_GROUP_BYTES = 2**32  # Of a row group, which is read at once.
+_ROWS = 32  # Read at once.
+_LISTED = 256  # Bytes that a row takes in a listing.
 _LABELS = ("label", "labels", "fine_label", "cls", "class")
 
 
@@ -50,15 +53,7 @@ def _examples(where: str, shards: Sequence[str]) -> tuple:
 
     def listed() -> dict[str, np.ndarray]:
         place = os.path.dirname(shards[0])
-        found = form_records.described(where, place, records())
-        shard, group, counts = (
-            np.array(x, np.int32) for x in zip(*groups, strict=True)
-        )
-        return found | dict(
-            shard=np.repeat(shard, counts),
-            group=np.repeat(group, counts),
-            row=np.concatenate([np.arange(n) for n in counts]),
-        )
+        return form_records.described(where, place, records()) | _placed(groups)
 
     found = cache.made("examples", shards, listed)
     names = tuple(found["names"].tolist())
@@ -91,50 +86,63 @@ def _schema(where: str, path: str) -> tuple[str, str, tuple[str, ...] | None]:
                 f" {', '.join(schema.names)}; rename it"
             )
         columns.append(found[0])
-    info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    feature = info.get("info", {}).get("features", {}).get(columns[1], {})
-    return *columns, tuple(feature.get("names", ())) or None
+    try:
+        info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        feature = info.get("info", {}).get("features", {}).get(columns[1], {})
+        names = tuple(feature.get("names") or ())
+        if not all(isinstance(one, str) for one in names):
+            raise TypeError("names that are no text")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
+            f"{columns[1]}.names in the schema's metadata, got {error}; write it anew"
+        ) from error
+    return *columns, names or None
+
+
+def _placed(groups: Sequence[tuple[int, int, int]]) -> dict[str, np.ndarray]:
+    """The shard, group and row of each row of groups: (shard, group, rows)."""
+    shard, group, counts = np.array(groups, np.int32).T
+    rows = np.concatenate([np.arange(n, dtype=np.int32) for n in counts])
+    return dict(
+        shard=np.repeat(shard, counts), group=np.repeat(group, counts), row=rows
+    )
 
 
 def _rows(where: str, shards: Sequence[str], image: str, label: str) -> dict:
-    import pyarrow as pa
-
-    parts = []
+    names, labels, groups = [], [], []
     for i, path in enumerate(shards):
-        file, size = _open(where, path), os.path.getsize(path)
-        nested = pa.types.is_struct(file.schema_arrow.field(image).type)
+        file, first = _open(where, path), len(names)
+        nested = _is_struct(file.schema_arrow.field(image))
+        columns = [label, *([f"{image}.path"] if nested else [])]
         for group in range(file.num_row_groups):
-            columns = [label, *([f"{image}.path"] if nested else [])]
-            table = file.read_row_group(group, columns=columns)
-            n = table.num_rows
-            paths = [None] * n
-            if nested:
-                paths = [row and row.get("path") for row in table[image].to_pylist()]
-            stem = os.path.basename(path).partition(".")[0]
-            first = sum(len(part["row"]) for part in parts if part["shard"][0] == i)
-            parts.append(
-                dict(
-                    names=[p or f"{stem}/{first + k}" for k, p in enumerate(paths)],
-                    labels=_labels(where, path, table[label]),
-                    shard=np.full(n, i, np.int32),
-                    group=np.full(n, group, np.int32),
-                    row=np.arange(n, dtype=np.int32),
-                    length=np.full(n, size, np.int64),  # Of the shard: the rest costs.
-                )
-            )
-    if not parts:
+            before = len(names)
+            for rows in _batches(where, path, group, columns):
+                labels.append(_labels(where, path, rows.column(label)))
+                told = rows.column(image).to_pylist() if nested else [None] * len(rows)
+                names += [row and row.get("path") for row in told]
+            groups.append((i, group, len(names) - before))
+        stem = os.path.basename(path).partition(".")[0]
+        names[first:] = [p or f"{stem}/{k}" for k, p in enumerate(names[first:])]
+    if not names:
         raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
-    joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    return joined | {"names": joined["names"].astype(str)}
+    placed = _placed(groups)
+    sizes = np.array([os.path.getsize(path) for path in shards])  # The rest costs.
+    return placed | dict(
+        names=listing.named(where, names),
+        labels=np.concatenate(labels),
+        length=sizes[placed["shard"]],
+    )
 
 
 def _labels(where: str, path: str, column) -> np.ndarray:
     try:
-        return column.to_numpy().astype(np.int32, casting="same_kind")
+        numbers = column.to_numpy().astype(np.int64, casting="same_kind")
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{where}: labels must be whole numbers, got {column.type} in {path!r}"
         ) from error
+    return limits.labels(f"{where}: {path!r}", numbers)
 
 
 def _open(where: str, path: str):
@@ -143,11 +151,12 @@ def _open(where: str, path: str):
 
     try:
         file = pq.ParquetFile(path)
-        groups = (file.metadata.row_group(i) for i in range(file.num_row_groups))
-        if any(group.total_byte_size > _GROUP_BYTES for group in groups):
-            raise OSError(f"a row group has more than {_GROUP_BYTES} bytes")
+        size = os.path.getsize(path)
+        limits.growth(size, _LISTED * file.metadata.num_rows)
+        for i in range(file.num_row_groups):
+            limits.growth(size, file.metadata.row_group(i).total_byte_size)
         return file
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{where}: {path!r} must be a Parquet file: {reason}"
@@ -156,9 +165,26 @@ def _open(where: str, path: str):
 
 def _group(image: str, path: str, group: int) -> list[bytes]:
     """The encoded images of a row group."""
+    found = []
+    for rows in _batches("data", path, group, [image]):
+        column = rows.column(0)
+        found += (column.field("bytes") if _is_struct(column) else column).to_pylist()
+    return found
+
+
+def _batches(where: str, path: str, group: int, columns: Sequence[str]) -> Iterator:
+    """Some rows of a group at a time; ValueError once they are more than they may be.
+
+    Its metadata may lie, and a page may give again and again what it holds once.
+    """
+    file, size, unpacked = _open(where, path), os.path.getsize(path), 0
+    for rows in file.iter_batches(_ROWS, row_groups=[group], columns=columns):
+        unpacked += rows.nbytes
+        limits.growth(size, unpacked)
+        yield rows
+
+
+def _is_struct(column: Any) -> bool:
     import pyarrow as pa
 
-    column = _open("data", path).read_row_group(group, columns=[image])[image]
-    if pa.types.is_struct(column.type):
-        column = column.combine_chunks().field("bytes")
-    return column.to_pylist()
+    return pa.types.is_struct(column.type)

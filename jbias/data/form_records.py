@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from jbias.data import array_files, cache, example, listing, stores
+from jbias.data import cache, example, listing, stores
+from jbias.foreign import array_files, limits
 
 IMAGE, LABEL, NAME = "image", "label", "file_name"
 _IMAGES = (IMAGE, "image/encoded", "jpg", "png")
@@ -116,8 +117,8 @@ def described(
         names.append(name.decode() if isinstance(name, bytes) else str(name))
         lengths.append(len(held[key][0]))
     return dict(
-        names=np.array(names),
-        labels=np.array(labels, np.int32),
+        names=listing.named(where, names),
+        labels=limits.labels(where, labels),
         length=np.array(lengths, np.int64),
         image=np.array(key),
     )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jbias.data import cache, listing, stores
+from jbias.foreign import limits
 
 _LABELS = ("cls", "json")
 
@@ -60,7 +61,7 @@ def _listed(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
         numbers, classes = _by_folder(where, [m.name for m in images.values()])
     members = list(images.values())
     return dict(
-        names=np.array(_short([m.name for m in members])),
+        names=listing.named(where, _short([m.name for m in members])),
         shard=np.array([m.shard for m in members], np.int32),
         start=np.array([m.start for m in members], np.int64),
         length=np.array([m.length for m in members], np.int64),
@@ -94,7 +95,8 @@ def _members(where: str, shard: int, path: str):
                 member = _Member(shard, whole, entry.offset_data, entry.size)
                 key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
                 yield member, ending.rpartition(".")[2], key
-    except tarfile.TarError as error:
+    # A header may follow the other without end, or say that it has gigabytes.
+    except (tarfile.TarError, RecursionError, MemoryError, OverflowError) as error:
         raise ValueError(
             f"{where}: {path!r} must be a whole, uncompressed tar archive, got {error}"
         ) from error
@@ -105,14 +107,17 @@ def _label(where: str, path: str, member: _Member, ending: str) -> int:
         file.seek(member.start)
         text = file.read(member.length)
     try:
+        held = json.loads(text) if ending == "json" else text
         if ending == "json":
-            held = json.loads(text)
-            return int(held["label"] if "label" in held else held["cls"])
-        return int(text)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+            held = held["label"] if "label" in held else held["cls"]
+        if not 0 <= (label := int(held)) < limits.CLASSES or label != float(held):
+            raise ValueError(f"{held!r} is no label")
+        return label
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"{where}: labels must be whole numbers, got {text[:40]!r} in"
-            f" {path}:{member.name}"
+            f" {path}:{member.name}; they count from 0 to {limits.CLASSES - 1:,}"
+            " (limits of docs/data.md)"
         ) from error
 
 

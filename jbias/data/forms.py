@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jbias.data import form_parquet, form_records, form_tar, listing, stores
+from jbias.foreign import opening
 
 
 class Listing(NamedTuple):
@@ -108,7 +109,9 @@ def _shards(root: str, split: str, form: str) -> list[str]:
 
 
 def _complete(where: str, shards: Sequence[str]) -> None:
-    """Refuses a set of shards that count themselves and of which some are missing."""
+    """Refuses shards that are no files, or count themselves and some are missing."""
+    for path in shards:
+        opening.regular(path)
     counts = [re.search(r"(\d+)-of-(\d+)", os.path.basename(path)) for path in shards]
     if not all(counts):
         return

@@ -18,6 +18,8 @@ from jbias.data import spec
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 JUNK = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")  # And names with a dot first.
 
+_LETTERS = 4096  # No path of a file is longer.
+_SURROGATE = re.compile("[\ud800-\udfff]")  # Bytes that are no UTF-8.
 _PERCENT = r"(?:(\d+(?:\.\d+)?)%)?"
 _PART = re.compile(rf"(?P<base>[^\[\]]+)(?:\[{_PERCENT}:{_PERCENT}\])?")
 
@@ -145,7 +147,19 @@ def scan(
             f" {len(classes)} in {folder!r}, first {empty[0]!r}; fill or remove it"
         )
     names, lengths, labels = zip(*found, strict=True)
+    named(where, names)
     return Files(names, np.array(lengths, np.int64), np.array(labels, np.int32))
+
+
+def named(where: str, names: Sequence[str]) -> np.ndarray:
+    """Names as an array; ValueError for one that is no UTF-8, or no path of a file."""
+    for name in names:
+        if len(name) > _LETTERS or _SURROGATE.search(name):
+            raise ValueError(
+                f"{where}: names of images must be UTF-8 and have at most {_LETTERS:,}"
+                f" letters, got {name!r}; rename it"
+            )
+    return np.array(names, str)
 
 
 def part(

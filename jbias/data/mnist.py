@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias.data import arrays, listing, sources, spec, transforms
+from jbias.foreign import limits, opening
 
 CITE = (
     "LeCun, Bottou, Bengio and Haffner: Gradient-Based Learning Applied to Document"
@@ -99,13 +100,15 @@ def _path(where: str, root: str, stem: str) -> str:
 
 def read(path: str) -> UInt8[np.ndarray, "n ..."]:
     """Reads an IDX file of bytes; ValueError where it is none, or cut off."""
-    opened = gzip.open if path.endswith(".gz") else open
     try:
-        with opened(path, "rb") as file:
-            data = file.read()
+        with opening.file(path) as raw:
+            file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+            size = os.path.getsize(path)
+            data = file.read(limits.most(size) + 1)
+            limits.growth(size, len(data))
         zero, kind, axes = struct.unpack(">HBB", data[:4])
         shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
-    except (OSError, EOFError, zlib.error, struct.error) as error:
+    except (OSError, ValueError, EOFError, zlib.error, struct.error) as error:
         raise ValueError(f"{path}: must be a whole IDX file: {error}") from error
     expected = int(np.prod(shape, dtype=np.int64))
     found = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)

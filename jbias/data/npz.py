@@ -5,7 +5,8 @@ import os
 
 import numpy as np
 
-from jbias.data import array_files, arrays, folder, listing, sources, spec, transforms
+from jbias.data import arrays, folder, listing, sources, spec, transforms
+from jbias.foreign import array_files, limits
 
 CITE = "arrays of the user's own: cite their authors"
 
@@ -32,8 +33,9 @@ def make(
         if key not in held:
             raise ValueError(f"{where}: {path!r} must have {key!r}, got {[*held]}")
     images, labels = held.pop("images"), held.pop("labels")
-    k = int(labels.max()) + 1 if labels.size else 0
-    classes = held.pop("classes", np.arange(k)).astype(str)
+    whole = np.issubdtype(labels.dtype, np.integer)
+    k = int(limits.labels(where, labels).max(initial=-1)) + 1 if whole else 0
+    classes = held.pop("classes", np.arange(k)).astype(str).ravel()
     for key, column in held.items():
         if column.shape != labels.shape or not np.issubdtype(column.dtype, np.integer):
             raise ValueError(

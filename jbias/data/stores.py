@@ -24,7 +24,7 @@ class Store(Protocol):
     names: tuple[str, ...]  # Of each, relative, with slashes.
 
     def open(self, index: int) -> str | BinaryIO:
-        """What Image.open takes; OSError or ValueError where it cannot be read."""
+        """What opening.image takes; OSError or ValueError where it cannot be read."""
 
     def where(self, index: int) -> str:
         """Names one image to a person: the place, and its key."""
@@ -119,11 +119,16 @@ class Rows:
     def _group(self, path: str, group: int) -> Sequence[bytes]:
         kept = self._seen.__dict__.setdefault("kept", collections.OrderedDict())
         if (path, group) not in kept:
-            kept[path, group] = self.read(path, group)
+            try:
+                kept[path, group] = self.read(path, group)
+            except (OSError, ValueError) as error:  # So it is for all of its images.
+                kept[path, group] = error
             if len(kept) > _KEPT:
                 kept.popitem(last=False)
         kept.move_to_end((path, group))
-        return kept[path, group]
+        if isinstance(found := kept[path, group], Exception):
+            raise found.with_traceback(None)
+        return found
 
     def where(self, index: int) -> str:
         folder = os.path.dirname(self.shards[self.shard[index]])

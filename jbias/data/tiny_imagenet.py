@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from jbias.data import folder, listing, sources, spec, stores, transforms
+from jbias.foreign import opening
 
 CITE = (
     "Le and Yang: Tiny ImageNet Visual Recognition Challenge. Stanford CS231N, 2015;"
@@ -90,7 +91,7 @@ def _row(table: str, number: int, line: str, classes) -> tuple[str, str]:
 
 def _lines(where: str, path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with opening.text(path) as file:
             return [line for line in file.read().splitlines() if line.strip()]
     except FileNotFoundError:
         raise spec.Missing(

@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageFile
 
+from jbias.foreign import opening
+
 # Modes that Image.convert brings to RGB without clipping. 16-bit and float images
 # (I, I;16, F) would silently saturate.
 _CONVERTIBLE = ("RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
@@ -102,7 +104,7 @@ def decode(
             " pass as grey images; some import turned it on, set it to False"
         )
     try:
-        with Image.open(opened()) as image:
+        with opening.image(opened()) as image:
             return np.asarray(transform(_rgb(image)))
     except MemoryError:
         raise

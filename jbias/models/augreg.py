@@ -7,15 +7,12 @@ the names and layout of timm's.
 
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 
 import numpy as np
 
 from jbias.models import published
 
-_BYTES = 2**32  # Of all arrays of a file.
-_RATIO = 100  # Weights hardly compress; what does is no file of weights.
 _BLOCK = r"Transformer/encoderblock_(\d+)/"
 _ATTENTION = _BLOCK + "MultiHeadDotProductAttention_1/"
 _NAMES = (
@@ -38,28 +35,7 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
     ValueError, one line, where it is damaged or says more than it can hold.
     """
-    check(path)
     return state(published.stored(path))
-
-
-def check(path: str | os.PathLike) -> None:
-    """Refuses an archive that would become far larger than it is."""
-    try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as members:
-            infos = members.infolist()
-            total = sum(info.file_size for info in infos)
-            packed = sum(info.compress_size for info in infos)
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise ValueError(
-            f"{os.fspath(path)}: must be an .npz file of weights, got "
-            f"{' '.join(str(error).split())}"
-        ) from error
-    size = os.path.getsize(path)
-    if packed > size or total > min(_BYTES, _RATIO * size):
-        raise ValueError(
-            f"{os.fspath(path)}: must be an .npz file of weights, got {size} bytes that "
-            f"would become {total}"
-        )
 
 
 def state(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jbias.foreign import pickles
+
 # Numbers as they lie in the file; bfloat16 is the upper half of a float32.
 STORAGES: Mapping[str, str] = types.MappingProxyType(
     {
@@ -53,12 +55,6 @@ def itemsize(storage: Storage) -> int:
     return 2 if code == "bf16" else np.dtype(code).itemsize
 
 
-def key(key: Any) -> Any:
-    if not isinstance(key, (str, int, float, bytes, type(None))):
-        raise ValueError("its pickle has a key that is no text or number")  # noqa: TRY004
-    return key
-
-
 def _ordered(pairs: Any = ()) -> collections.OrderedDict:
     if not isinstance(pairs, (list, tuple)):
         raise TypeError
@@ -66,7 +62,7 @@ def _ordered(pairs: Any = ()) -> collections.OrderedDict:
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise TypeError
-        made[key(pair[0])] = pair[1]
+        made[pickles.key(pair[0])] = pair[1]
     return made
 
 
@@ -117,12 +113,6 @@ def _scalar(dtype: Any, data: Any) -> Any:
     return np.frombuffer(data, dtype.dtype)[0].item()
 
 
-def _encode(text: Any, coding: Any) -> bytes:
-    if not isinstance(text, str) or coding not in ("latin1", "latin-1"):
-        raise TypeError
-    return text.encode("latin-1")
-
-
 def _defaulting(factory: Any = None) -> dict:
     del factory  # The optimisers' dicts have one.
     return {}
@@ -142,6 +132,6 @@ CALLS: Mapping[tuple[str, str], Callable] = types.MappingProxyType(
         ("numpy", "dtype"): _dtype,
         ("numpy.core.multiarray", "scalar"): _scalar,
         ("numpy._core.multiarray", "scalar"): _scalar,
-        ("_codecs", "encode"): _encode,
+        ("_codecs", "encode"): pickles.encode,
     }
 )

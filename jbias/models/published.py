@@ -7,17 +7,16 @@ page of a repository's file shows and `git hash-object FILE` prints.
 import hashlib
 import os
 import pathlib
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from jbias.foreign import array_files
 from jbias.models import torch_files
 
 Arrays = Mapping[str, np.ndarray]
+_GROWTH = 100  # Weights hardly compress; what does is no file of weights.
 
 
 class Published(NamedTuple):
@@ -67,23 +66,9 @@ def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.n
 def stored(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads an .npz file into float32; ValueError where it is damaged or none."""
     try:
-        # Opened here: numpy leaves what it cannot read open.
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            return {name: file[name].astype(np.float32) for name in file.files}
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        MemoryError,
-        tokenize.TokenError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+        held = array_files.read(path, times=_GROWTH, always=0)
+        return {name: array.astype(np.float32) for name, array in held.items()}
+    except ValueError as error:
         raise ValueError(
             f"{os.fspath(path)}: must be an .npz file of weights, got"
             f" {' '.join(str(error).split())}; make it again"

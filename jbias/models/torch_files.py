@@ -9,17 +9,15 @@ Form after https://github.com/pytorch/pytorch, torch/serialization.py.
 import io
 import mmap
 import os
-import pickle
-import stat
 import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from jbias.foreign import opening
 from jbias.models import pickle_values, pickles
 
 _MAGIC = 0x1950A86A20F9469CFC6C
@@ -48,9 +46,7 @@ def load(path: str | os.PathLike) -> Loaded:
     OSError where the file cannot be opened.
     """
     try:
-        with open(path, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ValueError("it is no regular file")
+        with opening.file(path) as file:
             if not os.fstat(file.fileno()).st_size:
                 raise ValueError("it is empty")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -61,23 +57,10 @@ def load(path: str | os.PathLike) -> Loaded:
                         "is a tar file of PyTorch before 0.1.11; save it anew"
                     )
                 return Loaded(*_stream(content))
-    except (
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        RecursionError,
-        MemoryError,
-        OverflowError,
-        struct.error,
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except OSError:
+        raise
+    # Of damaged bytes pickletools, zipfile and zlib raise anything.
+    except Exception as error:
         raise _refusal(path, error) from error
 
 

@@ -25,7 +25,7 @@ import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
 
-from jbias.terminal import messages
+from jbias.terminal import faults, messages
 
 # Each is a module here, with a function `add` that adds its arguments. It is imported
 # when it is asked for, since most need JAX.
@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, str] = types.MappingProxyType(
 
 
 class Damaged(Exception):
-    """Some images of a set are; the message is what to print."""
+    """Some images of a set are; the message is the lines to print."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,16 +58,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = vars(parser(COMMANDS.keys() & set(asked[:1])).parse_args(asked))
     command = arguments.pop("command")
     try:
-        print(command(**arguments))
+        _tell(command(**arguments))
     except Damaged as found:
-        print(found)
+        _tell(found.args[0])
         return 1
-    except (ValueError, OSError) as error:
+    except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        print(f"jbias: {messages.line(error)}", file=sys.stderr)
+        known = isinstance(error, (ValueError, OSError))
+        told = messages.line(error if known else faults.told(error))
+        print(f"jbias: {told}", file=sys.stderr)
         return 2
     return 0
+
+
+def _tell(told: str | Sequence[str]) -> None:
+    """Prints a line, or several; names in them come from files."""
+    for line in [told] if isinstance(told, str) else told:
+        print(messages.shown(line))
 
 
 def parser(names: Collection[str]) -> argparse.ArgumentParser:

@@ -42,8 +42,8 @@ def add(parser) -> None:
     add("--list", default="", help="writes the damaged ones for the option skip, .json")
 
 
-def check(src: str, splits: str, **options) -> str:
-    """Checks all splits; returns a table.
+def check(src: str, splits: str, **options) -> list[str]:
+    """Checks all splits; returns the lines of a table.
 
     Raises ValueError for what is no set, and prepare.Damaged, with the table, where an image
     does not decode.
@@ -65,13 +65,11 @@ def check(src: str, splits: str, **options) -> str:
     if path:
         shown = {split: images for split, images in rows.items() if images}
         sheet.write(path, shown, foot=source.cite)
-        table += f"\n{path} shows some"
+        table.append(f"{path} shows some")
     if reasons:
         some = [f"damaged: {why}" for why in reasons[:_NAMED]]
         more = len(reasons) - len(some)
-        raise prepare.Damaged(
-            "\n".join([table, *some, *([f"and {more} more"] if more else [])])
-        )
+        raise prepare.Damaged([*table, *some, *([f"and {more} more"] if more else [])])
     return table
 
 
@@ -158,13 +156,13 @@ def _line(split: str, source: spec.Source, damaged: int) -> tuple[Any, ...]:
     )
 
 
-def _aligned(rows: list[tuple]) -> str:
+def _aligned(rows: list[tuple]) -> list[str]:
     widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
     lines = (
         "  ".join(str(cell).ljust(w) for cell, w in zip(row, widths, strict=True))
         for row in rows
     )
-    return "\n".join(line.rstrip() for line in lines)
+    return [line.rstrip() for line in lines]
 
 
 def _images(source: spec.Source, good: list[int]) -> list[np.ndarray]:

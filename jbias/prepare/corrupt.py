@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from jbias.data import corruptions, spec
+from jbias.foreign import opening
 from jbias.prepare import reading, sheet
 from jbias.terminal import console
 
@@ -136,7 +137,7 @@ def _sheet(
     for name in dict.fromkeys(name for name, _ in chosen):
         for severity in severities:
             path = _paths(folder / name / str(severity), source, ending)[0]
-            with Image.open(path) as image:
+            with opening.image(path) as image:
                 rows.setdefault(name, []).append(np.asarray(image.convert("RGB")))
     titles = [f"severity {severity}" for severity in severities]
     sheet.write(str(folder / "sheet.png"), rows, titles=titles, foot=source.cite)

@@ -24,6 +24,7 @@ import numpy as np
 from PIL import Image
 
 from jbias.data import listing, spec, transforms
+from jbias.foreign import opening
 from jbias.models import published
 from jbias.prepare import claims, reading, sheet
 from jbias.terminal import console
@@ -176,6 +177,6 @@ def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None
     for i in chosen.tolist():
         rows["image"].append(source[i]["image"])
         rows["style"].append(styles.image(styles.chosen(i, seed)))
-        with Image.open(paths[i]) as made:
+        with opening.image(paths[i]) as made:
             rows["made"].append(np.asarray(made))
     sheet.write(str(path), rows, foot=source.cite)

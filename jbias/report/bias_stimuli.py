@@ -14,6 +14,7 @@ from matplotlib.backends import backend_agg
 from PIL import Image
 
 from jbias.evals import spectral
+from jbias.foreign import opening
 from jbias.report import figures
 
 SIDE = 224  # Pixels.
@@ -39,9 +40,9 @@ def load(folder: str, most: int = 3) -> list[Float[np.ndarray, "224 224 3"]]:
 
 def _photograph(path: pathlib.Path) -> np.ndarray:
     try:
-        with Image.open(path) as file:
+        with opening.image(path) as file:
             image = file.convert("RGB")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path}: must be an image, got {error}") from None
     short = min(image.size)
     width, height = (int(256 * size / short) for size in image.size)

@@ -26,7 +26,7 @@ def hush() -> None:
     What it raises is told in one line; JBIAS_TRACEBACK=1 shows the rest. Pillow warns of
     what is odd in an image; what is wrong in one is an error.
     """
-    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     loud = os.environ.get("JBIAS_TRACEBACK")
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -123,7 +123,7 @@ def flush(workdir: epath.Path) -> None:
 
 def _show(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # Closed, or hung up.
-        tqdm.tqdm.write(line, file=sys.stderr)
+        tqdm.tqdm.write(messages.shown(line), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -131,7 +131,7 @@ def bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal for work that may take a while; yields (done, total) -> None."""
     with tqdm.tqdm(
         total=total,
-        desc=title,
+        desc=messages.line(title),
         delay=1,
         leave=False,
         disable=not sys.stderr.isatty(),
@@ -160,7 +160,7 @@ def counted(
     """
     shown = tqdm.tqdm(
         total=total,
-        desc=title,
+        desc=messages.line(title),
         unit="image",
         dynamic_ncols=True,
         leave=False,

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 
 import tqdm
 
+from jbias.terminal import messages
+
 
 @contextlib.contextmanager
 def told(say: Callable[[str], None], what: str, *, every: float = 10.0) -> Iterator:
@@ -20,7 +22,7 @@ def told(say: Callable[[str], None], what: str, *, every: float = 10.0) -> Itera
     began, over = time.monotonic(), threading.Event()
     live = sys.stderr.isatty()
     shown = tqdm.tqdm(
-        desc=what,
+        desc=messages.line(what),
         bar_format="{desc}: {elapsed}",
         leave=False,
         disable=not live,

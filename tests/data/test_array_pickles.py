@@ -32,7 +32,7 @@ HOSTILE = {
     "a command": (PROTO + called("os", "system", b"U\x02id"), "names os.system"),
     "stacked": (b"\x80\x04\x8c\x02os\x8c\x06system\x93(U\x02idtR.", "names os.system"),
     "an instance": (b"(ios\nsystem\n.", "has INST"),
-    "an object": (b"(cos\nsystem\nU\x02ido.", "has OBJ"),
+    "an object": (b"(cos\nsystem\nU\x02ido.", "names os.system"),
     "new": (PROTO + b"cnumpy\nndarray\n)\x81.", "has NEWOBJ"),
     "new with names": (b"\x80\x04cnumpy\nndarray\n)}\x92.", "has NEWOBJ_EX"),
     "an extension": (PROTO + b"\x82\x01.", "has EXT1"),
@@ -49,6 +49,15 @@ HOSTILE = {
         "of bytes",
     ),
     "deep": (PROTO + b"(" * 10**5 + b".", "Error"),
+    "one text, encoded again and again": (
+        PROTO
+        + (b"](X" + struct.pack("<I", 600_000) + b"a" * 600_000 + b"q\x00")
+        + (b"X\x06\x00\x00\x00latin1q\x01c_codecs\nencode\nq\x02")
+        + b"h\x02h\x00h\x01\x86R" * 200
+        + b"e.",
+        "copies more items than it has",
+    ),
+    "labels in labels": (PROTO + b"}U\x06labels](]es.", "it holds list"),
     "no dict": (PROTO + b"].", "holds no dict but list"),
     "nothing": (b"", "ValueError"),
 }
@@ -67,3 +76,43 @@ def test_hostile_pickles_are_refused_at_once(tmp_path, case):
     finally:
         tracemalloc.stop()
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "match"),
+    [
+        (b"})", b"K\x01s.", "a key that is no text or number"),
+        (b"}U\x01a)", b"s.", "nests over 100 deep"),
+    ],
+)
+def test_what_nests_does_not_leave_the_stack_of_c(start, end, match, tmp_path):
+    (path := tmp_path / "batch").write_bytes(PROTO + start + b"\x85" * 200_000 + end)
+    with pytest.raises(ValueError, match=match):
+        array_pickles.load(str(path))
+
+
+def test_batches_of_python_2_are_read_as_pickle_reads_them(tmp_path):
+    """Protocol 2, text of eight bits, as the published archives have it."""
+
+    def word(text: bytes) -> bytes:
+        return b"U" + bytes([len(text)]) + text
+
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nq\x02K\x00\x85"
+        + (word(b"b") + b"\x87Rq\x03(K\x01K\x02M\x00\x0c\x86")
+        + (b"cnumpy\ndtype\nq\x04" + word(b"u1") + b"K\x00K\x01\x87Rq\x05(K\x03")
+        + (word(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89")
+        + (b"T" + struct.pack("<I", PIXELS.nbytes) + PIXELS.tobytes() + b"tb")
+    )
+    data = (
+        PROTO + b"}q\x00(" + word(b"data") + array + word(b"labels") + b"](K\x03K\x07e"
+    )
+    data += word(b"filenames") + b"](" + word(b"caf\xe9.png") + word(b"b.png") + b"eu."
+    (path := tmp_path / "batch").write_bytes(data)
+    expected, found = (
+        pickle.loads(data, encoding="bytes"),
+        array_pickles.load(str(path)),
+    )
+    np.testing.assert_array_equal(found.pop(b"data"), expected.pop(b"data"))
+    np.testing.assert_array_equal(PIXELS, pickle.loads(data, encoding="bytes")[b"data"])
+    assert found == expected

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jbias import models
+from jbias.foreign import pickles as machine
 from jbias.models import pickles, states
 
 MADE = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
@@ -69,6 +70,15 @@ def test_a_storage_that_is_not_there(refused):
     pickled = MADE["state"](MADE["tensor"]())
     data = MADE["stream"](pickled, b"\x80\x02].")
     refused("x.pth", data, "in storage 0, which is not there")
+
+
+def test_keys_of_storages_that_nest(tmp_path):
+    """To look for one would leave the stack of C."""
+    keys = b"\x80\x02])" + b"\x85" * 200_000 + b"a."
+    path = tmp_path / "x.pth"
+    path.write_bytes(MADE["stream"](MADE["state"](), keys))
+    with pytest.raises(ValueError, match="x.pth: .* nests over 100 deep"):
+        states.read(path)
 
 
 def test_damage_is_refused_or_read(tmp_path):
@@ -195,7 +205,9 @@ def test_metadata_that_make_no_network(refused, options):
 def test_no_name_of_a_pickle_is_imported(monkeypatch):
     """The machine that reads pickles has no import in it, and no call of theirs."""
     used = set()
-    for node in ast.walk(ast.parse(pathlib.Path(pickles.__file__).read_text())):
+    files = (pickles.__file__, machine.__file__)
+    texts = [pathlib.Path(file).read_text() for file in files]
+    for node in ast.walk(ast.parse("\n".join(texts))):
         if isinstance(node, ast.Name | ast.Attribute):
             used.add(node.id if isinstance(node, ast.Name) else node.attr)
         elif isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,0 +1,1 @@
+"""Reads what others wrote: files, images, arrays and pickles, which may attack who reads."""

@@ -1,0 +1,203 @@
+"""Sets made to hang or to fill a machine: refused in one line, before either."""
+
+import gzip
+import json
+import os
+import pathlib
+import signal
+import struct
+import tarfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from jbias import data, prepare
+from tests.data import test_bad_input as bad
+
+MANY = 132  # MB that a bomb becomes: more than any file may that is small.
+
+
+@pytest.fixture(autouse=True)
+def soon():
+    """A read that would wait for ever ends the test."""
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def tar_of(**members):
+    return lambda root: bad.tar(root, {f"a.{k}": v for k, v in members.items()})
+
+
+def hugging(metadata, label=0):
+    def write(root):
+        table = pa.table({"image": [bad.jpeg()] * 3, "label": [label] * 3})
+        table = table.replace_schema_metadata({"huggingface": metadata})
+        pq.write_table(table, root / "train.parquet")
+
+    return write
+
+
+def bomb(rows: int, size: int, **options):
+    def write(root):
+        table = pa.table({"image": [bytes(size)] * rows, "label": [0] * rows})
+        pq.write_table(table, root / "train.parquet", compression="zstd", **options)
+
+    return write
+
+
+def npz(**arrays):
+    return lambda root: np.savez_compressed(root / "train.npz", **arrays)
+
+
+def headers(root):
+    """Headers of which each says that another follows."""
+    entry = tarfile.TarInfo("a")
+    entry.type = tarfile.XHDTYPE
+    (root / "train.tar").write_bytes(entry.tobuf() * 3000 + bytes(1024))
+
+
+def mnist(root):
+    for kind, shape in (("images-idx3", (MANY, 1024, 1024)), ("labels-idx1", (MANY,))):
+        with gzip.open(root / f"train-{kind}-ubyte.gz", "wb", 1) as file:
+            file.write(struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape))
+            for _ in range(MANY):
+                file.write(bytes(int(np.prod(shape[1:]))))
+
+
+def latin(path):
+    """A name in Latin-1."""
+    return os.fsdecode(os.fsencode(path) + b"/caf\xe9")
+
+
+def latin_file(root):
+    bad.folders(root)
+    pathlib.Path(latin(root / "train/cat") + ".jpg").write_bytes(bad.jpeg())
+
+
+def latin_class(root):
+    bad.folders(root)
+    os.rename(root / "train/cat", latin(root / "train"))
+
+
+PIXELS = np.zeros((3, 8, 8, 3), np.uint8)
+FAR = "labels must be whole numbers"
+CASES = {
+    "a label of 37 bits": (tar_of(jpg=bad.jpeg(), cls=b"99999999999"), FAR),
+    "a label of 31 bits": (tar_of(jpg=bad.jpeg(), cls=b"2000000000"), FAR),
+    "a label without end": (tar_of(jpg=bad.jpeg(), json=b'{"label": 1e400}'), FAR),
+    "half a label": (tar_of(jpg=bad.jpeg(), json=b'{"label": 1.5}'), FAR),
+    "a label in Parquet": (hugging("{}", 2**40), "from 0 to 999,999 .*got 0 to 1099"),
+    "a label in npz": (
+        npz(images=PIXELS, labels=np.array([0, 1, 2**40])),
+        "from 0 to 999,999 .*docs/data.md.* number the classes from 0",
+    ),
+    "deep metadata": (hugging("[" * 100_000), "must tell its classes"),
+    "metadata in depth": (hugging('{"info":' * 100_000), "must tell its classes"),
+    "names that are none": (
+        hugging(json.dumps({"info": {"features": {"label": {"names": 5}}}})),
+        "must tell its classes as Hugging Face does",
+    ),
+    "pages that grow": (bomb(MANY, 2**20, use_dictionary=False), "would become"),
+    "rows of nothing": (bomb(10**6, 0), "would become"),
+    "arrays that grow": (
+        npz(images=np.zeros((MANY, 1024, 1024), np.uint8), labels=np.zeros(MANY, int)),
+        "would become",
+    ),
+    "digits that grow": (mnist, "would become"),
+    "headers without end": (headers, "must be a whole, uncompressed tar"),
+    "a file's name": (latin_file, r"must be UTF-8 .*'cat/caf\\udce9.jpg'; rename"),
+    "a folder's name": (latin_class, r"must be UTF-8 .*'caf\\udce9/0.jpg'; rename"),
+    "a name in an archive": (
+        lambda r: bad.tar(r, {latin("") + "/a.jpg": bad.jpeg(), "b/b.jpg": bad.jpeg()}),
+        "must be UTF-8",
+    ),
+    **{
+        f"a pipe for {name}": (lambda r, n=name: os.mkfifo(r / n), "a regular file")
+        for name in ("train.tar", "train.parquet", "train.array_record", "train.npz")
+    },
+    "a device for an archive": (
+        lambda r: (r / "train.tar").symlink_to("/dev/zero"),
+        "train.tar: must be a regular file",
+    ),
+}
+OTHERS = {
+    **dict.fromkeys(
+        ("a label in npz", "arrays that grow", "a pipe for train.npz"), "npz"
+    ),
+    "digits that grow": "mnist",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_is_refused_in_one_line(case, tmp_path, capsys):
+    write, match = CASES[case]
+    write(tmp_path)
+    name = OTHERS.get(case, "folder")
+    with pytest.raises(ValueError, match=match):
+        data.load(name, "train", root=str(tmp_path))
+    argv = [f"--src={tmp_path}", f"--data={name}", "--splits=train"]
+    assert prepare.main(["check", *argv]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("jbias: ") and said.count("\n") == 1
+    assert said.strip().isprintable()
+
+
+def test_rows_that_repeat_a_page_are_damaged(tmp_path, capsys):
+    """A megabyte that stands in the file once; a row group is read once, too."""
+    bomb(MANY, 2**20, use_dictionary=["image"])(tmp_path)
+    read = pa.total_allocated_bytes()
+    assert prepare.main(["check", f"--src={tmp_path}", "--splits=train"]) == 1
+    assert "bytes that would become" in capsys.readouterr().out
+    assert pa.total_allocated_bytes() - read < 2**20
+
+
+def test_a_pipe_among_images_is_damaged(tmp_path, capsys):
+    os.mkfifo(bad.folders(tmp_path) / "train/cat/z.jpg")
+    assert prepare.main(["check", f"--src={tmp_path}"]) == 1
+    assert "z.jpg: must be a regular file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("label", [b"999999", b'{"label": "7"}', b'{"label": 7.0}'])
+def test_whole_labels_are_read(label, tmp_path):
+    ending = "json" if label[:1] == b"{" else "cls"
+    bad.tar(tmp_path, {"a.jpg": bad.jpeg(), f"a.{ending}": label})
+    source = data.load("folder", "train", root=str(tmp_path), size=8)
+    assert source.columns["label"].tolist() == [7 if ending == "json" else 999_999]
+
+
+def test_names_with_escapes_are_shown_as_codes(tmp_path, capsys):
+    path = bad.folders(tmp_path) / "train" / "cat" / "a\x1b[31m\nb.png"
+    path.write_bytes(b"no")
+    assert prepare.main(["check", f"--src={tmp_path}"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("\n") == 3 and "\x1b" not in out
+    assert r"cat/a\x1b[31m\nb.png" in out
+
+
+def test_what_nobody_foresaw_is_one_line(monkeypatch, tmp_path, capsys):
+    def load(*_, **__):
+        raise ZeroDivisionError("odd")
+
+    bad.folders(tmp_path)
+    monkeypatch.setattr(data, "load", load)
+    assert prepare.main(["check", f"--src={tmp_path}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("jbias: ZeroDivisionError: odd (") and said.count("\n") == 1
+    assert "JBIAS_TRACEBACK=1" in said
+
+
+def test_labels_of_the_largest_known_set_fit(tmp_path):
+    """ImageNet-21k's, by their numbers alone."""
+    bad.tar(tmp_path, {"a.jpg": bad.jpeg(), "a.cls": b"21842"})
+    source = data.load("folder", "train", root=str(tmp_path), size=8)
+    assert len(source.classes) == 21_843
+    assert Image.fromarray(source[0]["image"]).size == (8, 8)
