@@ -219,6 +219,7 @@ def _check_head(head: list[str], place: str) -> None:
         raise ValueError(
             f"{place}: the first line must name the columns {', '.join(NEEDED)} once each "
             f"(and run, if there are several), got {', '.join(head) or 'nothing'}"
+            f"{scores_lib.renames(head)}"
         )
 
 
