@@ -1,5 +1,6 @@
 """Runs that are the same run twice, and scores that guessing would give."""
 
+import collections
 import functools
 import itertools
 import pathlib
@@ -40,7 +41,7 @@ def words(
 
 @functools.lru_cache(maxsize=1)
 def twins(study: study_lib.Study) -> tuple[tuple[str, str, str], ...]:
-    """Two algorithms with the same seed, or seeds of one, that did the same; and what.
+    """Two algorithms, with each seed that both have, or seeds of one that did the same.
 
     That is the same accuracies in all evaluations, and the same decisions; where these are
     not stored, the same losses.
@@ -55,13 +56,18 @@ def twins(study: study_lib.Study) -> tuple[tuple[str, str, str], ...]:
         loss=digest.where(metric.str.startswith("loss"), 0),
     )
     sums = units.groupby(_UNIT, observed=True, sort=False)[["right", "loss"]].sum()
-    found = {}
+    found = collections.Counter()
     for _, alike in sums[sums["right"] != 0].groupby("right", sort=False):
         for one, other in itertools.combinations(alike["loss"].items(), 2):
             names, how = _names(one[0], other[0]), _alike(*one, *other)
             if names and how:
-                found[(*names, how)] = None
-    return tuple(found)
+                found[(*names, how)] += 1
+    seeds = sums.reset_index().groupby("label", observed=True)["seed"].agg(set)
+    return tuple(
+        told
+        for told, count in found.items()
+        if told[0] not in seeds or count == len(seeds[told[0]] & seeds[told[1]])
+    )
 
 
 def _names(one: tuple, other: tuple) -> list[str]:
