@@ -16,12 +16,12 @@ _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Ends an error about an unknown name: the nearest known one, then all."""
+def nearest(name: str, known: Iterable[str], told: str = "") -> str:
+    """Ends an error about an unknown name: the nearest known one, then all, or `told`."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known: {', '.join(known)}"
+    return f"{hint}Known: {told or ', '.join(known)}"
 
 
 def parse_arg(

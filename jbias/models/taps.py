@@ -4,6 +4,7 @@ A network calls `through` at its sites. In training its field `tap` replaces wha
 in evaluation nothing happens, unless the call asks for what passes, as `read` does.
 """
 
+import contextvars
 import functools
 import math
 import re
@@ -14,12 +15,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.ad_checkpoint import checkpoint_name
+from jax.interpreters import partial_eval
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Tap = Callable[[Array, str, PRNGKeyArray], Array]
 
 _SEEN = "intermediates"  # The collection that flax leaves out of a network's variables.
 _ADDED = "added"  # What is added at a site in evaluation, so that it has a gradient.
+_MARK = "given to a tap"
+_calls = contextvars.ContextVar("_calls", default=lambda tap, *args: tap(*args))
 
 
 def stream(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
@@ -34,12 +39,46 @@ def through(
 ) -> Array:
     """Lets x pass a site of a module with the field `tap`."""
     if train:
-        return x if module.tap is None else module.tap(x, site, stream(key, site))
+        if module.tap is None:
+            return x
+        return _calls.get()(module.tap, x, site, stream(key, site))
     name = kept_as(site)
     if module.has_variable(_ADDED, name):
         x = x + module.get_variable(_ADDED, name)
     module.sow(_SEEN, name, x, init_fn=lambda: x, reduce_fn=lambda _, new: new)
     return x
+
+
+def acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Callable:
+    """What `run` does; calls refuse(sites) where its networks' taps act at no site.
+
+    A tap acts if it returns something else than it was given, or keeps something that the
+    results depend on. That is seen while `run` is traced, and its program stays the same.
+    """
+
+    def watched(*args):
+        acted: dict[str, bool] = {}
+
+        def traced(give):
+            def call(tap, x, site, key):
+                given = give(x)
+                new = tap(given, site, key)
+                acted[site] = acted.get(site, False) or new is not given
+                return x if new is given else new
+
+            _calls.set(call)
+            return run(*args)
+
+        results = contextvars.copy_context().run(traced, lambda x: x)
+        if acted and not any(acted.values()):
+            marked = functools.partial(traced, lambda x: checkpoint_name(x, _MARK))
+            again = contextvars.copy_context().run(jax.make_jaxpr(marked)).jaxpr
+            needed, _ = partial_eval.dce_jaxpr(again, [True] * len(again.outvars))
+            if _MARK not in str(needed):
+                refuse(tuple(acted))
+        return results
+
+    return watched
 
 
 def kept_as(site: str) -> str:

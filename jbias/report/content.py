@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from jbias import results
+from jbias.report import doubts, gather, tables, words
 from jbias.report import evidence as evidence_lib
-from jbias.report import gather, tables, words
 from jbias.report import study as study_lib
 
 _RUNS = 200  # Rows that the page shows; the CSV file has all.
@@ -28,6 +28,7 @@ def score_table(
     if analysis.nemenyi is not None:
         ranked = dict(zip(analysis.algorithms, analysis.nemenyi.ranks, strict=True))
     counts = study.values.groupby("algorithm")["seed"].nunique()
+    guessed = {(one["algorithm"], one["dataset"]) for one in doubts.at_chance(study)}
     rows = []
     for algorithm in study.algorithms:
         shown = []
@@ -35,6 +36,7 @@ def score_table(
             cell = cells.loc[(algorithm, dataset)]
             fewer = 0 < cell["n"] < counts.get(algorithm, 0)
             note = f" (n={int(cell['n'])})" if fewer else ""
+            note += " (chance)" * ((algorithm, dataset) in guessed)
             shown.append(unit.spread(cell["mean"], cell["std"]) + note)
         rank = f"{ranked[algorithm]:.2f}" if ranked and algorithm in ranked else "–"
         rows.append((algorithm, str(counts.get(algorithm, 0)), rank, *shown))
@@ -50,6 +52,8 @@ def score_table(
     )
     if under:
         caption += " Underlined: the algorithm trained on that kind of data."
+    if guessed:
+        caption += " (chance): as guessing would be, so that no claim follows."
     if images:
         caption += " n in the head counts images."
     return tables.Table(

@@ -77,7 +77,7 @@ def stability_table(
     ]
     return tables.Table(
         name="stability",
-        caption=f"{sure.mean.confidence:.0%} percentile intervals over "
+        caption=f"{evidence.bounds.capitalize()} over "
         f"{'seeds' if study.is_runs else 'runs'} redrawn {evidence.draws:,} times, for all "
         "data sets together: a run is one model. Mean rank, how often an algorithm ranks first, the "
         "mean over data sets, the interquartile mean (IQM) and the optimality gap of scores "
@@ -132,8 +132,8 @@ def differences_table(
         name="differences",
         caption=f"How much better the first is (positive: better, also where smaller scores "
         f"are), in {points}, averaged over data sets: "
-        f"with {seeds.pairs.confidence:.0%} intervals over redrawn "
-        f"{'seeds' if study.is_runs else 'runs'} alone, and over redrawn data sets too "
+        f"with {evidence.bounds} over redrawn "
+        f"{'seeds' if study.is_runs else 'runs'} alone, and 95% over data sets redrawn too "
         "(hierarchical bootstrap: what to expect on other data sets like these). P(sets): "
         "how often the first is better then. P(run): how probably one run of it beats one "
         "of the other, averaged over data sets (Vargha and Delaney's A). r: rank-biserial "
@@ -211,7 +211,8 @@ def percent(share: float) -> str:
 def between(estimate, at, digits: int, *, signed: bool = False) -> str:
     """Shows `value [low, high]`."""
     shown = _number(estimate.value[at], digits, signed)
-    return f"{shown} {span(estimate, at, digits)}"
+    known = math.isfinite(estimate.low[at])
+    return f"{shown} {span(estimate, at, digits)}" if known else shown
 
 
 def span(estimate, at, digits: int) -> str:

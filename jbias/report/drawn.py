@@ -76,7 +76,7 @@ def _tested(study, analysis, evidence) -> Iterator[Drawn]:
     what = "seeds" if study.is_runs else "runs"
     caption = (
         "Interquartile mean of scores normalised by the worst and best run of each data "
-        f"set, with {sure.iqm.confidence:.0%} intervals over redrawn {what}."
+        f"set, with {evidence.bounds} over redrawn {what}."
     )
     parts = (getattr(sure.iqm, part)[order] for part in ("value", "low", "high"))
     figure = plots.intervals(shown, *parts, label="IQM, 0 the worst, 1 the best")
@@ -87,8 +87,8 @@ def _tested(study, analysis, evidence) -> Iterator[Drawn]:
     places = [analysis.algorithms.index(name) for name in leading]
     caption = (
         f"Performance profiles: the share of {what} × data sets whose normalised score "
-        "reaches a threshold, with pointwise intervals. A curve above another everywhere "
-        "is better throughout."
+        f"reaches a threshold, with {evidence.bounds}, pointwise. A curve above another "
+        "everywhere is better throughout."
     )
     parts = (getattr(found.share, part)[places] for part in ("value", "low", "high"))
     figure = plots.profiles(leading, found.thresholds, *parts, label="normalised score")

@@ -15,6 +15,7 @@ import scipy.stats
 from jbias import stats
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
+from jbias.stats import draws as draws_lib
 from jbias.stats import scores as scores_lib
 
 _MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
@@ -52,6 +53,12 @@ class Evidence:
     mixed: Any = None  # A linear model with both.
     effects: Any = None
     power: Any = None
+
+    @property
+    def bounds(self) -> str:
+        """What captions call the intervals over redrawn runs."""
+        bare = self.narrow and self.narrow[0] == 2
+        return "no intervals (two give none)" if bare else "95% percentile intervals"
 
 
 def gather(
@@ -192,13 +199,14 @@ def _of_seeds(
     runs, direction, draws: int, points: float, alpha: float
 ) -> dict[str, Any]:
     common = {**direction, "draws": draws}
+    told = _untold if runs.counts.min() == 2 else lambda result: result
     return {
         "draws": draws,
         "narrow": _narrow(int(runs.counts.min())),
-        "intervals": stats.intervals(runs, **common),
-        "profiles": stats.performance_profiles(runs, **common),
-        "stability": stats.rank_stability(runs, alpha=alpha, **common),
-        "seeds": stats.mean_differences(runs, **common),
+        "intervals": told(stats.intervals(runs, **common)),
+        "profiles": told(stats.performance_profiles(runs, **common)),
+        "stability": told(stats.rank_stability(runs, alpha=alpha, **common)),
+        "seeds": told(stats.mean_differences(runs, **common)),
         "both": stats.mean_differences(runs, datasets=True, **common),
         "improvement": stats.probability_of_improvement(runs, **common),
         "mixed": stats.mixed_model(runs, **direction),
@@ -209,6 +217,16 @@ def _of_seeds(
             runs, difference=points, alpha=alpha, draws=draws // 2
         ),
     }
+
+
+def _untold(result):
+    """A result without intervals: over two runs they are none."""
+    bare = {
+        name: dataclasses.replace(one, low=one.low * np.nan, high=one.high * np.nan)
+        for name, one in vars(result).items()
+        if isinstance(one, draws_lib.Estimate)
+    }
+    return dataclasses.replace(result, **bare)
 
 
 def best_cells(

@@ -36,8 +36,8 @@ def intervals(
     names, k = figures.plain(names), len(names)
     told = [
         f"{p:.{digits}f} [{a:.{digits}f}, {b:.{digits}f}]".replace("-", "−")
-        if math.isfinite(p)
-        else "–"
+        if math.isfinite(a)
+        else (f"{p:.{digits}f}".replace("-", "−") if math.isfinite(p) else "–")
         for p, a, b in zip(point, low, high, strict=True)
     ]
     left = LETTER * max(map(len, names)) + 0.25

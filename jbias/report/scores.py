@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -138,11 +139,10 @@ def _check_scale(frame: pd.DataFrame, path: str) -> None:
 
 def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
     """Gives algorithm, dataset, run, score, trained_on; and the columns not used."""
-    if pathlib.Path(path).suffix == ".parquet":
-        return _read_parquet(path)
-    head, lines = csv_rows.read(path)
+    is_csv = pathlib.Path(path).suffix != ".parquet"
+    head, lines = csv_rows.read(path) if is_csv else _parquet(path)
     head = [name.lower() for name in head]
-    _check_head(head, f"{path}:1")
+    _check_head(head, f"{path}:1" if is_csv else path)
     rows, places = [], {}
     for place, fields in lines:
         row = dict(zip(head, fields.values(), strict=True))
@@ -160,53 +160,21 @@ def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
     return pd.DataFrame(rows, columns=columns), _ignored(head)
 
 
-def _read_parquet(path: str) -> tuple[pd.DataFrame, list[str]]:
+def _parquet(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, str]]]]:
+    """Does as csv_rows.read; what is missing is empty."""
     try:
         table = pd.read_parquet(path)
     except ValueError as error:
         raise ValueError(f"{path}: must be a Parquet file, got {error}") from None
-    table = table.reset_index(drop=True)
-    head = [str(name).lower() for name in table.columns]
-    _check_head(head, path)
-    table = table.rename(columns=str.lower)
-    for name in ("algorithm", "dataset"):
-        if table[name].isna().any():
-            row = int(np.flatnonzero(table[name].isna())[0])
-            raise ValueError(f"{path}: row {row}: {name} must not be empty; name it")
-    yes = pd.Series(False, table.index)
-    if "trained_on" in head:
-        told = table["trained_on"].fillna("").astype(str).str.strip().str.lower()
-        wrong = told[~told.isin((*_YES, *_NO))]
-        if len(wrong):
-            raise ValueError(
-                f"{path}: row {wrong.index[0]}: trained_on must be yes or no, got "
-                f"{wrong.iloc[0]!r}"
-            )
-        yes = told.isin(_YES)
-    frame = pd.DataFrame(
-        {
-            "algorithm": table["algorithm"].astype(str),
-            "dataset": table["dataset"].astype(str),
-            "run": table["run"].astype(str) if "run" in head else "",
-            "score": pd.to_numeric(table["score"], errors="coerce").astype(float),
-            "trained_on": yes,
-        }
+    head = [str(name) for name in table.columns]
+    words = [
+        ["" if lacks else str(x).strip() for x, lacks in zip(column, column.isna())]
+        for _, column in table.items()
+    ]
+    rows = zip(*words, strict=True)
+    return head, (
+        (f"{path}: row {i}", dict(enumerate(row))) for i, row in enumerate(rows)
     )
-    bad = frame[~np.isfinite(frame["score"])]
-    if len(bad):
-        row = bad.iloc[0]
-        raise ValueError(
-            f"{path}: row {bad.index[0]}: score must be a finite number, got "
-            f"{table['score'].iloc[bad.index[0]]!r} for algorithm {row['algorithm']!r} on "
-            f"data set {row['dataset']!r}; correct or remove it"
-        )
-    doubled = frame[frame.duplicated(["algorithm", "dataset", "run"])]
-    if len(doubled):
-        raise ValueError(
-            f"{path}: row {doubled.index[0]}: a score must occur once, got that of "
-            f"{', '.join(doubled.iloc[0][['algorithm', 'dataset', 'run']])} again"
-        )
-    return frame, _ignored(head)
 
 
 def _ignored(head: list[str]) -> list[str]:
@@ -219,6 +187,7 @@ def _check_head(head: list[str], place: str) -> None:
         raise ValueError(
             f"{place}: the first line must name the columns {', '.join(NEEDED)} once each "
             f"(and run, if there are several), got {', '.join(head) or 'nothing'}"
+            f"{scores_lib.renames(head)}"
         )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from jbias.report import doubts, tables
 from jbias.report import study as study_lib
-from jbias.report import tables
 
 _LISTED = (
     *("omnibus", "posthoc", "control", "strict", "stability", "differences"),
@@ -61,6 +61,8 @@ def summary(
         else None,
         "nemenyi": _nemenyi(analysis) if tested else None,
         "caveats": list(caveats),
+        "twins": [{"names": names, "why": why} for *names, why in doubts.twins(study)],
+        "at_chance": list(doubts.at_chance(study)),
         "methods": methods,
         "files": list(files),
         "trained_on": sorted(map(list, study.trained)),

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 
+from jbias.report import doubts, tables
 from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
-from jbias.report import tables
 
 _MOST = 8  # Pairs that are told in words; all are in the table.
 
@@ -26,7 +26,7 @@ def headline(
         )
     if reference:
         basis += f" {against_reference(analysis, reference, evidence)}"
-    return answer, basis
+    return answer, " ".join([basis, *doubts.words(study, evidence)])
 
 
 def tests(analysis: study_lib.Analysis) -> list[str]:
@@ -172,7 +172,8 @@ def caveats(
     evidence: evidence_lib.Evidence | None,
 ) -> list[str]:
     """Gives what a reader must know before believing."""
-    told = [f"{name} is not in the tests: {why}." for name, why in analysis.left_out]
+    told = list(doubts.words(study, evidence))
+    told += [f"{name} is not in the tests: {why}." for name, why in analysis.left_out]
     told += study.notes
     if analysis.friedman is not None:
         told += _test_caveats(analysis, evidence)
@@ -213,16 +214,17 @@ def _test_caveats(
             f"algorithms are alike (χ²: {100 * size.chi2:.1f} %). The permutation test has "
             "no such error."
         )
-    if evidence.narrow:
+    if evidence.narrow and evidence.narrow[0] == 2:
+        told.append(
+            "Two runs give no interval: redrawn, they are one, the other or both. None over "
+            "redrawn runs alone is shown."
+        )
+    elif evidence.narrow:
         told.append(
             f"Intervals over few runs are too narrow: with {evidence.narrow[0]} runs, one "
             f"called 95 % holds the mean of more runs in about {evidence.narrow[1]:.0%} of "
             "cases."
         )
-    told += [
-        f"{one} and {other} have the same scores everywhere: are they one?"
-        for one, other in evidence.twins
-    ]
     if evidence.rope > evidence.reach:
         told.append(
             f"--points={evidence.rope:g} is more than the scores span ({evidence.reach:.3g}): "

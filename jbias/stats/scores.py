@@ -16,6 +16,11 @@ from jaxtyping import Float
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _TOLD = 5  # Cells that a refusal lists.
+_ALSO = {  # What others call these.
+    "algorithm": ("algorithms", "method", "methods", "model", "models", "algo"),
+    "dataset": ("datasets", "data_set", "data_sets", "data", "test_set", "test_sets"),
+    "score": ("scores", "value", "accuracy"),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,8 +79,9 @@ def read(scores, *, axis: int = 1) -> Scores:
     """Reads scores in any of the forms above; `Scores` pass as they are.
 
     `axis` is that of the algorithms in a matrix: 1 if they are columns, 0 if rows.
-    Raises ValueError for missing, doubled and not finite cells, and for fewer than 2 data
-    sets or algorithms; `filled` drops explicitly.
+    Raises ValueError for missing, doubled and not finite cells, for fewer than 2 data sets
+    or algorithms, and for a frame whose axes or columns are named otherwise; `filled` drops
+    explicitly.
     """
     if isinstance(scores, Scores):
         return scores
@@ -84,10 +90,11 @@ def read(scores, *, axis: int = 1) -> Scores:
     if isinstance(scores, pd.DataFrame) and set(NEEDED) <= set(scores.columns):
         return _checked(*_cells(scores))
     if isinstance(scores, pd.DataFrame):
+        values = _numbers(scores, axis)
         frame = scores if axis == 1 else scores.T
         if not (frame.index.is_unique and frame.columns.is_unique):
             raise ValueError("scores: names must occur once in a matrix; rename them")
-        values = frame.to_numpy(np.float64)[:, :, None]
+        values = np.moveaxis(values, axis, 1)[:, :, None]
         return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim not in (2, 3):
@@ -140,6 +147,46 @@ def known(name: str, names: Sequence[str], what: str) -> str:
     if name not in names:
         raise ValueError(f"{what}: must be one of {', '.join(names)}, got {name!r}")
     return name
+
+
+def renames(columns: Sequence) -> str:
+    """Says which columns to rename, so that a frame is tidy: ", rename method to ..."."""
+    named = [
+        f"{column} to {meant}"
+        for column in columns
+        if (meant := _meant(column)) and meant not in columns
+    ]
+    return f"; rename {', '.join(named)}" if named else ""
+
+
+def _meant(name) -> str:
+    word = str(name).lower().replace(" ", "_")
+    return next((known for known in NEEDED if word in (known, *_ALSO[known])), "")
+
+
+def _numbers(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"]:
+    """The numbers of a matrix; refuses a tidy frame, and a matrix the other way round."""
+    columns = list(frame.columns)
+    tidy = len(set(NEEDED).intersection(columns)) > 1
+    try:
+        values = frame.to_numpy(np.float64)
+    except (TypeError, ValueError):
+        tidy = True
+    if tidy or set(map(_meant, columns)) >= set(NEEDED):
+        raise ValueError(
+            f"scores: a tidy frame must have the columns {', '.join(NEEDED)}, and a matrix "
+            f"numbers alone, got the columns {', '.join(map(str, columns[:9]))}"
+            f"{renames(columns) or '; name the data sets in the index, if it is a matrix'}"
+        )
+    of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
+    if _meant(of_algorithms) == "dataset" or _meant(of_datasets) == "algorithm":
+        lies, other = ("rows", "columns") if axis == 0 else ("columns", "rows")
+        raise ValueError(
+            f"scores: with axis={axis} the {lies} must be algorithms and the {other} data "
+            f"sets, got {lies} named {of_algorithms!r} and {other} named {of_datasets!r}; "
+            f"give axis={1 - axis}, or name them rightly"
+        )
+    return values
 
 
 def _run_names(frame: pd.DataFrame) -> list[str]:

@@ -45,4 +45,5 @@ def told(error: Exception) -> str:
 
 
 def _notes(error: Exception) -> list[str]:
-    return getattr(error, "__notes__", [])
+    notes = getattr(error, "__notes__", [])
+    return [note for note in notes if "JAX has removed" not in note]  # Of frames.

@@ -1,12 +1,13 @@
 """Makes what a config names: network, algorithm, batch transforms, optimisers."""
 
+import difflib
 import hashlib
 import importlib.util
 import inspect
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from flax import linen as nn
 from jbias import algos, augment, entries, kinds, mesh, models, optim
 from jbias import config as jc
 from jbias.algos import base
+from jbias.models import taps
 
 
 class Input(NamedTuple):
@@ -107,6 +109,36 @@ def algorithm(
     options = {key: value for key, value in options.items() if key != "name"}
     make = vars(module)[function]
     return call("config.algo", make, net, **_told(make, options, columns))
+
+
+def acting(options: Mapping[str, Any], algo: base.Algo) -> base.Algo:
+    """The algorithm, whose losses raise ValueError where its tap acts at no site.
+
+    A number among its options that is 0 may switch it off, unless another names a site
+    that the network has not.
+    """
+
+    def refuse(sites: Sequence[str]) -> None:
+        given = {key: value for key, value in options.items() if key != "name"}
+        unknown = [
+            (f"config.algo.{key}", name)
+            for key, value in given.items()
+            for name in (value if isinstance(value, list | tuple) else [value])
+            if isinstance(name, str) and name and name not in sites
+        ]
+        numbers = (x for x in given.values() if isinstance(x, int | float))
+        if not unknown and not all(numbers):
+            return
+        unknown.sort(key=lambda one: not difflib.get_close_matches(one[1], sites))
+        where, got = unknown[0] if unknown else ("config.algo", given)
+        raise ValueError(
+            f"{where}: must let the tap of {options['name']} act at a site of "
+            f"{type(algo.net).__name__}, got {got!r}, with which it acts at none; leave the "
+            f"tap out to train without, or name a site: "
+            f"{jc.nearest(str(got), sites, taps.brief(sites))}"
+        )
+
+    return algo._replace(losses=taps.acting(algo.losses, refuse))
 
 
 def trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:

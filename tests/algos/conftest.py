@@ -10,6 +10,7 @@ import pytest
 
 from jbias import algos, optim, step
 from jbias.models import resnet
+from jbias.training import parts
 from tests.methods import METHODS
 
 CLASSES = 5
@@ -97,7 +98,8 @@ def train(net, batch, begin):
         fixed = {k: v for k, v in options.items() if k not in traced}
 
         def make(values):
-            return algos.ALGOS[name](net, **fixed, **values)
+            made = algos.ALGOS[name](net, **fixed, **values)
+            return parts.acting({"name": name}, made)  # None is refused, nor a null.
 
         views = METHODS[name].views
         shown = batch if views == 1 else {**batch, "views": views}

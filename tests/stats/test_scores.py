@@ -104,3 +104,49 @@ def test_runs_of_algorithms_with_numbers_for_names(array):
     found = scores_lib.read(left)
     assert found.algorithms == ("1", "2", "3")
     assert found.counts.tolist() == [R - 1, R, R]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_matrix_whose_axes_are_named_the_other_way_round_is_refused(array, axis):
+    means = pd.DataFrame(array.mean(axis=2), index=list("vwxyz"), columns=list("abc"))
+    for sets, methods in [
+        ("dataset", "algorithm"),
+        ("Test set", None),
+        (None, "method"),
+    ]:
+        named = means.rename_axis(index=sets, columns=methods)
+        right, wrong = (named, named.T) if axis == 1 else (named.T, named)
+        expected = means.to_numpy()
+        np.testing.assert_array_equal(scores_lib.matrix(right, axis=axis), expected)
+        told = f"scores: with axis={axis} .*{methods or sets}.*; give axis={1 - axis}"
+        with pytest.raises(ValueError, match=told):
+            stats.friedman(wrong, larger_is_better=True, axis=axis)
+    other = means.rename_axis(index="picture", columns="network")
+    assert scores_lib.read(other).algorithms == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ({"algorithm": "method"}, "got the columns method, .*; rename method to alg"),
+        (
+            {"algorithm": "who"},
+            "got the columns who, dataset, run, score; name the data",
+        ),
+        (
+            {"algorithm": "Model", "dataset": "Data Set", "score": "accuracy"},
+            "; rename Model to algorithm, Data Set to dataset, accuracy to score$",
+        ),
+    ],
+)
+def test_a_tidy_frame_with_other_names_is_told_what_to_rename(array, names, told):
+    for frame in (tidy(array), tidy(array, algorithms=(1, 2, 3), datasets=range(N))):
+        with pytest.raises(ValueError, match=told):
+            scores_lib.read(frame.rename(columns=names))
+
+
+def test_a_matrix_with_its_data_sets_in_a_column_is_told_where_they_belong(array):
+    means = pd.DataFrame(array.mean(axis=2), index=list("vwxyz"), columns=list("abc"))
+    frame = means.rename_axis("dataset").reset_index()
+    with pytest.raises(ValueError, match="got the columns dataset, a, b, c; name the"):
+        scores_lib.read(frame)

@@ -1,0 +1,125 @@
+"""Runs that are the same run twice, and scores that guessing would give."""
+
+import collections
+import functools
+import itertools
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pandas as pd
+
+from jbias.evals import decisions, shares
+from jbias.report import evidence as evidence_lib
+from jbias.report import study as study_lib
+from jbias.report import tables
+
+_UNIT = ["label", "workdir", "seed"]
+_SAME = ["stage", "step", "dataset", "condition", "metric", "value"]
+_TOLD = 6  # Cells at chance; all are in results.json.
+
+
+def words(
+    study: study_lib.Study, evidence: evidence_lib.Evidence | None
+) -> Iterator[str]:
+    """Says which runs may be one, and of which scores no claim follows."""
+    found = twins(study)
+    for one, other, how in found:
+        yield f"{one} and {other} {how}: did {other} ever act?"
+    for pair in evidence.twins if evidence else ():
+        if not any(set(pair) == set(names) for *names, _ in found):
+            yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
+    guessed = [f"{one['algorithm']} on {one['dataset']}" for one in at_chance(study)]
+    if guessed:
+        more = [f"{len(guessed) - _TOLD} more"] if len(guessed) > _TOLD else []
+        yield (
+            f"At chance, so that no claim follows from it, is the accuracy of "
+            f"{tables.join([*guessed[:_TOLD], *more])}: its 95 % interval over images holds "
+            "what guessing gives, one over the number of classes."
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def twins(study: study_lib.Study) -> tuple[tuple[str, str, str], ...]:
+    """Two algorithms, with each seed that both have, or seeds of one that did the same.
+
+    That is the same accuracies in all evaluations, and the same decisions; where these are
+    not stored, the same losses.
+    """
+    if study.frame is None:
+        return ()
+    frame = study.frame[study.frame["value"].notna()]
+    metric = frame["metric"].astype(str)
+    digest = pd.util.hash_pandas_object(frame[_SAME], index=False)
+    units = frame[_UNIT].assign(
+        right=digest.where(metric == "accuracy", 0),
+        loss=digest.where(metric.str.startswith("loss"), 0),
+    )
+    sums = units.groupby(_UNIT, observed=True, sort=False)[["right", "loss"]].sum()
+    found = collections.Counter()
+    for _, alike in sums[sums["right"] != 0].groupby("right", sort=False):
+        for one, other in itertools.combinations(alike["loss"].items(), 2):
+            names, how = _names(one[0], other[0]), _alike(*one, *other)
+            if names and how:
+                found[(*names, how)] += 1
+    seeds = sums.reset_index().groupby("label", observed=True)["seed"].agg(set)
+    return tuple(
+        told
+        for told, count in found.items()
+        if told[0] not in seeds or count == len(seeds[told[0]] & seeds[told[1]])
+    )
+
+
+def _names(one: tuple, other: tuple) -> list[str]:
+    if one[0] == other[0]:
+        return [f"{one[0]} seed {one[2]}", f"seed {other[2]}"]
+    both = sorted((one[0], other[0]), key=lambda name: name.lower() != "erm")
+    return both if one[2] == other[2] else []
+
+
+def _alike(one: tuple, loss, other: tuple, other_loss) -> str:
+    first, second = _decided(*one[1:]), _decided(*other[1:])
+    common = first.keys() & second.keys()
+    if not common:
+        same = "have the same accuracies and losses in every evaluation"
+        return same if loss == other_loss else ""
+    same = "gave the same decisions on every image of every set"
+    return same if all(first[name] == second[name] for name in common) else ""
+
+
+@functools.lru_cache(maxsize=16)
+def _decided(workdir: str, seed: int) -> dict[str, bytes]:
+    """A seed's stored decisions by the names of their files."""
+    folder = pathlib.Path(workdir) / "decisions"
+    files = {f"{p.parent.name}/{p.name}": p for p in folder.glob("*/*.parquet")}
+    read = {name: decisions.read(path) for name, path in files.items()}
+    return {n: of[seed].prediction.tobytes() for n, of in read.items() if seed in of}
+
+
+@functools.lru_cache(maxsize=1)
+def at_chance(study: study_lib.Study) -> tuple[dict, ...]:
+    """The cells whose mean accuracy its images do not tell from guessing.
+
+    That is where Wilson's interval of it holds 1 / classes; classes are those among which
+    the networks decide, where all runs say so.
+    """
+    return tuple(_guessed(study)) if study.metric == "accuracy" else ()
+
+
+def _guessed(study: study_lib.Study) -> Iterator[dict]:
+    known: dict[str, set] = {}
+    for run in study.runs:
+        for name, told in (run.provenance.get("data") or {}).items():
+            rule = told.get("decision") if isinstance(told, dict) else None
+            among = re.search(r"over (?:the network's )?([\d,]+) classes", str(rule))
+            known.setdefault(name, set()).add(among and int(among[1].replace(",", "")))
+    cells = study.values.groupby(["algorithm", "dataset"], observed=True, sort=False)
+    for (algorithm, dataset), rows in cells:
+        classes, n, mean = known.get(dataset, ()), set(rows["n"]), rows["value"].mean()
+        if (len(classes), len(n)) != (1, 1) or pd.isna([mean, *classes, *n]).any():
+            continue
+        (among,), (images,) = classes, map(int, n)
+        low, high = shares.wilson(round(mean * images), images)
+        if low <= 1 / among <= high:
+            names = {"algorithm": str(algorithm), "dataset": str(dataset)}
+            yield {**names, "accuracy": mean, "classes": among, "n": images}

@@ -1,0 +1,135 @@
+"""What a report says of runs that did the same, of guessing, and of two seeds."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.evals import decisions
+from jbias.report import doubts, gather
+from jbias.report import options as options_lib
+from tests.report import conftest, test_runs
+
+pytestmark = pytest.mark.usefixtures("no_pdf")
+SETS = ("edge", "sketch")
+
+
+def made(folder, *flags):
+    return test_runs.run(folder / "runs", folder / "out", *flags)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """ERM, pAdaIN with the records of ERM, and SagNet, two seeds each."""
+    names = ("erm", "sagnet")
+    folder = conftest.make_runs(
+        tmp_path / "runs", seeds=(0, 1), epochs=1, sets=SETS, names=names
+    )
+    new = test_runs.copy(folder, "erm", "padain", algorithm="pAdaIN")
+    test_runs.configure(new, algo={"name": "padain"})
+    return folder
+
+
+def decide(runs, other):
+    """Stores decisions, of which pAdaIN's seed 1 differs from ERM's by `other` images."""
+    for name in ("erm", "padain"):
+        for dataset in SETS:
+            by_seed = {}
+            for seed in (0, 1):
+                prediction = np.arange(800) % (5 + seed)
+                prediction[:other] += name == "padain" and seed
+                by_seed[seed] = decisions.Decisions(prediction, {})
+            decisions.write(
+                runs / name / "decisions" / dataset / "100.parquet", by_seed
+            )
+
+
+def lose(runs):
+    test_runs.change(
+        runs / "padain",
+        lambda records: [
+            r._replace(value=r.value + 0.1 * r.seed) if r.metric == "loss" else r
+            for r in records
+        ],
+    )
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_runs_that_did_the_same_are_named_on_top(runs, tmp_path, stored):
+    if stored:
+        decide(runs, other=0)
+        lose(runs)
+    tree = made(tmp_path)
+    same = "have the same accuracies and losses in every evaluation"
+    how = "gave the same decisions on every image of every set" if stored else same
+    told = f"ERM and pAdaIN {how}: did pAdaIN ever act?"
+    assert told in tree["caveats"] and tree["basis"].endswith(told)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert told in page.partition("</header>")[2].partition("<nav")[0]
+    assert tree["twins"] == [{"names": ["ERM", "pAdaIN"], "why": how}]
+    assert not any("are they one" in one for one in tree["caveats"])
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_runs_with_equal_accuracies_alone_are_not_the_same(runs, stored):
+    """Losses tell them apart, or decisions where they are stored."""
+    if stored:
+        decide(runs, other=1)
+    else:
+        lose(runs)
+    options = options_lib.Options()
+    assert doubts.twins(gather.from_runs([f"{runs}/*"], options)) == ()
+
+
+def tell(runs, rule):
+    for path in runs.glob("*/provenance.json"):
+        told = json.loads(path.read_text())
+        for one in told["data"].values():
+            one["decision"] = rule
+        path.write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    ("rule", "guessed"),
+    [
+        ("argmax over the network's 4 classes", {"SagNet on edge"}),
+        (
+            "argmax of sum over 6 classes, answered by 9 of the network's 10",
+            {"ERM on edge", "ERM on sketch", "pAdaIN on edge", "pAdaIN on sketch"},
+        ),
+        ("argmax over the network's 1,000 classes", set()),
+        ("anything", set()),
+    ],
+)
+def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, guessed):
+    tell(runs, rule)
+    study = gather.from_runs([f"{runs}/*"], options_lib.Options())
+    found = doubts.at_chance(study)
+    assert {f"{one['algorithm']} on {one['dataset']}" for one in found} == guessed
+    for one in found:
+        low, high = scipy.stats.binomtest(
+            round(one["accuracy"] * 800), 800
+        ).proportion_ci(method="wilson")
+        assert low <= 1 / one["classes"] <= high
+
+
+def test_of_what_is_at_chance_no_claim_follows_and_two_seeds_give_no_interval(
+    runs, tmp_path
+):
+    tell(runs, "argmax over the network's 4 classes")
+    tree = made(tmp_path)
+    (one,) = tree["at_chance"]
+    assert (one["algorithm"], one["dataset"], one["classes"]) == ("SagNet", "edge", 4)
+    told = "At chance, so that no claim follows from it, is the accuracy of SagNet on edge:"
+    assert told in tree["basis"] and any(told in line for line in tree["caveats"])
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert page.count(" (chance)</td>") == 1
+    assert any(line.startswith("Two runs give no interval") for line in tree["caveats"])
+    bare = [r[f"{name}_low"] for r in tree["stability"] for name in ("mean", "iqm")]
+    bare += [r["seeds_high"] for r in tree["differences"]]
+    assert set(bare) == {None}
+    assert all(row["both_low"] is not None for row in tree["differences"])
+    assert "no intervals (two give none)" in page
+    assert not set(re.findall(r"\bnan\b|\[–, –\]", page))
