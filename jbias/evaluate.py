@@ -27,6 +27,7 @@ import sys
 from collections.abc import Sequence
 
 from jbias.measure import command, flags
+from jbias.terminal import parsing
 
 # Of what need not be known to be given, once it is known not to be ignored.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": "", "out": "measured"}
@@ -75,9 +76,9 @@ def _kind(args: argparse.Namespace) -> str:
     return "--follow and --suite" if args.suite else "--follow alone"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> parsing.Parser:
     """The command line."""
-    made = command.parser("evaluate", __doc__)
+    made = parsing.Parser("evaluate", __doc__)
     add = made.add_argument
     flags.add(made)
     add(

@@ -31,6 +31,7 @@ import sys
 from collections.abc import Sequence
 
 from jbias.measure import command, flags
+from jbias.terminal import parsing
 
 _OF_NETWORKS = (*flags.OF_FILES, "step", "site", "seeds", "maps")
 
@@ -56,9 +57,9 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return looking.run(args, changes)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> parsing.Parser:
     """The command line."""
-    made = command.parser("look", __doc__)
+    made = parsing.Parser("look", __doc__)
     flags.add(made)
     add = made.add_argument
     add(
@@ -69,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--images",
-        type=_count(1),
+        type=parsing.at_least(1),
         default=8,
         metavar="N",
         help="rows of a sheet; of the smallest set at most all (default: %(default)s)",
@@ -82,13 +83,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--seeds",
-        type=_count(0),
+        type=parsing.at_least(0),
         metavar="N",
         help="so many seeds of each run, the first ones; 0 is all (default: 1)",
     )
     add(
         "--maps",
-        type=_count(0),
+        type=parsing.at_least(0),
         metavar="N",
         help="so many images have a part in the mean map, evenly spaced; 0 draws none "
         "(default: 256)",
@@ -103,17 +104,6 @@ def _listed(name: str, text: str | None) -> tuple[str, ...]:
     if text is not None and not all(found):
         parser().error(f"--{name} must be names, as A,B, got {text!r}")
     return found if text is not None else ()
-
-
-def _count(least: int):
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number of at least {least}, got {text!r}"
-            )
-        return int(text)
-
-    return read
 
 
 if __name__ == "__main__":

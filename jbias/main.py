@@ -34,9 +34,9 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import entries, presets, xla
+from jbias import config_files, entries, presets, xla
 from jbias.store import disk, lock
-from jbias.terminal import console, messages, signals
+from jbias.terminal import console, messages, parsing, signals
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -171,6 +171,8 @@ def _parse(argv: list[str]) -> list[str]:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         text = str(error)
+        if isinstance(error, flags.UnrecognizedFlagError):
+            text = parsing.unknown(f"--{error.flagname}", flags.FLAGS)
         if isinstance(error, (AttributeError, KeyError)):
             text = f"config: no key {text.strip(_QUOTES)}; new ones belong in a file"
         changed = [one for one in argv if one.startswith("--config.")]
@@ -183,15 +185,6 @@ def _parse(argv: list[str]) -> list[str]:
         sys.exit(_fail(None, _gist(text), 2))
 
 
-def _no_config(path: str) -> str:
-    """Says which config is nearest to a file that is not there."""
-    folder = os.path.dirname(path) or "."
-    known = os.listdir(folder) if os.path.isdir(folder) else []
-    known = [name for name in known if name.endswith(".py") and name != "__init__.py"]
-    hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
-    return f"--config: no file {path!r}; {hint}"
-
-
 def _gist(text: str) -> str:
     """What was wrong, of what absl and ml_collections say about a flag or a config."""
     if "Traceback" in text or "Failed loading config file" in text:
@@ -200,7 +193,7 @@ def _gist(text: str) -> str:
         text = text.removeprefix("ValueError: ")
     lost = re.search(r"No such file or directory: '(.*\.py)'", text)
     if lost:
-        return _no_config(lost[1])
+        return config_files.missing("config", lost[1])
     return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
 
 

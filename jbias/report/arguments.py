@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
 
-from jbias.terminal import messages
+from jbias.terminal import messages, parsing
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -70,19 +70,11 @@ draws = functools.partial(
     _number, kind=int, fits=lambda n: n >= 100, what="an integer of at least 100"
 )
 
+parser = parsing.Parser  # Of `python -m jbias.<command>`, with its description.
 # Arguments of several commands, but for what each says of them.
 WORKDIRS = types.MappingProxyType(dict(nargs="+", action="extend", metavar="WORKDIR"))
 OUT = types.MappingProxyType(dict(type=folder, required=True, metavar="DIR"))
 ALPHA = types.MappingProxyType(dict(type=chance, default=0.05))
-
-
-def parser(command: str, description: str) -> argparse.ArgumentParser:
-    """Makes the parser of `python -m jbias.<command>`; it knows --help alone."""
-    return argparse.ArgumentParser(
-        prog=f"python -m jbias.{command}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
 
 
 def add_permutation_tests(to: argparse.ArgumentParser) -> None:
