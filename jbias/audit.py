@@ -161,18 +161,8 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def _between(least: float, most: float):
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not least <= value < most:
-            raise argparse.ArgumentTypeError(
-                f"must be a number from {least:g} to below {most:g}, got {text!r}"
-            )
-        return value
-
-    return read
+    what = f"a number from {least:g} to below {most:g}"
+    return parsing.number(float, lambda value: least <= value < most, what)
 
 
 if __name__ == "__main__":

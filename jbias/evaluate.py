@@ -99,21 +99,11 @@ def parser() -> parsing.Parser:
     )
     add(
         "--interval",
-        type=_seconds,
+        type=parsing.positive,
         metavar="SECONDS",
         help="with --follow: between looks at the checkpoints (default: 10)",
     )
     return made
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number, got {text!r}")
-    return value
 
 
 if __name__ == "__main__":

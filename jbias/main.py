@@ -121,7 +121,8 @@ def _train(
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         with team.telling():
-            code = _fail(log, faults.line(error), 2)
+            code = 1 if isinstance(error, faults.Own) else 2
+            _fail(log, faults.line(error), code)
         team.fail(" ".join(str(error).split()), code)
         return code
     except Exception as error:

@@ -37,14 +37,15 @@ def parse(
 
 
 def run(work: Callable[[], int], *, stopped: str) -> int:
-    """Does the work and returns its exit code; 2 for what is refused, 130 if stopped.
+    """Does the work and returns its exit code; 2 for what is refused, 1 for an
+    error in the user's own code, 130 if stopped.
 
     `work` imports what it needs: --help and wrong arguments wait for nothing. `stopped`
     says what the same command does then. JBIAS_TRACEBACK=1 lets errors pass.
     """
     xla.set_flags()
     try:
-        from jbias.terminal import console
+        from jbias.terminal import console, faults
         from jbias.training import opening
 
         console.hush()
@@ -54,7 +55,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         print(f"jbias: {messages.line(error)}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, faults.Own) else 2
     except KeyboardInterrupt:
         print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)
         return 130

@@ -1,8 +1,6 @@
 """What the commands of this room share: arguments, their types, and how they end."""
 
 import argparse
-import functools
-import math
 import os
 import pathlib
 import sys
@@ -44,31 +42,9 @@ def folder(text: str) -> str:
     return text
 
 
-def _number(text: str, kind, fits, what: str):
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not fits(value):
-        raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
-    return value
-
-
-chance = functools.partial(
-    _number, kind=float, fits=lambda a: 0 < a < 1, what="a number between 0 and 1"
-)
-positive = functools.partial(
-    _number, kind=float, fits=lambda a: 0 < a < math.inf, what="a number above 0"
-)
-at_least_one = functools.partial(
-    _number, kind=int, fits=lambda n: n >= 1, what="an integer of at least 1"
-)
-natural = functools.partial(
-    _number, kind=int, fits=lambda n: n >= 0, what="an integer of at least 0"
-)
-draws = functools.partial(
-    _number, kind=int, fits=lambda n: n >= 100, what="an integer of at least 100"
-)
+chance = parsing.number(float, lambda a: 0 < a < 1, "a number between 0 and 1")
+positive, draws = parsing.positive, parsing.at_least(100)
+at_least_one, natural = parsing.at_least(1), parsing.at_least(0)
 
 parser = parsing.Parser  # Of `python -m jbias.<command>`, with its description.
 # Arguments of several commands, but for what each says of them.

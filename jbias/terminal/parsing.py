@@ -2,8 +2,9 @@
 
 import argparse
 import difflib
+import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jbias.terminal import messages
@@ -52,17 +53,28 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {messages.line(message)}\n")
 
 
-def at_least(least: int):
-    """What reads a whole number of at least that."""
+def number(kind: type, fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
+    """What reads a number of that kind that fits, which `what` names."""
 
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number of at least {least}, got {text!r}"
-            )
-        return int(text)
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not fits(value):
+            raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
+        return value
 
     return read
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """What reads a whole number of at least that."""
+    what = f"a whole number of at least {least}"
+    return number(int, lambda value: value >= least, what)
+
+
+positive = number(float, lambda value: 0 < value < math.inf, "a number above 0")
 
 
 def names(text: str) -> tuple[str, ...]:

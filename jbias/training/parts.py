@@ -1,11 +1,9 @@
 """Makes what a config names: network, algorithm, batch transforms, optimisers."""
 
 import hashlib
-import importlib.util
 import inspect
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +14,7 @@ from flax import linen as nn
 from jbias import algos, augment, entries, kinds, mesh, models, optim
 from jbias import config as jc
 from jbias.algos import base
+from jbias.training import own
 
 
 class Input(NamedTuple):
@@ -87,25 +86,12 @@ def algorithm(
 
     One that takes `columns` gets those of the training data, where these are known.
     """
-    path, colon, function = options["name"].rpartition(":")
-    if not colon:
+    name, known = options["name"], algos.ALGOS
+    if ":" in name:
+        known = {name: own.algorithm(name)}
+    else:
         options = with_functions("config.algo", options)
-        make, options = named("config.algo", options, algos.ALGOS)
-        return call("config.algo", make, net, **_told(make, options, columns))
-    if not pathlib.Path(path).is_file():
-        raise ValueError(
-            f"config.algo.name: no file {path!r}; give path/to/file.py:make"
-        )
-    found = importlib.util.spec_from_file_location(
-        f"own_algorithm_{pathlib.Path(path).stem}", path
-    )
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # Dataclasses look their module up.
-    found.loader.exec_module(module)
-    if function not in vars(module):
-        raise ValueError(f"config.algo.name: {path} has no function {function!r}")
-    options = {key: value for key, value in options.items() if key != "name"}
-    make = vars(module)[function]
+    make, options = named("config.algo", options, known)
     return call("config.algo", make, net, **_told(make, options, columns))
 
 
