@@ -30,7 +30,7 @@ from jbias.measure import command, flags
 from jbias.terminal import parsing
 
 # Of what need not be known to be given, once it is known not to be ignored.
-_DEFAULTS = {"once": False, "interval": 10.0, "only": "", "out": "measured"}
+_DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
 # What is not looked at, and with what.
 _IGNORED = (
     (("once", "interval"), "--checkpoint"),
@@ -50,8 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = [name for name in names if getattr(args, name) is not None]
         if where == _kind(args) and given:
             parser().error(f"--{given[0]} says nothing with {where}; leave it out")
-    if args.only is not None and not all(map(str.strip, args.only.split(","))):
-        parser().error(f"--only must name measures, as A,B, got {args.only!r}")
     for name, value in _DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, value)

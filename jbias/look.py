@@ -44,8 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]
     if given and not args.checkpoint:
         parser().error(f"--{given[0]} says nothing without --checkpoint; leave it out")
-    args.only = _listed("only", args.only)
-    args.set = _listed("set", args.set)
+    args.only, args.set = args.only or (), args.set or ()
     args.seeds = 1 if args.seeds is None else args.seeds
     args.maps = 256 if args.maps is None else args.maps
     return command.run(lambda: _work(args, changes), stopped="draws all anew")
@@ -64,6 +63,7 @@ def parser() -> parsing.Parser:
     add = made.add_argument
     add(
         "--set",
+        type=parsing.names,
         metavar="A,B",
         help="sets of the suite, by their names there; if not given all of each measure, "
         "and for saliency the first",
@@ -96,14 +96,6 @@ def parser() -> parsing.Parser:
     )
     add("--out", default="pictures", metavar="DIR", help="(default: %(default)s)")
     return made
-
-
-def _listed(name: str, text: str | None) -> tuple[str, ...]:
-    """Reads "A,B"; none if it was not given."""
-    found = tuple(map(str.strip, (text or "").split(",")))
-    if text is not None and not all(found):
-        parser().error(f"--{name} must be names, as A,B, got {text!r}")
-    return found if text is not None else ()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ from typing import Any, BinaryIO, NamedTuple
 from jbias.models import pickle_values
 
 _STEPS = 2_000_000  # A ResNet-50 with its optimiser has about 40 000.
+_BITS = 128  # Of a number; PyTorch's own mark has 77.
+GIANT = (
+    f"its pickle has a whole number of more than {_BITS} bits, which no network has; copy "
+    "or save the file anew"
+)
 _REMEDY = (
     "if you trust the file, save its weights alone, in an environment that has PyTorch "
     "and what the file asks for: "
@@ -90,6 +95,8 @@ class _Machine:
         for step, (code, argument, _) in enumerate(pickletools.genops(file)):
             if step == _STEPS:
                 raise ValueError(f"its pickle has more than {_STEPS} instructions")
+            if type(argument) is int and argument.bit_length() > _BITS:
+                raise ValueError(GIANT)
             name = code.name
             if name == "STOP":
                 return self.pop()

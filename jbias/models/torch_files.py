@@ -106,6 +106,8 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 def _refusal(path: str | os.PathLike, error: Exception) -> ValueError:
     reason = " ".join(str(error).split()) or type(error).__name__
+    if "set_int_max_str_digits" in reason:  # Python's advice is no remedy here.
+        reason = pickles.GIANT
     return ValueError(
         f"{os.fspath(path)}: must be a PyTorch state dict: {reason[:600]}"
     )

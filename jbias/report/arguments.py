@@ -10,14 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from jbias.terminal import messages, parsing
 
 
-def names(text: str) -> tuple[str, ...]:
-    """Reads `a,b`; each once."""
-    found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(f"must hold each name once, got {text!r}")
-    return found
-
-
 def spread(argv: Sequence[str] | None, flag: str) -> list[str]:
     """Gives arguments in which `flag=a b`, as a shell leaves a glob, is `flag a b`."""
     argv = sys.argv[1:] if argv is None else argv
@@ -42,6 +34,7 @@ def folder(text: str) -> str:
     return text
 
 
+names = parsing.names
 chance = parsing.number(float, lambda a: 0 < a < 1, "a number between 0 and 1")
 positive, draws = parsing.positive, parsing.at_least(100)
 at_least_one, natural = parsing.at_least(1), parsing.at_least(0)
@@ -82,7 +75,8 @@ def answered(command: str, make: Callable[[], Iterable[str]]) -> int:
         return 2
     try:
         for line in lines:
-            print(line)
+            coding = sys.stdout.encoding or "utf-8"  # Which may have few letters.
+            print(line.encode(coding, "backslashreplace").decode(coding))
         sys.stdout.flush()
     except BrokenPipeError:  # Whoever read has seen enough, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -46,7 +46,7 @@ def own(
 
 def line(error: Exception) -> str:
     """What was wrong, and what is noted on it."""
-    return "; ".join([str(error), *_notes(error)])
+    return "; ".join([disk.told(error), *_notes(error)])
 
 
 def keep(

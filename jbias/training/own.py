@@ -16,15 +16,20 @@ _WHERE = "config.algo.name"
 _TAKEN = ("params", "stats", "batch", "key", "static")
 
 
+def place(named: str) -> tuple[str, str]:
+    """The whole path and the function of `path/to/file.py:function`."""
+    path, _, name = named.rpartition(":")
+    if not os.path.isfile(path):
+        raise ValueError(f"{_WHERE}: no file {path!r}; give path/to/file.py:make")
+    return os.path.abspath(path), name
+
+
 def algorithm(named: str) -> Callable[..., base.Algo]:
     """The function at `path/to/file.py:function`, whose errors are faults.Own.
 
     So are those of all that the algorithm which it makes consists of.
     """
-    path, _, name = named.rpartition(":")
-    if not os.path.isfile(path):
-        raise ValueError(f"{_WHERE}: no file {path!r}; give path/to/file.py:make")
-    path = os.path.abspath(path)
+    path, name = place(named)
     with faults.own(path):
         known = vars(config_files.module(_WHERE, path))
     if not callable(made := known.get(name)):
@@ -38,7 +43,7 @@ def algorithm(named: str) -> Callable[..., base.Algo]:
         with faults.own(path, _line(path, made)):
             algo = made(net, **options)
             if not isinstance(algo, base.Algo):
-                raise TypeError(f"{name} must return a base.Algo, got {algo!r}")
+                raise TypeError(f"{name} must return a base.Algo, got {str(algo)[:80]}")
         guard = functools.partial(_guarded, path)
         trains = {one.trains: guard(one.trains) for one in algo.updates}
         others = ("static", "decide", "settle")
@@ -95,7 +100,9 @@ def _losses(path: str, algo: base.Algo) -> Callable:
                     f"updates follow, got {shapes}"
                 )
             if not isinstance(aux, base.Aux):
-                raise TypeError(f"losses must come with a base.Aux, got {aux!r}")
+                raise TypeError(
+                    f"losses must come with a base.Aux, got {str(aux)[:80]}"
+                )
             return found, aux
 
     return losses

@@ -34,8 +34,7 @@ def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable])
         raise ValueError(f"{where}: must have a name, got {options}; add name=...")
     name = options.pop("name")
     kinds.check(f"{where}.name", name, str)
-    if name not in known:
-        raise ValueError(f"{where}.name: unknown {name!r}; {jc.nearest(name, known)}")
+    jc.check_known(f"{where}.name", name, known)
     return known[name], options
 
 
@@ -61,10 +60,7 @@ def check_options(
         )
         names = [n for n, p in list(accepted.items())[given:] if p.kind in taken]
         for option in options:
-            if option not in names:
-                raise ValueError(
-                    f"{where}: unknown option {option!r}; {jc.nearest(option, names)}"
-                )
+            jc.check_known(where, option, names, "option")
     named = {*options, *list(accepted)[:given]}
     for option, parameter in accepted.items():
         required = parameter.default is parameter.empty and parameter.kind not in (
