@@ -10,7 +10,7 @@ The part after the colon holds the config's own arguments (see the top of the fi
 the package, from any folder; --config=jbias: lists their names. The same command resumes a run, or says that it
 is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
 does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
-saved, 1 an error that nobody foresaw (docs/preemption.md), 69 another process of the run
+saved, 1 an error that nobody foresaw, or in one's own algorithm (docs/preemption.md), 69 another process of the run
 was lost: the same command goes on.
 
 Several processes, one a machine, train together. SLURM (srun), Open MPI (mpirun) and
