@@ -193,8 +193,8 @@ def told(error: Exception) -> str:
         locale = f"the locale reads names as {sys.getfilesystemencoding()}"
         what = f"{error.object[:200]!r}: cannot be written as {error.encoding}"
         return f"{what}; {locale}: set PYTHONUTF8=1"
-    known = isinstance(error, OSError) and error.filename and _cause(error)
-    return f"{error.filename}: {'; '.join(known)}" if known else str(error)
+    known, path = _cause(error), getattr(error, "filename", None)
+    return f"{path}: {'; '.join(known)}" if known and path else str(error)
 
 
 def remedy(error: OSError) -> str:
@@ -209,8 +209,10 @@ def gist(error: OSError) -> str:
     return cause[0] if cause else error.strerror or " ".join(str(error).split())
 
 
-def _cause(error: OSError) -> tuple[str, str] | None:
+def _cause(error: Exception) -> tuple[str, str] | None:
     """What is so, and what to do about it, where the path and not the disk is to blame."""
+    if not isinstance(error, OSError):
+        return None  # Of a package that says the system's word otherwise.
     path = os.path.abspath(error.filename) if isinstance(error.filename, str) else ""
     for at in (path, *map(str, pathlib.Path(path).parents)) if path else ():
         if os.path.islink(at) and not os.path.exists(at):

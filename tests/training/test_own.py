@@ -37,7 +37,11 @@ WRONG = {
         3,
         "class",
     ),
-    "a pair": (KEY.replace('batch["images"]}, base.Aux(stats, {})', "0.0}"), 3, "unpack"),
+    "a pair": (
+        KEY.replace('batch["images"]}, base.Aux(stats, {})', "0.0}"),
+        3,
+        "unpack",
+    ),
     "losses": (KEY.replace("batch, key, static=None", "batch"), 3, "but 5 were given"),
     "make": ("def make():\n    pass\n", 2, "takes 0 positional arguments but 1"),
     "nothing": ("def make(net):\n    pass\n", 2, "must return a base.Algo, got None"),
