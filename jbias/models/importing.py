@@ -126,7 +126,7 @@ def _tried(file: _File, model: str | None) -> list[fitting.Fit]:
             for name in ([model] if model else models.MODELS)
         )
         fits = [fit for fit in found if fit is not None]
-        return fits or _by_words(file)
+        return fits or ([] if model else _by_words(file))
     except _UNMADE as error:
         raise ValueError(
             f"{file.where}: its options, {str(options)[:200]}, must make a "
@@ -231,10 +231,10 @@ def _chosen(file: _File, model: str | None, fits: list[fitting.Fit]) -> fitting.
         wants = (
             f"; {like}{fits[0].model}, has {_some(fits[0].expected)}" if fits else ""
         )
+        wants = f"{_some(file.arrays)}{wants}; rename its entries to a network's of "
+        wants = right or f"; it has {wants}docs/models.md, or give another file"
         raise ValueError(
-            f"{where}: has no entry of {names}, under any known name{right}; it has "
-            f"{_some(file.arrays)}{wants}; rename its entries to a network's of "
-            "docs/models.md, or give another file"
+            f"{where}: has no entry of {names}, under any known name{wants}"
         )
     best = near[0]
     lacks = "" if model else "fits no network of models.MODELS; nearest is "
