@@ -227,10 +227,8 @@ def _chosen(file: _File, model: str | None, fits: list[fitting.Fit]) -> fitting.
     near = [fit for fit in near if fit.difference.fitting][:_NAMED]
     if not near:
         names = model or "any network of models.MODELS"
-        like = "" if model else "the nearest by names, "
-        wants = (
-            f"; {like}{fits[0].model}, has {_some(fits[0].expected)}" if fits else ""
-        )
+        like = model or f"the nearest by names, {fits[0].model if fits else ''},"
+        wants = f"; {like} has {_some(fits[0].expected)}" if fits else ""
         wants = f"{_some(file.arrays)}{wants}; rename its entries to a network's of "
         wants = right or f"; it has {wants}docs/models.md, or give another file"
         raise ValueError(
