@@ -29,6 +29,7 @@ import sys
 from collections.abc import Sequence
 
 from jbias.measure import command, flags
+from jbias.terminal import parsing
 
 _KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known early.
 
@@ -49,9 +50,9 @@ def _work(args: argparse.Namespace, options: Sequence[str]) -> int:
     return auditing.run(args, options)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> parsing.Parser:
     """The command line."""
-    made = command.parser("audit", __doc__)
+    made = parsing.Parser("audit", __doc__)
     flags.add_networks(made)
     add = made.add_argument
     add(
@@ -64,13 +65,13 @@ def parser() -> argparse.ArgumentParser:
     add("--split", default="test", help="of the data set (default: %(default)s)")
     add(
         "--size",
-        type=_whole(1),
+        type=parsing.at_least(1),
         metavar="PIXELS",
         help="of the images' sides (default: that of the runs, for files 224)",
     )
     add(
         "--images",
-        type=_whole(0),
+        type=parsing.at_least(0),
         default=0,
         metavar="N",
         help="so many images, evenly spaced; 0 is all (default: %(default)s)",
@@ -86,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--attributes",
-        type=_names,
+        type=parsing.names,
         default=(),
         metavar="A,B",
         help="columns of the data set (default: all whose values have names)",
@@ -120,27 +121,27 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--draws",
-        type=_whole(100),
+        type=parsing.at_least(100),
         default=2000,
         metavar="N",
         help="of the bootstrap (default: %(default)s)",
     )
     add(
         "--seed",
-        type=_whole(0),
+        type=parsing.at_least(0),
         default=0,
         help="of halves and draws (default: %(default)s)",
     )
     add(
         "--pairs",
-        type=_whole(0),
+        type=parsing.at_least(0),
         default=8,
         metavar="N",
         help="so many pairs of images that flip are shown of each bug (default: %(default)s)",
     )
     add(
         "--devices",
-        type=_whole(0),
+        type=parsing.at_least(0),
         default=0,
         metavar="N",
         help="how many of those here are used; 0 is all (default: %(default)s)",
@@ -149,17 +150,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _names(text: str) -> tuple[str, ...]:
-    found = tuple(map(str.strip, text.split(",")))
-    if not all(found) or len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(
-            f"must be different names, as A,B, got {text!r}"
-        )
-    return found
-
-
 def _kinds(text: str) -> tuple[str, ...]:
-    found = _names(text)
+    found = parsing.names(text)
     for name in found:
         if name not in _KINDS:
             raise argparse.ArgumentTypeError(
@@ -168,30 +160,9 @@ def _kinds(text: str) -> tuple[str, ...]:
     return found
 
 
-def _whole(least: int):
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number of at least {least}, got {text!r}"
-            )
-        return int(text)
-
-    return read
-
-
 def _between(least: float, most: float):
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not least <= value < most:
-            raise argparse.ArgumentTypeError(
-                f"must be a number from {least:g} to below {most:g}, got {text!r}"
-            )
-        return value
-
-    return read
+    what = f"a number from {least:g} to below {most:g}"
+    return parsing.number(float, lambda value: least <= value < most, what)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,13 @@ def nearest(name: str, known: Iterable[str], told: str = "") -> str:
     return f"{hint}Known: {told or ', '.join(known)}"
 
 
+def check_known(where: str, name: str, known: Iterable[str], what: str = "") -> None:
+    """Refuses a name that is not among the known ones; `what` it would be of."""
+    if name not in known:
+        what = f"{what} " if what else ""
+        raise ValueError(f"{where}: unknown {what}{name!r}; {nearest(name, known)}")
+
+
 def parse_arg(
     arg: str, where: str = "config argument", /, **defaults: Any
 ) -> types.SimpleNamespace:
@@ -145,11 +152,7 @@ def stages(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     parts = [dict(stage) for stage in config.get("stages") or [{}]]
     for i, part in enumerate(parts):
         for key in part:
-            if key not in STAGE_KEYS:
-                raise ValueError(
-                    f"config.stages[{i}]: unknown key {key!r}; "
-                    f"{nearest(key, STAGE_KEYS)}"
-                )
+            check_known(f"config.stages[{i}]", key, STAGE_KEYS, "key")
     return [{**rest, **part} for part in parts]
 
 

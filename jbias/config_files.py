@@ -24,11 +24,7 @@ def load(
     """
     path, _, arg = presets.path(named, flag).partition(":")
     if not os.path.isfile(path):
-        folder = os.path.dirname(path) or "."
-        there = os.listdir(folder) if os.path.isdir(folder) else []
-        known = [one for one in there if one.endswith(".py") and one[0] != "_"]
-        hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
-        raise ValueError(f"--{flag}: no file {path!r}; {hint}")
+        raise ValueError(missing(flag, path))
     config = given(flag, path, "get_config", arg)
     if not isinstance(config, ml_collections.ConfigDict):
         raise ValueError(  # noqa: TRY004
@@ -41,6 +37,15 @@ def load(
             raise ValueError(f"{change}: must be --{flag}.key=value")
         _change(config, flag, key, text)
     return config
+
+
+def missing(flag: str, path: str) -> str:
+    """Says which file is nearest to one that is not there."""
+    folder = os.path.dirname(path) or "."
+    there = os.listdir(folder) if os.path.isdir(folder) else []
+    known = [one for one in there if one.endswith(".py") and one[0] != "_"]
+    hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
+    return f"--{flag}: no file {path!r}; {hint}"
 
 
 def given(flag: str, path: str, function: str, arg: str) -> Any:

@@ -124,8 +124,7 @@ def fit(where: str, config: Mapping[str, Any]) -> None:
 
 def _known(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in part:
-        if key not in known:
-            raise ValueError(f"{where}: unknown {key!r}; {jc.nearest(key, known)}")
+        jc.check_known(where, key, known)
     missing = [key for key in known if key not in part and key not in LATER]
     if missing:
         raise ValueError(f"{where}: {missing[0]!r} is missing")

@@ -27,9 +27,10 @@ import sys
 from collections.abc import Sequence
 
 from jbias.measure import command, flags
+from jbias.terminal import parsing
 
 # Of what need not be known to be given, once it is known not to be ignored.
-_DEFAULTS = {"once": False, "interval": 10.0, "only": "", "out": "measured"}
+_DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
 # What is not looked at, and with what.
 _IGNORED = (
     (("once", "interval"), "--checkpoint"),
@@ -49,8 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = [name for name in names if getattr(args, name) is not None]
         if where == _kind(args) and given:
             parser().error(f"--{given[0]} says nothing with {where}; leave it out")
-    if args.only is not None and not all(map(str.strip, args.only.split(","))):
-        parser().error(f"--only must name measures, as A,B, got {args.only!r}")
     for name, value in _DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
@@ -75,9 +74,9 @@ def _kind(args: argparse.Namespace) -> str:
     return "--follow and --suite" if args.suite else "--follow alone"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> parsing.Parser:
     """The command line."""
-    made = command.parser("evaluate", __doc__)
+    made = parsing.Parser("evaluate", __doc__)
     add = made.add_argument
     flags.add(made)
     add(
@@ -98,21 +97,11 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--interval",
-        type=_seconds,
+        type=parsing.positive,
         metavar="SECONDS",
         help="with --follow: between looks at the checkpoints (default: 10)",
     )
     return made
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number, got {text!r}")
-    return value
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ import sys
 from collections.abc import Sequence
 
 from jbias.measure import command, flags
+from jbias.terminal import parsing
 
 _OF_NETWORKS = (*flags.OF_FILES, "step", "site", "seeds", "maps")
 
@@ -43,8 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]
     if given and not args.checkpoint:
         parser().error(f"--{given[0]} says nothing without --checkpoint; leave it out")
-    args.only = _listed("only", args.only)
-    args.set = _listed("set", args.set)
+    args.only, args.set = args.only or (), args.set or ()
     args.seeds = 1 if args.seeds is None else args.seeds
     args.maps = 256 if args.maps is None else args.maps
     return command.run(lambda: _work(args, changes), stopped="draws all anew")
@@ -56,20 +56,21 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return looking.run(args, changes)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> parsing.Parser:
     """The command line."""
-    made = command.parser("look", __doc__)
+    made = parsing.Parser("look", __doc__)
     flags.add(made)
     add = made.add_argument
     add(
         "--set",
+        type=parsing.names,
         metavar="A,B",
         help="sets of the suite, by their names there; if not given all of each measure, "
         "and for saliency the first",
     )
     add(
         "--images",
-        type=_count(1),
+        type=parsing.at_least(1),
         default=8,
         metavar="N",
         help="rows of a sheet; of the smallest set at most all (default: %(default)s)",
@@ -82,38 +83,19 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--seeds",
-        type=_count(0),
+        type=parsing.at_least(0),
         metavar="N",
         help="so many seeds of each run, the first ones; 0 is all (default: 1)",
     )
     add(
         "--maps",
-        type=_count(0),
+        type=parsing.at_least(0),
         metavar="N",
         help="so many images have a part in the mean map, evenly spaced; 0 draws none "
         "(default: 256)",
     )
     add("--out", default="pictures", metavar="DIR", help="(default: %(default)s)")
     return made
-
-
-def _listed(name: str, text: str | None) -> tuple[str, ...]:
-    """Reads "A,B"; none if it was not given."""
-    found = tuple(map(str.strip, (text or "").split(",")))
-    if text is not None and not all(found):
-        parser().error(f"--{name} must be names, as A,B, got {text!r}")
-    return found if text is not None else ()
-
-
-def _count(least: int):
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number of at least {least}, got {text!r}"
-            )
-        return int(text)
-
-    return read
 
 
 if __name__ == "__main__":

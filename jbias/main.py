@@ -10,7 +10,7 @@ The part after the colon holds the config's own arguments (see the top of the fi
 the package, from any folder; --config=jbias: lists their names. The same command resumes a run, or says that it
 is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
 does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
-saved, 1 an error that nobody foresaw (docs/preemption.md), 69 another process of the run
+saved, 1 an error that nobody foresaw, or in one's own algorithm (docs/preemption.md), 69 another process of the run
 was lost: the same command goes on.
 
 Several processes, one a machine, train together. SLURM (srun), Open MPI (mpirun) and
@@ -34,9 +34,9 @@ from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import entries, presets, xla
+from jbias import config_files, entries, presets, xla
 from jbias.store import disk, lock
-from jbias.terminal import console, heap, messages, signals
+from jbias.terminal import console, heap, messages, parsing, signals
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -121,7 +121,8 @@ def _train(
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         with team.telling():
-            code = _fail(log, faults.line(error), 2)
+            code = 1 if isinstance(error, faults.Own) else 2
+            _fail(log, faults.line(error), code)
         team.fail(" ".join(str(error).split()), code)
         return code
     except Exception as error:
@@ -171,6 +172,8 @@ def _parse(argv: list[str]) -> list[str]:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         text = str(error)
+        if isinstance(error, flags.UnrecognizedFlagError):
+            text = parsing.unknown(f"--{error.flagname}", flags.FLAGS)
         if isinstance(error, (AttributeError, KeyError)):
             text = f"config: no key {text.strip(_QUOTES)}; new ones belong in a file"
         changed = [one for one in argv if one.startswith("--config.")]
@@ -183,15 +186,6 @@ def _parse(argv: list[str]) -> list[str]:
         sys.exit(_fail(None, _gist(text), 2))
 
 
-def _no_config(path: str) -> str:
-    """Says which config is nearest to a file that is not there."""
-    folder = os.path.dirname(path) or "."
-    known = os.listdir(folder) if os.path.isdir(folder) else []
-    known = [name for name in known if name.endswith(".py") and name != "__init__.py"]
-    hint = jc.nearest(os.path.basename(path), known) if known else "no such folder"
-    return f"--config: no file {path!r}; {hint}"
-
-
 def _gist(text: str) -> str:
     """What was wrong, of what absl and ml_collections say about a flag or a config."""
     if "Traceback" in text or "Failed loading config file" in text:
@@ -200,7 +194,7 @@ def _gist(text: str) -> str:
         text = text.removeprefix("ValueError: ")
     lost = re.search(r"No such file or directory: '(.*\.py)'", text)
     if lost:
-        return _no_config(lost[1])
+        return config_files.missing("config", lost[1])
     return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
 
 

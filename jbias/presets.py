@@ -29,6 +29,7 @@ _KINDS = {
     "sweep": ("sweeps", "\ndef get_sweep("),
     "zoo": ("", "\ndef is_head("),
 }
+FLAGS = _KINDS.keys()  # Which take jbias:NAME.
 
 
 def path(named: str, flag: str) -> str:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from jbias.measure import command
+from jbias.terminal import parsing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,9 +36,9 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return studying.run(args, changes)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> parsing.Parser:
     """The command line."""
-    made = command.parser("study", __doc__)
+    made = parsing.Parser("study", __doc__)
     add = made.add_argument
     add(
         "--config",
@@ -47,21 +48,21 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--models",
-        type=_names,
+        type=parsing.names,
         default=(),
         metavar="A,B",
         help="networks to train each recipe with (default: the recipe's own)",
     )
     add(
         "--attributes",
-        type=_names,
+        type=parsing.names,
         default=("attribute",),
         metavar="A,B",
         help="columns of the data set (default: attribute)",
     )
     add(
         "--levels",
-        type=_names,
+        type=parsing.names,
         default=("M", "C", "J"),
         metavar="A,B",
         help="such as M4,C6; a letter is all of its kind, `only` trains on each value "
@@ -74,15 +75,6 @@ def parser() -> argparse.ArgumentParser:
         help="tells which networks there are and how far each is, and trains none",
     )
     return made
-
-
-def _names(text: str) -> tuple[str, ...]:
-    found = tuple(map(str.strip, text.split(",")))
-    if not all(found) or len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(
-            f"must be different names, as A,B, got {text!r}"
-        )
-    return found
 
 
 if __name__ == "__main__":

@@ -71,10 +71,7 @@ def read(text: str) -> types.SimpleNamespace:
             f"config argument: data={arg.data} has no preset; name it in a config of "
             "your own, as docs/data.md shows"
         )
-    if arg.data not in datasets.PRESETS:
-        raise ValueError(
-            f"config argument: unknown data {arg.data!r}; {jc.nearest(arg.data, datasets.PRESETS)}"
-        )
+    jc.check_known("config argument", arg.data, datasets.PRESETS, "data")
     if arg.variant not in ("", "biasbed"):
         raise ValueError(
             f"config argument: variant must be biasbed or nothing, got {arg.variant!r}; "

@@ -65,10 +65,7 @@ def imagenet(c: ml_collections.ConfigDict, arg) -> None:
 def pacs(c: ml_collections.ConfigDict, arg) -> None:
     """Trains on nine tenths of one style, validates on the rest, tests on the others."""
     _photographs(c, arg, size=64, epochs=30.0)
-    if arg.style not in STYLES:
-        raise ValueError(
-            f"config argument: unknown style {arg.style!r}; {jc.nearest(arg.style, STYLES)}"
-        )
+    jc.check_known("config argument", arg.style, STYLES, "style")
     _part(c, arg, "pacs", arg.style)
     c.train.batch = 32  # Of 1,503 photographs: larger ones leave few steps.
     c.optim.update(rate=0.05, warmup="1 epoch")
@@ -102,10 +99,7 @@ def colored_mnist(c: ml_collections.ConfigDict, arg) -> None:
     Two convolutions, two epochs. A single colour is tested on each of the four.
     """
     _rooted(arg)
-    if arg.form not in forms.FORMS:
-        raise ValueError(
-            f"config argument: unknown form {arg.form!r}; {jc.nearest(arg.form, forms.FORMS)}"
-        )
+    jc.check_known("config argument", arg.form, forms.FORMS, "form")
     c.size, c.epochs = forms.SIZES[arg.form], 2.0
     _small(c, arg)
     _part(c, arg, arg.data, "train")

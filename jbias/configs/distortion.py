@@ -130,10 +130,7 @@ def _check(own: types.SimpleNamespace, data: str, given: set[str]) -> None:
         ("partner", own.partner, ("", *PARTNERS)),
         ("spectrum", own.spectrum, ("isotropic", "released")),
     ):
-        if value not in known:
-            raise ValueError(
-                f"config argument: unknown {name} {value!r}; {jc.nearest(value, known)}"
-            )
+        jc.check_known("config argument", value, known, name)
     said = ""
     if own.partner and own.method == "basic":
         said = "partner needs a method that mixes, got method=basic"

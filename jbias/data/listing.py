@@ -71,6 +71,11 @@ def existing(where: str, path: str, what: str) -> str:
         raise ValueError(
             f"{where}: {what} must be a folder, got the file {path!r}; unpack it"
         )
+    if os.path.islink(path):
+        raise spec.Missing(
+            f"{where}: {what} must be an existing folder, got {path!r}, a link to"
+            f" {os.readlink(path)!r}, which is not there"
+        )
     parent, name = os.path.split(os.path.abspath(path))
     while not os.path.isdir(parent):
         parent, name = os.path.split(parent)

@@ -11,10 +11,11 @@ import itertools
 import pickletools
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 _STEPS = 2_000_000  # CIFAR-100 has some 300 000, a ResNet-50 and its optimiser 40 000.
+_BITS = 128  # Of a number; PyTorch's own mark has 77.
 _DEPTH = 100  # What hashes or compares deep tuples would leave the stack of C.
 
 
@@ -45,6 +46,19 @@ def encode(text: Any, coding: Any) -> bytes:
     return text.encode("latin-1")
 
 
+def _instructions(file: BinaryIO) -> Iterator[tuple]:
+    giant = f"its pickle has a whole number of more than {_BITS} bits; save it anew"
+    try:
+        for one in pickletools.genops(file):
+            if type(one[1]) is int and one[1].bit_length() > _BITS:
+                raise ValueError(giant)
+            yield one
+    except ValueError as error:
+        if "set_int_max_str_digits" in str(error):  # Python's advice is no remedy here.
+            raise ValueError(giant) from error
+        raise
+
+
 class Machine:
     """The stack machine of one pickle; a kind of file is a subclass with its names."""
 
@@ -65,7 +79,7 @@ class Machine:
         """
         with warnings.catch_warnings():  # Of escapes in damaged text.
             warnings.simplefilter("ignore", DeprecationWarning)
-            for step, (code, argument, place) in enumerate(pickletools.genops(file)):
+            for step, (code, argument, place) in enumerate(_instructions(file)):
                 if step == _STEPS:
                     raise ValueError(f"its pickle has more than {_STEPS} instructions")
                 self.place = place or 0

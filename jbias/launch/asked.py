@@ -86,8 +86,7 @@ def _of_file(named: str) -> dict[str, Any]:
     told = {"config": (), "changes": {}, "axes": {}, **told}
     known = {key: type(value) for key, value in DEFAULTS.items()} | _OF_FILES
     for key, value in told.items():
-        if key not in known:
-            raise ValueError(f"--sweep: unknown key {key!r}; {jc.nearest(key, known)}")
+        jc.check_known("--sweep", key, known, "key")
         kinds.check(f"--sweep: {key}", value, known[key])
     configs = told["config"]
     told["config"] = [configs] if isinstance(configs, str) else [*configs]

@@ -82,8 +82,7 @@ def _here(
 def _where(text: str) -> tuple[str, dict[str, Any]]:
     """The executor's name and its options."""
     name, _, arg = text.partition(":")
-    if name not in EXECUTORS:
-        raise ValueError(f"--on: unknown {name!r}; {jc.nearest(name, EXECUTORS)}")
+    jc.check_known("--on", name, EXECUTORS)
     executor = EXECUTORS[name]
     options = vars(jc.parse_arg(arg, f"--on={name}", **executor.OPTIONS))
     for key, value in options.items():

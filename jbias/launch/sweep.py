@@ -36,6 +36,7 @@ import sys
 from collections.abc import Sequence
 
 from jbias.measure import command
+from jbias.terminal import parsing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,13 +52,11 @@ def _work(args: argparse.Namespace) -> int:
     return doing.run(args)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> parsing.Parser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = parsing.Parser(
+        doc=__doc__,
         prog="python -m launch.sweep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         usage="%(prog)s run|status|retry --workdir=DIR [--config=FILE:ARGUMENTS ...] "
         "[--config.KEY=VALUE ...] [options]",
     )

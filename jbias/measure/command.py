@@ -5,24 +5,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from jbias import xla
-from jbias.terminal import messages
-
-
-def parser(name: str, doc: str) -> argparse.ArgumentParser:
-    """The command line of `python -m jbias.<name>`, whose help begins with `doc`."""
-    return argparse.ArgumentParser(
-        prog=f"python -m jbias.{name}",
-        description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+from jbias import presets, xla
+from jbias.terminal import messages, parsing
 
 
 def parse(
-    parser: argparse.ArgumentParser, argv: Sequence[str] | None, changed: str
+    parser: parsing.Parser, argv: Sequence[str] | None, changed: str
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Reads the arguments; those of entries, --<changed>.KEY=VALUE, come second."""
+    """Reads the arguments; those of entries, --<changed>.KEY=VALUE, come second.
+
+    Ends with exit code 2 where they are wrong, and where no preset has a given name.
+    """
+    parser.entries = changed
     args, rest = parser.parse_known_args(argv)
     changes = [text for text in rest if text.startswith(f"--{changed}.")]
     if len(changes) < len(rest):
@@ -32,18 +26,26 @@ def parse(
         parser.error(f"unknown argument {unknown!r}{hint}")
     if wrong := next((text for text in changes if "=" not in text), None):
         parser.error(f"{wrong}: must be --{changed}.KEY=VALUE")
+    try:
+        for flag in presets.FLAGS & vars(args).keys():
+            given = getattr(args, flag) or ()
+            for named in (given,) if isinstance(given, str) else given:
+                presets.path(named, flag)
+    except ValueError as error:
+        parser.error(str(error))
     return args, changes
 
 
 def run(work: Callable[[], int], *, stopped: str) -> int:
-    """Does the work and returns its exit code; 2 for what is refused, 130 if stopped.
+    """Does the work and returns its exit code; 2 for what is refused, 1 for an
+    error in the user's own code, 130 if stopped.
 
     `work` imports what it needs: --help and wrong arguments wait for nothing. `stopped`
     says what the same command does then. JBIAS_TRACEBACK=1 lets errors pass.
     """
     xla.set_flags()
     try:
-        from jbias.terminal import console, heap
+        from jbias.terminal import console, faults, heap
         from jbias.training import opening
 
         console.hush()
@@ -54,7 +56,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         print(f"jbias: {messages.line(error)}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, faults.Own) else 2
     except KeyboardInterrupt:
         print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)
         return 130

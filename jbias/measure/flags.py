@@ -3,6 +3,8 @@
 import argparse
 import functools
 
+from jbias.terminal import parsing
+
 OF_FILES = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
@@ -80,6 +82,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--only",
+        type=parsing.names,
         metavar="A,B",
         help="measures of the suite, by their names there; all if not given",
     )

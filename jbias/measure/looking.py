@@ -79,8 +79,7 @@ def _narrow(
     ]
     known = dict.fromkeys(name for one in measures for name in one.get("sets", ()))
     for name in wanted:
-        if name not in known:
-            raise ValueError(f"--set: unknown {name!r}; {jc.nearest(name, known)}")
+        jc.check_known("--set", name, known)
     for one in config.measures.values() if wanted else ():
         one.sets = tuple(name for name in one.get("sets", ()) if name in wanted)
 

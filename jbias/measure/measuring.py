@@ -48,7 +48,6 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     config = config_files.load(args.suite, changes, flag="suite")
     if args.devices:
         config.run.devices = args.devices
-    only = tuple(filter(None, map(str.strip, args.only.split(","))))
     paths = checked(args, out, config)
     if args.follow and disk.is_remote(args.follow):
         raise ValueError(
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         )
     if args.follow and not (epath.Path(args.follow) / "config.json").exists():
         raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
-    asked = suite.open(config, say, only=only)
+    asked = suite.open(config, say, only=args.only)
     step = str(args.step or asked.run["step"])
     opened = _followed(args, say) if args.follow else networks(paths, args, step, say)
     done, partly, failed = [], [], []
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         into = failed
         if subject:
             try:
-                lacking = survey.run(subject, asked, out, say, whole=not only)
+                lacking = survey.run(subject, asked, out, say, whole=not args.only)
             except OWN_FAULT as error:
                 refused = f"{name}: {survey.line(error)}"
                 # The folder is another's, or holds what was measured otherwise.
@@ -105,15 +104,13 @@ def checked(
 
     Before sets are opened, which may take minutes.
     """
-    if args.model and args.model not in models.MODELS:
-        hint = jc.nearest(args.model, models.MODELS)
-        raise ValueError(f"--model: unknown {args.model!r}; {hint}")
+    if args.model:
+        jc.check_known("--model", args.model, models.MODELS)
     paths = checkpoint_paths.find(args.checkpoint)
     subjects.listed(args.classes or subjects.IMAGENET)
     trained = {checkpoint_paths.is_trained(path) for path in paths}
-    if args.trained and args.trained not in data.DATASETS:
-        hint = jc.nearest(args.trained, data.DATASETS)
-        raise ValueError(f"--trained: unknown {args.trained!r}; {hint}")
+    if args.trained:
+        jc.check_known("--trained", args.trained, data.DATASETS)
     for key in ("model", "classes", "mean", "std", "trained", "method"):
         if trained == {True} and getattr(args, key) is not None:
             raise ValueError(

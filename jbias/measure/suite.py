@@ -140,22 +140,19 @@ def open(
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     for key in config:
         known = ("size", "sets", "measures", "run", "needs")
-        if key not in known:
-            raise ValueError(f"suite: unknown key {key!r}; {jc.nearest(key, known)}")
+        jc.check_known("suite", key, known, "key")
     _check_kinds(config)
     run = {**_RUN, **config.get("run", {})}
     for key in run:
-        if key not in _RUN:
-            raise ValueError(f"suite.run: unknown {key!r}; {jc.nearest(key, _RUN)}")
+        jc.check_known("suite.run", key, _RUN)
     for name in only:
-        if name not in config["measures"]:
-            known = config["measures"]
-            if needed := needs["measures"].get(name):
-                raise ValueError(
-                    f"--only: {name!r} needs {needed} in the argument of the "
-                    "suite, FILE:ARGS; add it"
-                )
-            raise ValueError(f"--only: unknown {name!r}; {jc.nearest(name, known)}")
+        needed = needs["measures"].get(name)
+        if needed and name not in config["measures"]:
+            raise ValueError(
+                f"--only: {name!r} needs {needed} in the argument of the "
+                "suite, FILE:ARGS; add it"
+            )
+        jc.check_known("--only", name, config["measures"])
     costs.energy("suite.run.energy", run["energy"])
     measures = tuple(
         suite_measure.read(name, options, config["sets"])

@@ -72,19 +72,14 @@ def read(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
         if key in options:
             kinds.check(f"{where}.{key}", options[key], kind)
     shown = options.get("probe", name)
-    if shown not in (known_probes := {**probes.PROBES, **probes.INSIDE}):
-        raise ValueError(
-            f"{where}.probe: unknown {shown!r}; {jc.nearest(shown, known_probes)}"
-        )
+    known_probes = {**probes.PROBES, **probes.INSIDE}
+    jc.check_known(f"{where}.probe", shown, known_probes)
     others = options.get("others", "")
     for key, dataset in (
         *(("sets", one) for one in options.get("sets", ())),
         *([("others", others)] if others else []),
     ):
-        if dataset not in known:
-            raise ValueError(
-                f"{where}.{key}: unknown {dataset!r}; {jc.nearest(dataset, known)}"
-            )
+        jc.check_known(f"{where}.{key}", dataset, known)
     taken = inspect.signature(known_probes[shown]).parameters
     if others and "others" not in taken:
         raise ValueError(f"{where}.others: {shown} shows no other images; leave it out")
@@ -98,11 +93,7 @@ def read(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
             f"{', '.join(labels.AGGREGATES)}, got {aggregates!r}"
         )
     for rule in aggregates:
-        if rule not in labels.AGGREGATES:
-            raise ValueError(
-                f"{where}.aggregates: unknown {rule!r}; "
-                f"{jc.nearest(rule, labels.AGGREGATES)}"
-            )
+        jc.check_known(f"{where}.aggregates", rule, labels.AGGREGATES)
     return Measure(
         name=name,
         probe=shown,

@@ -16,7 +16,7 @@ from jbias.evals import brief, decisions, probe, show
 from jbias.measure import findings, shown, subjects, suite, suite_measure
 from jbias.rundir import costs
 from jbias.rundir import workdir as workdirs
-from jbias.terminal import console
+from jbias.terminal import console, messages
 
 # Of one measure: its options, shapes, memory. Others may be made.
 _OWN_FAULT = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
@@ -68,7 +68,7 @@ def run(
 
 def line(error: BaseException) -> str:
     """What went wrong, in one line."""
-    return " ".join(str(error).split())[:_LETTERS] or type(error).__name__
+    return messages.line(error)[:_LETTERS] or type(error).__name__
 
 
 def _line(error: BaseException) -> str:

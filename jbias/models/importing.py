@@ -4,11 +4,11 @@ The state dict in a file is found by states.py. Which of its entries is which ar
 said by NAMES in each file of networks, see mapping.py; how well they fit, by fitting.py.
 """
 
-import functools
+import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -69,7 +69,7 @@ def read(
     constants = {"mean": state.mean, "std": state.std}
     constants = {key: value for key, value in constants.items() if value is not None}
     file = _File(where, state.arrays, linear, constants, said, options)
-    fit = _chosen(where, model, _tried(file, model), functools.partial(_others, file))
+    fit = _chosen(file, model, _tried(file, model))
     if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
     variables = mapping.filled(fit.expected, fit.arrays)
@@ -125,12 +125,29 @@ def _tried(file: _File, model: str | None) -> list[fitting.Fit]:
             fitting.best(name, file.arrays, file.linear, options, named=named)
             for name in ([model] if model else models.MODELS)
         )
-        return [fit for fit in found if fit is not None]
+        fits = [fit for fit in found if fit is not None]
+        return fits or ([] if model else _by_words(file))
     except _UNMADE as error:
         raise ValueError(
             f"{file.where}: its options, {str(options)[:200]}, must make a "
             f"{model or 'network'}: {' '.join(str(error).split())[:200]}"
         ) from error
+
+
+def _by_words(file: _File) -> list[fitting.Fit]:
+    """How a file that nothing fits would fill the network of the most alike names."""
+    words = mapping.words(file.arrays)
+
+    def alike(model: str) -> float:
+        templates = [t for names in catalogue.dialects(model) for _, t in names]
+        known = mapping.words(one for t in templates for one in np.atleast_1d(t))
+        return len(words & known) / max(1, len(words | known))
+
+    model = max(models.MODELS, key=alike)
+    with contextlib.suppress(*_UNMADE):
+        fit = fitting.best(model, file.arrays, None, file.given(model), named=True)
+        return [fit] if fit else []
+    return []
 
 
 def _others(file: _File, model: str) -> list[str]:
@@ -195,27 +212,27 @@ def check(model: str | None, options: Mapping[str, Any]) -> None:
             )
 
 
-def _chosen(
-    where: str,
-    model: str | None,
-    fits: list[fitting.Fit],
-    others: Callable[[str], list[str]],
-) -> fitting.Fit:
+def _chosen(file: _File, model: str | None, fits: list[fitting.Fit]) -> fitting.Fit:
     """The one that fits; ValueError that says what does not, and which others do."""
+    where = file.where
     whole = [fit for fit in fits if not fit.difference]
     if len(whole) == 1:
         return whole[0]
     if whole:
         named = ", ".join(fit.model for fit in whole)
         raise ValueError(f"{where}: fits {named}; say which by model=...")
-    right = ", ".join(others(model)) if model else ""
+    right = ", ".join(_others(file, model)) if model else ""
     right = f"; it fits {right}: give that model, or none" if right else ""
     near = sorted(fits, key=fitting.quality, reverse=True)
     near = [fit for fit in near if fit.difference.fitting][:_NAMED]
     if not near:
         names = model or "any network of models.MODELS"
+        like = model or f"the nearest by names, {fits[0].model if fits else ''},"
+        wants = f"; {like} has {_some(fits[0].expected)}" if fits else ""
+        wants = f"{_some(file.arrays)}{wants}; rename its entries to a network's of "
+        wants = right or f"; it has {wants}docs/models.md, or give another file"
         raise ValueError(
-            f"{where}: has no entry of {names}, under any known name{right}"
+            f"{where}: has no entry of {names}, under any known name{wants}"
         )
     best = near[0]
     lacks = "" if model else "fits no network of models.MODELS; nearest is "
@@ -226,6 +243,12 @@ def _chosen(
         f"{len(best.expected)} entries do{right or _remedy(best)}\n  "
         f"{mapping.table(best.difference)}{more}"
     )
+
+
+def _some(names: Collection[str]) -> str:
+    """The first of them, and how many there are."""
+    more = ", ..." if len(names) > _NAMED else ""
+    return f"{', '.join([*names][:_NAMED])}{more} ({len(names)} in all)"
 
 
 def _remedy(fit: fitting.Fit) -> str:

@@ -140,6 +140,12 @@ def plausible(arrays: Arrays, names: Names) -> bool:
     return 3 * sum(known.fullmatch(name) is not None for name in arrays) >= len(arrays)
 
 
+def words(names: Iterable[str]) -> set[str]:
+    """The words in names or templates, without numbers and what leaves are called."""
+    found = {word for name in names for word in re.findall("[A-Za-z]+", name)}
+    return found - {*_LEAVES.values(), "running", "mean", "var"}
+
+
 class Difference(NamedTuple):
     """In what a state dict is not what a network needs."""
 

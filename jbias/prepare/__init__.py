@@ -18,14 +18,13 @@
 Exit codes: 0 done, 1 `check` found damaged images, 2 what is asked cannot be done, in one line on standard error.
 """
 
-import argparse
 import importlib
 import os
 import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
 
-from jbias.terminal import faults, messages
+from jbias.terminal import faults, messages, parsing
 
 # Each is a module here, with a function `add` that adds its arguments. It is imported
 # when it is asked for, since most need JAX.
@@ -78,16 +77,12 @@ def _tell(told: str | Sequence[str]) -> None:
         print(messages.shown(line))
 
 
-def parser(names: Collection[str]) -> argparse.ArgumentParser:
+def parser(names: Collection[str]) -> parsing.Parser:
     """Reads the arguments of these subcommands, and lists the others."""
-    made = argparse.ArgumentParser(
-        prog="python -m jbias.prepare", description=__doc__.splitlines()[0]
-    )
+    made = parsing.Parser("prepare", __doc__.splitlines()[0])
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     for name, told in COMMANDS.items():
-        one = commands.add_parser(
-            name, help=told, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        one = commands.add_parser(name, help=told)
         if name in names:
             module = importlib.import_module(f"jbias.prepare.{name.replace('-', '_')}")
             one.description = module.__doc__

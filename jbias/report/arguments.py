@@ -1,23 +1,13 @@
 """What the commands of this room share: arguments, their types, and how they end."""
 
 import argparse
-import functools
-import math
 import os
 import pathlib
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
 
-from jbias.terminal import messages
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Reads `a,b`; each once."""
-    found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(f"must hold each name once, got {text!r}")
-    return found
+from jbias.terminal import messages, parsing
 
 
 def spread(argv: Sequence[str] | None, flag: str) -> list[str]:
@@ -44,45 +34,16 @@ def folder(text: str) -> str:
     return text
 
 
-def _number(text: str, kind, fits, what: str):
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not fits(value):
-        raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
-    return value
+names = parsing.names
+chance = parsing.number(float, lambda a: 0 < a < 1, "a number between 0 and 1")
+positive, draws = parsing.positive, parsing.at_least(100)
+at_least_one, natural = parsing.at_least(1), parsing.at_least(0)
 
-
-chance = functools.partial(
-    _number, kind=float, fits=lambda a: 0 < a < 1, what="a number between 0 and 1"
-)
-positive = functools.partial(
-    _number, kind=float, fits=lambda a: 0 < a < math.inf, what="a number above 0"
-)
-at_least_one = functools.partial(
-    _number, kind=int, fits=lambda n: n >= 1, what="an integer of at least 1"
-)
-natural = functools.partial(
-    _number, kind=int, fits=lambda n: n >= 0, what="an integer of at least 0"
-)
-draws = functools.partial(
-    _number, kind=int, fits=lambda n: n >= 100, what="an integer of at least 100"
-)
-
+parser = parsing.Parser  # Of `python -m jbias.<command>`, with its description.
 # Arguments of several commands, but for what each says of them.
 WORKDIRS = types.MappingProxyType(dict(nargs="+", action="extend", metavar="WORKDIR"))
 OUT = types.MappingProxyType(dict(type=folder, required=True, metavar="DIR"))
 ALPHA = types.MappingProxyType(dict(type=chance, default=0.05))
-
-
-def parser(command: str, description: str) -> argparse.ArgumentParser:
-    """Makes the parser of `python -m jbias.<command>`; it knows --help alone."""
-    return argparse.ArgumentParser(
-        prog=f"python -m jbias.{command}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
 
 
 def add_permutation_tests(to: argparse.ArgumentParser) -> None:
@@ -114,7 +75,8 @@ def answered(command: str, make: Callable[[], Iterable[str]]) -> int:
         return 2
     try:
         for line in lines:
-            print(line)
+            coding = sys.stdout.encoding or "utf-8"  # Which may have few letters.
+            print(line.encode(coding, "backslashreplace").decode(coding))
         sys.stdout.flush()
     except BrokenPipeError:  # Whoever read has seen enough, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -71,10 +71,7 @@ USUAL = Energy()
 def energy(where: str, given: Mapping[str, float]) -> Energy:
     """What a config's entries assume; ValueError where they cannot be."""
     for key in given:
-        if key not in Energy._fields:
-            raise ValueError(
-                f"{where}: unknown {key!r}; {jc.nearest(key, Energy._fields)}"
-            )
+        jc.check_known(where, key, Energy._fields)
     return Energy(**given).checked(where)
 
 

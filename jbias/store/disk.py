@@ -5,11 +5,13 @@ A path may be one of an object store, gs://bucket/folder: what differs there is 
 """
 
 import contextlib
+import errno
 import importlib.util
 import json
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,14 @@ REMEDY = (
     "what was saved before is whole: make room or bring the disk back, and run the same "
     "command again"
 )
+
+_ELSEWHERE = "a file is where a folder must be: name another path"
+_REMEDIES = {
+    errno.ENAMETOOLONG: "shorten it: a name has at most 255 bytes, a path 4,095",
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "make it yours, or name another"),
+    errno.ELOOP: "remove the link that leads to itself",
+}
 
 
 def cache(name: str) -> pathlib.Path:
@@ -33,10 +43,13 @@ def is_remote(path: epath.PathLike) -> bool:
 
 
 def place(path: epath.PathLike, where: str = "workdir") -> epath.Path:
-    """The whole path of a folder; ValueError where it is in a store out of reach."""
+    """The whole path of a folder; ValueError where it is in a store out of reach, or its
+    letters cannot be read.
+    """
+    text = os.fspath(path)
+    text.encode()  # What a locale misread nobody could write below.
     if not is_remote(path):
         return epath.Path(path).resolve()
-    text = os.fspath(path)
     if not text.startswith("gs://"):
         raise ValueError(
             f"{where}: {text} is no local directory, and of object stores gs:// alone is "
@@ -174,11 +187,37 @@ def writing(what: str) -> Iterator[None]:
         ) from error
 
 
+def told(error: Exception) -> str:
+    """What an error says; where that is the system's word, with what to do about it."""
+    if isinstance(error, UnicodeEncodeError):
+        locale = f"the locale reads names as {sys.getfilesystemencoding()}"
+        what = f"{error.object[:200]!r}: cannot be written as {error.encoding}"
+        return f"{what}; {locale}: set PYTHONUTF8=1"
+    known, path = _cause(error), getattr(error, "filename", None)
+    return f"{path}: {'; '.join(known)}" if known and path else str(error)
+
+
 def remedy(error: OSError) -> str:
     """What to do about it."""
-    return getattr(error, "remedy", REMEDY)
+    cause = _cause(error)
+    return cause[1] if cause else getattr(error, "remedy", REMEDY)
 
 
 def gist(error: OSError) -> str:
     """What the system said, without number and path."""
-    return error.strerror or " ".join(str(error).split())
+    cause = _cause(error)
+    return cause[0] if cause else error.strerror or " ".join(str(error).split())
+
+
+def _cause(error: Exception) -> tuple[str, str] | None:
+    """What is so, and what to do about it, where the path and not the disk is to blame."""
+    if not isinstance(error, OSError):
+        return None  # Of a package that says the system's word otherwise.
+    path = os.path.abspath(error.filename) if isinstance(error.filename, str) else ""
+    for at in (path, *map(str, pathlib.Path(path).parents)) if path else ():
+        if os.path.islink(at) and not os.path.exists(at):
+            leads = f"{at} is a link to {os.readlink(at)}, which is not there"
+            return leads, "make what it leads to, or remove the link"
+    if error.errno in _REMEDIES:
+        return error.strerror or os.strerror(error.errno), _REMEDIES[error.errno]
+    return None

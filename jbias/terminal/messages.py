@@ -2,6 +2,8 @@
 
 import unicodedata
 
+from jbias.store import disk
+
 LONGEST = 2000  # Letters; a name of a megabyte helps nobody.
 
 
@@ -10,7 +12,8 @@ def line(text: object) -> str:
 
     Letters that cannot be shown appear as their codes, such as \\x1b.
     """
-    words = shown(" ".join(str(text).split()))
+    told = disk.told(text) if isinstance(text, Exception) else str(text)
+    words = shown(" ".join(told.split()))
     if len(words) <= LONGEST:
         return words
     half = LONGEST // 2

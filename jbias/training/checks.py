@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jbias import algos, augment, data, entries, models, optim, results, seeds, writers
 from jbias import config as jc
-from jbias import entries, results, seeds, writers
 from jbias.data import labels, spec
 from jbias.terminal import console
-from jbias.training import vary
+from jbias.training import own, parts, vary
 
 
 def whole(config: Mapping[str, Any]) -> None:
@@ -19,12 +19,13 @@ def whole(config: Mapping[str, Any]) -> None:
     _rollback(config.get("rollback") or {})
     for branch in vary.branches(config):
         for number, part in enumerate(jc.stages(branch.config)):
-            _ranges(part, f"config.stages[{number}]" if config["stages"] else "config")
-    if config["aggregate"] not in labels.AGGREGATES:
-        raise ValueError(
-            f"config.aggregate: unknown {config['aggregate']!r}; "
-            f"{jc.nearest(config['aggregate'], labels.AGGREGATES)}"
-        )
+            where = f"config.stages[{number}]" if config["stages"] else "config"
+            _ranges(part, where)
+            _names(part, where)
+    _set("config.valid", config["valid"])
+    for name, test in config["tests"].items():
+        _set(f"config.tests.{name}", test)
+    jc.check_known("config.aggregate", config["aggregate"], labels.AGGREGATES)
     if config["run"]["evaluate"] not in ("here", "elsewhere"):
         raise ValueError(
             "config.run.evaluate: must be here or elsewhere, got "
@@ -73,6 +74,32 @@ def _rollback(how: Mapping[str, Any]) -> None:
         raise ValueError(f"{where}.factor: must be in (0, 1], got {factor!r}")
     every = f"{where}.every"
     jc.steps(how["every"], steps_per_epoch=1, total=1, where=every)
+
+
+def _names(config: Mapping[str, Any], place: str) -> None:
+    """Refuses names of nothing that is known: to open sets may take minutes."""
+    algo, train, chosen = config["algo"], config["train"], config["optim"]
+    name, known = algo["name"], algos.ALGOS
+    if ":" in name:
+        known = {name: own.place(name)}
+    for where, options, names in (
+        ("algo", algo, known),
+        ("model", config["model"], models.MODELS),
+        ("optim", chosen, optim.OPTIMISERS),
+        ("optim.schedule", chosen["schedule"], optim.SCHEDULES),
+        *(
+            (f"inputs[{i}]", x, augment.AUGMENTS)
+            for i, x in enumerate(config["inputs"])
+        ),
+    ):
+        parts.named(f"{place}.{where}", options, names)
+    for one in (train, train.get("other") or {}, *train.get("also", ())):
+        _set(f"{place}.train", one)
+
+
+def _set(where: str, options: Mapping[str, Any]) -> None:
+    if isinstance(name := options.get("data"), str):
+        jc.check_known(where, name, data.DATASETS, "data set")
 
 
 def _ranges(config: Mapping[str, Any], place: str) -> None:

@@ -2,11 +2,9 @@
 
 import difflib
 import hashlib
-import importlib.util
 import inspect
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +16,7 @@ from jbias import algos, augment, entries, kinds, mesh, models, optim
 from jbias import config as jc
 from jbias.algos import base
 from jbias.models import taps
+from jbias.training import own
 
 
 class Input(NamedTuple):
@@ -37,8 +36,7 @@ def named(where: str, options: Mapping[str, Any], known: Mapping[str, Callable])
         raise ValueError(f"{where}: must have a name, got {options}; add name=...")
     name = options.pop("name")
     kinds.check(f"{where}.name", name, str)
-    if name not in known:
-        raise ValueError(f"{where}.name: unknown {name!r}; {jc.nearest(name, known)}")
+    jc.check_known(f"{where}.name", name, known)
     return known[name], options
 
 
@@ -64,10 +62,7 @@ def check_options(
         )
         names = [n for n, p in list(accepted.items())[given:] if p.kind in taken]
         for option in options:
-            if option not in names:
-                raise ValueError(
-                    f"{where}: unknown option {option!r}; {jc.nearest(option, names)}"
-                )
+            jc.check_known(where, option, names, "option")
     named = {*options, *list(accepted)[:given]}
     for option, parameter in accepted.items():
         required = parameter.default is parameter.empty and parameter.kind not in (
@@ -89,25 +84,12 @@ def algorithm(
 
     One that takes `columns` gets those of the training data, where these are known.
     """
-    path, colon, function = options["name"].rpartition(":")
-    if not colon:
+    name, known = options["name"], algos.ALGOS
+    if ":" in name:
+        known = {name: own.algorithm(name)}
+    else:
         options = with_functions("config.algo", options)
-        make, options = named("config.algo", options, algos.ALGOS)
-        return call("config.algo", make, net, **_told(make, options, columns))
-    if not pathlib.Path(path).is_file():
-        raise ValueError(
-            f"config.algo.name: no file {path!r}; give path/to/file.py:make"
-        )
-    found = importlib.util.spec_from_file_location(
-        f"own_algorithm_{pathlib.Path(path).stem}", path
-    )
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # Dataclasses look their module up.
-    found.loader.exec_module(module)
-    if function not in vars(module):
-        raise ValueError(f"config.algo.name: {path} has no function {function!r}")
-    options = {key: value for key, value in options.items() if key != "name"}
-    make = vars(module)[function]
+    make, options = named("config.algo", options, known)
     return call("config.algo", make, net, **_told(make, options, columns))
 
 

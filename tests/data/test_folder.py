@@ -124,6 +124,12 @@ def test_missing_root_names_the_nearest(tree):
     assert "did you mean 'pacs64'?" in message
 
 
+def test_a_root_that_is_a_link_to_nothing_is_told_as_that(tmp_path):
+    (tmp_path / "photos").symlink_to("nowhere")
+    message = refused(root=str(tmp_path / "photos"))
+    assert "a link to 'nowhere', which is not there" in message
+
+
 def test_missing_split_names_the_nearest_and_all(tree):
     root = tree({"art_painting/dog": 1, "photo/dog": 1})
     message = refused("art-painting", root=str(root))

@@ -1293,8 +1293,11 @@ def test_other_images_for_a_probe_that_shows_none_are_refused(file):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--checkpoint=x", "--suite=y", "--only="], "--only must name measures"),
-        (["--checkpoint=x", "--suite=y", "--only=a,,b"], "--only must name measures"),
+        (["--checkpoint=x", "--suite=y", "--only="], "--only: must be different names"),
+        (
+            ["--checkpoint=x", "--suite=y", "--only=a,,b"],
+            "--only: must be different names",
+        ),
         (["runs/erm", "--suite=y"], "a path is --checkpoint=PATH, a glob in quotes"),
     ],
 )

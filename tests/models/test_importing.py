@@ -297,6 +297,19 @@ def test_refuses_wrong_wishes(options, match):
         models.load(ORACLES / "published.pth.tar", **options)
 
 
+def test_a_file_that_fits_nothing_says_what_it_has_and_what_is_wanted(saved):
+    given = {f"tower.{i}.mixer": np.zeros((2, 2), np.float32) for i in range(9)}
+    given["features.first.weight"] = np.zeros((3, 3), np.float32)
+    with pytest.raises(ValueError) as refusal:
+        models.load(saved(given))
+    told = str(refusal.value)
+    assert "it has tower.0.mixer, tower.1.mixer, " in told and "(10 in all)" in told
+    assert "the nearest by names, " in told and "has classifier." in told
+    assert "rename its entries" in told and "\n" not in told
+    with pytest.raises(ValueError, match="; resnet18 has bn1.bias, bn1.weight, "):
+        models.load(saved(given), "resnet18")
+
+
 @pytest.mark.parametrize("model", ["vit_base16", "resnet34", "alexnet"])
 def test_a_wrong_model_is_told_which_one_fits(model, state, saved):
     """Whatever of its own it is given, and however much of it fits."""

@@ -150,3 +150,17 @@ def test_what_is_no_such_file_or_cut_is_told_with_its_remedy(tmp_path, content, 
     path.write_bytes(content)
     with pytest.raises(ValueError, match=said):
         torch_files.read(path)
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [b"\x80\x02L" + b"9" * 5000 + b"L\n.", pickle.dumps({1 << 20_000: 1}, 2)],
+    ids=["of text", "as a key"],
+)
+def test_a_giant_number_is_told_as_that(thing, tmp_path):
+    path = tmp_path / "giant.pth"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/data.pkl", thing)
+        file.writestr("a/version", "3\n")
+    with pytest.raises(ValueError, match="giant.pth: .* whole number of more than 128"):
+        torch_files.load(path)

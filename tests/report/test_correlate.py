@@ -216,7 +216,7 @@ def test_refuses_options_that_do_not_fit(tmp_path, capsys):
     assert "no.csv" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         run(tmp_path / "out", "--permutations=0")
-    told = "--permutations: must be an integer of at least 1, got '0'"
+    told = "--permutations: must be a whole number of at least 1, got '0'"
     assert told in capsys.readouterr().err
 
 

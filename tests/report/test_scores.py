@@ -1,16 +1,18 @@
 """`--scores`: the published study end to end, and refusals of tables that do not fit."""
 
+import io
 import itertools
 import json
 import math
 import pathlib
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import options, scores
+from jbias.report import arguments, options, scores
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -254,3 +256,11 @@ def test_unused_columns_are_named(tmp_path):
     assert any(
         "not used: std" in told for told in run(path, tmp_path / "out")["caveats"]
     )
+
+
+def test_a_locale_of_few_letters_gets_their_codes(tmp_path, monkeypatch):
+    """A page is made, and told of, whatever the terminal can show."""
+    told = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told, "ascii"))
+    assert arguments.answered("report", lambda: ["α = 0.05"]) == 0
+    assert told.getvalue() == b"\\u03b1 = 0.05\n"

@@ -14,13 +14,57 @@ from jbias import checkpoint, results
 from jbias.multihost.team import ALONE
 from jbias.rundir import workdir as workdirs
 from jbias.store import disk
-from jbias.terminal import console
+from jbias.terminal import console, messages
 from jbias.training import recorded
 from tests import test_checkpoint as saved
 
 
 def failing(*args, **kwargs):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("below", ["", "run"])
+def test_a_workdir_behind_a_broken_link_is_told_as_that(below, tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    with (
+        pytest.raises(
+            OSError, match="link is a link to nowhere, which is not"
+        ) as error,
+        disk.writing("workdir x"),
+    ):
+        (epath.Path(tmp_path) / "link" / below).mkdir(parents=True, exist_ok=True)
+    assert "make room" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.ENAMETOOLONG, "shorten it"),
+        (errno.EACCES, "make it yours"),
+        (errno.ENOTDIR, "name another path"),
+        (errno.ENOSPC, "make room"),
+    ],
+)
+def test_each_error_of_the_system_has_its_own_remedy(code, remedy, tmp_path):
+    error = OSError(code, os.strerror(code), str(tmp_path / "x"))
+    assert remedy in disk.remedy(error)
+    assert (remedy in disk.told(error)) == (code != errno.ENOSPC)
+
+
+def test_a_name_of_256_letters_is_told_as_that(tmp_path):
+    with (
+        pytest.raises(OSError, match="File name too long.*shorten it: a name has"),
+        disk.writing("workdir x"),
+    ):
+        (epath.Path(tmp_path) / ("a" * 256)).mkdir()
+
+
+def test_letters_that_the_locale_misread_are_told_as_that():
+    with pytest.raises(ValueError) as error:
+        disk.place("l\udcc3\udca4uf")
+    told = messages.line(error.value)
+    assert told.startswith("'l\\udcc3\\udca4uf': cannot be written as utf-8")
+    assert told.endswith("set PYTHONUTF8=1")
 
 
 def test_a_write_that_fails_leaves_the_old_and_no_part(tmp_path, monkeypatch):

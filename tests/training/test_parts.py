@@ -86,10 +86,15 @@ def test_weights_of_ones_own_are_told_from_others(tmp_path):
 
 def test_an_algorithm_is_told_the_columns_that_it_takes(tmp_path):
     own = tmp_path / "mine.py"
-    own.write_text("def make(net, *, columns=None):\n    return net, columns\n")
+    own.write_text(
+        "from jbias.algos import base\n"
+        "def make(net, *, columns=None):\n"
+        "    return base.Algo((net, columns), lambda *args: None)\n"
+    )
     columns = methods.COLUMNS
-    assert parts.algorithm({"name": f"{own}:make"}, 1, columns) == (1, columns)
-    assert parts.algorithm({"name": f"{own}:make"}, 1) == (1, None)
+    mine = {"name": f"{own}:make"}
+    assert parts.algorithm(mine, 1, columns).net == (1, columns)
+    assert parts.algorithm(mine, 1).net == (1, None)
     assert parts.algorithm({"name": "erm"}, 1, columns).net == 1
     with pytest.raises(ValueError, match="config.algo.columns: is filled in"):
         parts.algorithm({"name": "irm", "columns": {}}, 1, columns)

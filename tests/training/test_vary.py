@@ -11,6 +11,7 @@ from jbias import algos, checkpoint, results, train
 from jbias import config as jc
 from jbias.evals import decisions
 from jbias.models import runs as networks
+from jbias.terminal import faults
 from jbias.training import vary, warmstart
 from tests import runs
 from tests.methods import METHODS
@@ -254,7 +255,7 @@ def test_more_than_a_number_of_an_own_algorithm_is_refused(tmp_path, function, m
 def test_an_own_algorithm_that_does_not_work_says_why(tmp_path):
     c = own(tmp_path, "broken")
     c.vary = (dict(key="algo.scale", values=(0.5, 1.0)),)
-    with pytest.raises(TypeError, match="concatenate"):
+    with pytest.raises(faults.Own, match=r"own.py:\d+, in losses: .*concatenate"):
         train.run(c, tmp_path / "none")
 
 

@@ -114,10 +114,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         attacked=0,
         smoke=False,
     )
-    if arg.data not in PRESETS:
-        raise ValueError(
-            f"suite argument: unknown data {arg.data!r}; {jc.nearest(arg.data, PRESETS)}"
-        )
+    jc.check_known("suite argument", arg.data, PRESETS, "data")
     jc.check_say(text, arg.data, EVERYWHERE, USED, "suite argument")
     if arg.data != "shapes" and not arg.root:
         raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")

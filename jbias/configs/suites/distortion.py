@@ -135,10 +135,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
 
 
 def _check(text: str, arg) -> None:
-    if arg.data not in SETS:
-        raise ValueError(
-            f"suite argument: unknown data {arg.data!r}; {jc.nearest(arg.data, SETS)}"
-        )
+    jc.check_known("suite argument", arg.data, SETS, "data")
     jc.check_say(text, arg.data, EVERYWHERE, USED, "suite argument")
     if arg.data != "shapes" and not arg.root:
         raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")

@@ -1,0 +1,118 @@
+"""Algorithms in files of one's own: what goes wrong there names their own lines."""
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from jbias import config as jc
+from jbias import config_files
+from jbias.algos import base
+from jbias.terminal import faults
+
+_WHERE = "config.algo.name"
+_TAKEN = ("params", "stats", "batch", "key", "static")
+
+
+def place(named: str) -> tuple[str, str]:
+    """The whole path and the function of `path/to/file.py:function`."""
+    path, _, name = named.rpartition(":")
+    if not os.path.isfile(path):
+        raise ValueError(f"{_WHERE}: no file {path!r}; give path/to/file.py:make")
+    return os.path.abspath(path), name
+
+
+def algorithm(named: str) -> Callable[..., base.Algo]:
+    """The function at `path/to/file.py:function`, whose errors are faults.Own.
+
+    So are those of all that the algorithm which it makes consists of.
+    """
+    path, name = place(named)
+    with faults.own(path):
+        known = vars(config_files.module(_WHERE, path))
+    if not callable(made := known.get(name)):
+        hint = jc.nearest(name, (key for key in known if callable(known[key])))
+        raise ValueError(  # noqa: TRY004
+            f"{_WHERE}: {path} has no function {name!r}; {hint}"
+        )
+
+    @functools.wraps(made)
+    def make(net: Any, **options: Any) -> base.Algo:
+        with faults.own(path, _line(path, made)):
+            algo = made(net, **options)
+            if not isinstance(algo, base.Algo):
+                raise TypeError(f"{name} must return a base.Algo, got {str(algo)[:80]}")
+        guard = functools.partial(_guarded, path)
+        trains = {one.trains: guard(one.trains) for one in algo.updates}
+        others = ("static", "decide", "settle")
+        return algo._replace(
+            losses=_losses(path, algo),
+            updates=tuple(
+                one._replace(trains=trains[one.trains]) for one in algo.updates
+            ),
+            parts={key: guard(init) for key, init in algo.parts.items()},
+            **{key: guard(getattr(algo, key)) for key in others},
+        )
+
+    return make
+
+
+def _line(path: str, *functions: Any) -> int:
+    """Where the first of the functions that are of that file begins; 0 if none is."""
+    codes = (getattr(one, "__code__", None) for one in functions)
+    found = (one.co_firstlineno for one in codes if one and one.co_filename == path)
+    return next(found, 0)
+
+
+def _guarded(path: str, function: Any) -> Any:
+    """The function with its errors told as those of that file, if it is of it."""
+    if not (line := _line(path, function)):
+        return function  # As it stands by default.
+
+    @functools.wraps(function)
+    def called(*args: Any) -> Any:
+        with faults.own(path, line):
+            return function(*args)
+
+    return called
+
+
+def _losses(path: str, algo: base.Algo) -> Callable:
+    """Likewise; they may be ours, around a tap of the user's, which counts as theirs."""
+    tap = getattr(algo.net, "tap", None)
+    names = {name for one in algo.updates for name in (one.loss, one.plus) if name}
+
+    @functools.wraps(algo.losses)
+    def losses(*args: Any) -> tuple[dict, base.Aux]:
+        def given() -> str:
+            words = (f"{key} {_told(value)}" for key, value in zip(_TAKEN, args))
+            taps = "; a tap is called with (x, site, key)" if tap else ""
+            return f"losses are called with {', '.join(words)}{taps}"
+
+        with faults.own(path, _line(path, algo.losses, tap), given):
+            found, aux = algo.losses(*args)
+            shapes = {key: jax.numpy.shape(value) for key, value in found.items()}
+            if names - shapes.keys() or any(shapes.values()):
+                raise TypeError(
+                    f"losses must be scalars under {', '.join(sorted(names))}, which "
+                    f"updates follow, got {shapes}"
+                )
+            if not isinstance(aux, base.Aux):
+                raise TypeError(
+                    f"losses must come with a base.Aux, got {str(aux)[:80]}"
+                )
+            return found, aux
+
+    return losses
+
+
+def _told(value: Any, depth: int = 1) -> str:
+    """Keys, and dtype and shape of what lies under them."""
+    if isinstance(value, Mapping):
+        inner = (f"{key!r}: {_told(one, depth - 1)}" for key, one in value.items())
+        return f"{{{', '.join(inner)}}}" if depth else "{...}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    return repr(value)[:80]

@@ -1,0 +1,116 @@
+"""What is wrong in an algorithm of a user's own names that file, and what it was given."""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jbias import main, models, train
+from jbias.algos import base
+from jbias.multihost import team
+from jbias.terminal import faults, signals
+from jbias.training import parts
+
+HEAD = "from jbias.algos import base, erm\n"
+KEY = """def make(net):
+    def losses(params, stats, batch, key, static=None):
+        return {"class": batch["images"]}, base.Aux(stats, {})
+    return base.Algo(net, losses)
+"""
+RETURN = "    return erm.make(net.clone(tap=tap))\n"
+TAP = (
+    "def make(net):\n    def tap(x, site, key):\n        return x @ x[:, :3]\n" + RETURN
+)
+SHORT = "def make(net):\n    def tap(x):\n        return x\n" + RETURN
+WRONG = {
+    "a key": (
+        KEY,
+        4,
+        "in losses: KeyError: 'images'; .*'image': float32\\[2,32,32,3\\]",
+    ),
+    "a shape": (KEY.replace('images"]', 'image"] @ batch["target"]'), 4, "in losses: "),
+    "no scalar": (KEY.replace("images", "image"), 3, "losses must be scalars under cl"),
+    "a loss": (
+        KEY.replace('"class"', '"clas"').replace("images", "weight"),
+        3,
+        "class",
+    ),
+    "a pair": (
+        KEY.replace('batch["images"]}, base.Aux(stats, {})', "0.0}"),
+        3,
+        "unpack",
+    ),
+    "losses": (KEY.replace("batch, key, static=None", "batch"), 3, "but 5 were given"),
+    "make": ("def make():\n    pass\n", 2, "takes 0 positional arguments but 1"),
+    "nothing": ("def make(net):\n    pass\n", 2, "must return a base.Algo, got None"),
+    "a refusal": ("def make(net):\n    raise ValueError('no')\n", 3, "ValueError: no"),
+    "syntax": ("def make(net:\n", 2, "SyntaxError: "),
+    "an import": ("import nothing_of_that_name\n", 2, "ModuleNotFoundError: "),
+    "a tap": (TAP, 4, "in tap: .*a tap is called with \\(x, site, key\\)"),
+    "a tap's arguments": (SHORT, 3, "takes 1 positional argument but 3"),
+}
+
+
+@functools.cache
+def drawn():
+    net = models.MODELS["cnn"](16, width=4)
+    image = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)
+    return net, jax.eval_shape(net.init, jax.random.key(0), image)
+
+
+def traced(path):
+    """Makes the algorithm and traces its losses."""
+    net, shapes = drawn()
+    algo = parts.algorithm({"name": f"{path}:make"}, net)
+    params, stats = ({"net": shapes.get(key, {})} for key in ("params", "stats"))
+    image = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
+    batch = {"image": image, "target": jax.ShapeDtypeStruct((2, 16), jnp.float32)}
+    batch["weight"] = jax.ShapeDtypeStruct((), jnp.float32)
+    taken = (params, stats, batch, jax.random.key(0))
+    return jax.eval_shape(lambda *args: algo.losses(*args, None), *taken)
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_is_wrong_in_ones_own_file_names_its_line(kind, tmp_path):
+    text, line, told = WRONG[kind]
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + text)
+    with pytest.raises(faults.Own, match=f"{told}") as error:
+        traced(path)
+    said = str(error.value)
+    assert said.startswith(f"error in {path}:{line}") and "\n" not in said
+    assert said.endswith("JBIAS_TRACEBACK=1 shows the whole traceback")
+    assert "removed its internal frames" not in said
+
+
+def test_an_algorithm_without_fault_is_as_it_was(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + "make = erm.make\n")
+    (losses, _), algo = traced(path), parts.algorithm({"name": f"{path}:make"}, 1)
+    assert losses["class"].shape == ()
+    assert algo.static is base.no_static and algo.settle is base.as_updated
+
+
+def test_a_function_that_is_not_there_is_refused_as_the_config_is(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + "make = erm.make\n")
+    with pytest.raises(
+        ValueError, match="no function 'maek'; did you mean 'make'"
+    ) as e:
+        parts.algorithm({"name": f"{path}:maek"}, 1)
+    assert not isinstance(e.value, faults.Own)
+
+
+@pytest.mark.parametrize(("error", "code"), [(faults.Own, 1), (ValueError, 2)])
+def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
+    def run(*args, **kwargs):
+        raise error("error in mine.py:3")
+
+    monkeypatch.delenv("JBIAS_TRACEBACK", raising=False)
+    monkeypatch.setattr(train, "run", run)
+    config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
+    monkeypatch.setattr(main, "_CONFIG", config)
+    assert main._train("x", team.ALONE, None, signals.Heard()) == code
+    assert capsys.readouterr().err == "jbias: error in mine.py:3\n"
