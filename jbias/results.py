@@ -18,11 +18,12 @@ import pandas as pd
 from etils import epath
 
 from jbias import lines
-from jbias.store import disk
+from jbias.store import disk, sums
 
 VALID = "valid"  # The data set that model selection looks at.
 TRAIN = "train"  # Training statistics, never an evaluation.
 STATUSES = ("ok", "diverged")
+_SHARES = ("accuracy", "shape_bias")  # Metrics whose value is count / n.
 
 
 class Record(NamedTuple):
@@ -175,6 +176,9 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
     folders = pd.Categorical([workdir for workdir, _ in files])
     frame = pd.DataFrame({**columns, "workdir": folders.repeat(sizes)})
     _refuse_repeated(frame, paths, sizes)
+    _refuse_other_shares(frame, paths, sizes)
+    for workdir in full:
+        sums.check(workdir, lambda name: sums.is_record(name) or sums.is_fact(name))
     return frame
 
 
@@ -187,15 +191,35 @@ def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
     again = np.flatnonzero(pd.Series(keys).duplicated())
     if not len(again):
         return
-    ends = np.cumsum(sizes)
-    places = []
-    for row in (again[0], np.flatnonzero(keys == keys[again[0]])[0]):
-        i = int(np.searchsorted(ends, row, side="right"))
-        places.append(f"{paths[i]}:{row - (ends[i] - sizes[i]) + 1}")
+    first = np.flatnonzero(keys == keys[again[0]])[0]
     raise ValueError(
-        f"{places[0]}: a key must occur once, got the record of {places[1]} again; leave "
-        "one out or name the two runs differently"
+        f"{_place(again[0], paths, sizes)}: a key must occur once, got the record of "
+        f"{_place(first, paths, sizes)} again; leave one out or name the two runs "
+        "differently"
     )
+
+
+def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
+    """Refuses a value that is not the count of n beside it."""
+    told = frame[["value", "count", "n"]].notna().all(axis=1)
+    shares = frame[frame["metric"].isin(_SHARES) & told]
+    value, count, n = (shares[name].to_numpy(float) for name in ("value", "count", "n"))
+    # Values may have gone through float32.
+    right = (np.abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
+    for row in shares.index[~right][:1]:
+        r = shares.loc[row]
+        raise ValueError(
+            f"{_place(row, paths, sizes)}: {r['metric']} must be count / n = "
+            f"{r['count']} / {r['n']}, got {r['value']}; restore the file, or remove it "
+            "and start the run's command again"
+        )
+
+
+def _place(row: int, paths, sizes: np.ndarray) -> str:
+    """File and line of a row."""
+    ends = np.cumsum(sizes)
+    i = int(np.searchsorted(ends, row, side="right"))
+    return f"{paths[i]}:{row - (ends[i] - sizes[i]) + 1}"
 
 
 def keyed(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:

@@ -26,6 +26,7 @@ from jbias.training import (
     build,
     checks,
     loop,
+    observe,
     opening,
     recorded,
     saving,
@@ -66,11 +67,16 @@ def run(
         done = workdir / "done"
         fate = done.read_text().strip() if team.first and done.exists() else ""
         if fate := team.share("whether it is done", fate):
+            mends = False
             if team.first:
                 opening.check_moved(config, workdir)
-            how = "done, every seed diverged" if fate == "diverged" else "done"
-            say(f"{workdir} is {how}: nothing to do; another --workdir trains again")
-            return fate != "diverged"
+                mends = recorded.to_mend(workdir, config["run"], say)
+            if not team.share("whether files of it are lost", mends):
+                how = "done, every seed diverged" if fate == "diverged" else "done"
+                say(
+                    f"{workdir} is {how}: nothing to do; another --workdir trains again"
+                )
+                return fate != "diverged"
         if team.first and (workdir / "config.json").exists():
             life.Life(workdir, say).tell("opening")
         job = opening.job(config, workdir, say, team=team, guard=guard)
@@ -148,6 +154,7 @@ def _train(job: Job) -> None:
     _begin(job, step)
     if packed is not None:
         saving.take_up(job, info)
+    _decide_again(job)
     try:
         for number in range(first, len(job.stages)):
             stage = job.stages[number]
@@ -169,21 +176,45 @@ def _train(job: Job) -> None:
 
 def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
     """What the first process finds in the latest whole checkpoint, in all."""
-
-    def template(number: int) -> tuple:
-        return build.template(job.stages[number], len(job.entries))
-
     restored = None
     if job.team.first:
         job.guard()  # What is damaged is moved.
-        restored = checkpoint.restore(job.manager, template, job.say)
+        restored = checkpoint.restore(job.manager, _template(job), job.say)
+    return _of_first(job, restored)
+
+
+def _decide_again(job: Job) -> None:
+    """Makes decisions anew that are lost, where their step's states are kept; seals all."""
+    lost = recorded.astray(job) if job.team.first else {}
+    for step in job.team.share("lost decisions", recorded.kept(job, lost)):
+        found = None
+        if job.team.first:
+            found = checkpoint.at(job.manager, step, _template(job))
+        if found := _of_first(job, found):
+            states, info = found
+            stage = job.stages[info["stage"]]
+            nets = stage.layout.pack(map(observe.net_alone, states))
+            job.say(
+                f"decisions of step {step} were lost: made anew from its checkpoint"
+            )
+            observe.decide(job, stage, nets, step)
+    recorded.seal(job, lost)
+
+
+def _template(job: Job) -> Callable[[int], tuple]:
+    """The shapes of a stage's states, by its number."""
+    return lambda number: build.template(job.stages[number], len(job.entries))
+
+
+def _of_first(job: Job, restored: tuple | None) -> tuple[tuple, dict[str, Any]] | None:
+    """What the first process has read of a checkpoint, in all."""
     if job.team.count == 1:
         return restored
     info = job.team.share("the checkpoint", restored and _of_all(restored[1]))
     if info is None:
         return None
     info = restored[1] if restored else info
-    states = restored[0] if restored else _empty(template(info["stage"]))
+    states = restored[0] if restored else _empty(_template(job)(info["stage"]))
     return tuple(map(job.team.same, states)), info
 
 

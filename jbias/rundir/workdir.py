@@ -17,7 +17,7 @@ from etils import epath
 import jbias
 from jbias import config as jc
 from jbias.rundir import costs
-from jbias.store import disk, lock
+from jbias.store import disk, lock, sums
 
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow"),
@@ -25,8 +25,10 @@ PACKAGES = (
 )
 
 
-# What lies in a workdir before it has an identity.
-_FIRST = ("lock", "log.txt", "log.jsonl")
+# What jbias itself may have left in a workdir that has no identity yet; of this, what goes
+# with a run that never was.
+_PASSING = ("lock", "log.txt", "log.jsonl")
+_FIRST = (*_PASSING, "evaluate.lock", "traceback.txt", "stopped.json")
 
 
 @contextlib.contextmanager
@@ -42,6 +44,7 @@ def claim(
     if disk.is_remote(workdir):
         _check_remote(workdir, config)
     _check_identity(workdir, config)
+    sums.check(workdir, sums.is_fact)
     provenance(workdir)
     _starts(workdir)
     with disk.writing(f"workdir {workdir}"):
@@ -82,8 +85,8 @@ def follow(
 def _clear(workdir: epath.Path) -> None:
     """Removes a workdir that never became a run."""
     names = [path.name for path in workdir.iterdir()]
-    if all(name in _FIRST for name in names):
-        for name in _FIRST:
+    if all(name in _PASSING for name in names):
+        for name in _PASSING:
             disk.discard(workdir / name)
         workdir.rmdir()
 
