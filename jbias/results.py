@@ -201,17 +201,15 @@ def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
 
 def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
     """Refuses a value that is not the count of n beside it."""
-    told = frame[["value", "count", "n"]].notna().all(axis=1)
-    shares = frame[frame["metric"].isin(_SHARES) & told]
-    value, count, n = (shares[name].to_numpy(float) for name in ("value", "count", "n"))
+    shares = frame[frame["metric"].isin(_SHARES)]
+    shares = shares[["metric", "count", "n", "value"]].dropna()
+    _, count, n, value = (shares[name] for name in shares)
     # Values may have gone through float32.
-    right = (np.abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
-    for row in shares.index[~right][:1]:
-        r = shares.loc[row]
+    right = (abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
+    for row, told in shares[~right.astype(bool)][:1].iterrows():
         raise ValueError(
-            f"{_place(row, paths, sizes)}: {r['metric']} must be count / n = "
-            f"{r['count']} / {r['n']}, got {r['value']}; restore the file, or remove it "
-            "and start the run's command again"
+            "{}: {} must be count / n = {} / {}, got {}; restore the file, or remove it "
+            "and start the run's command again".format(_place(row, paths, sizes), *told)
         )
 
 

@@ -19,7 +19,7 @@ from jbias import step as train_step
 from jbias.multihost import team as teams
 from jbias.rundir import costs, life
 from jbias.rundir import workdir as workdirs
-from jbias.store import disk
+from jbias.store import disk, sums
 from jbias.strategies import layout as layouts
 from jbias.terminal import console, faults, signals
 from jbias.training import (
@@ -67,15 +67,12 @@ def run(
         done = workdir / "done"
         fate = done.read_text().strip() if team.first and done.exists() else ""
         if fate := team.share("whether it is done", fate):
-            mends = False
             if team.first:
                 opening.check_moved(config, workdir)
-                mends = recorded.to_mend(workdir, config["run"], say)
+            mends = team.first and recorded.to_mend(workdir, config["run"], say)
             if not team.share("whether files of it are lost", mends):
-                how = "done, every seed diverged" if fate == "diverged" else "done"
-                say(
-                    f"{workdir} is {how}: nothing to do; another --workdir trains again"
-                )
+                so = "done, every seed diverged" if fate == "diverged" else "done"
+                say(f"{workdir} is {so}: nothing to do; another --workdir trains again")
                 return fate != "diverged"
         if team.first and (workdir / "config.json").exists():
             life.Life(workdir, say).tell("opening")
@@ -185,18 +182,15 @@ def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
 
 def _decide_again(job: Job) -> None:
     """Makes decisions anew that are lost, where their step's states are kept; seals all."""
-    lost = recorded.astray(job) if job.team.first else {}
-    for step in job.team.share("lost decisions", recorded.kept(job, lost)):
-        found = None
-        if job.team.first:
-            found = checkpoint.at(job.manager, step, _template(job))
+    held = {k: v for k, v in job.sums.items() if not sums.is_record(k)}
+    lost, steps = recorded.astray(job.workdir, held, job.config["run"])
+    for step in job.team.share("lost decisions", steps):
+        first = job.team.first
+        found = checkpoint.at(job.manager, step, _template(job)) if first else None
         if found := _of_first(job, found):
-            states, info = found
-            stage = job.stages[info["stage"]]
-            nets = stage.layout.pack(map(observe.net_alone, states))
-            job.say(
-                f"decisions of step {step} were lost: made anew from its checkpoint"
-            )
+            stage = job.stages[found[1]["stage"]]
+            job.say(f"decisions of step {step} were lost: made anew from its states")
+            nets = stage.layout.pack(map(observe.net_alone, found[0]))
             observe.decide(job, stage, nets, step)
     recorded.seal(job, lost)
 

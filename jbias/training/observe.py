@@ -32,9 +32,8 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
         for test in job.tests:
             decided = _decisions(predicted[test.name][number], test)
             records += _test_records(job, stage, step, test, entry, decided)
-    kept = {}
-    if job.config["run"]["decisions"]:
-        kept = _keep_decisions(job, step, predicted)
+    asked = job.config["run"]["decisions"]
+    kept = _keep_decisions(job, step, predicted) if asked else {}
     records = [record for some in of_entries.values() for record in some]
     recorded.write(job, step, records)
     job.sums |= kept
@@ -147,11 +146,11 @@ def _keep_decisions(
     """Writes decisions; unless `again`, those that were lost alone. Returns their sums."""
     job.guard()
     told = {}
-    for test, branch in itertools.product(job.tests, job.branches):
+    branches = job.branches if job.team.first else ()
+    for test, branch in itertools.product(job.tests, branches):
         path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
-        name = recorded.named(job, path)
-        lost = name in job.sums and sums.harm(path, job.sums[name])
-        if not job.team.first or not (again or lost):
+        name = recorded.named(job.workdir, path)
+        if not again and not sums.harm(path, job.sums.get(name)):
             continue
         of_branch = {
             entry.seed: _decisions(one, test)

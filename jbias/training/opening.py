@@ -95,8 +95,7 @@ def job(
         facts["layout"] = _layout(stages, devices, run["strategy"])
     record = workdirs.record_follower if follows else workdirs.record_provenance
     if writes and (held := sums.read(workdir)):  # Until what changes now stands.
-        held = {k: v for k, v in held.items() if not sums.is_fact(k)}
-        sums.write(workdir, held)
+        sums.write(workdir, {k: v for k, v in held.items() if not sums.is_fact(k)})
     differing = record(workdir, facts) if team.first else []
     if differing:
         say(
@@ -115,10 +114,9 @@ def job(
             (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
             workdirs.record_config(workdir / branch.folder, branch.config)
             workdirs.record_provenance(workdir / branch.folder, own_facts)
-        for folder in ("", *(branch.folder for branch in branches if branch.folder)):
-            for path in (workdir / folder / name for name in sums.FACTS):
-                name = path.relative_to(workdir).as_posix()
-                sealed[name] = sums.of(path.read_bytes())
+        for folder in {workdir, *(workdir / branch.folder for branch in branches)}:
+            for path in (folder / name for name in sums.FACTS):
+                sealed[recorded.named(workdir, path)] = sums.of(path.read_bytes())
     eyes = watch.Watch(tuple(entry.name for entry in entries))
     parts_of = (devices, tests, stages, branches, manager, eyes, given)
     return Job(config, workdir, say, *parts_of, facts=sealed, team=team, guard=guard)

@@ -1,7 +1,6 @@
 """The records of a run on disk: which steps have them; written, and put back."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -9,7 +8,6 @@ from etils import epath
 from jbias import checkpoint, results
 from jbias import config as jc
 from jbias.store import disk, sums
-from jbias.terminal import console
 from jbias.training import vary
 from jbias.training.job import Job
 
@@ -76,7 +74,9 @@ def write(
         if again or sums.harm(path, known):
             with disk.writing(str(path)):
                 results.write_text(path, text)
-        job.sums[named(job, path)] = known  # Only now: what is saved may rely on it.
+        job.sums[named(job.workdir, path)] = (
+            known  # Only now: what is saved may rely on it.
+        )
 
 
 def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
@@ -111,39 +111,33 @@ def to_mend(
 
     ValueError for records that no checkpoint holds.
     """
-    checkpoints = workdir / "checkpoints"
-    kept = checkpoint.steps(checkpoints)
-    held = sums.read(workdir) or checkpoint.told(checkpoints).get("sums", {})
-    lost = dict(sums.amiss(workdir, held))
-    mends = False
+    held = sums.read(workdir) or checkpoint.told(workdir / "checkpoints").get(
+        "sums", {}
+    )
+    lost, steps = astray(workdir, held, run)
     for name, what in lost.items():
-        known = _step(name) in kept
-        if sums.is_record(name) and not known:
+        if sums.is_record(name) and _step(name) not in steps:
             raise _lost(workdir / name, what)
-        mends |= known and (sums.is_record(name) or run["decisions"])
-    if lost and not mends:
+    if lost and not steps:
         say(_told_lost(workdir, lost))
-    return mends
+    return bool(steps)
 
 
-def astray(job: Job) -> dict[str, str]:
-    """The decisions that are not as they were written, and what has befallen each."""
-    held = {k: v for k, v in job.sums.items() if not sums.is_record(k)}
-    return dict(sums.amiss(job.workdir, held))
+def astray(
+    workdir: epath.Path, held: sums.Sums, run: Mapping[str, Any]
+) -> tuple[dict[str, str], list[int]]:
+    """The files that are not as sealed, and the steps whose files can be made anew."""
+    lost = dict(sums.amiss(workdir, held))
+    kept = checkpoint.steps(workdir / "checkpoints") if lost else []
+    made = (_step(name) for name in lost if sums.is_record(name) or run["decisions"])
+    return lost, sorted({*made} & {*kept})
 
 
-def kept(job: Job, lost: Mapping[str, str]) -> list[int]:
-    """The steps of these decisions that a checkpoint is kept of."""
-    if not lost or not job.config["run"]["decisions"]:
-        return []
-    steps = checkpoint.steps(job.workdir / "checkpoints")
-    return sorted({_step(name) for name in lost} & {*steps})
-
-
-def seal(job: Job, lost: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Seals what is written; tells which of the `lost` still are."""
-    if lost := dict(sums.amiss(job.workdir, {k: job.sums[k] for k in lost})):
-        job.say(console.Line(_told_lost(job.workdir, lost), "lost").at("warning"))
+def seal(job: Job, lost: Iterable[str] = ()) -> None:
+    """Seals what is written; tells which of the `lost` files still are."""
+    job.guard()
+    if still := dict(sums.amiss(job.workdir, {k: job.sums[k] for k in lost})):
+        job.say(_told_lost(job.workdir, still))
     if job.manager is not None:
         sums.write(job.workdir, {**job.facts, **job.sums})
     elif job.team.first:
@@ -164,6 +158,6 @@ def _step(name: str) -> int:
     return int(stem) if stem.isdecimal() else -1
 
 
-def named(job: Job, path: epath.Path) -> str:
+def named(workdir: epath.Path, path: epath.Path) -> str:
     """How the sums call a file."""
-    return path.relative_to(job.workdir).as_posix()
+    return path.relative_to(workdir).as_posix()
