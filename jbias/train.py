@@ -115,8 +115,7 @@ def _end(job: Job, fate: str) -> None:
     """Writes how the run ended, and tells it."""
     job.guard()
     for folder in (*(b.folder for b in job.branches if b.folder), ""):
-        with disk.writing(str(job.workdir / folder / "done")):
-            disk.write(job.workdir / folder / "done", fate + "\n")
+        disk.keep(job.workdir / folder / "done", fate + "\n")
     cost = costs.words(saving.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"
     step = max(job.saved, 0)

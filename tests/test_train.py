@@ -310,6 +310,7 @@ def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
     facts = json.loads(path.read_text())
     facts["data"]["edge"]["fingerprint"] = "another"
     path.write_text(json.dumps(facts))
+    (copy / "sums.json").unlink()  # It would be damaged.
     with pytest.raises(ValueError, match="other data or code.*edge.fingerprint"):
         train.run(config, copy)
 

@@ -95,8 +95,7 @@ def record_config(workdir: epath.Path, config: Mapping[str, Any]) -> None:
     """Gives the workdir its identity, once everything that the config names is there."""
     path = workdir / "config.json"
     if not path.exists():
-        with disk.writing(str(path)):
-            disk.write(path, json.dumps(jc.plain(config), indent=1) + "\n")
+        disk.keep(path, json.dumps(jc.plain(config), indent=1) + "\n")
 
 
 def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
@@ -222,8 +221,7 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
         facts["resumed"] = [*facts.get("resumed", []), start]
     else:
         facts = {"started": at, **facts, "resumed": []}
-    with disk.writing(str(path)):
-        disk.write(path, json.dumps(facts, indent=1))
+    disk.keep(path, json.dumps(facts, indent=1))
     return differing
 
 
@@ -250,8 +248,7 @@ def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]
     starts = [one for one in _starts(workdir) if one["at"] != start["at"]]
     starts.append(dict(start))
     total = costs.total(starts)
-    with disk.writing(str(path)):
-        disk.write(path, json.dumps({"starts": starts, "total": total}, indent=1))
+    disk.keep(path, json.dumps({"starts": starts, "total": total}, indent=1))
     return total
 
 
@@ -281,8 +278,7 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     differing = _differing(workdir, {**facts, **environment()})
     before = disk.read_json(path, list, "delete it") if path.exists() else []
     starts = [*before, {"at": at, "differing": differing}]
-    with disk.writing(str(path)):
-        disk.write(path, json.dumps(starts, indent=1))
+    disk.keep(path, json.dumps(starts, indent=1))
     return differing
 
 
