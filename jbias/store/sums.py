@@ -46,7 +46,7 @@ def harm(path: epath.PathLike, held: Any, *, quick: bool = False) -> str:
 def write(workdir: epath.Path, files: Sums, name: str = NAME) -> None:
     """Seals these files, and no others."""
     told = {"sum": _sum(files), "files": files}
-    disk.keep(workdir / name, json.dumps(told, indent=0))
+    disk.keep(workdir / name, json.dumps(told))
 
 
 def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
