@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from benchmarks import chaos_ends, chaos_hooks, chaos_runs
 from jbias.store import lock, lock_owner
 
+NAMED = "not to be made anew"  # What a run says of decisions that stay lost.
 ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.EDQUOT)
 
 
@@ -180,6 +181,32 @@ def damaged_file(*patterns: str) -> Callable:
     return fault
 
 
+def lost_result(*patterns: str, done: bool) -> Callable:
+    """A file of a broken run, or of one that is done, is damaged or gone.
+
+    Made anew, or told of, and then its owner has a copy.
+    """
+
+    def fault(bench, random_):
+        if done:
+            shutil.copytree(bench.unbroken, bench.workdir)
+        else:
+            bench.broken(random_)
+        found = {p for pattern in patterns for p in bench.workdir.glob(pattern)}
+        path = random_.choice(sorted(found))
+        content = path.read_bytes()
+        path.unlink()
+        if random_.random() < 0.7:
+            path.write_bytes(_harmed(content, random_))
+        first = bench.start(compare=False).ended()
+        if first.refused or f"{path.name} " in first.said and NAMED in first.said:
+            path.write_bytes(content)
+        outcome, why = chaos_runs.judged(bench, first)
+        return outcome, why and f"{path.relative_to(bench.workdir)}: {why}"
+
+    return fault
+
+
 def _harmed(content: bytes, random_: random.Random) -> bytes:
     if not content or random_.random() < 0.1:
         return b""
@@ -286,6 +313,8 @@ KINDS: Mapping[str, Fault] = types.MappingProxyType(
         "workdir vanishes": vanished,
         "damaged checkpoint": damaged_file("checkpoints/**/*"),
         "damaged records": damaged_file("evals/*.jsonl"),
+        "lost decisions": lost_result("decisions/*/*", done=False),
+        "lost when done": lost_result("decisions/*/*", "evals/*", done=True),
         "damaged facts": damaged_file("*.json", "log.txt"),
         "two starts": started_twice,
         "another host's lock": lock_of_another_host,

@@ -192,6 +192,22 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
     reads.forget()
 
 
+def at(
+    manager: ocp.CheckpointManager, step: int, template: Callable[[int], tuple]
+) -> tuple[tuple, dict[str, Any]] | None:
+    """As `restore`, of one step; None where it is damaged."""
+    with _noting_damage({}, step):
+        sealed, info = _info(manager, step)
+        return _states(manager, step, template(info["stage"]), sealed), info
+    return None
+
+
+def told(directory: epath.PathLike) -> dict[str, Any]:
+    """What stands beside the latest states, read as it lies; empty where nothing does."""
+    last = steps(directory)[-1:]
+    return (last and retention.told(epath.Path(directory) / str(last[0]))) or {}
+
+
 def steps(directory: epath.PathLike) -> list[int]:
     """The steps that stand there whole, while another process may be saving more."""
     directory = epath.Path(directory)

@@ -18,11 +18,12 @@ import pandas as pd
 from etils import epath
 
 from jbias import lines
-from jbias.store import disk
+from jbias.store import disk, sums
 
 VALID = "valid"  # The data set that model selection looks at.
 TRAIN = "train"  # Training statistics, never an evaluation.
 STATUSES = ("ok", "diverged")
+_SHARES = ("accuracy", "shape_bias")  # Metrics whose value is count / n.
 
 
 class Record(NamedTuple):
@@ -175,6 +176,9 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
     folders = pd.Categorical([workdir for workdir, _ in files])
     frame = pd.DataFrame({**columns, "workdir": folders.repeat(sizes)})
     _refuse_repeated(frame, paths, sizes)
+    _refuse_other_shares(frame, paths, sizes)
+    for workdir in full:
+        sums.check(workdir, lambda name: sums.is_record(name) or sums.is_fact(name))
     return frame
 
 
@@ -187,15 +191,33 @@ def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
     again = np.flatnonzero(pd.Series(keys).duplicated())
     if not len(again):
         return
-    ends = np.cumsum(sizes)
-    places = []
-    for row in (again[0], np.flatnonzero(keys == keys[again[0]])[0]):
-        i = int(np.searchsorted(ends, row, side="right"))
-        places.append(f"{paths[i]}:{row - (ends[i] - sizes[i]) + 1}")
+    first = np.flatnonzero(keys == keys[again[0]])[0]
     raise ValueError(
-        f"{places[0]}: a key must occur once, got the record of {places[1]} again; leave "
-        "one out or name the two runs differently"
+        f"{_place(again[0], paths, sizes)}: a key must occur once, got the record of "
+        f"{_place(first, paths, sizes)} again; leave one out or name the two runs "
+        "differently"
     )
+
+
+def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
+    """Refuses a value that is not the count of n beside it."""
+    shares = frame[frame["metric"].isin(_SHARES)]
+    shares = shares[["metric", "count", "n", "value"]].dropna()
+    _, count, n, value = (shares[name] for name in shares)
+    # Values may have gone through float32.
+    right = (abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
+    for row, told in shares[~right.astype(bool)][:1].iterrows():
+        raise ValueError(
+            "{}: {} must be count / n = {} / {}, got {}; restore the file, or remove it "
+            "and start the run's command again".format(_place(row, paths, sizes), *told)
+        )
+
+
+def _place(row: int, paths, sizes: np.ndarray) -> str:
+    """File and line of a row."""
+    ends = np.cumsum(sizes)
+    i = int(np.searchsorted(ends, row, side="right"))
+    return f"{paths[i]}:{row - (ends[i] - sizes[i]) + 1}"
 
 
 def keyed(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:

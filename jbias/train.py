@@ -19,13 +19,14 @@ from jbias import step as train_step
 from jbias.multihost import team as teams
 from jbias.rundir import costs, life
 from jbias.rundir import workdir as workdirs
-from jbias.store import disk
+from jbias.store import disk, sums
 from jbias.strategies import layout as layouts
 from jbias.terminal import console, faults, signals
 from jbias.training import (
     build,
     checks,
     loop,
+    observe,
     opening,
     recorded,
     saving,
@@ -68,9 +69,11 @@ def run(
         if fate := team.share("whether it is done", fate):
             if team.first:
                 opening.check_moved(config, workdir)
-            how = "done, every seed diverged" if fate == "diverged" else "done"
-            say(f"{workdir} is {how}: nothing to do; another --workdir trains again")
-            return fate != "diverged"
+            mends = team.first and recorded.to_mend(workdir, config["run"], say)
+            if not team.share("whether files of it are lost", mends):
+                so = "done, every seed diverged" if fate == "diverged" else "done"
+                say(f"{workdir} is {so}: nothing to do; another --workdir trains again")
+                return fate != "diverged"
         if team.first and (workdir / "config.json").exists():
             life.Life(workdir, say).tell("opening")
         job = opening.job(config, workdir, say, team=team, guard=guard)
@@ -112,8 +115,7 @@ def _end(job: Job, fate: str) -> None:
     """Writes how the run ended, and tells it."""
     job.guard()
     for folder in (*(b.folder for b in job.branches if b.folder), ""):
-        with disk.writing(str(job.workdir / folder / "done")):
-            disk.write(job.workdir / folder / "done", fate + "\n")
+        disk.keep(job.workdir / folder / "done", fate + "\n")
     cost = costs.words(saving.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"
     step = max(job.saved, 0)
@@ -148,6 +150,7 @@ def _train(job: Job) -> None:
     _begin(job, step)
     if packed is not None:
         saving.take_up(job, info)
+    _decide_again(job)
     try:
         for number in range(first, len(job.stages)):
             stage = job.stages[number]
@@ -169,21 +172,42 @@ def _train(job: Job) -> None:
 
 def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
     """What the first process finds in the latest whole checkpoint, in all."""
-
-    def template(number: int) -> tuple:
-        return build.template(job.stages[number], len(job.entries))
-
     restored = None
     if job.team.first:
         job.guard()  # What is damaged is moved.
-        restored = checkpoint.restore(job.manager, template, job.say)
+        restored = checkpoint.restore(job.manager, _template(job), job.say)
+    return _of_first(job, restored)
+
+
+def _decide_again(job: Job) -> None:
+    """Makes decisions anew that are lost, where their step's states are kept; seals all."""
+    held = {k: v for k, v in job.sums.items() if not sums.is_record(k)}
+    lost, steps = recorded.astray(job.workdir, held, job.config["run"])
+    for step in job.team.share("lost decisions", steps):
+        first = job.team.first
+        found = checkpoint.at(job.manager, step, _template(job)) if first else None
+        if found := _of_first(job, found):
+            stage = job.stages[found[1]["stage"]]
+            job.say(f"decisions of step {step} were lost: made anew from its states")
+            nets = stage.layout.pack(map(observe.net_alone, found[0]))
+            observe.decide(job, stage, nets, step)
+    recorded.seal(job, lost)
+
+
+def _template(job: Job) -> Callable[[int], tuple]:
+    """The shapes of a stage's states, by its number."""
+    return lambda number: build.template(job.stages[number], len(job.entries))
+
+
+def _of_first(job: Job, restored: tuple | None) -> tuple[tuple, dict[str, Any]] | None:
+    """What the first process has read of a checkpoint, in all."""
     if job.team.count == 1:
         return restored
     info = job.team.share("the checkpoint", restored and _of_all(restored[1]))
     if info is None:
         return None
     info = restored[1] if restored else info
-    states = restored[0] if restored else _empty(template(info["stage"]))
+    states = restored[0] if restored else _empty(_template(job)(info["stage"]))
     return tuple(map(job.team.same, states)), info
 
 

@@ -26,7 +26,7 @@ def record(**changes) -> results.Record:
         "condition": "",
         "metric": "accuracy",
         "value": 0.5,
-        "count": 8,
+        "count": None if "value" in changes else 8,
         "n": 16,
     }
     return results.Record(**(fields | changes))
@@ -338,8 +338,12 @@ READ = {
         r | {"run": "Übung 😀"}, ensure_ascii=False
     ),
     "escaped letters": lambda r: json.dumps(r | {"run": "Übung 😀"}),
-    "numbers in other forms": lambda r: json.dumps(r | {"value": 1e-300, "epoch": 7}),
-    "large numbers": lambda r: json.dumps(r | {"n": 2**63 - 1, "step": -(2**63)}),
+    "numbers in other forms": lambda r: json.dumps(
+        r | {"value": 1e-300, "epoch": 7, "n": None}
+    ),
+    "large numbers": lambda r: json.dumps(
+        r | {"count": None, "n": 2**63 - 1, "step": -(2**63)}
+    ),
     "no value": lambda r: json.dumps(r | {"value": None, "count": None, "n": None}),
 }
 
@@ -405,3 +409,15 @@ def test_what_was_written_is_read_fast(tmp_path, monkeypatch):
     results.write(tmp_path / "erm" / "evals" / "10.jsonl", records)
     monkeypatch.setattr(results, "loads", pytest.fail)
     assert len(results.read(tmp_path / "erm")) == 2
+
+
+@pytest.mark.parametrize("value, count, n", [(0.99, 50, 100), (1.5, 150, 100)])
+def test_an_accuracy_that_is_not_its_count_is_refused(tmp_path, value, count, n):
+    """What went through float32 is."""
+    fine = record(value=1 / 3, count=1, n=3)
+    near = record(dataset="sketch", value=0.33333334, count=1, n=3)
+    wrong = record(dataset="valid", value=value, count=count, n=n)
+    results.write(tmp_path / "evals" / "1.jsonl", [fine, near, wrong])
+    told = rf"1.jsonl:3: accuracy must be count / n = {count} / {n}, got {value}"
+    with pytest.raises(ValueError, match=told):
+        results.read(tmp_path)

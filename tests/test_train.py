@@ -14,7 +14,7 @@ import pytest
 from jbias import checkpoint, results, selection, train
 from jbias import config as jc
 from jbias.terminal import console, signals
-from jbias.training import saving
+from jbias.training import opening, saving
 from tests import runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -185,6 +185,26 @@ def test_files_of_another_kind_are_left_alone(tmp_path):
         train.run(runs.small(), tmp_path)
 
 
+def test_what_an_early_error_left_is_no_foreign_file(tmp_path, monkeypatch, capsys):
+    """The traceback stays for who reads it; a start or search may have left more."""
+    workdir = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="early"):
+        patch.setattr(opening, "job", _raise_early)
+        train.run(runs.small(), workdir)
+    assert (workdir / "traceback.txt").exists()
+    (workdir / "stopped.json").write_text("{}")
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="early"):
+        patch.setattr(opening, "job", _raise_early)
+        train.run(runs.small(), workdir)
+    (workdir / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match="holds files but no run"):
+        train.run(runs.small(), workdir)
+
+
+def _raise_early(*args, **kwargs):
+    raise RuntimeError("early")
+
+
 def test_a_diverged_seed_is_marked_and_the_others_go_on(tmp_path, capsys):
     """The algorithm's loss is not finite where a draw of the seed's own says so."""
     config = runs.small(algo={"name": f"{MINE}:make", "chance": 0.2}, epochs=2.0)
@@ -290,6 +310,7 @@ def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
     facts = json.loads(path.read_text())
     facts["data"]["edge"]["fingerprint"] = "another"
     path.write_text(json.dumps(facts))
+    (copy / "sums.json").unlink()  # It would be damaged.
     with pytest.raises(ValueError, match="other data or code.*edge.fingerprint"):
         train.run(config, copy)
 

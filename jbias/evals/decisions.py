@@ -9,7 +9,7 @@ import pandas as pd
 from etils import epath
 from jaxtyping import Int, Shaped
 
-from jbias.store import disk
+from jbias.store import disk, sums
 
 _SET = "set_condition"  # A set's column "condition" in a file that has the probe's.
 
@@ -47,8 +47,11 @@ class Number(NamedTuple):
     condition: str = ""
 
 
-def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> None:
-    """Writes the decisions of all seeds on one set as one Parquet file."""
+def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
+    """Writes the decisions of all seeds on one set as one Parquet file.
+
+    Returns what its content is known by.
+    """
     frames = [
         pd.DataFrame(
             {
@@ -60,13 +63,15 @@ def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> None:
         )
         for seed, decided in by_seed.items()
     ]
-    _write(path, pd.concat(frames))
+    return _write(path, pd.concat(frames))
 
 
-def _write(path: epath.PathLike, frame: pd.DataFrame) -> None:
+def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    disk.write(path, frame.to_parquet(index=False))
+    content = frame.to_parquet(index=False)
+    disk.write(path, content)
+    return sums.of(content)
 
 
 def read(path: epath.PathLike) -> dict[int, Decisions]:

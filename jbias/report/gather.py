@@ -8,6 +8,7 @@ from jbias import results, selection
 from jbias.report import options as options_lib
 from jbias.report import selection_rules, trained, workdirs
 from jbias.report import study as study_lib
+from jbias.store import sums
 
 
 def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_lib.Study:
@@ -212,6 +213,13 @@ def _notes(empty, runs, frame, chosen):
     for run in runs:
         if not run.finished:
             yield f"{run.workdir} is not finished (it has no file `done`)."
+        if lost := list(
+            sums.amiss(run.workdir, sums.of_folder(run.workdir), quick=True)
+        ):
+            yield (
+                f"{run.workdir}: {sums.told(lost)}; the run's command makes anew what a "
+                "checkpoint is kept of."
+            )
         if run.config is None:
             yield (
                 f"{run.workdir} has no config.json: its settings are not known, nor what "

@@ -70,7 +70,7 @@ def mend(directory: epath.Path) -> None:
         step = path.parent.parent.name
         if not step.isdecimal():
             continue  # Of a save that a kill ended.
-        known = _sealed(path.parent.parent)
+        known = (told(path.parent.parent) or {}).get("valid")
         try:
             held = json.loads(path.read_text())
             numbers = all(isinstance(x, float | int) for x in held.values())
@@ -80,11 +80,9 @@ def mend(directory: epath.Path) -> None:
             disk.write(path, json.dumps(known or {}))
 
 
-def _sealed(checkpoint: epath.Path) -> dict[str, float] | None:
-    """The metrics a checkpoint was saved with; None where nothing whole tells."""
+def told(checkpoint: epath.Path) -> dict[str, Any] | None:
+    """What stands beside a checkpoint's states; None where nothing whole does."""
     try:
-        return seal.opened(json.loads((checkpoint / "info/metadata").read_text()))[
-            "valid"
-        ]
+        return seal.opened(json.loads((checkpoint / "info/metadata").read_text()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

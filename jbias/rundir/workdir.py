@@ -17,7 +17,7 @@ from etils import epath
 import jbias
 from jbias import config as jc
 from jbias.rundir import costs
-from jbias.store import disk, lock
+from jbias.store import disk, lock, sums
 
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow"),
@@ -25,8 +25,10 @@ PACKAGES = (
 )
 
 
-# What lies in a workdir before it has an identity.
-_FIRST = ("lock", "log.txt", "log.jsonl")
+# What jbias itself may have left in a workdir that has no identity yet; of this, what goes
+# with a run that never was.
+_PASSING = ("lock", "log.txt", "log.jsonl")
+_FIRST = (*_PASSING, "evaluate.lock", "traceback.txt", "stopped.json")
 
 
 @contextlib.contextmanager
@@ -42,6 +44,7 @@ def claim(
     if disk.is_remote(workdir):
         _check_remote(workdir, config)
     _check_identity(workdir, config)
+    sums.check(workdir, sums.is_fact)
     provenance(workdir)
     _starts(workdir)
     with disk.writing(f"workdir {workdir}"):
@@ -82,8 +85,8 @@ def follow(
 def _clear(workdir: epath.Path) -> None:
     """Removes a workdir that never became a run."""
     names = [path.name for path in workdir.iterdir()]
-    if all(name in _FIRST for name in names):
-        for name in _FIRST:
+    if all(name in _PASSING for name in names):
+        for name in _PASSING:
             disk.discard(workdir / name)
         workdir.rmdir()
 
@@ -92,8 +95,7 @@ def record_config(workdir: epath.Path, config: Mapping[str, Any]) -> None:
     """Gives the workdir its identity, once everything that the config names is there."""
     path = workdir / "config.json"
     if not path.exists():
-        with disk.writing(str(path)):
-            disk.write(path, json.dumps(jc.plain(config), indent=1) + "\n")
+        disk.keep(path, json.dumps(jc.plain(config), indent=1) + "\n")
 
 
 def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
@@ -219,8 +221,7 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
         facts["resumed"] = [*facts.get("resumed", []), start]
     else:
         facts = {"started": at, **facts, "resumed": []}
-    with disk.writing(str(path)):
-        disk.write(path, json.dumps(facts, indent=1))
+    disk.keep(path, json.dumps(facts, indent=1))
     return differing
 
 
@@ -247,8 +248,7 @@ def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]
     starts = [one for one in _starts(workdir) if one["at"] != start["at"]]
     starts.append(dict(start))
     total = costs.total(starts)
-    with disk.writing(str(path)):
-        disk.write(path, json.dumps({"starts": starts, "total": total}, indent=1))
+    disk.keep(path, json.dumps({"starts": starts, "total": total}, indent=1))
     return total
 
 
@@ -278,8 +278,7 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     differing = _differing(workdir, {**facts, **environment()})
     before = disk.read_json(path, list, "delete it") if path.exists() else []
     starts = [*before, {"at": at, "differing": differing}]
-    with disk.writing(str(path)):
-        disk.write(path, json.dumps(starts, indent=1))
+    disk.keep(path, json.dumps(starts, indent=1))
     return differing
 
 

@@ -106,6 +106,12 @@ def write(path: epath.PathLike, content: str | bytes, *, lasting: bool = True) -
         raise
 
 
+def keep(path: epath.Path, content: str) -> None:
+    """Writes likewise; an OSError of one line names what could not be written."""
+    with writing(str(path)):
+        write(path, content)
+
+
 def append(path: epath.Path, line: str) -> None:
     """Adds a line; in an object store it is there some seconds later, or at `flush`."""
     if is_remote(path):

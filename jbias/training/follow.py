@@ -17,7 +17,7 @@ from jbias import step as train_step
 from jbias.models import runs
 from jbias.rundir import orbax_errors
 from jbias.rundir import workdir as workdirs
-from jbias.store import disk, lock
+from jbias.store import disk, lock, sums
 from jbias.terminal import console
 from jbias.training import build, memory, observe, opening, parts, recorded, signs
 from jbias.training.job import Job
@@ -95,6 +95,7 @@ def _opened(
     )
     job = opening.job(config, workdir, say, follows=True)
     job.guard = held.check
+    job.sums = sums.read(workdir, sums.FOLLOWER)
     job.stages = [
         build.laid_out(stage, len(job.entries), job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)
@@ -138,13 +139,6 @@ def _evaluate(job: Job, step: int) -> None:
     job.config["run"].update(info["left"])
     job.watch.load(info["watch"])
     stage = job.stages[info["stage"]]
-    nets = stage.layout.pack(map(_net_alone, states))
+    nets = stage.layout.pack(map(observe.net_alone, states))
     del states
     observe.evaluate(job, stage, nets, step)
-
-
-def _net_alone(state: train_step.State) -> train_step.State:
-    """A state with nothing but the net to evaluate."""
-    net = train_step.net_of(state)
-    params, stats = {"net": net["params"]}, {"net": net["stats"]}
-    return train_step.State(state.step, params, stats, ())

@@ -36,8 +36,9 @@ class Job:
     records: list[results.Record] = dataclasses.field(default_factory=list)
     evaluated: int = -1  # The step that `records` and `valid` belong to.
     valid: dict[str, float] = dataclasses.field(default_factory=dict)  # By entry.
-    # Of records, by file.
-    sums: dict[str, int] = dataclasses.field(default_factory=dict)
+    # Of records and decisions, by file, and of what says what the run is.
+    sums: dict[str, Any] = dataclasses.field(default_factory=dict)
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     left: int = -1  # The latest step whose evaluation is left to another process.
     saved: int = -1  # The latest step in the checkpoints,
     complete: bool = True  # and whether its evaluation, if one was due, is in there.

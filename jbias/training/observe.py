@@ -14,7 +14,7 @@ from jbias import evals, feed, mesh, results
 from jbias import step as train_step
 from jbias.evals import decisions, predict
 from jbias.feeding import sets
-from jbias.store import disk
+from jbias.store import disk, sums
 from jbias.strategies import layout as layouts
 from jbias.terminal import console, heap
 from jbias.training import build, recorded, signs, vary
@@ -24,12 +24,7 @@ from jbias.training.job import Job
 def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> None:
     """Measures every seed on every set; leaves records and `valid` in the job."""
     began = time.monotonic()
-    predicted = {test.name: [] for test in job.tests}
-    for number, wave in enumerate(states):
-        nets = tuple(train_step.net_of(tree) for tree in wave)
-        for test, found in _predicted(job, stage, nets, number):
-            predicted[test.name] += found
-    if any(len(found) < len(job.entries) for found in predicted.values()):
+    if not (predicted := _all_predicted(job, stage, states)):
         return  # Asked to stop; this evaluation is made again on resuming.
     of_entries = {}
     for number, entry in enumerate(job.entries):
@@ -37,11 +32,12 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
         for test in job.tests:
             decided = _decisions(predicted[test.name][number], test)
             records += _test_records(job, stage, step, test, entry, decided)
-    if job.config["run"]["decisions"] and job.team.first:
-        for test in job.tests:
-            _keep_decisions(job, step, test, predicted[test.name])
+    asked = job.config["run"]["decisions"]
+    kept = _keep_decisions(job, step, predicted) if asked else {}
     records = [record for some in of_entries.values() for record in some]
     recorded.write(job, step, records)
+    job.sums |= kept
+    recorded.seal(job)
     signs.evaluated(job, step, records)
     job.records, job.evaluated = records, step
     job.valid = {
@@ -59,6 +55,32 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     told = dict(step=step, total=total, seconds=round(took, 3))
     means = {f"{d}/{m}": mean(values) for (d, m), values in _cells(records).items()}
     job.say(console.Line(line, "evaluation", **told, means=means))
+
+
+def decide(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> None:
+    """Makes a step's decisions anew, those that are not as they were written."""
+    if predicted := _all_predicted(job, stage, states):
+        job.sums |= _keep_decisions(job, step, predicted, again=False)
+
+
+def net_alone(state: train_step.State) -> train_step.State:
+    """A state with nothing but the net to evaluate."""
+    net = train_step.net_of(state)
+    params, stats = {"net": net["params"]}, {"net": net["stats"]}
+    return train_step.State(state.step, params, stats, ())
+
+
+def _all_predicted(
+    job: Job, stage: build.Stage, states: layouts.Packed
+) -> dict[str, list] | None:
+    """The decisions of all seeds by set; None where the job is to stop."""
+    predicted = {test.name: [] for test in job.tests}
+    for number, wave in enumerate(states):
+        nets = tuple(train_step.net_of(tree) for tree in wave)
+        for test, found in _predicted(job, stage, nets, number):
+            predicted[test.name] += found
+    whole = all(len(found) == len(job.entries) for found in predicted.values())
+    return predicted if whole else None
 
 
 def _predicted(
@@ -119,19 +141,26 @@ def _batches(
         yield place(share, job.devices)
 
 
-def _keep_decisions(job: Job, step: int, test: sets.TestSet, found: list) -> None:
-    name = f"decisions/{test.name}/{step}.parquet"
-    pairs = list(zip(job.entries, found, strict=True))
+def _keep_decisions(
+    job: Job, step: int, predicted: dict[str, list], *, again: bool = True
+) -> dict[str, Any]:
+    """Writes decisions; unless `again`, those that were lost alone. Returns their sums."""
     job.guard()
-    for branch in job.branches:
+    told = {}
+    branches = job.branches if job.team.first else ()
+    for test, branch in itertools.product(job.tests, branches):
+        path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
+        name = recorded.named(job.workdir, path)
+        if not again and not sums.harm(path, job.sums.get(name)):
+            continue
         of_branch = {
             entry.seed: _decisions(one, test)
-            for entry, one in pairs
+            for entry, one in zip(job.entries, predicted[test.name], strict=True)
             if entry.branch == branch
         }
-        path = job.workdir / branch.folder / name
         with disk.writing(str(path)):
-            decisions.write(path, of_branch)
+            told[name] = decisions.write(path, of_branch)
+    return told
 
 
 def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:

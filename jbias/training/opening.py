@@ -12,7 +12,7 @@ from jbias import config as jc
 from jbias.feeding import in_memory, sets
 from jbias.multihost import team as teams
 from jbias.rundir import workdir as workdirs
-from jbias.store import disk
+from jbias.store import disk, sums
 from jbias.training import (
     build,
     checks,
@@ -94,13 +94,15 @@ def job(
     if writes:
         facts["layout"] = _layout(stages, devices, run["strategy"])
     record = workdirs.record_follower if follows else workdirs.record_provenance
+    if writes and (held := sums.read(workdir)):  # Until what changes now stands.
+        sums.write(workdir, {k: v for k, v in held.items() if not sums.is_fact(k)})
     differing = record(workdir, facts) if team.first else []
     if differing:
         say(
             "this start differs from the first, equal only within tolerance: "
             + "; ".join(differing)
         )
-    manager = None
+    manager, sealed = None, {}
     if writes:
         manager = checkpoint.open(
             workdir / "checkpoints",
@@ -112,9 +114,12 @@ def job(
             (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
             workdirs.record_config(workdir / branch.folder, branch.config)
             workdirs.record_provenance(workdir / branch.folder, own_facts)
+        for folder in {workdir, *(workdir / branch.folder for branch in branches)}:
+            for path in (folder / name for name in sums.FACTS):
+                sealed[recorded.named(workdir, path)] = sums.of(path.read_bytes())
     eyes = watch.Watch(tuple(entry.name for entry in entries))
     parts_of = (devices, tests, stages, branches, manager, eyes, given)
-    return Job(config, workdir, say, *parts_of, team=team, guard=guard)
+    return Job(config, workdir, say, *parts_of, facts=sealed, team=team, guard=guard)
 
 
 def check_moved(config: dict, workdir: epath.Path) -> None:

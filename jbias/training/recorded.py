@@ -1,14 +1,13 @@
 """The records of a run on disk: which steps have them; written, and put back."""
 
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
 from jbias import checkpoint, results
 from jbias import config as jc
-from jbias.store import disk
+from jbias.store import disk, sums
 from jbias.training import vary
 from jbias.training.job import Job
 
@@ -71,11 +70,13 @@ def write(
         path = path_of(job.workdir / branch.folder, step)
         name = jc.run_name(branch.config)
         text = results.dumps(record for record in records if record.run == name)
-        known = zlib.crc32(text.encode())
-        if again or _sum(path) != known:
+        known = sums.of(text.encode())
+        if again or sums.harm(path, known):
             with disk.writing(str(path)):
                 results.write_text(path, text)
-        job.sums[_named(job, path)] = known  # Only now: what is saved may rely on it.
+        job.sums[named(job.workdir, path)] = (
+            known  # Only now: what is saved may rely on it.
+        )
 
 
 def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
@@ -83,29 +84,80 @@ def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
 
     `position` gives what stands beside a checkpoint; ValueError where there is none.
     """
-    for name, held in [*job.sums.items()] if job.team.first else ():
+    held = {k: v for k, v in job.sums.items() if sums.is_record(k)}
+    for name, what in sums.amiss(job.workdir, held) if job.team.first else ():
         path = job.workdir / name
-        found = _sum(path)
-        if found == held:
-            continue
-        what = "is gone" if found is None else "is damaged"
         try:
             text = position(int(path.stem))["records"]
             records = results.loads(text, where=f"the checkpoint of step {path.stem}")
         # Of a step that went, and of a damaged one, orbax raises anything.
         except Exception as error:
-            raise ValueError(
-                f"results: {path} {what}, and no checkpoint holds its records; restore "
-                "it, or begin anew in another --workdir: the numbers are the same"
-            ) from error
+            raise _lost(path, what) from error
         job.say(f"{path} {what}: written anew from the checkpoint of its step")
         write(job, int(path.stem), records, again=False)
 
 
-def _named(job: Job, path: epath.Path) -> str:
-    return path.relative_to(job.workdir).as_posix()
+def _lost(path: epath.Path, what: str) -> ValueError:
+    return ValueError(
+        f"results: {path} {what}, and no checkpoint holds its records; restore "
+        "it, or begin anew in another --workdir: the numbers are the same"
+    )
 
 
-def _sum(path: epath.Path) -> int | None:
-    """What a file's content is known by; None where there is none."""
-    return zlib.crc32(path.read_bytes()) if path.exists() else None
+def to_mend(
+    workdir: epath.Path, run: Mapping[str, Any], say: Callable[[str], None]
+) -> bool:
+    """Whether a run that is done can make files anew; tells of those that are lost.
+
+    ValueError for records that no checkpoint holds.
+    """
+    held = sums.read(workdir) or checkpoint.told(workdir / "checkpoints").get(
+        "sums", {}
+    )
+    lost, steps = astray(workdir, held, run)
+    for name, what in lost.items():
+        if sums.is_record(name) and _step(name) not in steps:
+            raise _lost(workdir / name, what)
+    if lost and not steps:
+        say(_told_lost(workdir, lost))
+    return bool(steps)
+
+
+def astray(
+    workdir: epath.Path, held: sums.Sums, run: Mapping[str, Any]
+) -> tuple[dict[str, str], list[int]]:
+    """The files that are not as sealed, and the steps whose files can be made anew."""
+    lost = dict(sums.amiss(workdir, held))
+    kept = checkpoint.steps(workdir / "checkpoints") if lost else []
+    made = (_step(name) for name in lost if sums.is_record(name) or run["decisions"])
+    return lost, sorted({*made} & {*kept})
+
+
+def seal(job: Job, lost: Iterable[str] = ()) -> None:
+    """Seals what is written; tells which of the `lost` files still are."""
+    job.guard()
+    if still := dict(sums.amiss(job.workdir, {k: job.sums[k] for k in lost})):
+        job.say(_told_lost(job.workdir, still))
+    if job.manager is not None:
+        sums.write(job.workdir, {**job.facts, **job.sums})
+    elif job.team.first:
+        sums.write(job.workdir, job.sums, sums.FOLLOWER)
+
+
+def _told_lost(workdir: epath.Path, lost: Mapping[str, str]) -> str:
+    return (
+        f"{workdir}: {sums.told(lost.items())}, not to be made anew: no checkpoint of the "
+        "step is kept, or config.run.decisions is off; the records stand; restore from a "
+        "copy, or train again in another --workdir"
+    )
+
+
+def _step(name: str) -> int:
+    """The step that a file of records or decisions is of; -1 for others."""
+    stem = epath.Path(name).stem
+    return int(stem) if stem.isdecimal() else -1
+
+
+def named(workdir: epath.Path, path: epath.Path) -> str:
+    """How the sums call a file."""
+    return path.relative_to(workdir).as_posix()

@@ -12,7 +12,7 @@ import pytest
 
 from jbias import checkpoint, evaluate, mesh, results, selection, train, xla
 from jbias.rundir import workdir as workdirs
-from jbias.store import lock
+from jbias.store import lock, sums
 from jbias.training import follow, memory, observe, watch
 from tests import runs
 from tests.test_resume import assert_same_end
@@ -76,8 +76,10 @@ def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsy
     told = json.loads((elsewhere / "config.json").read_text())
     told["run"].update(write="tensorboard", log="json")
     (elsewhere / "config.json").write_text(json.dumps(told))
+    (elsewhere / "sums.json").unlink()  # It knows of another config.
     assert evaluate.main([f"--follow={elsewhere}", "--interval=0.1"]) == 0
     assert measured(elsewhere) == measured(here)
+    assert {*sums.read(elsewhere, sums.FOLLOWER)} == {*measured(here)}
     said = capsys.readouterr().err
     assert "step 6/8: valid" in said
     events = [json.loads(line)["event"] for line in said.splitlines()]
