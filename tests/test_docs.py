@@ -86,8 +86,7 @@ LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWa
 
 def measured_with(arguments: list[str]) -> None:
     """Reads what jbias.evaluate would, the suite with its changes."""
-    args, changes = evaluate.parser().parse_known_args(arguments)
-    assert all(text.startswith("--suite.") for text in changes)
+    args, changes = command.parse(evaluate.parser(), arguments, "suite")
     if changes:
         config_files.load(args.suite, changes, flag="suite")
 
