@@ -523,7 +523,7 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
                 (
                     "--follow alone",
                     ("--follow=x",),
-                    ("--step=best", "--only=", "--out=measured", "--model=cnn")
+                    ("--step=best", "--only=pgd", "--out=measured", "--model=cnn")
                     + ("--classes=imagenet", "--mean=0", "--std=1", "--zoo="),
                 ),
             )
