@@ -45,8 +45,9 @@ def share(decided):
     return right / len(decided.prediction), right
 
 
-def accuracy(value, condition="", n=N):
-    return Number("accuracy", value, round(value * n), n, condition)
+def accuracy(value, condition="", n=1000 * N):
+    count = round(value * n)
+    return Number("accuracy", count / n, count, n, condition)
 
 
 def shuffled(rng, method, names, k=10):
