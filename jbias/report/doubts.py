@@ -1,7 +1,9 @@
 """Runs that are the same run twice, and scores that guessing would give."""
 
 import collections
+import contextlib
 import functools
+import hashlib
 import itertools
 import pathlib
 import re
@@ -25,7 +27,8 @@ def words(
     """Says which runs may be one, and of which scores no claim follows."""
     found = twins(study)
     for one, other, how in found:
-        yield f"{one} and {other} {how}: did {other} ever act?"
+        ask = "is one a copy" if other.startswith("seed ") else f"did {other} ever act"
+        yield f"{one} and {other} {how}: {ask}?"
     for pair in evidence.twins if evidence else ():
         if not any(set(pair) == set(names) for *names, _ in found):
             yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
@@ -33,7 +36,7 @@ def words(
     if guessed:
         more = [f"{len(guessed) - _TOLD} more"] if len(guessed) > _TOLD else []
         yield (
-            f"At chance, so that no claim follows from it, is the accuracy of "
+            f"Accuracy is at chance, so no claim follows from it, for "
             f"{tables.join([*guessed[:_TOLD], *more])}: its 95 % interval over images holds "
             "what guessing gives, one over the number of classes."
         )
@@ -43,8 +46,8 @@ def words(
 def twins(study: study_lib.Study) -> tuple[tuple[str, str, str], ...]:
     """Two algorithms, with each seed that both have, or seeds of one that did the same.
 
-    That is the same accuracies in all evaluations, and the same decisions; where these are
-    not stored, the same losses.
+    That is the same accuracies and losses in all evaluations, and the same decisions where
+    these are stored.
     """
     if study.frame is None:
         return ()
@@ -59,8 +62,8 @@ def twins(study: study_lib.Study) -> tuple[tuple[str, str, str], ...]:
     found = collections.Counter()
     for _, alike in sums[sums["right"] != 0].groupby("right", sort=False):
         for one, other in itertools.combinations(alike["loss"].items(), 2):
-            names, how = _names(one[0], other[0]), _alike(*one, *other)
-            if names and how:
+            names = _names(one[0], other[0])
+            if names and (how := _alike(*one, *other)):
                 found[(*names, how)] += 1
     seeds = sums.reset_index().groupby("label", observed=True)["seed"].agg(set)
     return tuple(
@@ -78,22 +81,28 @@ def _names(one: tuple, other: tuple) -> list[str]:
 
 
 def _alike(one: tuple, loss, other: tuple, other_loss) -> str:
-    first, second = _decided(*one[1:]), _decided(*other[1:])
+    if loss != other_loss:
+        return ""
+    (_, folder, seed), (_, other_folder, other_seed) = one, other
+    first = _decided(folder).get(seed, {})
+    second = _decided(other_folder).get(other_seed, {})
     common = first.keys() & second.keys()
     if not common:
-        same = "have the same accuracies and losses in every evaluation"
-        return same if loss == other_loss else ""
+        return "have the same accuracies and losses in every evaluation"
     same = "gave the same decisions on every image of every set"
     return same if all(first[name] == second[name] for name in common) else ""
 
 
-@functools.lru_cache(maxsize=16)
-def _decided(workdir: str, seed: int) -> dict[str, bytes]:
-    """A seed's stored decisions by the names of their files."""
-    folder = pathlib.Path(workdir) / "decisions"
-    files = {f"{p.parent.name}/{p.name}": p for p in folder.glob("*/*.parquet")}
-    read = {name: decisions.read(path) for name, path in files.items()}
-    return {n: of[seed].prediction.tobytes() for n, of in read.items() if seed in of}
+@functools.lru_cache(maxsize=1000)
+def _decided(workdir: str) -> dict[int, dict[str, bytes]]:
+    """Digests of each seed's stored decisions by file; without those that are damaged."""
+    folder, found = pathlib.Path(workdir) / "decisions", collections.defaultdict(dict)
+    for path in folder.glob("*/*.parquet"):
+        with contextlib.suppress(ValueError, OSError):  # Told where files are checked.
+            for seed, one in decisions.read(path).items():
+                digest = hashlib.sha256(one.prediction.tobytes()).digest()
+                found[seed][f"{path.parent.name}/{path.name}"] = digest
+    return found
 
 
 @functools.lru_cache(maxsize=1)

@@ -7,6 +7,7 @@ dataset, score and, if there are several, run.
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -96,7 +97,7 @@ def read(scores, *, axis: int = 1) -> Scores:
             raise ValueError("scores: names must occur once in a matrix; rename them")
         values = np.moveaxis(values, axis, 1)[:, :, None]
         return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
-    values = np.asarray(scores, dtype=np.float64)
+    values = _floats(scores)
     if values.ndim not in (2, 3):
         raise ValueError(
             "scores: must be a matrix (data sets, algorithms) or an array (data sets, "
@@ -203,6 +204,9 @@ def _cells(
     frame: pd.DataFrame,
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Gives the cells of a tidy frame; NaN where there is none, names in their order."""
+    for name in ("algorithm", "dataset"):
+        if frame[name].isna().any():
+            raise ValueError(f"scores: {name} must be named in every row; fill it in")
     algorithms = list(dict.fromkeys(frame["algorithm"].astype(str)))
     datasets = list(dict.fromkeys(frame["dataset"].astype(str)))
     named = pd.DataFrame(
@@ -210,7 +214,7 @@ def _cells(
             "algorithm": frame["algorithm"].astype(str).to_numpy(),
             "dataset": frame["dataset"].astype(str).to_numpy(),
             "run": _run_names(frame),
-            "score": frame["score"].to_numpy(np.float64),
+            "score": _floats(frame["score"]),
         }
     )
     keys = ["algorithm", "dataset", "run"]
@@ -232,6 +236,17 @@ def _cells(
         layers[members] = pd.Index(runs[name]).get_indexer(named["run"].iloc[members])
     values[rows, columns, layers] = named["score"]
     return values, tuple(datasets), tuple(algorithms)
+
+
+def _floats(scores) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", np.exceptions.ComplexWarning)
+        try:
+            return np.asarray(scores, dtype=np.float64)
+        except (TypeError, ValueError, np.exceptions.ComplexWarning) as error:
+            raise ValueError(
+                f"scores: a score must be a real number: {error}"
+            ) from error
 
 
 def _missing(values: np.ndarray) -> np.ndarray:

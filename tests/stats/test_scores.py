@@ -150,3 +150,18 @@ def test_a_matrix_with_its_data_sets_in_a_column_is_told_where_they_belong(array
     frame = means.rename_axis("dataset").reset_index()
     with pytest.raises(ValueError, match="got the columns dataset, a, b, c; name the"):
         scores_lib.read(frame)
+
+
+@pytest.mark.parametrize("value", ["71 %", 1j, {"erm": [1, 2]}, [[1, 2], [3]]], ids=str)
+def test_what_is_no_number_is_told_as_a_score(value):
+    frame = pd.DataFrame({"algorithm": [*"ab"] * 2, "dataset": [*"xxyy"], "score": 1.0})
+    given = frame.assign(score=value) if isinstance(value, str | complex) else value
+    with pytest.raises(ValueError, match="^scores: a score must be a real number"):
+        scores_lib.read(given)
+
+
+@pytest.mark.parametrize("name", ["algorithm", "dataset"])
+def test_a_row_without_a_name_is_told(name):
+    frame = pd.DataFrame({"algorithm": [*"ab"] * 2, "dataset": [*"xxyy"], "score": 1.0})
+    with pytest.raises(ValueError, match=f"{name} must be named in every row"):
+        scores_lib.read(frame.assign(**{name: [None, "a", "b", "c"]}))
