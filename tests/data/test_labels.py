@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -218,5 +219,5 @@ def test_a_map_is_known_by_its_digest():
 
 
 def test_table_is_strict_json():
-    text = (labels.resources.files("jbias.data") / "tables/geirhos16.json").read_text()
+    text = (resources.files("jbias.data") / "tables/geirhos16.json").read_text()
     assert set(json.loads(text)) == {"about", "classes"}
