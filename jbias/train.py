@@ -102,10 +102,9 @@ def _claimed(
             except OSError:
                 disk.hurry(workdir)
                 raise
-            except ValueError:
-                raise
             except Exception as error:
-                faults.keep(error, workdir, held.check)
+                if isinstance(error, faults.Own) or not isinstance(error, ValueError):
+                    faults.keep(error, workdir, held.check)
                 raise
     finally:
         console.flush(workdir)
@@ -172,11 +171,8 @@ def _train(job: Job) -> None:
 
 def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
     """What the first process finds in the latest whole checkpoint, in all."""
-    restored = None
-    if job.team.first:
-        job.guard()  # What is damaged is moved.
-        restored = checkpoint.restore(job.manager, _template(job), job.say)
-    return _of_first(job, restored)
+    job.guard()  # What is damaged is moved.
+    return _of_first(job, lambda like: checkpoint.restore(job.manager, like, job.say))
 
 
 def _decide_again(job: Job) -> None:
@@ -184,30 +180,26 @@ def _decide_again(job: Job) -> None:
     held = {k: v for k, v in job.sums.items() if not sums.is_record(k)}
     lost, steps = recorded.astray(job.workdir, held, job.config["run"])
     for step in job.team.share("lost decisions", steps):
-        first = job.team.first
-        found = checkpoint.at(job.manager, step, _template(job)) if first else None
-        if found := _of_first(job, found):
+        if job.halted:
+            break
+        if found := _of_first(job, lambda x, n=step: checkpoint.at(job.manager, n, x)):
             stage = job.stages[found[1]["stage"]]
-            job.say(f"decisions of step {step} were lost: made anew from its states")
             nets = stage.layout.pack(map(observe.net_alone, found[0]))
             observe.decide(job, stage, nets, step)
-    recorded.seal(job, lost)
+    recorded.seal(job, () if job.halted else lost)  # Halted, it goes on another time.
 
 
-def _template(job: Job) -> Callable[[int], tuple]:
-    """The shapes of a stage's states, by its number."""
-    return lambda number: build.template(job.stages[number], len(job.entries))
-
-
-def _of_first(job: Job, restored: tuple | None) -> tuple[tuple, dict[str, Any]] | None:
-    """What the first process has read of a checkpoint, in all."""
+def _of_first(job: Job, read: Callable) -> tuple[tuple, dict[str, Any]] | None:
+    """What the first process reads of a checkpoint by its states' shapes, in all."""
+    shapes = observe.template(job)
+    restored = read(shapes) if job.team.first else None
     if job.team.count == 1:
         return restored
     info = job.team.share("the checkpoint", restored and _of_all(restored[1]))
     if info is None:
         return None
     info = restored[1] if restored else info
-    states = restored[0] if restored else _empty(_template(job)(info["stage"]))
+    states = restored[0] if restored else _empty(shapes(info["stage"]))
     return tuple(map(job.team.same, states)), info
 
 

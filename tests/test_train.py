@@ -10,11 +10,14 @@ import signal
 
 import numpy as np
 import pytest
+from etils import epath
 
 from jbias import checkpoint, results, selection, train
 from jbias import config as jc
-from jbias.terminal import console, signals
-from jbias.training import opening, saving
+from jbias.rundir import workdir as workdirs
+from jbias.store import sums
+from jbias.terminal import console, faults, signals
+from jbias.training import opening, parts, saving
 from tests import runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -199,6 +202,104 @@ def test_what_an_early_error_left_is_no_foreign_file(tmp_path, monkeypatch, caps
     (workdir / "thesis.tex").write_text("precious")
     with pytest.raises(ValueError, match="holds files but no run"):
         train.run(runs.small(), workdir)
+
+
+BUGGY = """
+from jbias.algos import base, erm
+
+def make(net, *, site="stage1", p=0.5):
+    tap = lambda x, here, key: x * (1 + p) if here == site else x
+    made = erm.make(net.clone(tap=tap))
+    def losses(params, stats, batch, key, static=None):
+        batch = {**batch, "image": batch["images"]}
+        return made.losses(params, stats, batch, key, static)
+    return base.Algo(net, losses)
+"""
+
+
+def _one_seed(path, **algo):
+    config = runs.small(algo={"name": f"{path}:make", **algo}, epochs=1.0, seeds=(0,))
+    config.tests = {}
+    return config
+
+
+def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
+    """One seed is traced only in its run, which by then has an identity."""
+    workdir, path = tmp_path / "run", tmp_path / "mine.py"
+    path.write_text(BUGGY)
+    config = _one_seed(path, site="stage9")
+    config.init = str(tmp_path / "nofile.pth")
+    with pytest.raises(ValueError, match=r"config\.init: .*nofile\.pth"):
+        train.run(config, workdir)
+    config.init = ""
+    with pytest.raises(faults.Own, match="KeyError: 'images'"):
+        train.run(config, workdir)
+    path.write_text(BUGGY.replace("images", "image"))
+    with pytest.raises(ValueError, match=r"config\.algo\.site: .*'stage9'"):
+        train.run(config, workdir)
+    config.algo.site = "stage2"
+    assert train.run(config, workdir)
+    held = json.loads((workdir / "config.json").read_text())
+    facts = json.loads((workdir / "provenance.json").read_text())
+    assert held == facts["config"] == jc.plain(config) and not facts["resumed"]
+    assert facts["own_code"] == parts.own_files(held)
+    sums.check(workdir, lambda name: True)
+    config.algo.site = "stage3"
+    with pytest.raises(ValueError, match="another config .*stage2.* != .*stage3"):
+        train.run(config, workdir)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        *("checkpoints/4", "evals/4.jsonl", "vary/rate=1/evals/4.jsonl", "done"),
+        *("replaced/4", "evaluate.lock", ""),
+    ],
+)
+def test_a_run_that_computed_anything_keeps_its_identity(tmp_path, made):
+    """So does one that another process waits to evaluate, and what is no run's."""
+    workdir, old, new = epath.Path(tmp_path), {"seeds": [0]}, {"seeds": [1]}
+    workdirs.record_config(workdir, old)
+    sums.write(
+        workdir, {"config.json": sums.of((workdir / "config.json").read_bytes())}
+    )
+    if made:
+        workdirs.record_provenance(workdir, {"config": old})
+        (workdir / made).parent.mkdir(parents=True, exist_ok=True)
+    if made and not made.endswith("lock"):
+        (workdir / made).write_text("")
+    followed = made.endswith("lock") and workdirs.follow(workdir)
+    with followed or contextlib.nullcontext():
+        with (
+            pytest.raises(ValueError, match=r"another config .*seeds: \[0\] != \[1\]"),
+            workdirs.claim(workdir, new),
+        ):
+            pass
+        workdirs.record_config(workdir, new, anew=True)
+    assert json.loads((workdir / "config.json").read_text()) == old
+    assert (workdir / "provenance.json").exists() == bool(made)
+    assert sums.read(workdir)
+
+
+def test_a_run_that_computed_nothing_leaves_nothing_to_the_next(tmp_path):
+    workdir, old, new = epath.Path(tmp_path), {"seeds": [0]}, {"seeds": [1]}
+    workdirs.record_config(workdir, old)
+    workdirs.record_provenance(workdir, {"config": old})
+    (workdir / "checkpoints").mkdir()
+    for name in ("vary/a/config.json", "wandb/jbias.json", "decisions/edge/4.parquet"):
+        (workdir / name).parent.mkdir(parents=True, exist_ok=True)
+        (workdir / name).write_text("{}")
+    with workdirs.claim(workdir, new):
+        with (
+            pytest.raises(ValueError, match="another process is at work"),
+            workdirs.claim(workdir, new),
+        ):
+            pass
+        workdirs.record_config(workdir, new, anew=True)
+    assert json.loads((workdir / "config.json").read_text()) == new
+    assert {path.name for path in workdir.iterdir()} <= {
+        *("config.json", "checkpoints", "lock")
+    }
 
 
 def _raise_early(*args, **kwargs):

@@ -1,12 +1,12 @@
 """Runs a command on one hostile input in a process of its own, and judges how it ends."""
 
-import os
+import contextlib
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -47,17 +47,26 @@ def attempt(case: Case) -> tuple[str, str]:
 
 def _ended(command: Sequence[str]) -> tuple[int | None, str, int]:
     """The exit code, None if it took too long; what was printed; megabytes at most."""
-    late = threading.Event()
+    most, until = 0, time.monotonic() + SECONDS
     with tempfile.TemporaryFile() as out:
         started = subprocess.Popen(
             command, stdout=out, stderr=out, stdin=subprocess.DEVNULL
         )
-        timer = threading.Timer(SECONDS, lambda: (late.set(), started.kill()))
-        timer.start()
-        _, status, used = os.wait4(started.pid, 0)
-        timer.cancel()
-        started.returncode = os.waitstatus_to_exitcode(status)
+        while (code := started.poll()) is None and time.monotonic() < until:
+            most = max(most, _most(started.pid))
+            time.sleep(0.02)
+        if code is None:
+            started.kill()
+            started.wait()
         out.seek(0)
         told = out.read(100_000).decode(errors="backslashreplace")
-    code = None if late.is_set() else started.returncode
-    return code, told, used.ru_maxrss >> 10
+    return code, told, most
+
+
+def _most(process: int) -> int:
+    """Megabytes it had at most, by itself: ru_maxrss begins with those of its parent."""
+    with contextlib.suppress(OSError):
+        status = pathlib.Path(f"/proc/{process}/status").read_text()
+        if found := re.search(r"VmHWM:\s+(\d+) kB", status):
+            return int(found[1]) >> 10
+    return 0

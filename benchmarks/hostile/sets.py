@@ -316,9 +316,8 @@ def _parquet_bomb(codec: str) -> Callable:
     def write(root: pathlib.Path) -> None:
         count = _GIGABYTES // 2**20
         table = pa.table({"image": [bytes(2**20)] * count, "label": [0] * count})
-        dictionary = codec == "none"
-        path = root / "train.parquet"
-        pq.write_table(table, path, compression=codec, use_dictionary=dictionary)
+        how = dict(use_dictionary=codec == "none", dictionary_pagesize_limit=2**24)
+        pq.write_table(table, root / "train.parquet", compression=codec, **how)
 
     return write
 

@@ -1,6 +1,6 @@
 """Pickles of lists, text and arrays of bytes, as CIFAR is published, and nothing else.
 
-What they name is read by `jbias.pickles`; every name stands for a function of this file,
+What they name is read by `jbias.foreign.pickles`; every name stands for a function of this file,
 none of numpy or Python.
 """
 
@@ -43,10 +43,8 @@ class _Dtype:
 class _Array:
     """An array of bytes; what it is made with comes as its state."""
 
-    value: np.ndarray
-
     def __init__(self, *_: Any):
-        pass
+        self.value: np.ndarray | None = None
 
 
 def _class() -> None:
@@ -75,11 +73,6 @@ class _Machine(pickles.Machine):
     def push_bytes(self, text: str) -> None:
         self.stack.append(text.encode("latin-1"))
 
-    def put(self, index: int) -> None:
-        if index > self.place:
-            raise ValueError("its pickle notes more than it has")
-        super().put(index)
-
     def built(self, thing: Any, state: Any) -> Any:
         if isinstance(thing, _Array):
             _, shape, dtype, fortran, data = state
@@ -94,6 +87,8 @@ class _Machine(pickles.Machine):
 
 def _plain(value: Any) -> Any:
     if isinstance(value, _Array):
+        if value.value is None:
+            raise ValueError("it holds an array without numbers")
         return value.value
     items = value if isinstance(value, list) else [value]
     for one in items:

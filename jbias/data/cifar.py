@@ -133,10 +133,9 @@ def _python(where, place, files, archive: _Archive):
         labels = np.concatenate([np.array(one[key], np.int64) for one in held])
         file, key, _ = archive.meta
         names = _unpickled(os.path.join(place, file))[key.encode()]
-        if len({*names}) < len(
-            names
-        ):  # One long name could stand in it a million times.
-            raise ValueError("a class name twice")
+        # One long name could stand in it a million times; numbers could collide.
+        if len(names) > 1000 or len({*names}) < len(names):
+            raise ValueError("a class name twice, or over 1,000 of them")
         names = [name.decode() for name in names]
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
@@ -178,7 +177,7 @@ def _unpickled(path: str) -> dict[bytes, Any]:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{path}: must be of the published archive: {reason}"
+            f"{path}: must be of the published archive: {reason[:600]}"
         ) from error
 
 

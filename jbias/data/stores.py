@@ -121,8 +121,10 @@ class Rows:
         if (path, group) not in kept:
             try:
                 kept[path, group] = self.read(path, group)
-            except (OSError, ValueError) as error:  # So it is for all of its images.
-                kept[path, group] = error
+            except (OSError, ValueError) as error:
+                if any(getattr(e, "errno", None) for e in (error, error.__cause__)):
+                    raise  # The system's reason, which may pass.
+                kept[path, group] = error  # So it is for all of its images.
             if len(kept) > _KEPT:
                 kept.popitem(last=False)
         kept.move_to_end((path, group))

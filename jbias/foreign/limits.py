@@ -1,4 +1,4 @@
-"""How much a set of others may ask for; what says more is refused before it takes it."""
+"""How much a third-party set may ask for; what says more is refused before it takes it."""
 
 from collections.abc import Sequence
 

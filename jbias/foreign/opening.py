@@ -1,4 +1,4 @@
-"""Opens what lies in a set of others: regular files, and images of known formats."""
+"""Opens what lies in third-party sets: regular files, and images of known formats."""
 
 import contextlib
 import io

@@ -9,6 +9,7 @@ the size of the file: no instruction may declare more than is there, nor copy it
 import collections
 import itertools
 import pickletools
+import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 _STEPS = 2_000_000  # CIFAR-100 has some 300 000, a ResNet-50 and its optimiser 40 000.
 _BITS = 128  # Of a number; PyTorch's own mark has 77.
+_PROBES = 300_000_000  # If all numbers in dicts collide; 24,000 in one need as many.
 _DEPTH = 100  # What hashes or compares deep tuples would leave the stack of C.
 
 
@@ -36,6 +38,9 @@ def key(key: Any) -> Any:
     """What may be the key of a dict: nothing in which others nest."""
     if not isinstance(key, (str, int, float, bytes, type(None))):
         raise ValueError("its pickle has a key that is no text or number")  # noqa: TRY004
+    # All multiples of the modulus have one hash.
+    if isinstance(key, (int, float)) and not abs(key) < sys.hash_info.modulus:
+        raise ValueError("its pickle has a key of more than 60 bits")
     return key
 
 
@@ -69,7 +74,7 @@ class Machine:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.rules: Mapping[str, Callable[[Any], Any]] = {}  # Before those of all.
-        self.place, self.copied = 0, 0
+        self.place, self.copied, self.probes = 0, 0, 0
 
     def run(self, file: BinaryIO) -> Any:
         """Interprets one pickle and leaves the file behind it.
@@ -126,10 +131,22 @@ class Machine:
             raise ValueError("its pickle has a key without a value")
         for name, value in zip(items[::2], items[1::2]):
             target[key(name)] = value
+            if isinstance(name, (int, float)):
+                self.probe(target)
+
+    def probe(self, target: dict) -> None:
+        """Counts what an item by number may cost: numbers can be chosen to collide."""
+        self.probes += len(target)
+        if self.probes > _PROBES:
+            raise ValueError(f"its pickle has too many numbers as keys; {self.remedy}")
 
     def put(self, index: int) -> None:
+        if index > self.place:
+            raise ValueError("its pickle notes more than it has")
         value = self.pop()
         self.stack.append(value)
+        if index > len(self.memo) + 1:  # Python itself counts, from 0 or from 1.
+            self.probe(self.memo)
         self.memo[index] = value
 
     def get(self, index: int) -> None:
@@ -159,7 +176,7 @@ class Machine:
             raise ValueError("its pickle copies more items than it has")
         try:
             self.stack.append(make(*arguments))
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"it gives {called} wrong arguments: {error!r}") from error
 
     def build(self, _: Any = None) -> None:

@@ -59,10 +59,10 @@ def _ordered(pairs: Any = ()) -> collections.OrderedDict:
     if not isinstance(pairs, (list, tuple)):
         raise TypeError
     made = collections.OrderedDict()
-    for pair in pairs:
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+    for name, value in pairs:
+        if not isinstance(name, (str, bytes)):  # Only a machine counts numbers.
             raise TypeError
-        made[pickles.key(pair[0])] = pair[1]
+        made[name] = value
     return made
 
 

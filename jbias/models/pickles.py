@@ -1,4 +1,4 @@
-"""Reads pickles of PyTorch: `jbias.pickles` that knows tensors and nothing else."""
+"""Reads pickles of PyTorch: `jbias.foreign.pickles` with tensors, and nothing else."""
 
 import collections
 from typing import Any, BinaryIO

@@ -67,11 +67,11 @@ def stored(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads an .npz file into float32; ValueError where it is damaged or none."""
     try:
         held = array_files.read(path, times=_GROWTH, always=0)
-        return {name: array.astype(np.float32) for name, array in held.items()}
-    except ValueError as error:
+        return {k: v.astype(np.float32, casting="same_kind") for k, v in held.items()}
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"{os.fspath(path)}: must be an .npz file of weights, got"
-            f" {' '.join(str(error).split())}; make it again"
+            f" {' '.join(str(error).split())[:600]}; make it again"
         ) from error
 
 

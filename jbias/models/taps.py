@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
+from jax.extend import core
 from jax.interpreters import partial_eval
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -74,11 +75,18 @@ def acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Callable:
             marked = functools.partial(traced, lambda x: checkpoint_name(x, _MARK))
             again = contextvars.copy_context().run(jax.make_jaxpr(marked)).jaxpr
             needed, _ = partial_eval.dce_jaxpr(again, [True] * len(again.outvars))
-            if _MARK not in str(needed):
+            if not _marked(needed):
                 refuse(tuple(acted))
         return results
 
     return watched
+
+
+def _marked(jaxpr: Any) -> bool:
+    """Whether it needs what a tap was given, or a jaxpr within it does."""
+    inner = (one for eqn in jaxpr.eqns for one in core.jaxprs_in_params(eqn.params))
+    given = any(eqn.params.get("name") == _MARK for eqn in jaxpr.eqns)
+    return given or any(map(_marked, inner))
 
 
 def kept_as(site: str) -> str:

@@ -29,6 +29,8 @@ PACKAGES = (
 # with a run that never was.
 _PASSING = ("lock", "log.txt", "log.jsonl")
 _FIRST = (*_PASSING, "evaluate.lock", "traceback.txt", "stopped.json")
+# What a run leaves that has computed something.
+_MADE = ("checkpoints/*", "replaced/*", "evals/*", "vary/*/evals/*", "done")
 
 
 @contextlib.contextmanager
@@ -37,14 +39,14 @@ def claim(
 ) -> Iterator[lock.Held]:
     """Holds a workdir for this config and this process alone.
 
-    ValueError where it holds a run of another identity, naming the keys that differ,
-    where what it says of its run is damaged, or where another process is at work in it.
-    `say` is told of a lock that is taken over.
+    ValueError where it holds a run of another identity that has computed something,
+    naming the keys that differ, where what it says of its run is damaged, or where
+    another process is at work in it. `say` is told of a lock that is taken over.
     """
     if disk.is_remote(workdir):
         _check_remote(workdir, config)
-    _check_identity(workdir, config)
     sums.check(workdir, sums.is_fact)
+    _check_identity(workdir, config)
     provenance(workdir)
     _starts(workdir)
     with disk.writing(f"workdir {workdir}"):
@@ -91,11 +93,27 @@ def _clear(workdir: epath.Path) -> None:
         workdir.rmdir()
 
 
-def record_config(workdir: epath.Path, config: Mapping[str, Any]) -> None:
-    """Gives the workdir its identity, once everything that the config names is there."""
+def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> None:
+    """Gives the workdir its identity, once everything that the config names is there.
+
+    anew: also in the place of a run that computed nothing, of which nothing stays.
+    """
     path = workdir / "config.json"
-    if not path.exists():
+    if anew := anew and _never_ran(workdir):
+        disk.discard(workdir / sums.NAME)
+    if anew or not path.exists():
         disk.keep(path, json.dumps(jc.plain(config), indent=1) + "\n")
+    if anew:
+        for name in ("vary", "wandb", "decisions"):
+            (workdir / name).rmtree(missing_ok=True)
+        disk.discard(workdir / "provenance.json")
+
+
+def _never_ran(workdir: epath.Path) -> bool:
+    """Whether it has a run that computed nothing, and that nobody waits to evaluate."""
+    made = any(next(iter(workdir.glob(one)), None) for one in _MADE)
+    begun = made or lock.is_held(workdir / "evaluate.lock")
+    return not begun and (workdir / "provenance.json").exists()  # No other's config.
 
 
 def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
@@ -109,7 +127,7 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
         return
     held = disk.read_json(path, dict, "restore it or name another --workdir")
     differing = jc.differing(held, config)
-    if differing:
+    if differing and not _never_ran(workdir):
         raise ValueError(
             f"workdir: {workdir} holds another config (held != asked): "
             f"{'; '.join(differing)}; name another --workdir"
@@ -217,8 +235,7 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
     if path.exists():
         differing = _differing(workdir, facts)
         facts = provenance(workdir)
-        start = {"at": at, "differing": differing}
-        facts["resumed"] = [*facts.get("resumed", []), start]
+        facts.setdefault("resumed", []).append({"at": at, "differing": differing})
     else:
         facts = {"started": at, **facts, "resumed": []}
     disk.keep(path, json.dumps(facts, indent=1))
@@ -277,8 +294,7 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     at = now("seconds")
     differing = _differing(workdir, {**facts, **environment()})
     before = disk.read_json(path, list, "delete it") if path.exists() else []
-    starts = [*before, {"at": at, "differing": differing}]
-    disk.keep(path, json.dumps(starts, indent=1))
+    disk.keep(path, json.dumps([*before, {"at": at, "differing": differing}], indent=1))
     return differing
 
 

@@ -7,10 +7,9 @@ what a kill leaves between the two is not sealed, and never counts as damaged.
 """
 
 import json
-import os
-import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
 from typing import Any
 
 from etils import epath
@@ -35,18 +34,18 @@ def harm(path: epath.PathLike, held: Any, *, quick: bool = False) -> str:
     `quick`: by its size alone.
     """
     path = epath.Path(path)
-    if not path.exists():
+    try:
+        if quick and isinstance(held, list):
+            return "is damaged" if path.stat().length != held[0] else ""
+        found = of(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         return "is gone"
-    if quick and isinstance(held, list):
-        return "is damaged" if path.stat().length != held[0] else ""
-    found = of(path.read_bytes())
     return "is damaged" if held not in (found, found[1]) else ""
 
 
 def write(workdir: epath.Path, files: Sums, name: str = NAME) -> None:
     """Seals these files, and no others."""
-    told = {"sum": _sum(files), "files": files}
-    disk.keep(workdir / name, json.dumps(told))
+    disk.keep(workdir / name, json.dumps({"sum": _sum(files), "files": files}))
 
 
 def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
@@ -56,45 +55,63 @@ def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
         return {}
     remedy = "restore it, or delete it: files are then taken as they are"
     told = disk.read_json(path, dict, remedy)
-    if not isinstance(told.get("files"), dict) or told.get("sum") != _sum(
-        told["files"]
-    ):
+    files = told.get("files")
+    if not isinstance(files, dict) or told.get("sum") != _sum(files):
         raise ValueError(f"workdir: {path} is damaged; {remedy}")
-    return told["files"]
+    return files
 
 
 def _sum(files: Sums) -> int:
     return zlib.crc32(json.dumps(files, sort_keys=True).encode())
 
 
-def of_folder(folder: os.PathLike) -> dict[str, Any]:
-    """The sums of a workdir, or of that of a branch in it, by the path in that folder."""
-    folder, inside = pathlib.Path(folder), ""
-    if folder.parent.name == "vary":
+def of_folder(folder: epath.PathLike, *, follower: bool = False) -> dict[str, Any]:
+    """The sums of a workdir, or of that of a branch in it, by the path in that folder.
+
+    `follower`: only of what another process evaluated, and the run itself did not since.
+    """
+    folder, inside = epath.Path(folder), ""
+    own = any((folder / name).exists() for name in (NAME, FOLLOWER))
+    if folder.parent.name == "vary" and not own:
         folder, inside = folder.parents[1], f"vary/{folder.name}/"
-    found = {**read(folder, FOLLOWER), **read(folder)}
+    found, held = read(folder, FOLLOWER), read(folder)
+    found = {k: v for k, v in found.items() if k not in held}
+    found |= {} if follower else held
     return {k.removeprefix(inside): v for k, v in found.items() if k.startswith(inside)}
 
 
 def amiss(
     workdir: epath.PathLike, held: Sums, *, quick: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """The files that are not as they were sealed, and what has befallen each."""
-    for name, known in held.items():
-        if what := harm(epath.Path(workdir) / name, known, quick=quick):
-            yield name, what
+    """The files that are not as they were sealed, and what has befallen each.
+
+    In an object store decisions are known by their size alone, and many are asked for
+    at once.
+    """
+    remote = disk.is_remote(workdir)
+
+    def found(name: str) -> str:
+        size = quick or remote and not (is_record(name) or is_fact(name))
+        return harm(epath.Path(workdir) / name, held[name], quick=size)
+
+    with futures.ThreadPoolExecutor(16) as pool:  # A disk needs none of its threads.
+        several = pool.map if remote else map
+        yield from ((k, what) for k, what in zip(held, several(found, held)) if what)
 
 
-def check(folder: os.PathLike, wanted: Callable[[str], bool]) -> None:
+def check(folder: epath.PathLike, wanted: Callable[[str], bool]) -> None:
     """Refuses a file that is not as it was sealed, and records that are gone."""
     held = {k: v for k, v in of_folder(folder).items() if wanted(k)}
     for name, what in amiss(folder, held):
         if what == "is gone" and not is_record(name):
             continue  # Whoever needs it says so.
+        if of_folder(folder).get(name) != held[name]:
+            return check(folder, wanted)  # It is just being written anew.
+        seal = FOLLOWER if name in of_folder(folder, follower=True) else NAME
         raise ValueError(
-            f"{pathlib.Path(folder) / name} {what}: it is not as the run wrote it "
-            f"({NAME}); the run's command puts records back from their checkpoints; else "
-            f"restore it, or delete {NAME} to take all files as they are"
+            f"{epath.Path(folder) / name} {what}: it is not as the run wrote it ({seal}); "
+            "the run's command, or jbias.evaluate --follow, makes records anew from their "
+            f"checkpoints; else restore it, or delete {seal} to take all files as they are"
         )
 
 

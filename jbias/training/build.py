@@ -136,7 +136,6 @@ def _stage(
     def learner(config) -> tuple[base.Algo, Callable[[Any], tuple]]:
         part = jc.stages(config)[number]
         algo = parts.algorithm(part["algo"], net, plans["train"].columns)
-        algo = parts.acting(part["algo"], algo)
 
         def txs_at(scale: Any) -> tuple:
             options = {**part["optim"], "rate": scale * part["optim"]["rate"]}

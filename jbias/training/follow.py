@@ -5,6 +5,7 @@ with all that the records need, and keeps what is saved until evals/<step>.jsonl
 """
 
 import contextlib
+import itertools
 import textwrap
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from collections.abc import Callable
 import jax
 from etils import epath
 
-from jbias import checkpoint, entries, seeds
+from jbias import checkpoint, entries
 from jbias import step as train_step
 from jbias.models import runs
 from jbias.rundir import orbax_errors
@@ -41,10 +42,10 @@ def run(
     with contextlib.ExitStack() as ends:
         ends.callback(console.flush, workdir)
         held = ends.enter_context(workdirs.follow(workdir, say))
-        job = None
+        job, again = None, iter(recorded.to_evaluate(workdir, say))
         while True:
             over = once or (workdir / "done").exists()
-            for step in recorded.left(workdir):
+            for step in itertools.chain(again, recorded.left(workdir)):
                 job = job or _opened(workdir, say, devices, held, ends)
                 _evaluate(job, step)
             if over:
@@ -90,9 +91,8 @@ def _opened(
     """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
     config = _config(workdir)
-    config["run"].update(
-        devices=devices, spread=0, together=0, memory=0.0, strategy="auto"
-    )
+    here = dict(spread=0, together=0, memory=0.0, strategy="auto")
+    config["run"].update(here, devices=devices)
     job = opening.job(config, workdir, say, follows=True)
     job.guard = held.check
     job.sums = sums.read(workdir, sums.FOLLOWER)
@@ -110,8 +110,7 @@ def _together(job: Job, number: int) -> int:
     free = memory.room(job.devices)
     if free is None:
         return 0
-    state = jax.eval_shape(job.stages[number].draw, seeds.key(0), None)
-    leaves = jax.tree.leaves(train_step.net_of(state))
+    leaves = jax.tree.leaves(train_step.net_of(observe.template(job)(number)[0]))
     each = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
     return max(1, free // 2 // each) * job.devices.shape["seed"]
 
@@ -119,12 +118,8 @@ def _together(job: Job, number: int) -> int:
 def _evaluate(job: Job, step: int) -> None:
     """Makes one evaluation as the run itself would have made it."""
     checkpoints = job.workdir / "checkpoints"
-
-    def template(number: int) -> tuple:
-        return build.template(job.stages[number], len(job.entries))
-
     try:
-        states, info = checkpoint.read(checkpoints, step, template)
+        states, info = checkpoint.read(checkpoints, step, observe.template(job))
     except (*orbax_errors.OF_THE_MACHINE, PermissionError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.

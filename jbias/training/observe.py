@@ -3,7 +3,7 @@
 import functools
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -60,7 +60,16 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
 def decide(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> None:
     """Makes a step's decisions anew, those that are not as they were written."""
     if predicted := _all_predicted(job, stage, states):
-        job.sums |= _keep_decisions(job, step, predicted, again=False)
+        made = _keep_decisions(job, step, predicted, again=False)
+        other = any({**made, **job.sums}[k] not in (v, v[1]) for k, v in made.items())
+        then = ", equal only within tolerance to those lost" * other
+        job.say(f"decisions of step {step} were lost: made anew from its states{then}")
+        job.sums |= made
+
+
+def template(job: Job) -> Callable[[int], tuple]:
+    """The shapes of a stage's states, by its number, to read a checkpoint into."""
+    return lambda number: build.template(job.stages[number], len(job.entries))
 
 
 def net_alone(state: train_step.State) -> train_step.State:

@@ -82,14 +82,11 @@ def job(
             told[test.name]["answers"] = rule.digest
     code = parts.own_files(config)
     _check_alike(team, {"data": told, "own_code": code})
-    given, init = None, None
-    if team.first:
-        init = workdirs.provenance(workdir).get("init")
+    given, init = _given(config, workdir, follows) if team.first else (None, None)
     writes = team.first and not follows
     guard()
     if writes:
-        workdirs.record_config(workdir, config)
-        given, init = _given(config, workdir)
+        workdirs.record_config(workdir, config, anew=True)
     facts = {"config": config, "data": told, "own_code": code, "init": init}
     if writes:
         facts["layout"] = _layout(stages, devices, run["strategy"])
@@ -204,11 +201,13 @@ def _streamed(config: dict, train_sets: list[sets.TrainSet]) -> dict[str, str]:
     }
 
 
-def _given(config: dict, workdir: epath.Path) -> tuple[list | None, str | None]:
+def _given(
+    config: dict, workdir: epath.Path, follows: bool
+) -> tuple[list | None, str | None]:
     """The nets to start from and their digest; a run under way needs them no more."""
     if not config["init"]:
         return None, None
-    if checkpoint.steps(workdir / "checkpoints"):
+    if follows or checkpoint.steps(workdir / "checkpoints"):
         return None, workdirs.provenance(workdir).get("init")
     given = warmstart.nets(config["init"], config["seeds"])
     return given, warmstart.digest(given)

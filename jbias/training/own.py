@@ -46,24 +46,28 @@ def algorithm(named: str) -> Callable[..., base.Algo]:
                 raise TypeError(f"{name} must return a base.Algo, got {str(algo)[:80]}")
         guard = functools.partial(_guarded, path)
         trains = {one.trains: guard(one.trains) for one in algo.updates}
-        others = ("static", "decide", "settle")
+        updates = (one._replace(trains=trains[one.trains]) for one in algo.updates)
         return algo._replace(
             losses=_losses(path, algo),
-            updates=tuple(
-                one._replace(trains=trains[one.trains]) for one in algo.updates
-            ),
+            updates=tuple(updates),
             parts={key: guard(init) for key, init in algo.parts.items()},
-            **{key: guard(getattr(algo, key)) for key in others},
+            **{k: guard(getattr(algo, k)) for k in ("static", "decide", "settle")},
         )
 
     return make
 
 
 def _line(path: str, *functions: Any) -> int:
-    """Where the first of the functions that are of that file begins; 0 if none is."""
-    codes = (getattr(one, "__code__", None) for one in functions)
+    """Where the first that is of that file begins; 0 if none is.
+
+    Of functions, of objects that are called, and of what they wrap.
+    """
+    called = (of for one in functions for of in (one, type(one).__call__))
+    codes = (getattr(one, "__code__", None) for one in called)
     found = (one.co_firstlineno for one in codes if one and one.co_filename == path)
-    return next(found, 0)
+    wraps = ("func", "__wrapped__")
+    inner = [getattr(one, k) for one in functions for k in wraps if hasattr(one, k)]
+    return next(found, 0) or (_line(path, *inner) if inner else 0)
 
 
 def _guarded(path: str, function: Any) -> Any:

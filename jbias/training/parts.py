@@ -56,19 +56,15 @@ def check_options(
     """
     accepted = inspect.signature(make).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        taken = (
-            inspect.Parameter.KEYWORD_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        )
+        of = inspect.Parameter
+        taken = (of.KEYWORD_ONLY, of.POSITIONAL_OR_KEYWORD)
         names = [n for n, p in list(accepted.items())[given:] if p.kind in taken]
         for option in options:
             jc.check_known(where, option, names, "option")
     named = {*options, *list(accepted)[:given]}
     for option, parameter in accepted.items():
-        required = parameter.default is parameter.empty and parameter.kind not in (
-            parameter.VAR_KEYWORD,
-            parameter.VAR_POSITIONAL,
-        )
+        several = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        required = parameter.default is parameter.empty and not several
         if required and option not in named:
             raise ValueError(
                 f"{where}: must have the option {option!r}; add {option}=..."
@@ -82,22 +78,26 @@ def algorithm(
 ) -> base.Algo:
     """The algorithm of ours, or the one at `path/to/file.py:function`.
 
-    One that takes `columns` gets those of the training data, where these are known.
+    One that takes `columns` gets those of the training data, where these are known. Its
+    losses are those of `acting`.
     """
-    name, known = options["name"], algos.ALGOS
+    asked, name, known = options, options["name"], algos.ALGOS
     if ":" in name:
         known = {name: own.algorithm(name)}
     else:
         options = with_functions("config.algo", options)
     make, options = named("config.algo", options, known)
-    return call("config.algo", make, net, **_told(make, options, columns))
+    algo = call("config.algo", make, net, **_told(make, options, columns))
+    takes = inspect.signature(make).parameters.items()
+    return acting(asked, algo, *(p.default for key, p in takes if key not in asked))
 
 
-def acting(options: Mapping[str, Any], algo: base.Algo) -> base.Algo:
+def acting(options: Mapping[str, Any], algo: base.Algo, *defaults: Any) -> base.Algo:
     """The algorithm, whose losses raise ValueError where its tap acts at no site.
 
-    A number among its options that is 0 may switch it off, unless another names a site
-    that the network has not.
+    A number among its options, or the defaults of others, that is 0 may switch it off,
+    unless another names a site that the network has not. Where steps differ for the
+    compiler the tap may be off in some of them: nothing is refused.
     """
 
     def refuse(sites: Sequence[str]) -> None:
@@ -108,8 +108,9 @@ def acting(options: Mapping[str, Any], algo: base.Algo) -> base.Algo:
             for name in (value if isinstance(value, list | tuple) else [value])
             if isinstance(name, str) and name and name not in sites
         ]
-        numbers = (x for x in given.values() if isinstance(x, int | float))
-        if not unknown and not all(numbers):
+        values = (*given.values(), *defaults)
+        numbers = (x for x in values if isinstance(x, int | float))
+        if algo.static is not base.no_static or not (unknown or all(numbers)):
             return
         unknown.sort(key=lambda one: not difflib.get_close_matches(one[1], sites))
         where, got = unknown[0] if unknown else ("config.algo", given)

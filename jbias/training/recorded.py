@@ -46,9 +46,8 @@ def written(workdir: epath.Path, step: int) -> bool:
 def all_written(workdir: epath.Path) -> list[int]:
     """The steps that are evaluated, in order."""
     paths = _folders(workdir)[0].glob("evals/*.jsonl")
-    return [
-        step for step in sorted(int(p.stem) for p in paths) if written(workdir, step)
-    ]
+    steps = sorted(int(path.stem) for path in paths)
+    return [step for step in steps if written(workdir, step)]
 
 
 def _folders(workdir: epath.Path) -> list[epath.Path]:
@@ -64,19 +63,24 @@ def is_valid(r: results.Record) -> bool:
 def write(
     job: Job, step: int, records: Sequence[results.Record], *, again: bool = True
 ) -> None:
-    """Writes each branch's records; those that are there whole stay, unless `again`."""
+    """Writes each branch's records; those that are there whole stay, unless `again`.
+
+    Of others it says so: they come from the checkpoint of their step.
+    """
     job.guard()
     for branch in job.branches if job.team.first else ():
         path = path_of(job.workdir / branch.folder, step)
         name = jc.run_name(branch.config)
         text = results.dumps(record for record in records if record.run == name)
         known = sums.of(text.encode())
-        if again or sums.harm(path, known):
+        what = "" if again else sums.harm(path, known)
+        if what:
+            job.say(f"{path} {what}: written anew from the checkpoint of its step")
+        if again or what:
             with disk.writing(str(path)):
                 results.write_text(path, text)
-        job.sums[named(job.workdir, path)] = (
-            known  # Only now: what is saved may rely on it.
-        )
+        # Only now: what is saved may rely on it.
+        job.sums[named(job.workdir, path)] = known
 
 
 def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
@@ -93,7 +97,6 @@ def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
         # Of a step that went, and of a damaged one, orbax raises anything.
         except Exception as error:
             raise _lost(path, what) from error
-        job.say(f"{path} {what}: written anew from the checkpoint of its step")
         write(job, int(path.stem), records, again=False)
 
 
@@ -111,9 +114,9 @@ def to_mend(
 
     ValueError for records that no checkpoint holds.
     """
-    held = sums.read(workdir) or checkpoint.told(workdir / "checkpoints").get(
-        "sums", {}
-    )
+    to_evaluate(workdir, say)  # Not by this process: it says so.
+    checkpoints = workdir / "checkpoints"
+    held = sums.read(workdir) or checkpoint.told(checkpoints).get("sums", {})
     lost, steps = astray(workdir, held, run)
     for name, what in lost.items():
         if sums.is_record(name) and _step(name) not in steps:
@@ -121,6 +124,17 @@ def to_mend(
     if lost and not steps:
         say(_told_lost(workdir, lost))
     return bool(steps)
+
+
+def to_evaluate(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
+    """The steps whose files are not as a follower wrote them, and can be made anew by it."""
+    held = sums.of_folder(workdir, follower=True)
+    lost, steps = astray(workdir, held, {"decisions": True})
+    again = [one for one in steps if checkpoint.left(workdir / "checkpoints", one)]
+    if lost:
+        then = "jbias.evaluate --follow makes anew what a checkpoint is kept of: steps"
+        say(f"{workdir}: {sums.told(lost.items())}; {then} {again or 'none'}")
+    return again
 
 
 def astray(

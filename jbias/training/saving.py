@@ -11,7 +11,7 @@ from jbias import checkpoint, results
 from jbias.rundir import costs, seal
 from jbias.rundir import workdir as workdirs
 from jbias.strategies import layout as layouts
-from jbias.terminal import console
+from jbias.terminal import console, faults
 from jbias.training import build, recorded, signs
 from jbias.training.job import Job
 
@@ -85,6 +85,8 @@ def saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Itera
     """Saves what was trained before an image that does not decode ends the run."""
     try:
         yield
+    except faults.Own:
+        raise  # No image is to blame.
     except ValueError as error:
         if step > max(job.saved, stage.first):
             save(job, stage, states, step)

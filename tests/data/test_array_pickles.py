@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+import jbias
 from jbias.data import array_pickles
 
 PIXELS = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)
@@ -57,6 +58,18 @@ HOSTILE = {
         + b"e.",
         "copies more items than it has",
     ),
+    "a memo of numbers that collide": (
+        b"}" + b"".join(b"p%d\n" % (k * (2**61 - 1)) for k in range(1, 9)) + b".",
+        "notes more than",
+    ),
+    "an array without numbers": (
+        b"}S'data'\ncnumpy.core.multiarray\n_reconstruct\n)Rs.",
+        "an array without numbers",
+    ),
+    "a dtype in place of an array": (
+        b"}S'data'\ncnumpy\ndtype\n(S'u1'\ntRs.",
+        "it holds _Dtype",
+    ),
     "labels in labels": (PROTO + b"}U\x06labels](]es.", "it holds list"),
     "no dict": (PROTO + b"].", "holds no dict but list"),
     "nothing": (b"", "ValueError"),
@@ -89,6 +102,26 @@ def test_what_nests_does_not_leave_the_stack_of_c(start, end, match, tmp_path):
     (path := tmp_path / "batch").write_bytes(PROTO + start + b"\x85" * 200_000 + end)
     with pytest.raises(ValueError, match=match):
         array_pickles.load(str(path))
+
+
+def test_a_crafted_batch_is_refused_as_the_set_is(tmp_path):
+    (folder := tmp_path / "cifar-10-batches-py").mkdir()
+    (folder / "test_batch").write_bytes(HOSTILE["an array without numbers"][0])
+    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"a"]}, 2))
+    with pytest.raises(ValueError, match="test_batch: must be of the published"):
+        jbias.data.load("cifar10", "test", root=str(tmp_path))
+
+
+def test_class_names_may_be_no_numbers_that_collide(tmp_path):
+    (folder := tmp_path / "cifar-10-batches-py").mkdir()
+    batch = {b"data": PIXELS, b"labels": [0, 1]}
+    (folder / "test_batch").write_bytes(pickle.dumps(batch, 2))
+    names = [k * (2**61 - 1) for k in range(20_000)]
+    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}, 2))
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="or over 1,000 of them"):
+        jbias.data.load("cifar10", "test", root=str(tmp_path))
+    assert time.monotonic() - began < 3
 
 
 def test_batches_of_python_2_are_read_as_pickle_reads_them(tmp_path):

@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import struct
+import sys
 import tarfile
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from benchmarks.hostile import attempt
 from jbias import data, prepare
 from tests.data import test_bad_input as bad
 
@@ -201,3 +203,17 @@ def test_labels_of_the_largest_known_set_fit(tmp_path):
     source = data.load("folder", "train", root=str(tmp_path), size=8)
     assert len(source.classes) == 21_843
     assert Image.fromarray(source[0]["image"]).size == (8, 8)
+
+
+def test_memory_is_that_of_the_command_alone():
+    """What the benchmark took to write a set is not counted against who reads it."""
+    (b"1" * 400_000_000).count(1)
+    idle = [sys.executable, "-S", "-c", "import time; time.sleep(0.3)"]
+    assert 0 < attempt._ended(idle)[2] < 200
+    took = [
+        sys.executable,
+        "-S",
+        "-c",
+        "x = b'1' * 300_000_000; import time; time.sleep(0.3)",
+    ]
+    assert 280 < attempt._ended(took)[2] < 500

@@ -1,5 +1,7 @@
 """Every form of storage gives the same bytes to pickled copies and to many threads."""
 
+import errno
+import os
 import pickle
 import sys
 import threading
@@ -8,7 +10,7 @@ from concurrent import futures
 import numpy as np
 import pytest
 
-from jbias.data import folder
+from jbias.data import folder, stores
 from tests import forms
 
 THREADS = 8
@@ -89,3 +91,43 @@ def test_keys_differ_and_do_not_depend_on_the_place(source, root):
     assert len({source.store.where(i) for i in range(40)}) == 40
     part = folder.make("train[:50%]", root=root, size=8)
     assert {part.store.key(i) for i in range(len(part))} < {*keys}
+
+
+def _failing(*errors):
+    """A store of one image, whose first reads fail so; and what was asked for."""
+    waiting, asked = list(errors), []
+
+    def read(path, group):
+        asked.append((path, group))
+        if waiting:
+            raise waiting.pop(0)
+        return [b"image"]
+
+    zero = np.zeros(1, np.int32)
+    return stores.Rows(("a.parquet",), ("a",), zero, zero, zero, read=read), asked
+
+
+def _wrapped(error: Exception) -> ValueError:
+    try:
+        raise ValueError("must be a Parquet file") from error
+    except ValueError as wrapped:
+        return wrapped
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
+@pytest.mark.parametrize("wrap", [_wrapped, lambda error: error])
+def test_what_may_pass_is_read_again(number, wrap):
+    store, asked = _failing(wrap(OSError(number, os.strerror(number))))
+    with pytest.raises((OSError, ValueError)):
+        store.open(0)
+    assert store.open(0).read() == b"image"
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("error", [OSError("damaged page"), ValueError("too large")])
+def test_damage_is_found_once_for_a_group(error):
+    store, asked = _failing(error)
+    for _ in range(3):
+        with pytest.raises(type(error), match=str(error)):
+            store.open(0)
+    assert len(asked) == 1

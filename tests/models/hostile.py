@@ -168,7 +168,7 @@ def pickles(canary: str) -> dict[str, tuple[bytes, str]]:
         ),
         "set_of_names": (PROTO + b"\x8f.", "EMPTY_SET"),
         "memo": (PROTO + b"h\x07.", "never noted"),
-        "memo_far": (PROTO + b"}r\xff\xff\xff\xff.", "no state dict"),
+        "memo_far": (PROTO + b"}r\xff\xff\xff\xff.", "notes more than"),
         "empty_stack": (PROTO + b"R.", "empty stack"),
         "no_mark": (PROTO + b"}u.", "mark"),
         "no_end": (PROTO + b"}", "damaged|exhausted|end"),

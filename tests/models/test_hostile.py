@@ -145,6 +145,12 @@ def test_npz_that_grows(refused):
     refused("x.npz", MADE["npz_bomb"](), "would become")
 
 
+def test_pairs_named_by_numbers(refused):
+    """As keys they could all collide; the machine counts those that it sets itself."""
+    pickled = b"\x80\x02ccollections\nOrderedDict\n](K\x01N\x86e\x85R."
+    refused("x.pth", MADE["archive"](pickled), "OrderedDict wrong arguments: TypeError")
+
+
 def test_the_sound_ones_are_read(tmp_path):
     """What the hostile files are made from is read: they are not refused for their form."""
     good = MADE["state"](MADE["tensor"]())

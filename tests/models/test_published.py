@@ -133,6 +133,15 @@ def test_weights_of_another_network_are_refused(tmp_path):
         adain.vgg(weights=str(path))
 
 
+@pytest.mark.parametrize("dtype", [[("a", "f4"), ("b", "i4")], "c8", "U3", "M8[s]"])
+def test_weights_that_are_no_real_numbers_are_refused(dtype, tmp_path):
+    np.savez(tmp_path / "odd.npz", good=np.ones(2), kernel=np.zeros(2, dtype))
+    with pytest.raises(
+        ValueError, match=r"odd.npz: must be .*, got Cannot cast array data"
+    ):
+        published.stored(tmp_path / "odd.npz")
+
+
 def test_unknown_networks_are_refused(tmp_path, capsys):
     command = ["weights", "--net=vgg", f"--src={tmp_path}", f"--out={tmp_path}/x.npz"]
     assert prepare.main(command) == 2

@@ -1,15 +1,18 @@
 """Files of a run that are not as it wrote them are seen: resumed, done, and reported."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
+import threading
 
 import pytest
 
 from jbias import results, train
 from jbias.report import gather, options
-from jbias.store import sums
-from jbias.training import watch
+from jbias.store import disk, sums
+from jbias.terminal import signals
+from jbias.training import observe, watch
 from tests import runs
 
 
@@ -89,10 +92,50 @@ def test_lost_decisions_are_made_anew_from_their_checkpoint(
     harm(workdir / f"decisions/edge/{step}.parquet", how)
     assert train.run(config(), workdir)
     said = capsys.readouterr().err
-    assert f"decisions of step {step} were lost: made anew" in said
+    assert f"decisions of step {step} were lost: made anew from its states\n" in said
     assert written(workdir) == written(folder / "done")
     assert train.run(config(), workdir)
     assert "were lost" not in capsys.readouterr().err
+
+
+def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, capsys):
+    """As those of another device may be."""
+    write, path = observe.decisions.write, f"edge/{kept(workdir)[-1]}.parquet"
+
+    def other(to, by_seed):
+        if str(to).endswith(path):
+            by_seed = {
+                seed: dataclasses.replace(one, prediction=(one.prediction + 1) % 2)
+                for seed, one in by_seed.items()
+            }
+        return write(to, by_seed)
+
+    whole = (workdir / "decisions" / path).read_bytes()
+    harm(workdir / "decisions" / path, "gone")
+    monkeypatch.setattr(observe.decisions, "write", other)
+    assert train.run(config(), workdir)
+    assert (workdir / "decisions" / path).read_bytes() != whole
+    said = capsys.readouterr().err
+    assert "made anew from its states, equal only within tolerance to those" in said
+
+
+def test_a_start_that_is_stopped_calls_no_decisions_lost_for_good(
+    folder, tmp_path, monkeypatch, capsys
+):
+    workdir = shutil.copytree(folder / "broken", tmp_path / "run")
+    shutil.rmtree(workdir / "decisions/edge")
+
+    def stopped(job, stage, states):
+        job.halted = "SIGTERM"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(observe, "_all_predicted", stopped)
+        with pytest.raises(signals.Interrupted):
+            train.run(config(), workdir)
+    said = capsys.readouterr().err
+    assert "made anew" not in said
+    assert train.run(config(), workdir)
+    assert "were lost: made anew from its states" in capsys.readouterr().err
 
 
 def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
@@ -117,9 +160,11 @@ def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
         assert len(found) == bool(note) and note in "".join(found)
 
 
-@pytest.mark.parametrize("how", ["gone", "half", "flipped"])
-def test_records_of_a_done_run_are_put_back(folder, done, how, capsys):
-    step = kept(done)[-2]
+@pytest.mark.parametrize(
+    ("how", "at"), [("gone", -2), ("half", -2), ("flipped", -2), ("flipped", -1)]
+)
+def test_records_of_a_done_run_are_put_back(folder, done, how, at, capsys):
+    step = kept(done)[at]
     harm(done / f"evals/{step}.jsonl", how)
     with pytest.raises(ValueError, match=rf"evals/{step}.jsonl"):
         results.read(done)
@@ -162,6 +207,82 @@ def test_changed_facts_are_refused_by_start_and_report(workdir, name):
     for act in (lambda: train.run(config(), workdir), lambda: results.read(workdir)):
         with pytest.raises(ValueError, match=f"{name} is damaged: .*delete sums.json"):
             act()
+
+
+def test_a_changed_config_is_damaged_and_no_other_runs(workdir):
+    told = json.loads((workdir / "config.json").read_text())
+    told["optim"]["rate"] *= 2
+    (workdir / "config.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=r"config.json is damaged: .*\(sums.json\)"):
+        train.run(config(), workdir)
+
+
+def test_facts_that_a_start_writes_anew_meanwhile_are_not_damaged(
+    tmp_path, monkeypatch
+):
+    """Who checks has read the seal of those before."""
+    amiss, path = sums.amiss, tmp_path / "provenance.json"
+    path.write_text("before")
+    sums.write(tmp_path, {path.name: sums.of(b"before")})
+
+    def late(*args):
+        monkeypatch.setattr(sums, "amiss", amiss)
+        sums.write(tmp_path, {})
+        path.write_text("now")
+        return amiss(*args)
+
+    monkeypatch.setattr(sums, "amiss", late)
+    sums.check(tmp_path, sums.is_fact)
+    sums.write(tmp_path, {path.name: sums.of(b"before")})
+    with pytest.raises(ValueError, match=r"provenance.json is damaged"):
+        sums.check(tmp_path, sums.is_fact)
+
+
+def test_the_folder_of_a_run_may_be_called_vary(done, tmp_path):
+    workdir = shutil.copytree(done, tmp_path / "vary" / "x")
+    path = workdir / "evals/6.jsonl"
+    path.write_text(path.read_text().replace('"epoch": 1.5', '"epoch": 1.6'))
+    with pytest.raises(ValueError, match=r"x/evals/6.jsonl is damaged"):
+        results.read(workdir)
+
+
+def test_a_branch_is_known_by_the_sums_of_its_run(tmp_path):
+    (tmp_path / "vary" / "x").mkdir(parents=True)
+    sums.write(tmp_path, {"vary/x/evals/2.jsonl": [1, 2], "vary/y/evals/2.jsonl": 3})
+    assert sums.of_folder(tmp_path / "vary" / "x") == {"evals/2.jsonl": [1, 2]}
+
+
+def test_what_a_run_evaluates_itself_is_no_longer_its_followers(tmp_path):
+    sums.write(tmp_path, {"evals/2.jsonl": 1, "evals/4.jsonl": 2}, sums.FOLLOWER)
+    sums.write(tmp_path, {"evals/4.jsonl": 3})
+    assert sums.of_folder(tmp_path, follower=True) == {"evals/2.jsonl": 1}
+    assert sums.of_folder(tmp_path) == {"evals/2.jsonl": 1, "evals/4.jsonl": 3}
+
+
+def test_in_a_store_files_are_read_at_once_and_decisions_by_size(tmp_path, monkeypatch):
+    files = {
+        tmp_path / "evals/2.jsonl": "damaged",
+        tmp_path / "evals/4.jsonl": "whole",
+        tmp_path / "decisions/edge/2.parquet": "flipped",
+        tmp_path / "decisions/edge/4.parquet": "cut",
+    }
+    held = {str(path.relative_to(tmp_path)): sums.of(b"1234") for path in files}
+    contents = {"damaged": "1235", "whole": "1234", "flipped": "1235", "cut": "123"}
+    for path, how in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(contents[how])
+    of, both = sums.of, threading.Barrier(2, timeout=60)
+
+    def together(content):
+        both.wait()  # One alone would wait in vain.
+        return of(content)
+
+    monkeypatch.setattr(sums, "of", together)
+    monkeypatch.setattr(disk, "is_remote", lambda path: True)
+    assert dict(sums.amiss(tmp_path, held)) == {
+        "evals/2.jsonl": "is damaged",
+        "decisions/edge/4.parquet": "is damaged",
+    }
 
 
 def test_damaged_sums_are_refused(workdir):

@@ -1,5 +1,6 @@
 """A tap that acts at no site is an error while the step is traced, not a run of ERM."""
 
+import functools
 import re
 
 import jax
@@ -11,6 +12,7 @@ from tests import runs
 
 MINE = """
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jbias.algos import base, erm
 
 def make(net, *, site="stage2", stage=0, p=0.5, variant=""):
@@ -30,6 +32,23 @@ def keeping(net, *, site="stage2"):
         named, aux = erm.make(tapped).losses(params, stats, batch, key, static)
         return {"class": named["class"] + sum(seen)}, aux
     return base.Algo(net, losses)
+
+def off(net, *, p=0.0):
+    return make(net, p=p)
+
+def later(net, *, site="stage2"):
+    def losses(params, stats, batch, key, static=None):
+        def tap(x, here, key):
+            return x * 1.5 if static and here == site else x
+        return erm.make(net.clone(tap=tap)).losses(params, stats, batch, key, static)
+    return base.Algo(net, losses, static=lambda step, steps: step >= 100)
+
+def marking(net, *, site="stage2"):
+    made = keeping(net, site=site)
+    def losses(*args):
+        named, aux = made.losses(*args)
+        return {"class": checkpoint_name(named["class"], "not given to a tap")}, aux
+    return base.Algo(net, losses)
 """
 
 
@@ -46,7 +65,9 @@ def traced(tmp_path):
         state = jax.eval_shape(stage.draw, key, None)
         shapes = {name: one.shapes() for name, one in stage.feeds.items()}
         taken, held = ({name: x[i] for name, x in shapes.items()} for i in (0, 1))
-        jax.eval_shape(lambda *args: stage.one(*args, None), state, (key, taken), held)
+        static = stage.static(stage.first)
+        one = functools.partial(stage.one, static=static)
+        jax.eval_shape(one, state, (key, taken), held)
 
     return trace
 
@@ -69,7 +90,11 @@ KNOWN = r"Known: stem\.conv, stem, stage1-4\.block0-1\.conv1-2, stage1-4$"
             dict(site="", stage=9),
             rf"config\.algo: {NOWHERE}.*'stage': 9}}, .* site: {KNOWN}",
         ),
+        ("marking", dict(site="stage9"), f"{NOWHERE}'stage9', .* mean 'stage4'"),
         ("make", dict(p=0.0), None),
+        ("off", {}, None),
+        ("off", dict(p=0.0), None),
+        ("later", {}, None),
         ("keeping", dict(site="stem"), None),
     ],
 )

@@ -92,6 +92,56 @@ def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsy
     )
 
 
+@pytest.fixture(scope="module")
+def followed(trained, tmp_path_factory):
+    """A run that a follower has evaluated."""
+    workdir = shutil.copytree(trained, tmp_path_factory.mktemp("followed") / "run")
+    assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
+    return workdir
+
+
+@pytest.mark.parametrize("name", ["evals/4.jsonl", "decisions/valid/6.parquet"])
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_a_followers_files_that_are_lost_are_evaluated_again(
+    here, followed, tmp_path, capsys, monkeypatch, name, how
+):
+    workdir = shutil.copytree(followed, tmp_path / "run")
+    path, evaluated, observed = workdir / name, [], observe.evaluate
+    whole = path.read_bytes()
+    path.write_bytes(
+        whole.replace(b'"seed": 1', b'"seed": 7') + b"\0" * ("dec" in name)
+    )
+    if how == "gone":
+        path.unlink()
+    if path.suffix == ".jsonl" and how == "damaged":
+        with pytest.raises(ValueError, match=r"delete evaluate.sums.json to take"):
+            results.read([workdir])
+    line = f"{name} is {how}; jbias.evaluate --follow makes anew what a checkpoint is"
+    assert train.run(config("elsewhere"), workdir)
+    assert f"{line} kept of: steps [{path.stem}]" in capsys.readouterr().err
+    monkeypatch.setattr(
+        observe, "evaluate", lambda *args: evaluated.append(args[3]) or observed(*args)
+    )
+    assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
+    assert line in capsys.readouterr().err
+    assert evaluated == [int(path.stem)]
+    assert measured(workdir) == measured(here)
+    assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
+    assert "anew" not in capsys.readouterr().err
+
+
+def test_a_followers_files_whose_checkpoint_went_are_told(followed, tmp_path, capsys):
+    """They stay as they are."""
+    workdir = shutil.copytree(followed, tmp_path / "run")
+    shutil.rmtree(workdir / "checkpoints" / "4")
+    path = workdir / "evals" / "4.jsonl"
+    path.write_text("damaged")
+    assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
+    assert "evals/4.jsonl is damaged; " in (said := capsys.readouterr().err)
+    assert "a checkpoint is kept of: steps none" in said
+    assert path.read_text() == "damaged"
+
+
 def test_a_killed_follower_goes_on(here, elsewhere, monkeypatch):
     """Whatever it had written of an evaluation, that one is made again, and no other."""
     write, evaluated, observed = results.write_text, [], observe.evaluate

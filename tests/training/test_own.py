@@ -12,6 +12,7 @@ from jbias.algos import base
 from jbias.multihost import team
 from jbias.terminal import faults, signals
 from jbias.training import parts
+from tests import runs
 
 HEAD = "from jbias.algos import base, erm\n"
 KEY = """def make(net):
@@ -24,6 +25,16 @@ TAP = (
     "def make(net):\n    def tap(x, site, key):\n        return x @ x[:, :3]\n" + RETURN
 )
 SHORT = "def make(net):\n    def tap(x):\n        return x\n" + RETURN
+WITHIN = """import functools, jax
+class Called:
+    def __call__(self, params, stats, batch, key, static=None):
+        return {"class": batch["images"]}, base.Aux(stats, {})
+def losses(params, stats, batch, key, static=None):
+    return Called()(params, stats, batch, key)
+def bad(net, *args):
+    return net["nothing"]
+def make(net):
+"""
 WRONG = {
     "a key": (
         KEY,
@@ -85,6 +96,36 @@ def test_what_is_wrong_in_ones_own_file_names_its_line(kind, tmp_path):
     assert "removed its internal frames" not in said
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "Called()",
+        "functools.partial(losses)",
+        "jax.jit(losses, static_argnums=4)",
+        "functools.partial(jax.checkpoint(losses))",
+        "functools.partial(Called())",
+    ],
+)
+def test_losses_within_others_begin_where_they_are_written(made, tmp_path):
+    """Of losses whose arguments are wrong nothing else tells the line."""
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + WITHIN + f"    return base.Algo(net, {made})\n")
+    algo = parts.algorithm({"name": f"{path}:make"}, 1)
+    line = 4 if "Called" in made else 6
+    with pytest.raises(faults.Own, match=rf"mine\.py:{line}: TypeError"):
+        algo.losses(1)
+
+
+@pytest.mark.parametrize("key", ["static", "decide", "settle"])
+def test_what_else_an_algorithm_has_is_guarded_within_others(key, tmp_path):
+    path = tmp_path / "mine.py"
+    made = f"    return base.Algo(net, losses, {key}=functools.partial(bad, {{}}))\n"
+    path.write_text(HEAD + WITHIN + made)
+    algo = parts.algorithm({"name": f"{path}:make"}, 1)
+    with pytest.raises(faults.Own, match=r"mine\.py:9, in bad: KeyError: 'nothing'"):
+        getattr(algo, key)(1, 2)
+
+
 def test_an_algorithm_without_fault_is_as_it_was(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(HEAD + "make = erm.make\n")
@@ -114,3 +155,18 @@ def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
     monkeypatch.setattr(main, "_CONFIG", config)
     assert main._train("x", team.ALONE, None, signals.Heard()) == code
     assert capsys.readouterr().err == "jbias: error in mine.py:3\n"
+
+
+def test_an_error_in_evaluation_is_no_damaged_image(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from jbias.algos import erm\n\n\n"
+        "def decide(variables, image):\n    return variables['oops']\n\n\n"
+        "def make(net):\n    return erm.make(net)._replace(decide=decide)\n"
+    )
+    config = runs.small(seeds=(0,), epochs=1)
+    config.model, config.algo = {"name": "cnn"}, {"name": f"{path}:make"}
+    with pytest.raises(faults.Own, match=r"mine.py:5, in decide") as raised:
+        train.run(config, tmp_path / "run")
+    assert "prepare check" not in str(raised.value)
+    assert (tmp_path / "run/traceback.txt").is_file()
