@@ -42,7 +42,10 @@ def through(
     if train:
         if module.tap is None:
             return x
-        return _calls.get()(module.tap, x, site, stream(key, site))
+        passed = _calls.get()(module.tap, x, site, stream(key, site))
+        if passed is None:
+            raise TypeError(f"a tap must return an array, got None at {site}")
+        return passed
     name = kept_as(site)
     if module.has_variable(_ADDED, name):
         x = x + module.get_variable(_ADDED, name)

@@ -108,10 +108,13 @@ def check(folder: epath.PathLike, wanted: Callable[[str], bool]) -> None:
         if of_folder(folder).get(name) != held[name]:
             return check(folder, wanted)  # It is just being written anew.
         seal = FOLLOWER if name in of_folder(folder, follower=True) else NAME
+        anew = (
+            "the run's command, or jbias.evaluate --follow, makes it anew from its "
+            "checkpoint; else "
+        ) * is_record(name)
         raise ValueError(
             f"{epath.Path(folder) / name} {what}: it is not as the run wrote it ({seal}); "
-            "the run's command, or jbias.evaluate --follow, makes records anew from their "
-            f"checkpoints; else restore it, or delete {seal} to take all files as they are"
+            f"{anew}restore it, or delete {seal} to take all files as they are"
         )
 
 

@@ -96,7 +96,15 @@ def _losses(path: str, algo: base.Algo) -> Callable:
             return f"losses are called with {', '.join(words)}{taps}"
 
         with faults.own(path, _line(path, algo.losses, tap), given):
-            found, aux = algo.losses(*args)
+            told = algo.losses(*args)
+            if not (
+                type(told) is tuple and len(told) == 2 and isinstance(told[0], dict)
+            ):
+                raise TypeError(
+                    "losses must return ({name: loss}, base.Aux(stats, metrics)), got "
+                    f"{str(told)[:80]}"
+                )
+            found, aux = told
             shapes = {key: jax.numpy.shape(value) for key, value in found.items()}
             if names - shapes.keys() or any(shapes.values()):
                 raise TypeError(
@@ -107,6 +115,9 @@ def _losses(path: str, algo: base.Algo) -> Callable:
                 raise TypeError(
                     f"losses must come with a base.Aux, got {str(aux)[:80]}"
                 )
+            large = {k: jax.numpy.shape(value) for k, value in aux.metrics.items()}
+            if any(large.values()):
+                raise TypeError(f"metrics of base.Aux must be scalars, got {large}")
             return found, aux
 
     return losses

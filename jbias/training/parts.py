@@ -116,8 +116,8 @@ def acting(options: Mapping[str, Any], algo: base.Algo, *defaults: Any) -> base.
         where, got = unknown[0] if unknown else ("config.algo", given)
         raise ValueError(
             f"{where}: must let the tap of {options['name']} act at a site of "
-            f"{type(algo.net).__name__}, got {got!r}, with which it acts at none; leave the "
-            f"tap out to train without, or name a site: "
+            f"{type(algo.net).__name__}{f', got {got!r}' if got else ''}, but it acts at "
+            "none; leave the tap out to train without, or name a site: "
             f"{jc.nearest(str(got), sites, taps.brief(sites))}"
         )
 

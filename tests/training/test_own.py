@@ -51,7 +51,19 @@ WRONG = {
     "a pair": (
         KEY.replace('batch["images"]}, base.Aux(stats, {})', "0.0}"),
         3,
-        "unpack",
+        "losses must return \\(\\{name: loss\\}, base.Aux",
+    ),
+    "a metric": (
+        KEY.replace('batch["images"]}', "0.0}").replace(
+            "{})\n", '{"m": batch["target"]})\n'
+        ),
+        3,
+        "metrics of base.Aux must be scalars, got \\{'m': \\(2, 16\\)\\}",
+    ),
+    "an empty tap": (
+        TAP.replace("return x @ x[:, :3]", "pass"),
+        3,
+        "a tap must return an array, got None at ",
     ),
     "losses": (KEY.replace("batch, key, static=None", "batch"), 3, "but 5 were given"),
     "make": ("def make():\n    pass\n", 2, "takes 0 positional arguments but 1"),
