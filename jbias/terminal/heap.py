@@ -8,12 +8,17 @@ import ctypes
 import os
 
 _C = ctypes.CDLL(None)
+_SAID = frozenset(("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"))
 
 
 def bound() -> None:
-    """Has all threads to come share two heaps, unless MALLOC_ARENA_MAX says how many."""
-    if "MALLOC_ARENA_MAX" not in os.environ and hasattr(_C, "mallopt"):
-        _C.mallopt(-8, 2)  # M_ARENA_MAX of glibc's <malloc.h>.
+    """Has all threads to come share few heaps, unless the environment says how many.
+
+    Two, or one for each four cores where that is more.
+    """
+    if not _SAID & os.environ.keys() and hasattr(_C, "mallopt"):
+        many = max(2, (os.cpu_count() or 1) // 4)
+        _C.mallopt(-8, many)  # M_ARENA_MAX of glibc's <malloc.h>.
 
 
 def trim() -> None:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+MOST = max(2, (os.cpu_count() or 1) // 4)
 # Asks for something, so that a command ends at once; then many threads want memory.
 CODE = """
 import ctypes, sys, threading
@@ -31,7 +32,7 @@ libc.fclose(file)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap alone")
-@pytest.mark.parametrize(("given", "most"), [(None, 2), ("4", 4)])
+@pytest.mark.parametrize(("given", "most"), [(None, MOST), ("4", 4)])
 def test_threads_of_a_command_share_heaps(given, most):
     env = {k: v for k, v in os.environ.items() if k != "MALLOC_ARENA_MAX"}
     env |= {"MALLOC_ARENA_MAX": given} if given else {}
