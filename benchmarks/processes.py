@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks import collectives, common, measured
 from jbias import mesh
-from jbias.multihost import hub, processes
+from jbias.multihost import hub, places, processes
 
 DEVICES = pathlib.Path("/proc/net/dev")
 
