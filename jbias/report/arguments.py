@@ -75,7 +75,9 @@ def answered(command: str, make: Callable[[], Iterable[str]]) -> int:
         return 2
     try:
         for line in lines:
-            coding = sys.stdout.encoding or "utf-8"  # Which may have few letters.
+            coding = (
+                getattr(sys.stdout, "encoding", None) or "utf-8"
+            )  # Which may have few letters.
             print(line.encode(coding, "backslashreplace").decode(coding))
         sys.stdout.flush()
     except BrokenPipeError:  # Whoever read has seen enough, as `head` does.

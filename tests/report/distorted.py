@@ -45,9 +45,9 @@ def share(decided):
     return right / len(decided.prediction), right
 
 
-def accuracy(value, condition="", n=1000 * N):
-    count = round(value * n)
-    return Number("accuracy", count / n, count, n, condition)
+def accuracy(value, condition="", n=N):
+    """Any value, so without the count that it would have to be of."""
+    return Number("accuracy", value, None, n, condition)
 
 
 def shuffled(rng, method, names, k=10):
