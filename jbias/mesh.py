@@ -11,6 +11,8 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import DTypeLike, PyTree
 
+from jbias import xla
+
 
 def make(
     count: int = 0, seeds: int = 1, spread: int = 0, together: int = 0
@@ -177,7 +179,7 @@ def check_batch(
 def dtype(precision: str) -> DTypeLike:
     """The compute type; "auto" is bfloat16 on accelerators, float32 on CPU."""
     if precision == "auto":
-        on_cpu = jax.default_backend() == "cpu"
+        on_cpu = xla.platform() == "cpu"
         return jnp.float32 if on_cpu else jnp.bfloat16
     if precision not in ("float32", "bfloat16"):
         raise ValueError(

@@ -16,6 +16,7 @@ import jax
 from jax.sharding import PartitionSpec
 from jaxtyping import PRNGKeyArray
 
+from jbias import xla
 from jbias.strategies import batched
 from jbias.strategies import layout as layouts
 
@@ -99,7 +100,7 @@ def strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
     """Looks a strategy up; ValueError where it is unknown or cannot be taken."""
     known(name)
     if name == "auto":
-        name = strategy_for(jax.default_backend(), devices.size)
+        name = strategy_for(xla.platform(), devices.size)
     if name == "threaded" and devices.size > 1:
         raise ValueError(
             "config.run.strategy: 'threaded' needs a single device, got "

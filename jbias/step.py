@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from jbias import optim, seeds
+from jbias import optim, seeds, xla
 from jbias.algos import base
 
 
@@ -146,7 +146,7 @@ def _in_turn(count: int, block: int) -> Callable:
     A loop around convolutions is slow on CPU: there they are written out. Inside the
     loop gradients are only added up: so XLA sums them over devices once, behind it.
     """
-    loop = _written_out if jax.default_backend() == "cpu" else jax.lax.scan
+    loop = _written_out if xla.platform() == "cpu" else jax.lax.scan
 
     def through(algo, params, stats, batch, key, static):
         names = {name for one in algo.updates for name in (one.loss, one.plus) if name}

@@ -1,8 +1,12 @@
-"""Flags of XLA, set before jax looks at the devices; what the user set stays."""
+"""What programs are compiled for, and flags of XLA; what the user set stays."""
 
+import contextlib
+import contextvars
 import os
 import types
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+
+_target = contextvars.ContextVar("_target", default="")
 
 # Only GPUs know them. Sums between GPUs run beside the computation: recommended by
 # https://docs.jax.dev/en/latest/gpu_performance_tips.html, and set in NVIDIA's images
@@ -28,3 +32,20 @@ def set_flags(
     ours = {**FLAGS, **(DETERMINISTIC if deterministic else {})}
     added = [f"--{k}={v}" for k, v in ours.items() if k not in known]
     environment["XLA_FLAGS"] = " ".join(filter(None, (given, *added)))
+
+
+def platform() -> str:
+    """What is compiled for: "cpu", "gpu" or "tpu", of a target or of the devices here."""
+    import jax  # Late: flags are set before.
+
+    return _target.get() or jax.default_backend()
+
+
+@contextlib.contextmanager
+def compiling_for(platform: str) -> Iterator[None]:
+    """Traces and lowers for devices of this platform, which need not be here."""
+    token = _target.set(platform)
+    try:
+        yield
+    finally:
+        _target.reset(token)

@@ -22,12 +22,13 @@ CORE = {
     *("checkpoint", "multihost", "rundir", "store", "terminal"),
 }
 ROOMS = {
-    **{key: set() for key in ("augment", "stats", "writers", "lines", "store")},
+    **{key: set() for key in ("stats", "writers", "lines", "store")},
+    "augment": {"xla"},
     "foreign": set(),
     "data": {"foreign"},
     "models": {"kinds", "reads", "foreign"},
     "algos": {"models", "augment"},
-    "evals": {"models", "data", "augment", "stats", "store"},
+    "evals": {"models", "data", "augment", "stats", "store", "xla"},
     "results": {"lines", "store"},
     "selection": {"results"},
     "report": {
@@ -37,10 +38,10 @@ ROOMS = {
     "terminal": {"store"},
     "rundir": {"config", "results", "store"},
     "multihost": {"config", "rundir", "terminal"},
-    "strategies": {"mesh"},
+    "strategies": {"mesh", "xla"},
     "feed": {"order", "data"},
     "feeding": {"data", "order", "feed", "kinds", "terminal"},
-    "step": {"algos", "seeds", "optim"},
+    "step": {"algos", "seeds", "optim", "xla"},
     "configs": {"models", "data", "config", "launch"},
     **dict.fromkeys(("train", "training", "measure", "launch"), EVERYTHING),
     **dict.fromkeys(ENTRIES, EVERYTHING),

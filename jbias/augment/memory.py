@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from jbias import xla
+
 
 def written(f: Callable, *args: PyTree) -> PyTree:
     """f(*args), put into memory before it is used.
@@ -15,7 +17,7 @@ def written(f: Callable, *args: PyTree) -> PyTree:
     of a loop stops it (an optimization_barrier does not). Other backends weigh the cost
     of that themselves: there nothing is added.
     """
-    if jax.default_backend() != "cpu":
+    if xla.platform() != "cpu":
         return f(*args)
 
     def turn(i: Array, out: PyTree) -> PyTree:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt8
 
+from jbias import xla
 from jbias.evals import decisions, predict, probe
 
 AHEAD = 8  # Answers in flight while the next stimuli are made.
@@ -128,7 +129,7 @@ def shown(
     if steps and seen is None:
         seen = looked(network, made, batch)
     moved = functools.partial(_moved, network.apply, network.at, made.move, *own, seen)
-    if jax.default_backend() == "cpu":
+    if xla.platform() == "cpu":
         # Gradients of convolutions are ten times slower inside a loop there.
         for _ in range(steps):
             stimuli = moved(stimuli, 1)
@@ -153,7 +154,7 @@ def _moved(
     apply, at, move, variables, image, index, target, params, seen, stimuli, steps
 ) -> Array:
     rows = _rows(apply, at, variables, image, index, target)._replace(seen=seen)
-    if jax.default_backend() == "cpu":
+    if xla.platform() == "cpu":
         return move(rows, params, stimuli)
     return jax.lax.fori_loop(0, steps, lambda _, x: move(rows, params, x), stimuli)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jbias import data, feed, mesh
+from jbias import data, feed, mesh, xla
 from jbias.data import labels, spec, wordnet
 from jbias.evals import predict, probe, show
 from jbias.feeding import sets
@@ -163,7 +163,7 @@ def batches(
 ) -> Iterator[show.Batch]:
     """The images on the devices, in batches of one size."""
     shards = devices.shape["data"]
-    usual = 32 if jax.default_backend() == "cpu" else 256
+    usual = 32 if xla.platform() == "cpu" else 256
     # No larger than the set: what fills a batch up costs as much as images.
     size = min(asked.run["batch"] or usual, len(given.index))
     size = -(-size // shards) * shards

@@ -12,7 +12,7 @@ from flax import linen as nn
 from jaxtyping import PyTree, UInt8
 
 from jbias import config as jc
-from jbias import feed, mesh, seeds
+from jbias import feed, mesh, seeds, xla
 from jbias import order as orders
 from jbias import step as train_step
 from jbias.algos import base
@@ -157,7 +157,7 @@ def _stage(
         draw = trainer.initialiser(
             algo, txs_at(1), train.sources[0].shape, first, average
         )
-        on_one_cpu = devices.size == 1 and jax.default_backend() == "cpu"
+        on_one_cpu = devices.size == 1 and xla.platform() == "cpu"
         return (
             guard.beginning(draw) if rollback else draw,
             chunked.kernel_gradients(one) if on_one_cpu else one,

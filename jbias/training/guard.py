@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jbias import config as jc
 from jbias import step as train_step
+from jbias import xla
 from jbias.algos import base
 
 # Metrics that must be finite; any other may be anything.
@@ -145,6 +146,6 @@ def _chosen(fine: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     On CPU by a condition: what computes them keeps the bits that it has alone. The host
     of an accelerator would wait for it in every step: there each number is selected.
     """
-    if jax.default_backend() == "cpu":
+    if xla.platform() == "cpu":
         return jax.lax.cond(fine, lambda new, old: new, lambda new, old: old, new, old)
     return jax.tree.map(lambda new, old: jnp.where(fine, new, old), new, old)

@@ -11,7 +11,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias import feed, mesh, seeds
+from jbias import feed, mesh, seeds, xla
 from jbias.strategies import layout as layouts
 from jbias.terminal import waits
 from jbias.training import build
@@ -105,7 +105,7 @@ def _words(count: int, at_once: int, devices: jax.sharding.Mesh, name: str) -> s
     """Says how the seeds lie."""
     size = math.prod(devices.shape.values())
     if name == "auto":
-        name = seeds.strategy_for(jax.default_backend(), size)
+        name = seeds.strategy_for(xla.platform(), size)
     turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
     return (
         f"{count} seeds on {size} device(s): {devices.shape['seed']} share(s) "

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jbias import feed, seeds
+from jbias import feed, seeds, xla
 from jbias import step as train_step
 from jbias.algos import base
 from jbias.training import guard, parts
@@ -73,5 +73,5 @@ def quickly_compiled(init: Callable) -> Callable:
     On CPU the random bits of every weight's shape are optimised for half a second.
     """
     quick = {"xla_backend_optimization_level": 0}
-    on_cpu = jax.default_backend() == "cpu"
+    on_cpu = xla.platform() == "cpu"
     return jax.jit(init, compiler_options=quick if on_cpu else None)

@@ -71,7 +71,7 @@ def through(take, state, gs, xs=None):
 )
 def test_a_failed_step_changes_nothing_ever_after(backend, g, x, what, monkeypatch):
     """The square of 2e38 is no float32: its loss is finite, its norm is not."""
-    monkeypatch.setattr(guard.jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(guard.xla, "platform", lambda: backend)
     gs, xs = [0.25, 0.25, g, 0.25], [1, 1, x, 1]
     weights, state, events, eyes = through(guard.frozen(take_at(1)), began(), gs, xs)
     assert weights == [0.875, 0.75, 0.75, 0.75]
