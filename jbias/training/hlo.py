@@ -1,0 +1,193 @@
+"""What a compiled program does, read from its HLO text: how often, how long, for what.
+
+Cycles are the estimates of the compiler for TPUs; other compilers give none. What lies in
+a loop counts as often as it turns, what lies in a branch with the chance that it runs.
+"""
+
+import collections
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+PARTS = (
+    *("data", "inputs", "convolutions", "normalisation", "activations"),
+    *("algorithm", "optimiser", "guard", "collectives"),
+)
+COLLECTIVES = (
+    *("all-reduce", "all-gather", "all-to-all", "collective-permute"),
+    *("reduce-scatter", "collective-broadcast"),
+)
+# What does work though compilers for TPUs estimate no cycles of it.
+_UNESTIMATED = {"sort", "select-and-scatter", "scatter", "gather", "custom-call", "fft"}
+# Custom calls that do none.
+_FREE = {"ConcatBitcast", "AssumeGatherIndicesInBound", "AllocateBuffer", "Sharding"}
+
+_HEAD = re.compile(r"^(ENTRY )?%?(?P<name>[\w.-]+) \(.*\{$")
+_LINE = re.compile(
+    r"^\s+(?:ROOT )?%?(?P<name>[\w.-]+) = (?P<out>\(.*?\)|\S+) (?P<code>[\w-]+)\("
+)
+_ARRAY = re.compile(r"\b([a-z]+)(\d*)(?:e\d\w*)?\[([\d,]*)\]")
+_SCOPE = re.compile(r'op_name="([^"]*)"')
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_CALLED = re.compile(
+    r"(body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.-]+)"
+)
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
+
+
+class Operation(NamedTuple):
+    """An instruction that runs as such; what is fused into another is a part of that."""
+
+    name: str
+    code: str  # Such as fusion, copy or all-reduce.
+    scope: str  # What asked for it, as jax calls it.
+    out: str  # Types and shapes of what it gives.
+    cycles: int  # Of one run; 0 where the compiler estimates none.
+    times: float | None  # Runs; None: in a loop whose length depends on the data.
+    target: str = ""  # Of a custom call.
+
+    @property
+    def part(self) -> str:
+        """One of PARTS."""
+        if self.code.removesuffix("-start") in COLLECTIVES:
+            return "collectives"
+        return part(self.scope)
+
+    @property
+    def total(self) -> float:
+        """Cycles of all its runs."""
+        return self.cycles * (1 if self.times is None else self.times)
+
+
+def operations(text: str, *, taken: float = 0.5) -> list[Operation]:
+    """All that a program runs, in the order of its text.
+
+    taken: the chance that the second branch of a conditional runs, that of a condition
+      that holds; of more than two branches all are as likely.
+    """
+    found, calls, where, entry = [], collections.defaultdict(list), None, None
+    for line in text.splitlines():
+        if head := _HEAD.match(line):
+            where = head["name"]
+            entry = where if head[1] else entry
+        elif (made := _LINE.match(line)) and where:
+            calls[where] += _called(line, made["code"], taken)
+            scope, cycles = _SCOPE.search(line), _CYCLES.search(line)
+            target = _TARGET.search(line)
+            one = Operation(
+                *(made["name"], made["code"], scope[1] if scope else "", made["out"]),
+                *(int(cycles[1]) if cycles else 0, 1.0, target[1] if target else ""),
+            )
+            found.append((where, one))
+    times = _times(calls, entry)
+    return [
+        one._replace(times=times[where]) for where, one in found if times[where] != 0
+    ]
+
+
+def _called(line: str, code: str, taken: float) -> Iterator[tuple[str, float | None]]:
+    """Computations that a line runs, and how often; None where it does not say."""
+    if code == "conditional":
+        if several := _BRANCHES.search(line):
+            names = [name.strip().lstrip("%") for name in several[1].split(",")]
+        else:
+            named = dict(_CALLED.findall(line))
+            names = [named["false_computation"], named["true_computation"]]
+        chances = (
+            (1 - taken, taken) if len(names) == 2 else [1 / len(names)] * len(names)
+        )
+        yield from zip(names, chances, strict=True)
+    elif code == "while":
+        turns, named = _TRIPS.search(line), dict(_CALLED.findall(line))
+        yield named["body"], float(turns[1]) if turns else None
+        yield named["condition"], float(turns[1]) + 1 if turns else None
+    elif code in ("call", "async-start"):
+        for _, name in _CALLED.findall(line):
+            yield name, 1.0
+
+
+def _times(calls: Mapping, entry: str | None) -> dict[str, float | None]:
+    """How often each computation runs; callers stand after what they call."""
+    times = collections.defaultdict(float, {entry: 1.0})
+    for caller in reversed([*calls]):
+        for name, turns in calls[caller]:
+            if times[caller] is None or turns is None:
+                times[name] = None
+            elif times[name] is not None:
+                times[name] += times[caller] * turns
+    return times
+
+
+def part(scope: str) -> str:
+    """Which part of a training step a scope is of; its last known word decides."""
+    words = re.split(r"[/()]", scope)
+    for name in ("data", "inputs", "guard", "optimiser"):
+        if name in words:
+            return name
+    if words[-1] in ("conv_general_dilated", "dot_general"):
+        return "convolutions"
+    if "tap" in words:
+        return "algorithm"
+    for word in reversed(words):
+        if word.startswith(("bn", "norm")):
+            return "normalisation"
+    layers = any(word.startswith(("stage", "stem", "fc", "conv")) for word in words)
+    return "activations" if layers or ".features" in scope else "algorithm"
+
+
+def backwards(scope: str) -> bool:
+    """Whether it is of a gradient."""
+    return "transpose(" in scope
+
+
+def by_part(found: Iterable[Operation]) -> dict[str, float]:
+    """Estimated cycles of each part, those of gradients' convolutions apart."""
+    cycles = dict.fromkeys((*PARTS, "convolutions backwards"), 0.0)
+    for one in found:
+        back = one.part == "convolutions" and backwards(one.scope)
+        cycles["convolutions backwards" if back else one.part] += one.total
+    return cycles
+
+
+def unestimated(found: Iterable[Operation]) -> dict[str, float]:
+    """How often what does work, and of which no cycles are known, runs."""
+    counts = collections.Counter()
+    for one in found:
+        code = one.target or one.code
+        if one.cycles or one.code not in _UNESTIMATED or one.target in _FREE:
+            continue
+        counts[code] += 1 if one.times is None else one.times
+    return dict(counts)
+
+
+def arrays(out: str) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Shapes and bytes of an instruction's output, an array or a tuple of them."""
+    for kind, bits, sides in _ARRAY.findall(out):
+        shape = tuple(int(side) for side in sides.split(",") if side)
+        width = max(1, int(bits) // 8) if bits else 1  # `pred` has none.
+        if kind != "token":
+            yield shape, width * math.prod(shape)
+
+
+class Moved(NamedTuple):
+    """One array that a collective brings out, and how often a run of the program."""
+
+    kind: str
+    shape: tuple[int, ...]
+    bytes: int  # Of all `times` together, on one device.
+    times: int | None  # None: in a loop whose length depends on the data.
+    name: str  # Of what asked for it, as jax calls it.
+
+    @property
+    def role(self) -> str:
+        """What it is for: "scalars", "norm" (sums of a normalisation), or "other"."""
+        if not self.shape:
+            return "scalars"
+        return "norm" if len(self.shape) == 1 and _in_norm(self.name) else "other"
+
+
+def _in_norm(name: str) -> bool:
+    return any(part.startswith(("bn", "norm")) for part in re.split(r"[/(:]", name))

@@ -1,0 +1,220 @@
+"""Devices to compile for without having them, and what each of them offers.
+
+The compiler for TPUs comes with libtpu (the extra `plan`), that for GPUs with jax's CUDA
+plugin (the extra `gpu`).
+"""
+
+import contextlib
+import importlib.util
+import math
+import os
+import re
+import types
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import AxisType
+
+from jbias import xla
+
+
+class Kind(NamedTuple):
+    """A generation of devices; figures of one device as jax counts them.
+
+    From the vendors' data sheets. A chip of v2, v3 and tpu7x is two devices.
+    """
+
+    platform: str
+    name: str  # Part of its `device_kind`.
+    gib: float  # Of its own memory.
+    flops: float  # A second, dense products in bfloat16.
+    bytes: float  # A second, of its memory.
+    hertz: float = 0.0  # Cycles a second that a TPU's compiler counts in.
+    axes: int = 0  # Of a TPU's topology.
+    cores: int = 1  # That one device counts as in names such as v4-32.
+    between: float = 0.0  # Bytes a second from a device to its neighbours, all links.
+
+
+KINDS: Mapping[str, Kind] = types.MappingProxyType(
+    {
+        "v2": Kind("tpu", "TPU v2", 8, 23e12, 350e9, 0.7e9, 2, 1, 62e9),
+        "v3": Kind("tpu", "TPU v3", 16, 61.5e12, 450e9, 0.94e9, 2, 1, 82e9),
+        "v4": Kind("tpu", "TPU v4", 32, 275e12, 1228e9, 1.05e9, 3, 2, 300e9),
+        "v5e": Kind("tpu", "TPU v5 lite", 16, 197e12, 819e9, 1.5e9, 2, 1, 200e9),
+        "v5p": Kind("tpu", "TPU v5", 95, 459e12, 2765e9, 1.75e9, 3, 2, 600e9),
+        "v6e": Kind("tpu", "TPU v6", 32, 918e12, 1640e9, 1.75e9, 2, 1, 400e9),
+        "tpu7x": Kind("tpu", "TPU7x", 96, 1153e12, 3690e9, 2.2e9, 3, 1, 600e9),
+        "a100": Kind("gpu", "A100-SXM4-80GB", 79.25, 312e12, 2039e9, between=300e9),
+        "h100": Kind("gpu", "H100", 79.1, 989e12, 3352e9, between=450e9),
+        "h200": Kind("gpu", "H200", 141, 989e12, 4800e9, between=450e9),
+        "b200": Kind("gpu", "B200", 178.4, 2250e12, 7672e9, between=900e9),
+    }
+)
+
+
+class Gpu(NamedTuple):
+    """What the compiler for GPUs asks of one; openxla/xla, target_config/specs."""
+
+    capability: int
+    cores: int
+    fpus: int  # A core.
+    shared: int  # Bytes a core,
+    block: int  # and a block, if it asks.
+    l2: int  # Bytes.
+    gigahertz: float
+
+
+_GPUS = {
+    "a100": Gpu(8, 108, 64, 167936, 166912, 41943040, 1.41),
+    "h100": Gpu(9, 132, 128, 233472, 232448, 52428800, 1.98),
+    "h200": Gpu(9, 132, 128, 233472, 232448, 52428800, 1.98),
+    "b200": Gpu(10, 148, 128, 233472, 232448, 132644864, 1.965),
+}
+
+
+# Without these libtpu asks the cloud what machine this is, complains that it is none, and
+# lets one process at a time in.
+_ALONE = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_STDERR_LOG_LEVEL": "3",
+}
+
+
+class Target(NamedTuple):
+    """So many devices of a kind, such as v5e:4x4 or h100x8."""
+
+    name: str
+    generation: str  # A key of KINDS; "cpu" is this machine.
+    shape: tuple[int, ...]  # Of a TPU's topology in chips; else (count,).
+
+    @property
+    def kind(self) -> Kind | None:
+        return KINDS.get(self.generation)
+
+    @property
+    def platform(self) -> str:
+        return self.kind.platform if self.kind else "cpu"
+
+
+def parse(text: str, where: str = "--on") -> Target:
+    """Reads v5e:4x4, v5e-16, v4-32 (cores, as clouds name it), h100x8, h200, cpu."""
+    found = re.fullmatch(r"([a-z]+\d*[a-z]*?)(?::([\dx]+)|[x-](\d+))?", text.lower())
+    generation = found[1] if found else ""
+    if generation == "cpu" and not (found[2] or found[3]):
+        return Target(text, "cpu", (1,))
+    kind = KINDS.get(generation)
+    if kind is None:
+        raise ValueError(
+            f"{where}: must be cpu or one of {', '.join(KINDS)} with a topology or a "
+            f"count, such as v5e:4x4, v5e-16 or h100x8, got {text!r}"
+        )
+    if kind.platform == "gpu" and not found[2]:
+        return Target(text, generation, (int(found[3] or 1),))
+    count = int(found[3] or 0)
+    shape = tuple(map(int, filter(None, (found[2] or "").split("x"))))
+    shape = shape or _shape(count // kind.cores, kind.axes)
+    if kind.platform == "gpu" or len(shape) != kind.axes or not math.prod(shape):
+        example = f"{generation}:{'x'.join('2' * kind.axes)}" if kind.axes else "h100x8"
+        raise ValueError(
+            f"{where}: {generation} has {kind.axes or 'no'} axes and must be such as "
+            f"{example}, got {text!r}"
+        )
+    return Target(text, generation, shape)
+
+
+def _shape(chips: int, axes: int) -> tuple[int, ...]:
+    """The topology of so many chips: powers of two, as even as can be."""
+    sides = [1] * axes
+    for _ in range(max(0, chips.bit_length() - 1)):
+        sides[sides.index(min(sides))] *= 2
+    return tuple(sorted(sides)) if math.prod(sides) == chips else (0,) * axes
+
+
+def devices(target: Target) -> list:
+    """The target's devices, which need not be here. ValueError where none can be had."""
+    if target.platform == "cpu":
+        return jax.devices("cpu")
+    if target.platform == "tpu":
+        return _tpus(target)
+    return _gpus(target)
+
+
+def _tpus(target: Target) -> list:
+    if importlib.util.find_spec("libtpu") is None:
+        raise ValueError(
+            f"{target.name}: needs the compiler for TPUs, libtpu; "
+            "pip install 'jbias[plan]'"
+        )
+    for key, value in _ALONE.items():
+        os.environ.setdefault(key, value)
+    name = f"{target.generation}:{'x'.join(map(str, target.shape))}"
+    # One device a chip, as jax has them on these.
+    more = {"chip_config_name": "megacore"} if target.generation == "v4" else {}
+    try:
+        return topologies.get_topology_desc(name, "tpu", **more).devices
+    except jax.errors.JaxRuntimeError as error:
+        first = str(error).splitlines()[0]
+        raise ValueError(f"{target.name}: libtpu has no {name}: {first}") from error
+
+
+def _gpus(target: Target) -> list:
+    if importlib.util.find_spec("jax_cuda13_plugin") is None:
+        raise ValueError(
+            f"{target.name}: needs the compiler for GPUs, jax's CUDA plugin; "
+            "pip install 'jbias[gpu]'"
+        )
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_gpu_autotune_level" not in flags:  # Nothing can be timed.
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_autotune_level=0".strip()
+    import jax_plugins.xla_cuda13
+
+    with contextlib.suppress(Exception):  # That it is there already.
+        jax_plugins.xla_cuda13.initialize()
+    return topologies.get_topology_desc(
+        target.generation,
+        "cuda",
+        target_config=_config(target.generation),
+        topology=f"1x1x{math.prod(target.shape)}",
+    ).devices
+
+
+def _config(generation: str) -> str:
+    """A GpuTargetConfigProto as text."""
+    gpu, kind = _GPUS[generation], KINDS[generation]
+    accelerated = (
+        "feature_extension: ACCELERATED_FEATURES" if gpu.capability > 8 else ""
+    )
+    return f"""
+    gpu_device_info {{
+      threads_per_block_limit: 1024  threads_per_warp: 32
+      shared_memory_per_block: 49152  shared_memory_per_core: {gpu.shared}
+      shared_memory_per_block_optin: {gpu.block}  threads_per_core_limit: 2048
+      core_count: {gpu.cores}  fpus_per_core: {gpu.fpus}
+      block_dim_limit_x: 2147483647  block_dim_limit_y: 65535  block_dim_limit_z: 65535
+      thread_dim_limit_x: 1024  thread_dim_limit_y: 1024  thread_dim_limit_z: 64
+      memory_bandwidth: {kind.bytes:.0f}  l2_cache_size: {gpu.l2}
+      clock_rate_ghz: {gpu.gigahertz}  device_memory_size: {round(kind.gib * 2**30)}
+      registers_per_core_limit: 65536  registers_per_block_limit: 65536
+      cuda_compute_capability {{ major: {gpu.capability} {accelerated} }}
+    }}
+    platform_name: "CUDA"
+    dnn_version_info {{ major: 9 minor: 10 }}
+    device_description_str: "{kind.name}"
+    """
+
+
+@contextlib.contextmanager
+def compiling_for(target: Target, spread: int = 1) -> Iterator[jax.sharding.Mesh]:
+    """The mesh of a target, `spread` seeds side by side; what is traced is for it."""
+    grid = np.reshape(np.array(devices(target)), (spread, -1))
+    types_ = (AxisType.Auto, AxisType.Auto)
+    with xla.compiling_for(target.platform):
+        yield jax.sharding.Mesh(grid, ("seed", "data"), axis_types=types_)
