@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,12 @@ from jbias import xla
 
 
 def make(
-    count: int = 0, seeds: int = 1, spread: int = 0, together: int = 0
+    count: int = 0,
+    seeds: int = 1,
+    spread: int = 0,
+    together: int = 0,
+    *,
+    devices: Sequence[jax.Device] = (),
 ) -> jax.sharding.Mesh:
     """A mesh over the first `count` devices (0: all), axes "seed" and "data".
 
@@ -23,12 +28,14 @@ def make(
     which costs no traffic at all, and examples are shared out among the devices of a
     share. 0 shares: as many as divide both seeds and devices; one where several
     processes train together. At most `together` seeds, if given, are on them at once.
+    `devices` are taken in the place of those here.
     ValueError where there are no such devices or shares.
     """
-    devices = jax.devices()
-    if count and jax.process_count() > 1:
+    devices = list(devices) or jax.devices()
+    processes = len({one.process_index for one in devices})
+    if count and processes > 1:
         raise ValueError(
-            f"mesh: run.devices must be 0, all, where {jax.process_count()} processes "
+            f"mesh: run.devices must be 0, all, where {processes} processes "
             f"train together, got {count}; give --config.run.devices=0"
         )
     if not 0 <= count <= len(devices):
@@ -37,7 +44,7 @@ def make(
             f"got {count}"
         )
     devices = devices[:count] if count else devices
-    possible = math.gcd(seeds, len(devices)) if jax.process_count() == 1 else 1
+    possible = math.gcd(seeds, len(devices)) if processes == 1 else 1
     if together and spread > together:
         raise ValueError(
             f"config.run.together: must be 0 or at least config.run.spread, {spread}, as "
@@ -48,12 +55,12 @@ def make(
     if possible % spread:
         raise ValueError(
             f"config.run.spread: must divide {possible}, what {seeds} seeds and "
-            f"{len(devices)} devices in {jax.process_count()} process(es) have in "
+            f"{len(devices)} devices in {processes} process(es) have in "
             f"common, got {spread}; config.run.devices says how many are used"
         )
     shape, axes = (spread, len(devices) // spread), ("seed", "data")
     types = (AxisType.Auto, AxisType.Auto)
-    if jax.process_count() > 1:
+    if processes > 1:
         # Each process's side by side, wherever they lie in the machine.
         devices = sorted(devices, key=lambda one: (one.process_index, one.id))
         grid = np.reshape(np.array(devices), shape)

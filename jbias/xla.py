@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import glob
 import os
 import types
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -23,10 +24,42 @@ DETERMINISTIC: Mapping[str, str] = types.MappingProxyType(
 )
 
 
+# Compilers for what is not here complain of that whenever jax starts; libtpu also asks the
+# cloud what machine this is, and lets one process at a time in.
+_NO_TPU: Mapping[str, str] = types.MappingProxyType(
+    {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_MIN_LOG_LEVEL": "3",
+        "TPU_STDERR_LOG_LEVEL": "3",
+    }
+)
+_NO_GPU: Mapping[str, str] = types.MappingProxyType(
+    {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+)
+
+
+def set_alone(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Quietens the compilers of accelerators that this machine has not.
+
+    Before jax starts. They stay in the way of no accelerator that is here.
+    """
+    for here, quiet in (
+        (("/dev/accel*", "/dev/vfio/[0-9]*"), _NO_TPU),
+        (("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg"), _NO_GPU),
+    ):
+        if not any(map(glob.glob, here)):
+            for key, value in quiet.items():
+                environment.setdefault(key, value)
+
+
 def set_flags(
     environment: MutableMapping[str, str] = os.environ, *, deterministic: bool = False
 ) -> None:
     """Adds our flags to XLA_FLAGS; one that stands there already is left as it is."""
+    set_alone(environment)
     given = environment.get("XLA_FLAGS", "")
     known = {flag.lstrip("-").partition("=")[0] for flag in given.split()}
     ours = {**FLAGS, **(DETERMINISTIC if deterministic else {})}

@@ -86,13 +86,21 @@ def source(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
         raise ValueError(f"{where}: {error}") from error
 
 
-def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
-    """Opens the sources of one stage; the first says what the classes are."""
-    sources = [source(where, _own(options), size)]
+def train_set(
+    where: str,
+    options: Mapping[str, Any],
+    size: int,
+    opened: Callable[..., spec.Source] = source,
+) -> TrainSet:
+    """Opens the sources of one stage; the first says what the classes are.
+
+    `opened` does so, by these arguments.
+    """
+    sources = [opened(where, _own(options), size)]
     for i, more in enumerate(options.get("also", ())):
         here = f"{where}.also[{i}]"
         try:
-            sources.append(source(here, more, size))
+            sources.append(opened(here, more, size))
         except ValueError as error:
             made = "`python -m jbias.prepare deepaugment --help` tells how one is made"
             raise ValueError(f"{error}; {made}") from error
@@ -101,8 +109,8 @@ def train_set(where: str, options: Mapping[str, Any], size: int) -> TrainSet:
         except ValueError as error:
             raise ValueError(f"{here}: {error}") from error
     other = _own(options.get("other") or {})
-    opened = source(f"{where}.other", other, size) if other else None
-    return TrainSet(tuple(sources), opened)
+    beside = opened(f"{where}.other", other, size) if other else None
+    return TrainSet(tuple(sources), beside)
 
 
 def _own(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,10 +122,15 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def watched(where: str, options: Mapping[str, Any], size: int) -> spec.Source:
+def watched(
+    where: str,
+    options: Mapping[str, Any],
+    size: int,
+    opened: Callable[..., spec.Source] = source,
+) -> spec.Source:
     """Opens a set to evaluate on."""
     own = {key: value for key, value in options.items() if key not in _ANSWERING}
-    return source(where, own, size)
+    return opened(where, own, size)
 
 
 def answers(

@@ -87,10 +87,12 @@ def stages(
     train_sets: Sequence[sets.TrainSet],
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
+    make: Callable[..., feed.Feed] = supply.make,
 ) -> list[Stage]:
     """Builds the stages, each from the config with that stage's own entries in it.
 
-    Without `images` they can only be evaluated: their feeds are plans.
+    Without `images` they can only be evaluated: their feeds are plans. `make` makes of
+    each plan what feeds the steps.
     """
     seeds.strategy(config["run"]["strategy"], devices)  # Refused here, if anywhere.
     built, classes = [], train_sets[0].sources[0].classes
@@ -102,7 +104,7 @@ def stages(
                 f"{train.sources[0].name}"
             )
         first = built[-1].last if built else 0
-        built.append(_stage(number, first, config, train, images, devices))
+        built.append(_stage(number, first, config, train, images, devices, make))
     if config["vary"] and images is not None:
         effects = (_reached(config, stage) for stage in built)
         vary.check_effective(config, set().union(*effects))
@@ -116,6 +118,7 @@ def _stage(
     train: sets.TrainSet,
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
+    make: Callable[..., feed.Feed],
 ) -> Stage:
     at = f"config.stages[{number}]" if number else "config"
     branches = [branch.config for branch in vary.branches(config)]
@@ -176,15 +179,15 @@ def _stage(
     if images is not None:
         check = functools.partial(mesh.check_batch, norm_group=norm_group, **pieces)
         check(batch, math.lcm(*groups), devices)
-        make = functools.partial(
-            supply.make,
+        fed = functools.partial(
+            make,
             images=images,
             devices=devices,
             seeds=config["seeds"],
             steps=total,
             reading=reading(config["run"]["loading"], devices),
         )
-        feeds = {name: make(plan) for name, plan in plans.items()}
+        feeds = {name: fed(plan) for name, plan in plans.items()}
     return Stage(
         number=number,
         first=first,

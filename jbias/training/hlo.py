@@ -7,7 +7,7 @@ a loop counts as often as it turns, what lies in a branch with the chance that i
 import collections
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 PARTS = (
@@ -25,8 +25,15 @@ _FREE = {"ConcatBitcast", "AssumeGatherIndicesInBound", "AllocateBuffer", "Shard
 
 _HEAD = re.compile(r"^(ENTRY )?%?(?P<name>[\w.-]+) \(.*\{$")
 _LINE = re.compile(
-    r"^\s+(?:ROOT )?%?(?P<name>[\w.-]+) = (?P<out>\(.*?\)|\S+) (?P<code>[\w-]+)\("
+    r"^\s+(?:ROOT )?%?(?P<name>[\w.-]+) = (?P<out>\(.*?\)|\S+) (?P<code>[\w-]+)"
+    r"\((?P<given>[^)]*)"
 )
+_NAME = re.compile(r"%([\w.-]+)")
+# What names things, or runs others, and touches no memory itself.
+_NAMING = {
+    *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"),
+    *("while", "conditional", "call", "optimization-barrier", "partition-id"),
+}
 _ARRAY = re.compile(r"\b([a-z]+)(\d*)(?:e\d\w*)?\[([\d,]*)\]")
 _SCOPE = re.compile(r'op_name="([^"]*)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -48,6 +55,7 @@ class Operation(NamedTuple):
     cycles: int  # Of one run; 0 where the compiler estimates none.
     times: float | None  # Runs; None: in a loop whose length depends on the data.
     target: str = ""  # Of a custom call.
+    bytes: int = 0  # Of what it is given and gives, in one run.
 
     @property
     def part(self) -> str:
@@ -59,7 +67,12 @@ class Operation(NamedTuple):
     @property
     def total(self) -> float:
         """Cycles of all its runs."""
-        return self.cycles * (1 if self.times is None else self.times)
+        return self.cycles * self.runs
+
+    @property
+    def runs(self) -> float:
+        """Runs; one where nobody knows."""
+        return 1 if self.times is None else self.times
 
 
 def operations(text: str, *, taken: float = 0.5) -> list[Operation]:
@@ -69,6 +82,7 @@ def operations(text: str, *, taken: float = 0.5) -> list[Operation]:
       that holds; of more than two branches all are as likely.
     """
     found, calls, where, entry = [], collections.defaultdict(list), None, None
+    sizes: dict[str, int] = {}
     for line in text.splitlines():
         if head := _HEAD.match(line):
             where = head["name"]
@@ -76,10 +90,18 @@ def operations(text: str, *, taken: float = 0.5) -> list[Operation]:
         elif (made := _LINE.match(line)) and where:
             calls[where] += _called(line, made["code"], taken)
             scope, cycles = _SCOPE.search(line), _CYCLES.search(line)
-            target = _TARGET.search(line)
+            target, out = _TARGET.search(line), sum(n for _, n in arrays(made["out"]))
+            sizes[made["name"]] = out
+            given = [sizes.get(name, 0) for name in _NAME.findall(made["given"])]
+            if part(scope[1] if scope else "") == "data":
+                given = [min(n, out) for n in given]  # It takes some rows of many.
+            called = target[1] if target else ""
+            idle = made["code"] in _NAMING or called in _FREE
+            idle = idle or made["code"].endswith(("-start", "-done"))
             one = Operation(
                 *(made["name"], made["code"], scope[1] if scope else "", made["out"]),
-                *(int(cycles[1]) if cycles else 0, 1.0, target[1] if target else ""),
+                *(int(cycles[1]) if cycles else 0, 1.0, called),
+                0 if idle else out + sum(given),
             )
             found.append((where, one))
     times = _times(calls, entry)
@@ -143,13 +165,16 @@ def backwards(scope: str) -> bool:
     return "transpose(" in scope
 
 
-def by_part(found: Iterable[Operation]) -> dict[str, float]:
-    """Estimated cycles of each part, those of gradients' convolutions apart."""
-    cycles = dict.fromkeys((*PARTS, "convolutions backwards"), 0.0)
+def by_part(
+    found: Iterable[Operation],
+    spent: Callable[[Operation], float] = lambda one: one.total,
+) -> dict[str, float]:
+    """What each part spends, estimated cycles; gradients' convolutions are apart."""
+    total = dict.fromkeys((*PARTS, "convolutions backwards"), 0.0)
     for one in found:
         back = one.part == "convolutions" and backwards(one.scope)
-        cycles["convolutions backwards" if back else one.part] += one.total
-    return cycles
+        total["convolutions backwards" if back else one.part] += spent(one)
+    return total
 
 
 def unestimated(found: Iterable[Operation]) -> dict[str, float]:

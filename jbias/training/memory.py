@@ -135,8 +135,12 @@ def fit(
     devices: jax.sharding.Mesh,
     run: Mapping[str, Any],
     free: int | None,
+    of_program: Callable[..., Need] | None = None,
 ) -> Fit:
-    """How many seeds of one of the stages fit into `free` bytes; None: all asked for."""
+    """How many seeds of one of the stages fit into `free` bytes; None: all asked for.
+
+    `of_program` takes the place of `of_step`.
+    """
     spread, strategy = devices.shape["seed"], seeds.strategy(run["strategy"], devices)
     asked = min(run["together"] or len(own), len(own)) // spread * spread
     if free is None:
@@ -154,7 +158,8 @@ def fit(
 
     @functools.cache
     def program(count: int) -> Need:
-        return of_step(stage.one, strategy, *arguments, devices, count)
+        asked = (stage.one, strategy, *arguments, devices, count)
+        return (of_program or of_step)(*asked)
 
     def needed(count: int) -> int:
         if side_by_side:
@@ -217,6 +222,29 @@ def of_step(
     It is given the shapes of a seed's state and of all else that a step takes. Where
     all seeds fit, this is the program that runs later.
     """
+    asked = (state, own, taken, held, static, devices, count)
+    return need(lowered(one, strategy, *asked).compile(), state, count)
+
+
+def need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
+    """What such a program takes, by the shapes of a seed's state."""
+    counted = program.memory_analysis()
+    made = counted.output_size_in_bytes - counted.alias_size_in_bytes
+    return Need(state=count * _bytes(state), work=counted.temp_size_in_bytes + made)
+
+
+def lowered(
+    one: seeds.One,
+    strategy: seeds.Strategy,
+    state: PyTree,
+    own: PyTree,
+    taken: PyTree,
+    held: PyTree,
+    static: Hashable,
+    devices: jax.sharding.Mesh,
+    count: int,
+) -> jax.stages.Lowered:
+    """The program of `of_step` before it is compiled."""
 
     def placed(tree: Any, *axes: str) -> PyTree:
         place = NamedSharding(devices, PartitionSpec(*axes))
@@ -226,7 +254,7 @@ def of_step(
 
     wave = count * devices.shape["seed"]
     layout = layouts.Layout(devices, (wave,), strategy.stacked)
-    kept, by_seed = count * _bytes(state), ()
+    by_seed = ()
     if width := layout.width(0):
         by_seed = ("seed",)
         state, own, taken = jax.tree.map(
@@ -242,10 +270,7 @@ def of_step(
         program = jax.jit(
             seeds.of_tree(one, layout, strategy), static_argnums=3, donate_argnums=0
         )
-    lowered = program.lower(state, arg, placed(held), static)
-    counted = lowered.compile().memory_analysis()
-    made = counted.output_size_in_bytes - counted.alias_size_in_bytes
-    return Need(state=kept, work=counted.temp_size_in_bytes + made)
+    return program.lower(state, arg, placed(held), static)
 
 
 def room(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:

@@ -1,13 +1,12 @@
 """Devices to compile for without having them, and what each of them offers.
 
-The compiler for TPUs comes with libtpu (the extra `plan`), that for GPUs with jax's CUDA
-plugin (the extra `gpu`).
+The compiler for TPUs comes with libtpu, that for GPUs with jax's CUDA plugin; both are in
+the extra `plan`, and neither needs a device or NVIDIA's libraries.
 """
 
 import contextlib
 import importlib.util
 import math
-import os
 import re
 import types
 from collections.abc import Iterator, Mapping
@@ -67,23 +66,12 @@ class Gpu(NamedTuple):
     gigahertz: float
 
 
+_A_MACHINE = 8  # GPUs.
 _GPUS = {
     "a100": Gpu(8, 108, 64, 167936, 166912, 41943040, 1.41),
     "h100": Gpu(9, 132, 128, 233472, 232448, 52428800, 1.98),
     "h200": Gpu(9, 132, 128, 233472, 232448, 52428800, 1.98),
     "b200": Gpu(10, 148, 128, 233472, 232448, 132644864, 1.965),
-}
-
-
-# Without these libtpu asks the cloud what machine this is, complains that it is none, and
-# lets one process at a time in.
-_ALONE = {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_MIN_LOG_LEVEL": "3",
-    "TPU_STDERR_LOG_LEVEL": "3",
 }
 
 
@@ -137,6 +125,16 @@ def _shape(chips: int, axes: int) -> tuple[int, ...]:
     return tuple(sorted(sides)) if math.prod(sides) == chips else (0,) * axes
 
 
+def of_kind(kind: str, count: int) -> Target:
+    """The target that so many devices of a `device_kind` are; ValueError if none is."""
+    names = [name for name, one in KINDS.items() if one.name in kind]
+    if kind == "cpu" or not names:
+        return parse(kind, "device")
+    name = max(names, key=lambda name: len(KINDS[name].name))
+    gpu = KINDS[name].platform == "gpu"
+    return parse(f"{name}x{count}" if gpu else f"{name}-{count * KINDS[name].cores}")
+
+
 def devices(target: Target) -> list:
     """The target's devices, which need not be here. ValueError where none can be had."""
     if target.platform == "cpu":
@@ -152,8 +150,7 @@ def _tpus(target: Target) -> list:
             f"{target.name}: needs the compiler for TPUs, libtpu; "
             "pip install 'jbias[plan]'"
         )
-    for key, value in _ALONE.items():
-        os.environ.setdefault(key, value)
+    xla.set_alone()
     name = f"{target.generation}:{'x'.join(map(str, target.shape))}"
     # One device a chip, as jax has them on these.
     more = {"chip_config_name": "megacore"} if target.generation == "v4" else {}
@@ -168,22 +165,23 @@ def _gpus(target: Target) -> list:
     if importlib.util.find_spec("jax_cuda13_plugin") is None:
         raise ValueError(
             f"{target.name}: needs the compiler for GPUs, jax's CUDA plugin; "
-            "pip install 'jbias[gpu]'"
+            "pip install 'jbias[plan]'"
         )
-    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_gpu_autotune_level" not in flags:  # Nothing can be timed.
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_autotune_level=0".strip()
-    import jax_plugins.xla_cuda13
-
-    with contextlib.suppress(Exception):  # That it is there already.
-        jax_plugins.xla_cuda13.initialize()
-    return topologies.get_topology_desc(
-        target.generation,
-        "cuda",
-        target_config=_config(target.generation),
-        topology=f"1x1x{math.prod(target.shape)}",
-    ).devices
+    xla.set_alone()
+    count = math.prod(target.shape)
+    machines = count // _A_MACHINE if count % _A_MACHINE == 0 else 1
+    try:
+        return topologies.get_topology_desc(
+            target.generation,
+            "cuda",
+            target_config=_config(target.generation),
+            topology=f"1x{machines}x{count // machines}",
+        ).devices
+    except (NotImplementedError, jax.errors.JaxRuntimeError) as error:
+        raise ValueError(
+            f"{target.name}: jax's CUDA plugin cannot compile for it: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
 
 
 def _config(generation: str) -> str:
