@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from jaxtyping import Array, Int, PyTree, UInt8
 from jbias import order as orders
 from jbias.data import spec, stream
 
-Rows = Mapping[str, Array]  # "image" uint8 (n h w c), "label" int32 (n), ...
+Rows = Mapping[str, Any]  # "image" uint8 (n h w c), "label" int32 (n), ...
 # Images that one thread decodes one after the other.
 PIECE = 32
 
@@ -68,6 +69,33 @@ class Resident(NamedTuple):
 
     def shapes(self) -> tuple[PyTree, PyTree]:
         return places(self.order), jax.eval_shape(lambda: self.rows)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["rows"], meta_fields=["shape"]
+)
+@dataclasses.dataclass(frozen=True)
+class Flat:
+    """Images that are held as rows of bytes, and come out whole.
+
+    A TPU lays a set of four axes out with the images innermost, and again with them
+    outermost, all of it, whenever some are taken.
+    """
+
+    rows: UInt8[Array, "n hwc"]
+    shape: tuple[int, ...]  # Of an image.
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> UInt8[Array, "b h w c"]:
+        return self.rows[index].reshape(-1, *self.shape)
+
+
+def flat(rows: Rows) -> Rows:
+    """Rows as they are held on a device."""
+    image = rows["image"]
+    return {**rows, "image": Flat(image.reshape(len(image), -1), image.shape[1:])}
 
 
 def places(order: orders.Order) -> jax.ShapeDtypeStruct:

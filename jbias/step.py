@@ -90,16 +90,19 @@ def make(
         for update, tx, opt in zip(algo.updates, selected, state.opt):
             grads, norm = _gradient(update, gradient, state.params)
             norms.setdefault((update.loss, update.trains), norm)
-            delta, opt = tx.update(grads, opt, state.params)
+            with jax.named_scope("optimiser"):
+                delta, opt = tx.update(grads, opt, state.params)
             opts.append(opt)
             deltas.append(delta)
         params = state.params
-        for delta in deltas:
-            params = optax.apply_updates(params, delta)
+        with jax.named_scope("optimiser"):
+            for delta in deltas:
+                params = optax.apply_updates(params, delta)
         stats = dict(aux.stats)
         params = algo.settle(params, stats)
         if average:
-            stats["average"] = _moved(state, params, stats, average, first)
+            with jax.named_scope("optimiser"):
+                stats["average"] = _moved(state, params, stats, average, first)
         new = State(state.step + 1, params, stats, tuple(opts))
         losses = {f"loss_{name}": loss for name, loss in losses.items()}
         return new, {**losses, **_by_loss(norms), **aux.metrics}
@@ -231,13 +234,15 @@ def _gradient(
         _labels(update, params),
         grads,
     )
-    norm = optax.tree.norm(trained)
+    with jax.named_scope("guard"):
+        norm = optax.tree.norm(trained)
     if update.clip is not None:
         scale = optim.clip_scale(trained, update.clip)
         grads = jax.tree.map(lambda g: g * scale.astype(g.dtype), grads)
     if update.plus is not None:
         more = gradient(update.plus)
         grads = jax.tree.map(jnp.add, grads, more)
+        norm += 0 * optax.tree.norm(more)  # Not finite where that is not.
     return grads, norm
 
 

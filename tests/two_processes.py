@@ -13,7 +13,7 @@ import sys
 import jax
 import numpy as np
 
-from jbias import mesh
+from jbias import feed, mesh
 from jbias.feeding import sets
 from jbias.training import build
 
@@ -29,6 +29,7 @@ def main(folder: str, port: str, number: str) -> None:
             held, taken = stage.held(step)["train"], stage.take(1, step)["train"]
             rows = taken if isinstance(taken, dict) else held
             for name, x in rows.items():
+                x = x.rows if isinstance(x, feed.Flat) else x
                 shards = [np.asarray(shard.data) for shard in x.addressable_shards]
                 whole = shards[0] if x.is_fully_replicated else np.concatenate(shards)
                 found[f"{step}/{name}"] = whole

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
@@ -144,10 +145,12 @@ class Windowed:
             self._held = None  # Its memory is free once the steps under way are done.
             rows = [part.rows(number) for part, number in zip(self._parts, numbers)]
             if self._alone:
-                self._held = self._place(_joined(rows))
+                self._held = self._place(feed.flat(_joined(rows)))
             else:
                 placed = [
-                    {k: x[: part.span] for k, x in self._place(one).items()}
+                    jax.tree.map(
+                        lambda x, n=part.span: x[:n], self._place(feed.flat(one))
+                    )
                     for part, one in zip(self._parts, rows)
                 ]
                 self._held = _joined(placed, jnp.concatenate)
@@ -160,7 +163,8 @@ class Windowed:
     def shapes(self) -> tuple[PyTree, PyTree]:
         pieces = self._parts[0].pieces
         first = pieces.read(pieces.order.members(0)[:1])
-        return feed.places(self.order), feed.longer(first, self.order.span)
+        held = feed.longer(first, self.order.span)
+        return feed.places(self.order), jax.eval_shape(feed.flat, held)
 
     def close(self) -> None:
         self._numbers = self._held = None
@@ -270,4 +274,4 @@ def _fill(rows: dict[str, np.ndarray], piece: feed.Rows, done: int, share: int) 
 def _joined(several: Sequence[feed.Rows], join: Callable = np.concatenate) -> feed.Rows:
     if len(several) == 1:
         return several[0]
-    return {k: join([one[k] for one in several]) for k in several[0]}
+    return jax.tree.map(lambda *columns: join(columns), *several)

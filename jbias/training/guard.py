@@ -49,12 +49,14 @@ def rollback(
     return Rollback(every, how["times"], how["factor"], first)
 
 
-def frozen(take: train_step.Step) -> train_step.Step:
+def frozen(take: train_step.Step, *, settled: bool = False) -> train_step.Step:
     """The step, until one fails: from then on the state stays what it was before.
 
-    A step fails where a loss, a gradient's norm or any number of the new state is not
-    finite. The frozen state's `step` is ~step, so that it never moves again, whatever
-    the batch.
+    A step fails where a loss, a gradient's norm or a statistic is not finite, and with
+    `settled`, of weights that follow from others, where a weight is not. No other weight
+    can fail alone: the norm of a gradient overflows long before a step along it does. So
+    nothing is read once more for it. The frozen state's `step` is ~step, so that it never
+    moves again, whatever the batch.
     """
 
     def step(
@@ -64,14 +66,19 @@ def frozen(take: train_step.Step) -> train_step.Step:
         static: Hashable = None,
     ) -> tuple[train_step.State, dict[str, Float[Array, ""]]]:
         new, metrics = take(state, batch, key, static)
-        fine = _fine(state, new, metrics)
-        return _chosen(fine, new, _stopped(state)), {**metrics, FROZEN: 1.0 - fine}
+        with jax.named_scope("guard"):
+            fine = _fine(state, new, metrics, settled)
+            new = _chosen(fine, new, _stopped(state))
+        return new, {**metrics, FROZEN: 1.0 - fine}
 
     return step
 
 
 def rolling(
-    take_at: Callable[[Float[Array, ""]], train_step.Step], how: Rollback
+    take_at: Callable[[Float[Array, ""]], train_step.Step],
+    how: Rollback,
+    *,
+    settled: bool = False,
 ) -> train_step.Step:
     """As `frozen`, of a state of `beginning` that first goes back, up to `how.times` times.
 
@@ -92,7 +99,7 @@ def rolling(
         due = (state.step >= 0) & ((state.step - how.first) % how.every == 0)
         held = _chosen(due, _held(bare), past["held"])
         new, metrics = take_at(how.factor**count)(bare, batch, key, static)
-        fine = _fine(state, new, metrics)
+        fine = _fine(bare, new, metrics, settled)
         again = ~fine & (state.step >= 0) & (count < how.times)
         back = train_step.State(state.step + 1, **held)
         new = _chosen(fine, new, _chosen(again, back, _stopped(bare)))
@@ -130,12 +137,18 @@ def _stopped(state: train_step.State) -> train_step.State:
 
 
 def _fine(
-    state: train_step.State, new: train_step.State, metrics: Mapping[str, Array]
+    state: train_step.State,
+    new: train_step.State,
+    metrics: Mapping[str, Array],
+    settled: bool,
 ) -> Bool[Array, ""]:
     """Whether a state that is not frozen has taken a step to finite numbers."""
+    there = {id(leaf) for leaf in jax.tree.leaves(state)}
+    moved = {k: v for k, v in new.stats.items() if k != "average"}
+    found = (watched(metrics), moved, new.params if settled else ())
     fine = state.step >= 0
-    for leaf in jax.tree.leaves((new, watched(metrics))):
-        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+    for leaf in jax.tree.leaves(found):
+        if id(leaf) not in there and jnp.issubdtype(leaf.dtype, jnp.inexact):
             fine &= jnp.all(jnp.isfinite(leaf))
     return fine
 

@@ -43,6 +43,7 @@ _CALLED = re.compile(
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_FUSED = re.compile(r" fusion\(.*calls=%?([\w.-]+)")
 
 
 class Operation(NamedTuple):
@@ -110,7 +111,9 @@ def operations(text: str, *, taken: float = 0.5) -> list[Operation]:
     ]
 
 
-def _called(line: str, code: str, taken: float) -> Iterator[tuple[str, float | None]]:
+def _called(
+    line: str, code: str, taken: float | None
+) -> Iterator[tuple[str, float | None]]:
     """Computations that a line runs, and how often; None where it does not say."""
     if code == "conditional":
         if several := _BRANCHES.search(line):
@@ -118,9 +121,9 @@ def _called(line: str, code: str, taken: float) -> Iterator[tuple[str, float | N
         else:
             named = dict(_CALLED.findall(line))
             names = [named["false_computation"], named["true_computation"]]
-        chances = (
-            (1 - taken, taken) if len(names) == 2 else [1 / len(names)] * len(names)
-        )
+        chances = [1.0 if taken is None else 1 / len(names)] * len(names)
+        if taken is not None and len(names) == 2:
+            chances = [1 - taken, taken]
         yield from zip(names, chances, strict=True)
     elif code == "while":
         turns, named = _TRIPS.search(line), dict(_CALLED.findall(line))
@@ -216,3 +219,25 @@ class Moved(NamedTuple):
 
 def _in_norm(name: str) -> bool:
     return any(part.startswith(("bn", "norm")) for part in re.split(r"[/(:]", name))
+
+
+def moved(text: str) -> list[Moved]:
+    """All that the collectives of a compiled program bring out.
+
+    A pair of start and done counts once, and once what lies in a loop whose length depends
+    on the data. Of branches each counts, though one is taken.
+    """
+    found = []
+    for one in operations(text, taken=None):
+        kind, times = one.code.removesuffix("-done"), one.times and int(one.times)
+        for shape, size in arrays(one.out) if kind in COLLECTIVES else ():
+            found.append(Moved(kind, shape, size * (times or 1), times, one.scope))
+    return found
+
+
+def by_role(found: Iterable[Moved]) -> dict[str, int]:
+    """Bytes of each role."""
+    total = dict(scalars=0, norm=0, other=0)
+    for one in found:
+        total[one.role] += one.bytes
+    return total

@@ -259,7 +259,8 @@ def make(
     if stream is None:
         several = [images[name] for name in plan.opened]
         joined = several[0] if len(several) == 1 else np.concatenate(several)
-        held = mesh.replicate({"image": joined, **plan.columns}, devices)
+        held = feed.flat({"image": joined, **plan.columns})
+        held = mesh.replicate(held, devices)
         return feed.Resident(order, held)
     opened = tuple(plan.opened.values())
     files = rows.Files(opened, plan.columns)

@@ -31,8 +31,13 @@ def make(
     def take_at(scale: Any) -> train_step.Step:
         return train_step.make(algo, txs_at(scale), **learning)
 
-    take = guard.rolling(take_at, rollback) if rollback else guard.frozen(take_at(1))
+    settled = algo.settle is not base.as_updated
+    if rollback:
+        take = guard.rolling(take_at, rollback, settled=settled)
+    else:
+        take = guard.frozen(take_at(1), settled=settled)
 
+    @jax.named_scope("inputs")
     def transformed(batch, key, step, through):
         now = jax.random.fold_in(key, step)
         for transform in through:
@@ -42,10 +47,12 @@ def make(
 
     def one(state, arg, held, static):
         key, taken = arg
-        batch = feed.gather(held["train"], taken["train"], classes)
+        with jax.named_scope("data"):
+            batch = feed.gather(held["train"], taken["train"], classes)
         stream = seeds.stream(key, "augment")
         if "other" in taken:
-            beside = feed.gather(held["other"], taken["other"], None)
+            with jax.named_scope("data"):
+                beside = feed.gather(held["other"], taken["other"], None)
             apart = seeds.stream(key, "augment/other")
             batch["other"] = transformed(beside, apart, state.step, other)
         batch = transformed(batch, stream, state.step, inputs)
