@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks import collectives, common, measured
 from jbias import mesh
 from jbias.multihost import hub, places, processes
+from jbias.training import hlo
 
 DEVICES = pathlib.Path("/proc/net/dev")
 
@@ -106,7 +107,7 @@ def child(options: argparse.Namespace) -> None:
             *(stage.one, stage.draw, stage.held(0), stage.order.batch, stage.static(0)),
             devices,
         )
-        moved = collectives.parse(traced.lower().compile(collectives.QUICKLY).as_text())
+        moved = hlo.moved(traced.lower().compile(collectives.QUICKLY).as_text())
         _say({"images": trainer.images, "bytes": sum(one.bytes for one in moved)})
         for line in sys.stdin:
             trainer.run(int(line))

@@ -31,6 +31,7 @@ import jax
 
 from benchmarks import collectives, common, measured
 from jbias import mesh
+from jbias.training import hlo
 
 # Bytes a second that a chip sends, and as many that it receives, on all links together.
 LINKS: Mapping[str, float] = types.MappingProxyType(
@@ -68,7 +69,7 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         devices,
     )
     text = traced.lower().compile(collectives.QUICKLY).as_text()
-    found = collectives.parse(text)
+    found = hlo.moved(text)
     params = jax.eval_shape(stage.draw, jax.random.key(0), None).params
     gradients = collectives.gradient_bytes(stage.algo, params)
     total = sum(one.bytes for one in found)
@@ -77,7 +78,7 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         "gradients": gradients,
         "of_gradients": total / gradients,
         "collectives": sum(one.times or 1 for one in found),
-        **collectives.by_role(found),
+        **hlo.by_role(found),
     }
 
 

@@ -19,7 +19,7 @@ from jax.experimental import topologies
 from benchmarks import collectives
 from jbias import algos, mesh, optim, seeds
 from jbias.models import resnet
-from jbias.training import parts, trainer
+from jbias.training import hlo, parts, trainer
 from tests.methods import METHODS
 
 CLASSES, SIZE, BATCH, HELD = 5, 16, 64, 128
@@ -90,7 +90,7 @@ def main(names: list[str]) -> None:
         options = {key: int(n) for key, n in (one.split("=") for one in options)}
         lowered = traced(name, devices, **options).lower()
         quickly = collectives.QUICKLY if jax.default_backend() == "cpu" else None
-        moved = collectives.parse(lowered.compile(quickly).as_text())
+        moved = hlo.moved(lowered.compile(quickly).as_text())
         found[given] = {"moved": moved, **expected(name)}
     print(json.dumps(found))
 

@@ -76,39 +76,55 @@ class Operation(NamedTuple):
         return 1 if self.times is None else self.times
 
 
-def operations(text: str, *, taken: float = 0.5) -> list[Operation]:
+def operations(text: str, *, taken: float | None = 0.5) -> list[Operation]:
     """All that a program runs, in the order of its text.
 
     taken: the chance that the second branch of a conditional runs, that of a condition
-      that holds; of more than two branches all are as likely.
+      that holds; of more than two branches all are as likely. None: each counts once.
     """
     found, calls, where, entry = [], collections.defaultdict(list), None, None
     sizes: dict[str, int] = {}
+    optimises: dict[str, str] = {}  # What lies in a computation.
     for line in text.splitlines():
         if head := _HEAD.match(line):
             where = head["name"]
             entry = where if head[1] else entry
         elif (made := _LINE.match(line)) and where:
             calls[where] += _called(line, made["code"], taken)
-            scope, cycles = _SCOPE.search(line), _CYCLES.search(line)
+            asked, cycles = _SCOPE.search(line), _CYCLES.search(line)
+            scope, fused = asked[1] if asked else "", _FUSED.search(line)
+            if part(scope) == "optimiser":
+                optimises[where] = scope
+            elif fused and part(scope) == "guard":
+                # It has the name of its last operation; a choice from what the optimiser
+                # makes reads nothing more.
+                scope = optimises.get(fused[1], scope)
             target, out = _TARGET.search(line), sum(n for _, n in arrays(made["out"]))
             sizes[made["name"]] = out
-            given = [sizes.get(name, 0) for name in _NAME.findall(made["given"])]
-            if part(scope[1] if scope else "") == "data":
-                given = [min(n, out) for n in given]  # It takes some rows of many.
+            moved = [sizes.get(name, 0) for name in _NAME.findall(made["given"])]
+            if part(scope) == "data":
+                moved = [min(n, out) for n in moved]  # It takes some rows of many.
             called = target[1] if target else ""
             idle = made["code"] in _NAMING or called in _FREE
             idle = idle or made["code"].endswith(("-start", "-done"))
             one = Operation(
-                *(made["name"], made["code"], scope[1] if scope else "", made["out"]),
+                *(made["name"], made["code"], scope, made["out"]),
                 *(int(cycles[1]) if cycles else 0, 1.0, called),
-                0 if idle else out + sum(given),
             )
-            found.append((where, one))
+            found.append((where, one, (0,) if idle else (out, *moved)))
     times = _times(calls, entry)
     return [
-        one._replace(times=times[where]) for where, one in found if times[where] != 0
+        one._replace(times=times[where], bytes=sum(_some(moved, times[where])))
+        for where, one, moved in found
+        if times[where] != 0
     ]
+
+
+def _some(moved: tuple[int, ...], times: float | None) -> Iterator[int]:
+    """Bytes that an operation gives and is given; in a loop it may take a slice."""
+    out, *given = moved
+    yield out
+    yield from given if times == 1 else (min(out, size) for size in given)
 
 
 def _called(

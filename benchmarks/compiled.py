@@ -1,0 +1,159 @@
+"""What compilers predict of every step, without a device: cycles, memory, traffic.
+
+    python -m benchmarks.compiled [ROW ...] [--targets=v5e,v6e] [--only=REGEX] [--list]
+        [--keep=DIR] [--report]
+
+Rows are as benchmarks.compiled_rows says, all of its table by default; targets those of
+jbias.training.targets, and the name of a kind alone is one device of it. Each program is
+compiled in a process of its own, and once: what the compiler said is kept in DIR, from
+which a run that was stopped goes on. --report compiles nothing. Writes
+benchmarks/results/compiled-TARGET.json and .md for each target, and compiled-goals.
+
+All figures are predictions by the compiler for that target, no measurements. Cycles are
+the sum of its estimates for all operations: those in a loop as often as it turns, those of
+a conditional with the chance that they run. `algorithm` is what is in no other part.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks import (
+    compiled_goals,
+    compiled_read,
+    compiled_rows,
+    compiled_step,
+    measured,
+)
+
+ROOT = pathlib.Path(__file__).parents[1]
+GIB = 2**30
+PARTS = (
+    *("data", "inputs", "convolutions", "convolutions backwards", "normalisation"),
+    *("activations", "algorithm", "optimiser", "guard", "collectives"),
+)
+
+
+def fresh(name: str, target: str, keep: pathlib.Path, source: str) -> bool:
+    """Whether nothing has changed since this row was lowered."""
+    found = compiled_read.brief(name, target, keep)
+    return found is not None and found["source"] == source and "error" not in found
+
+
+def run(pairs: Sequence[tuple[str, str]], keep: pathlib.Path) -> None:
+    """Compiles what is not there, each in a process of its own; tells what is left."""
+    source, began = compiled_step.source(), time.monotonic()
+    todo = [pair for pair in pairs if not fresh(*pair, keep, source)]
+    print(f"{len(pairs) - len(todo)} of {len(pairs)} are there", flush=True)
+    for done, (name, target) in enumerate(todo, 1):
+        command = [sys.executable, "-m", "benchmarks.compiled_step", name, target, keep]
+        ended = subprocess.run(
+            command, check=False, cwd=ROOT, capture_output=True, text=True
+        )
+        left = (time.monotonic() - began) / done * (len(todo) - done) / 60
+        found = compiled_read.read(name, target, keep)
+        said = _said(found) if ended.returncode == 0 else ended.stderr.strip()[-400:]
+        told = f"{done}/{len(todo)} {name} {target}: {said}; {left:.0f} min left"
+        print(told, flush=True)
+
+
+def _said(found: Mapping[str, Any] | None) -> str:
+    if found is None or "error" in found:
+        return found["error"] if found else "nothing"
+    return (
+        f"{found['cycles'] / 1e6:.2f} Mcycles, temporary "
+        f"{found['temporary'] / GIB:.3f} GiB, compiled in {found['seconds']:.0f} s"
+    )
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> str:
+    """All rows of one target."""
+    return measured.markdown(
+        (
+            *("row", "Mcycles", "ms", *PARTS, "Gflop", "GB", "temporary GiB"),
+            *("arguments GiB", "kernels", "copies", "collectives MB", "no estimate"),
+        ),
+        map(_cells, found),
+    )
+
+
+def _cells(one: Mapping[str, Any]) -> Iterator[str]:
+    yield one["row"]
+    if "error" in one:
+        yield one["error"].splitlines()[0].replace("|", "/")[:200]
+        return
+    cycles, seconds = one["cycles"], compiled_read.seconds(one)
+    yield f"{cycles / 1e6:.2f}" if cycles else "–"
+    yield f"{1e3 * seconds:.2f}" if cycles and seconds else "–"
+    for part in PARTS:
+        yield f"{100 * one['parts'][part] / cycles:.1f} %" if cycles else "–"
+    for key, unit in (("flops", 1e9), ("bytes", 1e9)):
+        yield f"{one['times'] * one[key] / unit:,.1f}" if one[key] else "–"
+    yield f"{one['temporary'] / GIB:.3f}"
+    yield f"{one['arguments'] / GIB:.3f}"
+    yield f"{one['kernels']:,.0f}"
+    yield f"{one['copies']:,.0f}"
+    moved = sum(one[f"moved_{role}"] for role in ("scalars", "norm", "other"))
+    yield f"{moved / 1e6:.2f}"
+    yield ", ".join(f"{n:g} {name}" for name, n in one["unestimated"].items())
+
+
+def report(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, out) -> None:
+    """Writes what is there, by target, and how far the goals are reached."""
+    by_target: dict[str, list] = {}
+    for name, target in pairs:
+        found = compiled_read.read(name, target, keep)
+        if found is not None:
+            by_target.setdefault(target, []).append(found)
+    for target, found in by_target.items():
+        base = {one["row"]: one for one in found if "error" not in one}
+        text = f"{_INTRO} {target}.\n\n{table(found)}"
+        measured.write(
+            f"compiled-{target.replace(':', '-')}", found, text, ratios={}, out=out
+        )
+        if text := compiled_goals.table(base, target):
+            name = f"compiled-goals-{target.replace(':', '-')}"
+            goals = compiled_goals.reached(base)
+            measured.write(name, goals, text, ratios={}, out=out)
+
+
+_INTRO = (
+    "Predictions by the compiler, not measurements. Shares are of the cycles; operations "
+    "in a loop count as often as it turns, those of a branch with the chance that it is "
+    "taken. Target:"
+)
+
+
+def main() -> None:
+    """Compiles, and writes the results."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("rows", nargs="*", default=compiled_rows.ROWS)
+    add("--targets", default="v5e,v6e")
+    add("--only", default="", help="a regular expression")
+    add("--list", action="store_true", help="the rows, and nothing else")
+    add("--report", action="store_true", help="of what is there")
+    add("--keep", type=pathlib.Path, default=ROOT / "build" / "compiled")
+    add("--out", type=pathlib.Path, default=measured.RESULTS)
+    args = parser.parse_args()
+    rows = [name for name in args.rows if re.search(args.only, name)]
+    for name in rows:
+        compiled_rows.parse(name)
+    if args.list:
+        print(*rows, sep="\n")
+        return
+    pairs = [(name, target) for target in args.targets.split(",") for name in rows]
+    if not args.report:
+        run(pairs, args.keep.resolve())
+    report(pairs, args.keep.resolve(), args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What was to be reached of what compilers predict: before, goal and now."""
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from benchmarks import measured
+
+GIB = 2**30
+Found = Mapping[str, Mapping[str, Any]]  # By row, of one target.
+BASE = "imagenet/erm"
+
+
+class Goal(NamedTuple):
+    """A number of some rows that should be at most so large."""
+
+    what: str
+    before: str
+    most: float
+    value: Callable[[Found], float]  # KeyError where a row is not there.
+
+
+def _cycles(name: str, of: str = BASE) -> Callable[[Found], float]:
+    return lambda found: found[name]["cycles"] / found[of]["cycles"]
+
+
+def _temporary(name: str, of: str = BASE) -> Callable[[Found], float]:
+    return lambda found: found[name]["temporary"] / found[of]["temporary"]
+
+
+def _bytes(name: str, of: str = BASE) -> Callable[[Found], float]:
+    return lambda found: found[name]["bytes"] / found[of]["bytes"]
+
+
+def _share(name: str, part: str) -> Callable[[Found], float]:
+    return lambda found: found[name]["parts"][part] / found[name]["cycles"]
+
+
+def _largest(part: str, *, trained: bool = True) -> Callable[[Found], float]:
+    """The largest share of a part among the rows that train by us."""
+
+    def value(found: Found) -> float:
+        ours = [
+            one for one in found if not one.endswith(("/evaluate", "/flax", "/bare"))
+        ]
+        return max(_share(name, part)(found) for name in ours)
+
+    return value
+
+
+def _over_products(name: str, of: str = BASE) -> Callable[[Found], float]:
+    """Cycles of another step's, over what they should be by their products."""
+
+    def value(found: Found) -> float:
+        products = found[name]["products"] / found[of]["products"]
+        return _cycles(name, of)(found) / products
+
+    return value
+
+
+def _traffic(found: Found) -> float:
+    """The most that an algorithm's collectives bring, over gradients, without sums of norms."""
+    return max(
+        one["moved_other"] / one["gradients"]
+        for one in found.values()
+        if one["devices"] > 1 and one["gradients"]
+    )
+
+
+def _goals() -> Iterator[Goal]:
+    yield Goal("ERM, of Flax's example", "1.032", 0.97, _cycles(BASE, "imagenet/flax"))
+    yield Goal("ERM, of the bare step", "", 1.0, _cycles(BASE, "imagenet/bare"))
+    yield Goal("data, of a step (largest)", "0.81", 0.01, _largest("data"))
+    yield Goal("guard, of a step (ResNet-50)", "0.023", 0.003, _share(BASE, "guard"))
+    yield Goal("guard, of a step (largest)", "0.037", 0.003, _largest("guard"))
+    padain = "imagenet/padain"
+    yield Goal("pAdaIN, of ERM", "fits no v5e", 1.10, _cycles(padain))
+    yield Goal("pAdaIN, temporary memory", "5.7", 1.15, _temporary(padain))
+    for name, before, most in (
+        ("sagnet", "1.77", 1.65),
+        ("debiased", "2.03", 1.95),
+        ("infodrop", "> 1.30", 1.15),
+    ):
+        yield Goal(f"{name}, of ERM", before, most, _cycles(f"imagenet/{name}"))
+    yield Goal("infodrop, bytes of ERM", "32", 1.15, _bytes("imagenet/infodrop"))
+    for name in (
+        *("dsu", "mixstyle", "efdmix", "erm+mixup", "erm+cutmix", "erm+fmix"),
+        *("erm+augmix", "erm+rand_conv", "erm+stylize"),
+    ):
+        what = f"{name}, of ERM, over its products"
+        yield Goal(what, "", 1.15, _over_products(f"imagenet/{name}"))
+    for setting, most in (("cifar16", 0.8), ("cifar64", 1.02)):
+        for how in ("auto", "vmapped"):
+            row, looped = (f"{setting}/erm*10:{one}" for one in (how, "looped"))
+            before = {"cifar16": "0.24", "cifar64": "0.67"}[setting]
+            what = f"ten seeds, {setting}, {how} of looped"
+            yield Goal(what, before, most, _cycles(row, looped))
+    yield Goal("bytes of collectives, of gradients", "", 1.05, _traffic)
+    yield Goal(
+        "temporary GiB of a seed, cifar16",
+        "0.58",
+        0.03,
+        lambda found: found["cifar16/erm"]["temporary"] / GIB,
+    )
+
+
+GOALS = tuple(_goals())
+
+
+def reached(found: Found) -> dict[str, Mapping[str, Any]]:
+    """All goals whose rows are there."""
+    told = {}
+    for goal in GOALS:
+        try:
+            now = goal.value(found)
+        except (KeyError, ValueError):
+            continue  # Not compiled, or for fewer devices.
+        told[goal.what] = types.MappingProxyType(
+            dict(before=goal.before, most=goal.most, now=now, reached=now <= goal.most)
+        )
+    return {what: dict(one) for what, one in told.items()}
+
+
+def table(found: Found, target: str) -> str:
+    """The goals as Markdown; empty where none of their rows is there."""
+    rows = [
+        (
+            what,
+            one["before"] or "–",
+            f"{one['most']:g}",
+            f"{one['now']:.4g}",
+            _mark(one),
+        )
+        for what, one in reached(found).items()
+    ]
+    if not rows:
+        return ""
+    head = ("predicted, not measured", "before", "at most", "now", "reached")
+    return f"Target: {target}.\n\n{measured.markdown(head, rows)}"
+
+
+def _mark(one: Mapping[str, Any]) -> str:
+    return "yes" if one["reached"] else "no"

@@ -1,0 +1,312 @@
+"""Compiles the program of one row for one target, in a process of its own.
+
+    python -m benchmarks.compiled_step ROW TARGET FOLDER
+
+A target is one of jbias.training.targets; the name of a kind alone, such as v5e, is one
+device of it. What the compiler says is kept by a digest of what it was given: the same
+program is compiled once.
+"""
+
+import functools
+import gzip
+import hashlib
+import importlib.metadata
+import json
+import math
+import pathlib
+import re
+import sys
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from benchmarks import collectives, compiled_peers, compiled_rows
+from jbias import feed, optim, seeds, xla
+from jbias import step as train_step
+from jbias.algos import base
+from jbias.evals import predict
+from jbias.strategies import layout as layouts
+from jbias.training import parts, targets, trainer
+
+PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
+ROOT = pathlib.Path(__file__).parents[1]
+GROUPS = 4  # Classes' attributes, and domains.
+
+
+def mesh_of(text: str) -> tuple[targets.Target, jax.sharding.Mesh]:
+    """A target and its devices; the name of a kind alone is one of these."""
+    kind = targets.KINDS.get(text)
+    host = ":2x2" + "x1" * (kind.axes - 2) if kind and kind.axes else ""
+    target = targets.parse(text + host)
+    there = targets.devices(target)[: 1 if kind else None]
+    types = (AxisType.Auto, AxisType.Auto)
+    grid = np.reshape(np.array(there), (1, -1))
+    return target, jax.sharding.Mesh(grid, ("seed", "data"), axis_types=types)
+
+
+def recoloured(batch: base.Batch, permute: Any, alpha: float, style: Any = None) -> Any:
+    """Stands in for style transfer: images take the mean colours of others."""
+    image = batch["image"]
+    colour = image.mean((1, 2), keepdims=True)
+    new = (
+        permute(colour) if style is None else style["image"].mean((1, 2), keepdims=True)
+    )
+    return image + alpha * (new - colour)
+
+
+def _algorithm(row: compiled_rows.Row) -> tuple[base.Algo, list[parts.Input]]:
+    setting = row.setting
+    inputs = parts.transforms("inputs", row.inputs)
+    config = {"model": setting.model, "precision": "bfloat16"}
+    views = math.prod(one.views for one in inputs)
+    net = parts.network(config, setting.classes, views)
+    count = setting.held or 1_000
+    columns = {
+        "label": np.arange(count) % setting.classes,
+        "attribute": np.arange(count) % GROUPS,
+        "domain": np.arange(count) % GROUPS,
+    }
+    options = dict(row.options)
+    if options.get("transfer") == "recoloured":
+        options["transfer"] = recoloured
+    return parts.algorithm({"name": row.algo, **options}, net, columns), inputs
+
+
+def _fed(setting: compiled_rows.Setting, batch: int, *, labelled: bool) -> tuple:
+    """Shapes of what a step takes of a set, and of what is held of it."""
+
+    def rows(count: int) -> dict[str, jax.ShapeDtypeStruct]:
+        names = ("label", "attribute", "domain") if labelled else ()
+        found = {name: jax.ShapeDtypeStruct((count,), jnp.int32) for name in names}
+        image = (count, setting.size, setting.size, 3)
+        return {"image": jax.ShapeDtypeStruct(image, jnp.uint8), **found}
+
+    if setting.held:
+        places = jax.ShapeDtypeStruct((batch,), jnp.int32)
+        return places, jax.eval_shape(feed.flat, rows(setting.held))
+    return rows(batch), None
+
+
+def _placed(tree: PyTree, devices: jax.sharding.Mesh, *axes: str) -> PyTree:
+    place = NamedSharding(devices, PartitionSpec(*axes))
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree
+    )
+
+
+def training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
+    """The traced step, how many such programs all seeds take, and gradients' bytes."""
+    setting, batch = row.setting, row.setting.batch * devices.size
+    algo, inputs = _algorithm(row)
+    shape = (setting.size, setting.size)
+    schedule = functools.partial(optim.cosine, total=10_000)
+
+    def txs_at(scale: Any) -> tuple:
+        made = optim.sgd(schedule(0.1 * scale), momentum=0.9, decay=1e-4)
+        return (made,) * len(algo.updates)
+
+    fed = {"train": _fed(setting, batch, labelled=True)}
+    if row.other:
+        fed["other"] = _fed(setting, batch, labelled=False)
+    taken = {name: one for name, (one, _) in fed.items()}
+    held = {name: one for name, (_, one) in fed.items() if one is not None}
+    if not setting.held:
+        held = {name: {} for name in fed}
+    one = trainer.make(algo, txs_at, inputs, setting.classes, block=algo.mix_group)
+    draw = trainer.initialiser(algo, txs_at(1), shape, 0, 0.0)
+    state = jax.eval_shape(draw, jax.random.key(0), None)
+    gradients = collectives.gradient_bytes(algo, state.params)
+    own = jax.eval_shape(lambda: jax.random.key(0))
+    traced, times = _mapped(
+        row, one, devices, state, own, taken, held, algo.static(5, 10)
+    )
+    return traced, times, gradients
+
+
+def _mapped(row, one, devices, state, own, taken, held, static) -> tuple:
+    """Traces the step of all seeds, as memory.of_step has it."""
+    strategy = seeds.strategy(row.strategy, devices)
+    layout = layouts.Layout(devices, (row.seeds,), strategy.stacked)
+    if width := layout.width(0):
+        state, own, taken = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((width, *x.shape), x.dtype),
+            (state, own, taken),
+        )
+    by_seed = ("seed",) if width else ()
+    state = _placed(state, devices, *by_seed)
+    arg = (_placed(own, devices, *by_seed), _placed(taken, devices, *by_seed, "data"))
+    held = _placed(held, devices)
+    if strategy.dispatch == "unrolled":
+        program = seeds.over(one, strategy, layout, donate=True)
+        trees = row.seeds // (width or 1)
+        return program.trace((state,) * trees, (arg,) * trees, held, static), 1
+    tree = seeds.of_tree(one, layout, strategy)
+    program = jax.jit(tree, static_argnums=3, donate_argnums=0)
+    return program.trace(state, arg, held, static), 1 if width else row.seeds
+
+
+def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
+    """Likewise, of a network's logits of a batch."""
+    setting = row.setting
+    algo, _ = _algorithm(row)
+    decide = algo.decide or functools.partial(algo.net.apply, train=False)
+    draw = trainer.initialiser(algo, _no_optimisers(algo), (setting.size,) * 2, 0, 0.0)
+    state = jax.eval_shape(draw, jax.random.key(0), None)
+    net = jax.eval_shape(train_step.net_of, state)
+    shape = (setting.batch * devices.size, setting.size, setting.size, 3)
+    image = _placed(jax.ShapeDtypeStruct(shape, jnp.uint8), devices, "data")
+    program = jax.jit(predict.scorer(decide), static_argnums=3)
+    return program.trace(_placed(net, devices), None, image, None), 1, 0
+
+
+def _no_optimisers(algo: base.Algo) -> tuple:
+    return (optim.sgd(optim.constant(0.0, 1)),) * len(algo.updates)
+
+
+def peer(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
+    """Likewise, of a peer's step, whose images come as an argument."""
+    setting = row.setting
+    made = compiled_peers.STEPS[row.algo](
+        setting.classes, setting.batch * devices.size, setting.size
+    )
+    state, batch = _placed(made.state, devices), _placed(made.batch, devices, "data")
+    return jax.jit(made.step, donate_argnums=0).trace(state, batch), 1, 0
+
+
+def traced(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
+    """The program of a row: traced, how often it runs, bytes of its gradients."""
+    if row.algo in compiled_rows.PEERS:
+        return peer(row, devices)
+    return evaluation(row, devices) if row.evaluates else training(row, devices)
+
+
+def products(jaxpr: core.Jaxpr, taken: float) -> float:
+    """Operations of all convolutions and products of matrices, two a multiplication.
+
+    Those of a loop count as often as it turns where that is known, of a condition's
+    branches the second with the chance `taken`.
+    """
+    return sum(_products(eqn, taken) for eqn in jaxpr.eqns)
+
+
+def _products(eqn: core.JaxprEqn, taken: float) -> float:
+    name = eqn.primitive.name
+    if name == "conv_general_dilated":
+        return _of_convolution(eqn)
+    if name == "dot_general":
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        left = eqn.invars[0].aval.shape
+        return 2 * eqn.outvars[0].aval.size * math.prod(left[i] for i in contracted)
+    inner = [products(one, taken) for one in core.jaxprs_in_params(eqn.params)]
+    if name == "cond":
+        if len(inner) != 2:
+            return sum(inner) / len(inner)
+        return (1 - taken) * inner[0] + taken * inner[1]
+    return sum(inner) * eqn.params["length"] if name == "scan" else sum(inner)
+
+
+def _of_convolution(eqn: core.JaxprEqn) -> float:
+    """Multiplications with zeros between or beside pixels are none."""
+    params = eqn.params
+    left, right, out = params["dimension_numbers"]
+    image, kernel = (one.aval.shape for one in eqn.invars)
+    shape = eqn.outvars[0].aval.shape
+    pairs = 1.0
+    for d, (low, _) in enumerate(params["padding"]):
+        length, step = image[left[2 + d]], params["lhs_dilation"][d]
+        places = (
+            np.arange(shape[out[2 + d]])[:, None] * params["window_strides"][d]
+            + np.arange(kernel[right[2 + d]]) * params["rhs_dilation"][d]
+            - low
+        )
+        inside = (places >= 0) & (places <= (length - 1) * step) & (places % step == 0)
+        pairs *= inside.sum()
+    return 2 * pairs * shape[out[0]] * shape[out[1]] * kernel[right[1]]
+
+
+def versions() -> dict[str, str]:
+    """Of all that makes a program."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass  # Not needed for every target.
+    return found
+
+
+def source() -> str:
+    """A digest of the code that makes programs, and of the packages."""
+    digest = hashlib.sha256(json.dumps(versions()).encode())
+    ours = sorted((ROOT / "benchmarks").glob("compiled_*.py"))
+    for path in (*sorted((ROOT / "jbias").rglob("*.py")), *ours):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _digest(lowered: jax.stages.Lowered, target: str) -> str:
+    """Of a program, with the names of what asked for its operations."""
+    text = lowered.as_text(debug_info=True)
+    names = re.findall(r'^#loc\d* = loc\("([^"]*)"\(', text, re.MULTILINE)
+    digest = hashlib.sha256(lowered.as_text().encode())
+    digest.update(json.dumps([target, versions(), names]).encode())
+    return digest.hexdigest()[:24]
+
+
+def file_of(name: str, target: str) -> str:
+    """What the file of a row is called."""
+    return re.sub(r"[^\w.,+=-]+", "-", f"{name}@{target}") + ".json"
+
+
+def compiled(lowered: jax.stages.Lowered) -> tuple[dict[str, Any], str]:
+    """What the compiler says of a program, and its text."""
+    began = time.monotonic()
+    made = lowered.compile()
+    counted, cost = made.memory_analysis(), made.cost_analysis() or {}
+    said = {
+        "flops": cost.get("flops"),
+        "bytes": cost.get("bytes accessed"),
+        "temporary": counted.temp_size_in_bytes,
+        "arguments": counted.argument_size_in_bytes,
+        "seconds": time.monotonic() - began,
+        **versions(),
+    }
+    return said, made.as_text()
+
+
+def main(name: str, target: str, folder: str) -> None:
+    """Lowers a row, and compiles it unless the same program was."""
+    keep, row = pathlib.Path(folder), compiled_rows.parse(name)
+    for part in ("rows", "programs"):
+        (keep / part).mkdir(parents=True, exist_ok=True)
+    told: dict[str, Any] = {"row": name, "target": target, "source": source()}
+    try:
+        aim, devices = mesh_of(target)
+        with xla.compiling_for(aim.platform):
+            program, times, gradients = traced(row, devices)
+            told |= {
+                "program": _digest(lowered := program.lower(), target),
+                "times": times,
+                "gradients": gradients,
+                "products": times * products(program.jaxpr.jaxpr, row.taken),
+                "devices": devices.size,
+            }
+            path = keep / "programs" / told["program"]
+            if not path.with_suffix(".json").exists():
+                said, text = compiled(lowered)
+                path.with_suffix(".hlo.gz").write_bytes(gzip.compress(text.encode()))
+                path.with_suffix(".json").write_text(json.dumps(said, indent=1))
+    except (ValueError, jax.errors.JaxRuntimeError) as error:
+        told["error"] = str(error).strip()[:2000]
+    path = keep / "rows" / file_of(name, target)
+    path.write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
