@@ -11,6 +11,9 @@ import tarfile
 import jax
 import pytest
 
+from jbias import xla
+
+xla.set_alone()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 

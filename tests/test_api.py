@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 
 ROOT = pathlib.Path(__file__).parents[1]
 COMMANDS = (
-    *("main", "evaluate", "look", "audit", "study", "prepare", "report"),
+    *("main", "plan", "evaluate", "look", "audit", "study", "prepare"),
+    "report",
     *("report.biases", "report.correlate", "report.distortion", "report.measured"),
     *("report.shifts", "launch.sweep"),
 )

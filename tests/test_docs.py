@@ -11,7 +11,17 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import audit, config_files, data, evaluate, look, prepare, presets, study
+from jbias import (
+    audit,
+    config_files,
+    data,
+    evaluate,
+    look,
+    plan,
+    prepare,
+    presets,
+    study,
+)
 from jbias.launch import sweep
 from jbias.measure import command
 from jbias.report import biases, cli, correlate, distortion, measured, shifts
@@ -102,6 +112,7 @@ READERS = {
     "evaluate": measured_with,
     "audit": lambda arguments: command.parse(audit.parser(), arguments, "data"),
     "study": lambda arguments: command.parse(study.parser(), arguments, "config"),
+    "plan": lambda arguments: command.parse(plan.parser(), arguments, "config"),
     "launch.sweep": lambda arguments: command.parse(
         sweep.parser(), arguments, "config"
     ),
@@ -132,6 +143,7 @@ def test_flags_in_the_text_are_known(name, flag):
     parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
     parsers += [biases._parser(), distortion._parser(), look.parser()]
     parsers += [shifts._parser(), audit.parser(), study.parser(), sweep.parser()]
+    parsers += [plan.parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}

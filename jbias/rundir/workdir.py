@@ -48,7 +48,7 @@ def claim(
     sums.check(workdir, sums.is_fact)
     _check_identity(workdir, config)
     provenance(workdir)
-    _starts(workdir)
+    starts(workdir)
     with disk.writing(f"workdir {workdir}"):
         workdir.mkdir(parents=True, exist_ok=True)
     with lock.hold(workdir / "lock", f"is at work in {workdir}", say) as held:
@@ -262,26 +262,26 @@ def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]
     it was killed, nobody knows.
     """
     path = workdir / "costs.json"
-    starts = [one for one in _starts(workdir) if one["at"] != start["at"]]
-    starts.append(dict(start))
-    total = costs.total(starts)
-    disk.keep(path, json.dumps({"starts": starts, "total": total}, indent=1))
+    told = [one for one in starts(workdir) if one["at"] != start["at"]]
+    told.append(dict(start))
+    total = costs.total(told)
+    disk.keep(path, json.dumps({"starts": told, "total": total}, indent=1))
     return total
 
 
-def _starts(workdir: epath.Path) -> list[dict[str, Any]]:
+def starts(workdir: epath.Path) -> list[dict[str, Any]]:
     """What costs.json says of each start; ValueError where it is damaged."""
     path = workdir / "costs.json"
     if not path.exists():
         return []
     remedy = "restore it, or delete it: costs are then counted from now on"
-    starts = disk.read_json(path, dict, remedy).get("starts")
+    told = disk.read_json(path, dict, remedy).get("starts")
     try:
-        costs.total(starts)
-        {one["at"]: one["step"] for one in starts}
+        costs.total(told)
+        {one["at"]: one["step"] for one in told}
     except (KeyError, TypeError, AttributeError, ValueError):
         raise ValueError(f"workdir: {path} is damaged; {remedy}") from None
-    return starts
+    return told
 
 
 def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:

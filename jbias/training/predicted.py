@@ -71,6 +71,9 @@ class Given(NamedTuple):
     classes: int = 0
 
 
+UNSAID = Given()
+
+
 class _Unread(NamedTuple):
     """The store of a set that is not there."""
 
@@ -78,7 +81,7 @@ class _Unread(NamedTuple):
 
 
 def source(
-    where: str, options: Mapping[str, Any], size: int, given: Given = Given()
+    where: str, options: Mapping[str, Any], size: int, given: Given = UNSAID
 ) -> spec.Source:
     """Opens a set; one that is not there has as many images as was published, or given."""
     try:
@@ -217,7 +220,7 @@ def room(
     """Bytes of each device that a run may use."""
     gib = config["run"]["memory"]
     if target.kind is None:
-        return memory.room(devices, gib) or 2**62
+        return memory.room(devices, gib) or 2**62  # Where nobody says.
     return round((gib or _USED * target.kind.gib) * 2**30)
 
 
@@ -285,7 +288,7 @@ def spent(
     found = hlo.operations(program.compiled.as_text(), taken=taken)
     touched = hlo.by_part(found, lambda one: one.bytes * one.runs / kind.bytes)
     products = loops * program.flops / kind.flops
-    parts, unknown = touched, {}
+    parts, unknown = dict(touched), {}
     if kind.hertz:
         cycles, unknown = hlo.by_part(found), hlo.unestimated(found)
         parts = {name: value / kind.hertz for name, value in cycles.items()}
@@ -320,7 +323,7 @@ def this_machine() -> targets.Kind:
     """What this machine's CPU does at most, timed now."""
     on = jax.devices("cpu")[0]
     side = jax.device_put(np.ones((1024, 1024), np.float32), on)
-    much = jax.device_put(np.ones(2**24, np.float32), on)
+    much = jax.device_put(np.ones(2**18, np.float32), on)  # In its caches.
     product = _fastest(jax.jit(jnp.matmul), side, side)
     copy_ = _fastest(jax.jit(jnp.negative), much)
     flops, moved = 2 * 1024**3 / product, 2 * much.nbytes / copy_
@@ -374,7 +377,7 @@ def plan(
     target: targets.Target,
     say: Callable[[str], None],
     *,
-    given: Given = Given(),
+    given: Given = UNSAID,
     remedies: bool = True,
 ) -> dict[str, Any]:
     """What a run of the config would take on the target; ValueError if it cannot be.
@@ -420,7 +423,9 @@ def _memory(
         "seeds": len(made.own),
         "seeds_at_once": min(fit.count for fit in made.fits),
         "memory_gib": sum(most.values()) / gib,
-        "capacity_gib": kind.gib if kind else made.free / _USED / gib,
+        "capacity_gib": kind.gib
+        if kind
+        else (memory.room(made.devices) or made.free) / _USED / gib,
         "usable_gib": made.free / gib,
         "memory_by_part_gib": {name: size / gib for name, size in most.items()},
     }

@@ -1,0 +1,90 @@
+"""A compiled program's text says what runs, how often, for how long and for what."""
+
+import pytest
+
+from jbias.training import hlo
+
+TEXT = """\
+HloModule jit_step, is_scheduled=true
+
+%body (p.1: f32[8,4]) -> f32[8,4] {
+  %p.1 = f32[8,4]{1,0} parameter(0)
+  ROOT %conv.1 = f32[8,4]{1,0} fusion(%p.1, %p.1), kind=kOutput, metadata={op_name="jit(step)/transpose(jvp(stage1))/conv1/conv_general_dilated"}, backend_config={"estimated_cycles":"100"}
+}
+
+%turn (p.2: f32[8,4]) -> pred[] {
+  %p.2 = f32[8,4]{1,0} parameter(0)
+  ROOT %less.1 = pred[] fusion(%p.2), kind=kLoop, backend_config={"estimated_cycles":"1"}
+}
+
+%off (p.3: f32[8,4]) -> f32[8,4] {
+  ROOT %p.3 = f32[8,4]{1,0} parameter(0)
+}
+
+%on (p.4: f32[8,4]) -> f32[8,4] {
+  %p.4 = f32[8,4]{1,0} parameter(0)
+  ROOT %swap.1 = f32[8,4]{1,0} fusion(%p.4), kind=kLoop, metadata={op_name="jit(step)/stage1/tap/mul"}, backend_config={"estimated_cycles":"40"}
+}
+
+ENTRY %main (x.1: f32[8,4], set.1: u8[50000,48]) -> (f32[8,4], f32[4]) {
+  %x.1 = f32[8,4]{1,0:T(8,128)} parameter(0)
+  %set.1 = u8[50000,48]{1,0:T(8,128)(4,1)} parameter(1)
+  %rows.1 = u8[8,48]{1,0} fusion(%set.1), kind=kCustom, metadata={op_name="jit(step)/data/gather"}, backend_config={"estimated_cycles":"7"}
+  %loop.1 = f32[8,4]{1,0} while(%x.1), condition=%turn, body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  %gate.1 = f32[8,4]{1,0} conditional(%loop.1, %loop.1), branch_computations={%off, %on}
+  %order.1 = (f32[8]{0}, s32[8]{0}) sort(%gate.1), dimensions={0}, to_apply=%off
+  %own.1 = f32[4]{0} custom-call(%gate.1), custom_call_target="Mine"
+  %none.1 = f32[4]{0} custom-call(%own.1), custom_call_target="ConcatBitcast"
+  %sum.1 = f32[4]{0} all-reduce(%none.1), replica_groups={{0,1}}, to_apply=%off
+  %norm.1 = f32[4]{0} fusion(%sum.1), kind=kLoop, metadata={op_name="jit(step)/stage1/bn1/mul"}, backend_config={"estimated_cycles":"5"}
+  %new.1 = f32[4]{0} fusion(%norm.1), kind=kLoop, metadata={op_name="jit(step)/optimiser/add"}, backend_config={"estimated_cycles":"9"}
+  ROOT %out.1 = (f32[8,4]{1,0}, f32[4]{0}) tuple(%gate.1, %new.1)
+}
+"""
+
+
+def found(taken):
+    return {one.name: one for one in hlo.operations(TEXT, taken=taken)}
+
+
+def test_loops_and_branches_count_as_often_as_they_run():
+    some = found(0.25)
+    assert [some[name].times for name in ("conv.1", "less.1", "swap.1")] == [3, 4, 0.25]
+    assert "swap.1" not in found(0.0)
+
+
+def test_parts_add_up_to_all_cycles():
+    parts = hlo.by_part(found(0.5).values())
+    assert parts["convolutions backwards"] == 300
+    assert parts["algorithm"] == 40 / 2 + 4  # The gate's, and what has no scope.
+    known = {"data": 7, "normalisation": 5, "optimiser": 9, "convolutions": 0}
+    assert {name: parts[name] for name in known} == known
+    assert sum(parts.values()) == sum(one.total for one in found(0.5).values())
+
+
+def test_what_has_no_estimate_is_told():
+    assert hlo.unestimated(found(0.5).values()) == {"sort": 1, "Mine": 1}
+
+
+def test_bytes_are_those_given_and_given_back():
+    some = found(0.5)
+    assert some["norm.1"].bytes == 4 * (4 + 4)
+    assert some["rows.1"].bytes == 2 * 8 * 48  # Of the set, the rows that it takes.
+    assert not any(some[name].bytes for name in ("loop.1", "out.1", "none.1"))
+
+
+def test_a_loop_of_unknown_length_is_told():
+    text = TEXT.replace(', backend_config={"known_trip_count":{"n":"3"}}', "")
+    one = next(x for x in hlo.operations(text) if x.name == "conv.1")
+    assert one.times is None and one.total == 100
+
+
+@pytest.mark.parametrize(
+    ("out", "wanted"),
+    [
+        ("bf16[2,3]{1,0:T(8,128)(2,1)}", [((2, 3), 12)]),
+        ("(f32[], pred[5]{0}, token[])", [((), 4), ((5,), 5)]),
+    ],
+)
+def test_shapes_and_bytes(out, wanted):
+    assert list(hlo.arrays(out)) == wanted
