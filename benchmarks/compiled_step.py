@@ -261,7 +261,7 @@ def _digest(lowered: jax.stages.Lowered, target: str) -> str:
 
 def file_of(name: str, target: str) -> str:
     """What the file of a row is called."""
-    return re.sub(r"[^\w.,+=-]+", "-", f"{name}@{target}") + ".json"
+    return re.sub(r"[^\w.,+=@-]+", "-", f"{name}@{target}") + ".json"
 
 
 def compiled(lowered: jax.stages.Lowered) -> tuple[dict[str, Any], str]:

@@ -5,6 +5,11 @@
 compiles them for the devices there are and prints, as JSON by algorithm, what their
 collectives move, and what they may. With `tpu` as the first word these are eight TPUs,
 which need not be there; libtpu must.
+
+    python -m tests.programs v5e erm padain
+
+compiles them for one device of that kind, of a set larger than its fast memory, and
+prints what each operation is.
 """
 
 import json
@@ -13,29 +18,33 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.experimental import topologies
 
-from benchmarks import collectives
-from jbias import algos, mesh, optim, seeds
+from benchmarks import collectives, compiled_step
+from jbias import algos, feed, mesh, optim, seeds, xla
 from jbias.models import resnet
-from jbias.training import hlo, parts, trainer
+from jbias.training import hlo, parts, targets, trainer
 from tests.methods import METHODS
 
 CLASSES, SIZE, BATCH, HELD = 5, 16, 64, 128
+MANY = 400_000  # Images: shapes alone, which cost nothing.
 
 
 def traced(
-    name: str, devices: jax.sharding.Mesh, *, norm_group: int = 0, accumulate: int = 1
+    name: str,
+    devices: jax.sharding.Mesh,
+    *,
+    norm_group: int = 0,
+    accumulate: int = 1,
+    held: int = HELD,
 ) -> jax.stages.Traced:
     """The whole step: gather, transform, learn, where the algorithm does its most."""
     algo, txs = _made(name, norm_group)
     block = math.lcm(algo.mix_group, norm_group or 1)
     inputs = parts.transforms("inputs", METHODS[name].inputs)
-    image = jax.ShapeDtypeStruct((HELD, SIZE, SIZE, 3), jnp.uint8)
     known = ("label", "attribute", "domain")
-    rows = {name: jax.ShapeDtypeStruct((HELD,), jnp.int32) for name in known}
-    rows["image"] = image
+    rows = {name: jax.ShapeDtypeStruct((held,), jnp.int32) for name in known}
+    rows["image"] = jax.ShapeDtypeStruct((held, SIZE, SIZE, 3), jnp.uint8)
+    rows = jax.eval_shape(feed.flat, rows)
     return collectives.traced(
         trainer.make(
             algo, lambda _: txs, inputs, CLASSES, accumulate=accumulate, block=block
@@ -61,8 +70,8 @@ def expected(name: str) -> dict[str, int]:
     }
 
 
-def _made(name: str, norm_group: int = 0):
-    net = resnet.ResNet(
+def network(norm_group: int = 0) -> resnet.ResNet:
+    return resnet.ResNet(
         CLASSES,
         depths=(1, 1, 1, 1),
         bottleneck=False,
@@ -70,29 +79,46 @@ def _made(name: str, norm_group: int = 0):
         stem="small",
         norm_group=norm_group,
     )
+
+
+def _made(name: str, norm_group: int = 0):
+    net = network(norm_group)
     algo = algos.ALGOS[name](net, **METHODS[name].strong)
     sgd = optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=1e-3)
     return algo, (sgd,) * len(algo.updates)
 
 
-def _tpus() -> jax.sharding.Mesh:
-    there = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
-    return jax.sharding.Mesh(np.reshape(there.devices, (1, -1)), ("seed", "data"))
+def described(name: str, devices: jax.sharding.Mesh) -> dict:
+    """What a step is on one device that holds a large set, and the sizes that it has."""
+    compiled = traced(name, devices, held=MANY).lower().compile()
+    return {
+        "operations": hlo.operations(compiled.as_text()),
+        "temporary": compiled.memory_analysis().temp_size_in_bytes,
+        **expected(name),
+    }
 
 
 def main(names: list[str]) -> None:
-    devices, found = mesh.make(), {}
+    if names[0] in targets.KINDS:
+        aim, devices = compiled_step.mesh_of(names[0])
+        with xla.compiling_for(aim.platform):
+            print(json.dumps({name: described(name, devices) for name in names[1:]}))
+        return
+    devices, target = mesh.make(), "cpu"
     if names[0] == "tpu":
-        devices, names = _tpus(), names[1:]
-        jax.default_backend = lambda: "tpu"  # What steps ask for is what they run on.
-    for given in names:
-        name, *options = given.split(",")
-        options = {key: int(n) for key, n in (one.split("=") for one in options)}
-        lowered = traced(name, devices, **options).lower()
-        quickly = collectives.QUICKLY if jax.default_backend() == "cpu" else None
-        moved = hlo.moved(lowered.compile(quickly).as_text())
-        found[given] = {"moved": moved, **expected(name)}
-    print(json.dumps(found))
+        target, names = "v5e:2x4", names[1:]
+        _, devices = compiled_step.mesh_of(target)
+    with xla.compiling_for(targets.parse(target).platform):
+        print(json.dumps({one: _moved(one, devices) for one in names}))
+
+
+def _moved(given: str, devices: jax.sharding.Mesh) -> dict:
+    name, *options = given.split(",")
+    options = {key: int(n) for key, n in (one.split("=") for one in options)}
+    lowered = traced(name, devices, **options).lower()
+    quickly = collectives.QUICKLY if xla.platform() == "cpu" else None
+    moved = hlo.moved(lowered.compile(quickly).as_text())
+    return {"moved": moved, **expected(name)}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,159 @@
+"""What the compiler for TPUs makes of a step, which needs no TPU: nothing twice."""
+
+import functools
+import importlib.util
+import math
+import re
+
+import jax
+import pytest
+
+from benchmarks import compiled_goals, compiled_read, compiled_rows, roofline
+from jbias import algos, mesh, xla
+from jbias.training import hlo
+from tests import programs, runs
+
+NAMES = ("erm", "padain", "infodrop")
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="needs the compiler for TPUs: pip install libtpu",
+)
+
+
+@functools.cache
+def compiled() -> dict:
+    """Each step on one device of v5e, that holds 300 MB of images."""
+    return runs.on_eight("tests.programs", "v5e", *NAMES)
+
+
+def operations(name: str) -> list[hlo.Operation]:
+    return [hlo.Operation(*one) for one in compiled()[name]["operations"]]
+
+
+def told(found: list[hlo.Operation]) -> list[tuple]:
+    return [(one.name, one.code, one.scope, one.out) for one in found]
+
+
+@needs_libtpu
+@pytest.mark.parametrize("name", NAMES)
+def test_no_step_lays_the_held_set_out_anew(name):
+    large = programs.MANY * 3 * programs.SIZE**2 // 2
+    naming = {"parameter", "bitcast", "tuple", "get-tuple-element"}
+    made = [
+        one
+        for one in operations(name)
+        if one.code not in naming
+        and max((size for _, size in hlo.arrays(one.out)), default=0) > large
+    ]
+    assert not told(made)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("name", NAMES)
+def test_data_are_next_to_nothing(name):
+    """The network is so small that each operation's start counts."""
+    found = operations(name)
+    spent = hlo.by_part(found)
+    mine = [one for one in found if one.part == "data" and one.cycles]
+    assert spent["data"] < 0.02 * sum(spent.values()), told(mine)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("name", NAMES)
+def test_the_guard_reads_no_kernel_and_no_map(name):
+    """Beyond what the optimiser makes anyway: sums and channels' statistics."""
+    widest = 4 * 64  # Bytes of the most channels.
+    mine = [one for one in operations(name) if one.part == "guard"]
+    assert mine
+    read = [one for one in mine if one.bytes > 16 * widest]
+    assert not told(read)
+
+
+@needs_libtpu
+def test_a_seed_needs_little_more_memory_than_its_maps():
+    """Outputs of convolutions in float32, thrice: as such, normalised, and gradients."""
+    net = programs.network()
+    _, outputs, _ = roofline.forward(net, programs.SIZE)
+    assert compiled()["erm"]["temporary"] <= 3 * 4 * outputs * programs.BATCH
+    assert compiled()["padain"]["temporary"] <= 1.15 * compiled()["erm"]["temporary"]
+
+
+@needs_libtpu
+@pytest.mark.parametrize("name", ["erm", "sagnet"])
+def test_devices_send_each_other_gradients(name):
+    found = shared()[name]
+    moved = [hlo.Moved(*one) for one in found["moved"]]
+    by_role = hlo.by_role(moved)
+    largest = sorted(moved, key=lambda one: -one.bytes)[:5]
+    assert by_role["other"] <= 1.05 * found["gradients"], largest
+    assert by_role["other"] + by_role["norm"] >= found["gradients"], largest
+
+
+@functools.cache
+def shared() -> dict:
+    """What steps move among eight devices of v5e."""
+    return runs.on_eight("tests.programs", "tpu", "erm", "sagnet")
+
+
+_GATHER = re.compile(
+    r'"stablehlo\.(?:dynamic_)?gather".*slice_sizes = array<i64: ([\d, ]+)>.*'
+    r"-> tensor<([\dx]+)x\w+>"
+)
+
+
+def _slices(line: str) -> int:
+    sizes, out = _GATHER.search(line).groups()
+    size = math.prod(map(int, sizes.split(",")))
+    return math.prod(map(int, out.split("x"))) // size
+
+
+@pytest.mark.parametrize("name", algos.ALGOS)
+def test_nothing_gathers_pixel_by_pixel(name):
+    """A TPU takes rows of a batch quickly, and single numbers one after the other."""
+    with xla.compiling_for("tpu"):
+        traced = programs.traced(name, mesh.make(1))
+        text = traced.lower(lowering_platforms=("tpu",)).as_text()
+    channels = 64 * programs.BATCH  # As many as there are numbers of channels.
+    taken = [line for line in text.splitlines() if _GATHER.search(line)]
+    assert taken
+    slow = [line.strip() for line in taken if _slices(line) > channels]
+    assert not slow
+
+
+def test_rows_say_what_is_compiled():
+    row = compiled_rows.parse("cifar16/padain,p=0.5+flip+mixup*10:vmapped")
+    assert (row.algo, row.options, row.taken) == ("padain", {"p": 0.5}, 0.5)
+    assert [one["name"] for one in row.inputs] == ["flip", "mixup"]
+    assert (row.seeds, row.strategy, row.evaluates) == (10, "vmapped", False)
+    assert compiled_rows.parse("imagenet/padain").taken == 0.01
+    for wrong in ("cifar16", "cifar17/erm", "cifar16/ermm", "cifar16/erm+mixdown"):
+        with pytest.raises(ValueError, match="row: "):
+            compiled_rows.parse(wrong)
+
+
+def test_every_algorithm_and_input_has_a_row():
+    rows = [compiled_rows.parse(name) for name in compiled_rows.ROWS]
+    assert {row.algo for row in rows} >= {*algos.ALGOS, *compiled_rows.PEERS}
+    named = {one["name"] for row in rows for one in row.inputs}
+    assert named == set(compiled_rows.augment.AUGMENTS)
+    assert len({row.name for row in rows}) == len(rows)
+
+
+def test_goals_compare_what_is_there():
+    def row(cycles, **parts):
+        return {"cycles": cycles, "parts": {"data": 0, "guard": 0, **parts}}
+
+    found = {"imagenet/erm": row(90.0, guard=0.9), "imagenet/flax": row(100.0)}
+    told = compiled_goals.reached(found)
+    assert told["ERM, of Flax's example"]["now"] == 0.9
+    assert told["ERM, of Flax's example"]["reached"]
+    assert not told["guard, of a step (ResNet-50)"]["reached"]
+    assert "| 1.032 | 0.97 | 0.9 | yes |" in compiled_goals.table(found, "v5e")
+
+
+def test_what_a_program_does_is_counted():
+    program = jax.jit(lambda x: (x @ x).sum()).lower(jax.numpy.ones((8, 8))).compile()
+    found = compiled_read.described(program.as_text(), 0.5, times=3)
+    assert found["cycles"] == 0  # CPUs have no estimates.
+    assert found["kernels"] >= 3
+    assert found["kernels"] % 3 == found["collectives"] == 0
