@@ -3,8 +3,9 @@
     python -m benchmarks.compiled [ROW ...] [--targets=v5e,v6e] [--only=REGEX] [--list]
         [--keep=DIR] [--report]
 
-Rows are as benchmarks.compiled_rows says, all of its table by default; targets those of
-jbias.training.targets, and the name of a kind alone is one device of it. Each program is
+Rows are as benchmarks.compiled_rows says, by default all of its table, and on a target of
+several devices each algorithm; targets those of jbias.training.targets, and the name of a
+kind alone is one device of it. Each program is
 compiled in a process of its own, and once: what the compiler said is kept in DIR, from
 which a run that was stopped goes on. --report compiles nothing. Writes
 benchmarks/results/compiled-TARGET.json and .md for each target, and compiled-goals.
@@ -30,12 +31,13 @@ from benchmarks import (
     compiled_step,
     measured,
 )
+from jbias.training import targets
 
 ROOT = pathlib.Path(__file__).parents[1]
 GIB = 2**30
 PARTS = (
     *("data", "inputs", "convolutions", "convolutions backwards", "normalisation"),
-    *("activations", "algorithm", "optimiser", "guard", "collectives"),
+    *("activations", "algorithm", "optimiser", "guard"),
 )
 
 
@@ -76,7 +78,8 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
     return measured.markdown(
         (
             *("row", "Mcycles", "ms", *PARTS, "Gflop", "GB", "temporary GiB"),
-            *("arguments GiB", "kernels", "copies", "collectives MB", "no estimate"),
+            *("arguments GiB", "kernels", "copies", "collectives", "their MB"),
+            "no estimate",
         ),
         map(_cells, found),
     )
@@ -98,6 +101,7 @@ def _cells(one: Mapping[str, Any]) -> Iterator[str]:
     yield f"{one['arguments'] / GIB:.3f}"
     yield f"{one['kernels']:,.0f}"
     yield f"{one['copies']:,.0f}"
+    yield f"{one['collectives']:,.0f}"
     moved = sum(one[f"moved_{role}"] for role in ("scalars", "norm", "other"))
     yield f"{moved / 1e6:.2f}"
     yield ", ".join(f"{n:g} {name}" for name, n in one["unestimated"].items())
@@ -112,14 +116,21 @@ def report(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, out) -> None:
             by_target.setdefault(target, []).append(found)
     for target, found in by_target.items():
         base = {one["row"]: one for one in found if "error" not in one}
-        text = f"{_INTRO} {target}.\n\n{table(found)}"
+        by = ", ".join(" ".join(one) for one in compiled_step.versions().items())
+        text = f"{_INTRO} {target}, by {by}.\n\n{table(found)}"
         measured.write(
             f"compiled-{target.replace(':', '-')}", found, text, ratios={}, out=out
         )
         if text := compiled_goals.table(base, target):
             name = f"compiled-goals-{target.replace(':', '-')}"
             goals = compiled_goals.reached(base)
-            measured.write(name, goals, text, ratios={}, out=out)
+            ratios = {what: one["most"] / one["now"] for what, one in goals.items()}
+            measured.write(name, goals, text, ratios=ratios, out=out)
+
+
+def _usual(target: str) -> Sequence[str]:
+    one = target in targets.KINDS
+    return compiled_rows.ROWS if one else compiled_rows.SHARED
 
 
 _INTRO = (
@@ -135,21 +146,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("rows", nargs="*", default=compiled_rows.ROWS)
-    add("--targets", default="v5e,v6e")
+    add("rows", nargs="*")
+    add("--targets", default="v5e,v6e,v5e:16x16")
     add("--only", default="", help="a regular expression")
     add("--list", action="store_true", help="the rows, and nothing else")
     add("--report", action="store_true", help="of what is there")
     add("--keep", type=pathlib.Path, default=ROOT / "build" / "compiled")
     add("--out", type=pathlib.Path, default=measured.RESULTS)
     args = parser.parse_args()
-    rows = [name for name in args.rows if re.search(args.only, name)]
-    for name in rows:
+    pairs = [
+        (name, target)
+        for target in args.targets.split(",")
+        for name in args.rows or _usual(target)
+        if re.search(args.only, name)
+    ]
+    for name, _ in pairs:
         compiled_rows.parse(name)
     if args.list:
-        print(*rows, sep="\n")
+        print(*(f"{name} {target}" for name, target in pairs), sep="\n")
         return
-    pairs = [(name, target) for target in args.targets.split(",") for name in rows]
     if not args.report:
         run(pairs, args.keep.resolve())
     report(pairs, args.keep.resolve(), args.out)

@@ -48,12 +48,12 @@ def _largest(part: str, *, trained: bool = True) -> Callable[[Found], float]:
     return value
 
 
-def _over_products(name: str, of: str = BASE) -> Callable[[Found], float]:
-    """Cycles of another step's, over what they should be by their products."""
+def _over_flops(name: str, of: str = BASE) -> Callable[[Found], float]:
+    """Cycles of another step's, over what they should be by its operations."""
 
     def value(found: Found) -> float:
-        products = found[name]["products"] / found[of]["products"]
-        return _cycles(name, of)(found) / products
+        flops, base = (found[one]["times"] * found[one]["flops"] for one in (name, of))
+        return _cycles(name, of)(found) * base / flops
 
     return value
 
@@ -87,8 +87,8 @@ def _goals() -> Iterator[Goal]:
         *("dsu", "mixstyle", "efdmix", "erm+mixup", "erm+cutmix", "erm+fmix"),
         *("erm+augmix", "erm+rand_conv", "erm+stylize"),
     ):
-        what = f"{name}, of ERM, over its products"
-        yield Goal(what, "", 1.15, _over_products(f"imagenet/{name}"))
+        what = f"{name}, of ERM, over its FLOPs'"
+        yield Goal(what, "", 1.15, _over_flops(f"imagenet/{name}"))
     for setting, most in (("cifar16", 0.8), ("cifar64", 1.02)):
         for how in ("auto", "vmapped"):
             row, looped = (f"{setting}/erm*10:{one}" for one in (how, "looped"))

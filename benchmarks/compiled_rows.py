@@ -149,3 +149,5 @@ ROWS = (
     *(f"cifar64/erm{how}" for how in ("", *(f"*10:{how}" for how in TEN))),
     *(f"imagenet/{name}" for name in LARGE),
 )
+# Whose collectives are counted where a target has many devices.
+SHARED = tuple(f"cifar16/{name}" for name in algos.ALGOS)

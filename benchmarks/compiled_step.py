@@ -22,7 +22,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
@@ -186,50 +185,6 @@ def traced(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     return evaluation(row, devices) if row.evaluates else training(row, devices)
 
 
-def products(jaxpr: core.Jaxpr, taken: float) -> float:
-    """Operations of all convolutions and products of matrices, two a multiplication.
-
-    Those of a loop count as often as it turns where that is known, of a condition's
-    branches the second with the chance `taken`.
-    """
-    return sum(_products(eqn, taken) for eqn in jaxpr.eqns)
-
-
-def _products(eqn: core.JaxprEqn, taken: float) -> float:
-    name = eqn.primitive.name
-    if name == "conv_general_dilated":
-        return _of_convolution(eqn)
-    if name == "dot_general":
-        (contracted, _), _ = eqn.params["dimension_numbers"]
-        left = eqn.invars[0].aval.shape
-        return 2 * eqn.outvars[0].aval.size * math.prod(left[i] for i in contracted)
-    inner = [products(one, taken) for one in core.jaxprs_in_params(eqn.params)]
-    if name == "cond":
-        if len(inner) != 2:
-            return sum(inner) / len(inner)
-        return (1 - taken) * inner[0] + taken * inner[1]
-    return sum(inner) * eqn.params["length"] if name == "scan" else sum(inner)
-
-
-def _of_convolution(eqn: core.JaxprEqn) -> float:
-    """Multiplications with zeros between or beside pixels are none."""
-    params = eqn.params
-    left, right, out = params["dimension_numbers"]
-    image, kernel = (one.aval.shape for one in eqn.invars)
-    shape = eqn.outvars[0].aval.shape
-    pairs = 1.0
-    for d, (low, _) in enumerate(params["padding"]):
-        length, step = image[left[2 + d]], params["lhs_dilation"][d]
-        places = (
-            np.arange(shape[out[2 + d]])[:, None] * params["window_strides"][d]
-            + np.arange(kernel[right[2 + d]]) * params["rhs_dilation"][d]
-            - low
-        )
-        inside = (places >= 0) & (places <= (length - 1) * step) & (places % step == 0)
-        pairs *= inside.sum()
-    return 2 * pairs * shape[out[0]] * shape[out[1]] * kernel[right[1]]
-
-
 def versions() -> dict[str, str]:
     """Of all that makes a program."""
     found = {}
@@ -294,7 +249,6 @@ def main(name: str, target: str, folder: str) -> None:
                 "program": _digest(lowered := program.lower(), target),
                 "times": times,
                 "gradients": gradients,
-                "products": times * products(program.jaxpr.jaxpr, row.taken),
                 "devices": devices.size,
             }
             path = keep / "programs" / told["program"]
