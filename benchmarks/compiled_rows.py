@@ -38,7 +38,7 @@ def _cifar(width: int, batch: int = 128, held: int = 50_000) -> Setting:
 
 SETTINGS: Mapping[str, Setting] = types.MappingProxyType(
     {
-        "tiny": _cifar(4, 8, 1_000),
+        "tiny": _cifar(4, 32, 1_000),
         "cifar16": _cifar(16),
         "cifar64": _cifar(64),
         "imagenet": Setting(dict(name="resnet50"), 224, 1000, 128, 0),

@@ -30,8 +30,7 @@ from jbias import feed, optim, seeds, xla
 from jbias import step as train_step
 from jbias.algos import base
 from jbias.evals import predict
-from jbias.strategies import layout as layouts
-from jbias.training import parts, targets, trainer
+from jbias.training import memory, parts, targets, trainer
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
 ROOT = pathlib.Path(__file__).parents[1]
@@ -89,7 +88,7 @@ def _fed(setting: compiled_rows.Setting, batch: int, *, labelled: bool) -> tuple
     if setting.held:
         places = jax.ShapeDtypeStruct((batch,), jnp.int32)
         return places, jax.eval_shape(feed.flat, rows(setting.held))
-    return rows(batch), None
+    return rows(batch), {}
 
 
 def _placed(tree: PyTree, devices: jax.sharding.Mesh, *axes: str) -> PyTree:
@@ -100,54 +99,28 @@ def _placed(tree: PyTree, devices: jax.sharding.Mesh, *axes: str) -> PyTree:
 
 
 def training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
-    """The traced step, how many such programs all seeds take, and gradients' bytes."""
+    """The lowered step, how many such programs all seeds take, and gradients' bytes."""
     setting, batch = row.setting, row.setting.batch * devices.size
     algo, inputs = _algorithm(row)
-    shape = (setting.size, setting.size)
-    schedule = functools.partial(optim.cosine, total=10_000)
 
     def txs_at(scale: Any) -> tuple:
-        made = optim.sgd(schedule(0.1 * scale), momentum=0.9, decay=1e-4)
-        return (made,) * len(algo.updates)
+        rate = optim.cosine(0.1 * scale, 10_000)
+        return (optim.sgd(rate, momentum=0.9, decay=1e-4),) * len(algo.updates)
 
     fed = {"train": _fed(setting, batch, labelled=True)}
     if row.other:
         fed["other"] = _fed(setting, batch, labelled=False)
-    taken = {name: one for name, (one, _) in fed.items()}
-    held = {name: one for name, (_, one) in fed.items() if one is not None}
-    if not setting.held:
-        held = {name: {} for name in fed}
+    taken, held = ({name: one[i] for name, one in fed.items()} for i in range(2))
     one = trainer.make(algo, txs_at, inputs, setting.classes, block=algo.mix_group)
-    draw = trainer.initialiser(algo, txs_at(1), shape, 0, 0.0)
-    state = jax.eval_shape(draw, jax.random.key(0), None)
-    gradients = collectives.gradient_bytes(algo, state.params)
+    draw = trainer.initialiser(algo, txs_at(1), (setting.size,) * 2, 0, 0.0)
     own = jax.eval_shape(lambda: jax.random.key(0))
-    traced, times = _mapped(
-        row, one, devices, state, own, taken, held, algo.static(5, 10)
-    )
-    return traced, times, gradients
-
-
-def _mapped(row, one, devices, state, own, taken, held, static) -> tuple:
-    """Traces the step of all seeds, as memory.of_step has it."""
+    state = jax.eval_shape(draw, own, None)
     strategy = seeds.strategy(row.strategy, devices)
-    layout = layouts.Layout(devices, (row.seeds,), strategy.stacked)
-    if width := layout.width(0):
-        state, own, taken = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct((width, *x.shape), x.dtype),
-            (state, own, taken),
-        )
-    by_seed = ("seed",) if width else ()
-    state = _placed(state, devices, *by_seed)
-    arg = (_placed(own, devices, *by_seed), _placed(taken, devices, *by_seed, "data"))
-    held = _placed(held, devices)
-    if strategy.dispatch == "unrolled":
-        program = seeds.over(one, strategy, layout, donate=True)
-        trees = row.seeds // (width or 1)
-        return program.trace((state,) * trees, (arg,) * trees, held, static), 1
-    tree = seeds.of_tree(one, layout, strategy)
-    program = jax.jit(tree, static_argnums=3, donate_argnums=0)
-    return program.trace(state, arg, held, static), 1 if width else row.seeds
+    together = strategy.stacked or strategy.dispatch == "unrolled"
+    given = (state, own, taken, held, algo.static(5, 10), devices)
+    program = memory.lowered(one, strategy, *given, row.seeds if together else 1)
+    gradients = row.seeds * collectives.gradient_bytes(algo, state.params)
+    return program, 1 if together else row.seeds, gradients
 
 
 def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
@@ -161,7 +134,7 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     shape = (setting.batch * devices.size, setting.size, setting.size, 3)
     image = _placed(jax.ShapeDtypeStruct(shape, jnp.uint8), devices, "data")
     program = jax.jit(predict.scorer(decide), static_argnums=3)
-    return program.trace(_placed(net, devices), None, image, None), 1, 0
+    return program.lower(_placed(net, devices), None, image, None), 1, 0
 
 
 def _no_optimisers(algo: base.Algo) -> tuple:
@@ -175,11 +148,11 @@ def peer(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
         setting.classes, setting.batch * devices.size, setting.size
     )
     state, batch = _placed(made.state, devices), _placed(made.batch, devices, "data")
-    return jax.jit(made.step, donate_argnums=0).trace(state, batch), 1, 0
+    return jax.jit(made.step, donate_argnums=0).lower(state, batch), 1, 0
 
 
-def traced(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
-    """The program of a row: traced, how often it runs, bytes of its gradients."""
+def lowered(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
+    """The program of a row, how often it runs, and bytes of its gradients."""
     if row.algo in compiled_rows.PEERS:
         return peer(row, devices)
     return evaluation(row, devices) if row.evaluates else training(row, devices)
@@ -205,11 +178,11 @@ def source() -> str:
     return digest.hexdigest()[:16]
 
 
-def _digest(lowered: jax.stages.Lowered, target: str) -> str:
+def _digest(program: jax.stages.Lowered, target: str) -> str:
     """Of a program, with the names of what asked for its operations."""
-    text = lowered.as_text(debug_info=True)
+    text = program.as_text(debug_info=True)
     names = re.findall(r'^#loc\d* = loc\("([^"]*)"\(', text, re.MULTILINE)
-    digest = hashlib.sha256(lowered.as_text().encode())
+    digest = hashlib.sha256(program.as_text().encode())
     digest.update(json.dumps([target, versions(), names]).encode())
     return digest.hexdigest()[:24]
 
@@ -219,10 +192,12 @@ def file_of(name: str, target: str) -> str:
     return re.sub(r"[^\w.,+=@-]+", "-", f"{name}@{target}") + ".json"
 
 
-def compiled(lowered: jax.stages.Lowered) -> tuple[dict[str, Any], str]:
+def compiled(program: jax.stages.Lowered, platform: str) -> tuple[dict[str, Any], str]:
     """What the compiler says of a program, and its text."""
     began = time.monotonic()
-    made = lowered.compile()
+    # Nothing can be timed while it compiles for a GPU that is not here.
+    untimed = {"xla_gpu_autotune_level": 0} if platform == "gpu" else None
+    made = program.compile(untimed)
     counted, cost = made.memory_analysis(), made.cost_analysis() or {}
     said = {
         "flops": cost.get("flops"),
@@ -244,16 +219,16 @@ def main(name: str, target: str, folder: str) -> None:
     try:
         aim, devices = mesh_of(target)
         with xla.compiling_for(aim.platform):
-            program, times, gradients = traced(row, devices)
+            program, times, gradients = lowered(row, devices)
             told |= {
-                "program": _digest(lowered := program.lower(), target),
+                "program": _digest(program, target),
                 "times": times,
                 "gradients": gradients,
                 "devices": devices.size,
             }
             path = keep / "programs" / told["program"]
             if not path.with_suffix(".json").exists():
-                said, text = compiled(lowered)
+                said, text = compiled(program, aim.platform)
                 path.with_suffix(".hlo.gz").write_bytes(gzip.compress(text.encode()))
                 path.with_suffix(".json").write_text(json.dumps(said, indent=1))
     except (ValueError, jax.errors.JaxRuntimeError) as error:

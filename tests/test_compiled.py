@@ -8,8 +8,14 @@ import re
 import jax
 import pytest
 
-from benchmarks import compiled_goals, compiled_read, compiled_rows, roofline
-from jbias import algos, mesh, xla
+from benchmarks import (
+    compiled_goals,
+    compiled_peers,
+    compiled_read,
+    compiled_rows,
+    roofline,
+)
+from jbias import algos, mesh, models, xla
 from jbias.training import hlo
 from tests import programs, runs
 
@@ -157,3 +163,18 @@ def test_what_a_program_does_is_counted():
     assert found["cycles"] == 0  # CPUs have no estimates.
     assert found["kernels"] >= 3
     assert found["kernels"] % 3 == found["collectives"] == 0
+
+
+def test_peers_are_the_network_that_we_train():
+    ours = compiled_rows.SETTINGS["imagenet"]
+    _, _, parameters = roofline.forward(
+        models.MODELS["resnet50"](ours.classes), ours.size
+    )
+    for name, make in compiled_peers.STEPS.items():
+        step = make(ours.classes, 2, 32)
+        params = step.state.params if name == "flax" else step.state[0]
+        assert sum(x.size for x in jax.tree.leaves(params)) == parameters
+        again, metrics = jax.eval_shape(step.step, step.state, step.batch)
+        kept = jax.tree.map(lambda x: (x.shape, x.dtype), (step.state, again))
+        assert kept[0] == kept[1]
+        assert metrics["loss"].shape == ()
