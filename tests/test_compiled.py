@@ -179,3 +179,34 @@ def test_peers_are_the_network_that_we_train():
         kept = jax.tree.map(lambda x: (x.shape, x.dtype), (step.state, again))
         assert kept[0] == kept[1]
         assert metrics["loss"].shape == ()
+
+
+FUSED = """\
+%updated (p.1: f32[8], p.2: pred[]) -> f32[8] {
+  %p.1 = f32[8]{0} parameter(0)
+  %new.1 = f32[8]{0} add(%p.1, %p.1), metadata={op_name="jit(one)/optimiser/add"}
+  ROOT %which.1 = f32[8]{0} select(%p.2, %new.1, %p.1), \
+metadata={op_name="jit(one)/guard/select_n"}
+}
+
+%chosen (p.3: f32[8], p.4: pred[]) -> f32[8] {
+  %p.3 = f32[8]{0} parameter(0)
+  ROOT %which.2 = f32[8]{0} select(%p.4, %p.3, %p.3), \
+metadata={op_name="jit(one)/guard/select_n"}
+}
+
+ENTRY %main (w: f32[8], fine: pred[]) -> (f32[8], f32[8]) {
+  %w = f32[8]{0} parameter(0)
+  %one.1 = f32[8]{0} fusion(%w, %fine), kind=kLoop, calls=%updated, \
+metadata={op_name="jit(one)/guard/select_n"}, backend_config={"estimated_cycles":"5"}
+  %two.1 = f32[8]{0} fusion(%w, %fine), kind=kLoop, calls=%chosen, \
+metadata={op_name="jit(one)/guard/select_n"}, backend_config={"estimated_cycles":"3"}
+  %three.1 = f32[8]{0} copy(%two.1)
+}
+"""
+
+
+def test_a_choice_within_an_update_is_the_optimiser_s():
+    found = compiled_read.described(FUSED, 0.5)
+    assert (found["parts"]["optimiser"], found["parts"]["guard"]) == (5, 3)
+    assert (found["kernels"], found["copies"], found["copied"]) == (3, 1, 32)
