@@ -27,11 +27,12 @@ import functools
 import os
 import re
 import sys
+import traceback
 from typing import Any
 
 from absl import app, flags
 from etils import epath
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from jbias import config as jc
 from jbias import config_files, entries, presets, xla
@@ -60,6 +61,7 @@ _WAIT = flags.DEFINE_float(
     "wait", 300.0, "Seconds until all processes must be there.", lower_bound=1.0
 )
 
+_NO_ENTRY = re.compile("indices|index out of|not support indexing")
 _QUOTES = "\"'\\"
 
 
@@ -163,7 +165,7 @@ def _parse(argv: list[str]) -> list[str]:
         ValueError,
         TypeError,
         AttributeError,
-        KeyError,
+        LookupError,
         OSError,
         ImportError,
         RecursionError,
@@ -175,15 +177,24 @@ def _parse(argv: list[str]) -> list[str]:
         if isinstance(error, flags.UnrecognizedFlagError):
             text = parsing.unknown(f"--{error.flagname}", flags.FLAGS)
         if isinstance(error, (AttributeError, KeyError)):
-            text = f"config: no key {text.strip(_QUOTES)}; new ones belong in a file"
+            text = _no_key(error)
         changed = [one for one in argv if one.startswith("--config.")]
         if isinstance(error, (RecursionError, MemoryError)):
             text = f"config: a value is nested too deeply, of {' '.join(changed)}"
-        if isinstance(error, TypeError) and "indices" in text:
+        if isinstance(error, (LookupError, TypeError)) and _NO_ENTRY.search(text):
             text = f"config: a value has no entries, of {' '.join(changed) or error}"
         if isinstance(error, ImportError):
             text = f"{error}; configs are found from the directory that holds them"
         sys.exit(_fail(None, _gist(text), 2))
+
+
+def _no_key(error: Exception) -> str:
+    """Names a key that is none, and those of the config that was asked for it."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    key = re.split(r"\\n|\n", str(error))[0].strip(_QUOTES)
+    asked = frame.f_locals.get("self")
+    known = f"; {jc.nearest(key, asked)}" if isinstance(asked, ConfigDict) else ""
+    return f"config: no key {key!r}{known}; new ones belong in a file"
 
 
 def _gist(text: str) -> str:

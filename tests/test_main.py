@@ -36,7 +36,16 @@ def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
             "no file 'configs/emr.py'; did you mean 'erm.py'",
         ),
         (["--config=nowhere/erm.py"], "no file 'nowhere/erm.py'; no such folder"),
-        (["--config=configs/erm.py", "--config.optim.rat=1"], '"rate"'),
+        (
+            ["--config=configs/erm.py", "--config.optim.rat=1"],
+            "'rat'; did you mean 'rate'?",
+        ),
+        (
+            ["--config=configs/padain.py", "--config.algo.site=stage7"],
+            "no key 'site'; Known: mix_group, name, p; new ones belong in a file",
+        ),
+        (["--config=configs/erm.py", "--config.epochs.x=1"], "a value has no entries"),
+        (["--config=configs/erm.py", "--config.inputs[9].x=1"], "a value has no entri"),
         (["--config=configs/erm.py", "--config.epochs=soon"], "epochs"),
         (["--config=configs/erm.py", "--wrkdir=x"], "workdir"),
         (["--config=configs/erm.py", "extra"], "extra"),

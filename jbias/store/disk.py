@@ -22,9 +22,11 @@ REMEDY = (
     "command again"
 )
 
+_DEEPEST = 500  # Folders are made from within each other, which Python bounds.
 _ELSEWHERE = "a file is where a folder must be: name another path"
 _REMEDIES = {
-    errno.ENAMETOOLONG: "shorten it: a name has at most 255 bytes, a path 4,095",
+    errno.ENAMETOOLONG: "shorten it: a name has at most 255 bytes, a path 4,095 and "
+    f"{_DEEPEST} folders",
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "make it yours, or name another"),
     errno.ELOOP: "remove the link that leads to itself",
@@ -44,12 +46,14 @@ def is_remote(path: epath.PathLike) -> bool:
 
 def place(path: epath.PathLike, where: str = "workdir") -> epath.Path:
     """The whole path of a folder; ValueError where it is in a store out of reach, or its
-    letters cannot be read.
+    letters cannot be read, OSError where it is too deep.
     """
     text = os.fspath(path)
     text.encode()  # What a locale misread nobody could write below.
     if not is_remote(path):
-        return epath.Path(path).resolve()
+        if len((whole := epath.Path(path).resolve()).parts) > _DEEPEST:
+            raise OSError(errno.ENAMETOOLONG, "File name too long", str(whole))
+        return whole
     if not text.startswith("gs://"):
         raise ValueError(
             f"{where}: {text} is no local directory, and of object stores gs:// alone is "

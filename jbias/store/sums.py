@@ -100,10 +100,10 @@ def amiss(
 
 
 def check(folder: epath.PathLike, wanted: Callable[[str], bool]) -> None:
-    """Refuses a file that is not as it was sealed, and records that are gone."""
+    """Refuses a file that is not as it was sealed; records and facts that are gone."""
     held = {k: v for k, v in of_folder(folder).items() if wanted(k)}
     for name, what in amiss(folder, held):
-        if what == "is gone" and not is_record(name):
+        if what == "is gone" and not (is_record(name) or is_fact(name)):
             continue  # Whoever needs it says so.
         if of_folder(folder).get(name) != held[name]:
             return check(folder, wanted)  # It is just being written anew.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+from flax import linen as nn
 
 from jbias import config as jc
 from jbias import config_files
@@ -44,6 +45,9 @@ def algorithm(named: str) -> Callable[..., base.Algo]:
             algo = made(net, **options)
             if not isinstance(algo, base.Algo):
                 raise TypeError(f"{name} must return a base.Algo, got {str(algo)[:80]}")
+            if not isinstance(algo.net, nn.Module):
+                what = f"a flax module, got {str(algo.net)[:80]}"
+                raise TypeError(f"net of base.Algo must be {what}")
         guard = functools.partial(_guarded, path)
         trains = {one.trains: guard(one.trains) for one in algo.updates}
         updates = (one._replace(trains=trains[one.trains]) for one in algo.updates)
@@ -118,9 +122,23 @@ def _losses(path: str, algo: base.Algo) -> Callable:
             large = {k: jax.numpy.shape(value) for k, value in aux.metrics.items()}
             if any(large.values()):
                 raise TypeError(f"metrics of base.Aux must be scalars, got {large}")
+            want, got = _shapes(args[1]), _shapes(aux.stats)
+            if want != got:
+                at = max(k for k in want | got if want.get(k) != got.get(k))
+                raise TypeError(
+                    "base.Aux must have the whole new stats, {**stats, 'net': seen}, in "
+                    f"their shapes: expected stats{at} of {want.get(at)}, got {got.get(at)}"
+                )
             return found, aux
 
     return losses
+
+
+def _shapes(tree: Any) -> dict[str, Any]:
+    """The shape of each leaf by its place, and the structure of all under ""."""
+    leaves = jax.tree.leaves_with_path(tree)
+    shapes = {jax.tree_util.keystr(at): jax.numpy.shape(one) for at, one in leaves}
+    return {**shapes, "": jax.tree.structure(tree)}
 
 
 def _told(value: Any, depth: int = 1) -> str:

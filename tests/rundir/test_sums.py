@@ -209,6 +209,21 @@ def test_changed_facts_are_refused_by_start_and_report(workdir, name):
             act()
 
 
+@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+def test_facts_that_are_gone_are_refused_by_start_and_report(folder, workdir, name):
+    before = written(workdir)
+    (workdir / name).unlink()
+    for act in (lambda: train.run(config(), workdir), lambda: results.read(workdir)):
+        with pytest.raises(ValueError, match=f"{name} is gone: .*delete sums.json"):
+            act()
+    assert written(workdir) == before and not (workdir / name).exists()
+    (workdir / sums.NAME).unlink()
+    results.read(workdir)
+    if name == "provenance.json":  # Without a config it is no run.
+        assert train.run(config(), workdir)
+        assert written(workdir) == written(folder / "done")
+
+
 def test_a_changed_config_is_damaged_and_no_other_runs(workdir):
     told = json.loads((workdir / "config.json").read_text())
     told["optim"]["rate"] *= 2

@@ -59,6 +59,16 @@ def test_a_name_of_256_letters_is_told_as_that(tmp_path):
         (epath.Path(tmp_path) / ("a" * 256)).mkdir()
 
 
+@pytest.mark.parametrize("depth", [600, 2500])
+def test_a_path_too_deep_to_be_made_is_told_likewise(depth, tmp_path):
+    """Python makes folders within each other, and ends before the system does."""
+    with pytest.raises(OSError) as error:
+        disk.place(tmp_path / ("a/" * depth))
+    told = messages.line(error.value)
+    assert told.endswith("bytes, a path 4,095 and 500 folders")
+    assert "File name too long; shorten it: a name has at most 255 " in told
+
+
 def test_letters_that_the_locale_misread_are_told_as_that():
     with pytest.raises(ValueError) as error:
         disk.place("l\udcc3\udca4uf")

@@ -60,6 +60,24 @@ WRONG = {
         3,
         "metrics of base.Aux must be scalars, got \\{'m': \\(2, 16\\)\\}",
     ),
+    "no statistics": (
+        KEY.replace('batch["images"]}, base.Aux(stats', "0.0}, base.Aux({}"),
+        3,
+        "whole new stats, .*expected stats\\['net'\\].* of \\(8,\\), got None",
+    ),
+    "other statistics": (
+        KEY.replace(
+            'batch["images"]}, base.Aux(stats',
+            '0.0}, base.Aux({**stats, "more": batch["image"]}',
+        ),
+        3,
+        "expected stats\\['more'\\] of None, got \\(2, 32, 32, 3\\)",
+    ),
+    "a net": (
+        "def make(net):\n    return base.Algo(make, net)\n",
+        2,
+        "net of base.Algo must be a flax module, got <function make",
+    ),
     "an empty tap": (
         TAP.replace("return x @ x[:, :3]", "pass"),
         3,
@@ -122,7 +140,7 @@ def test_losses_within_others_begin_where_they_are_written(made, tmp_path):
     """Of losses whose arguments are wrong nothing else tells the line."""
     path = tmp_path / "mine.py"
     path.write_text(HEAD + WITHIN + f"    return base.Algo(net, {made})\n")
-    algo = parts.algorithm({"name": f"{path}:make"}, 1)
+    algo = parts.algorithm({"name": f"{path}:make"}, drawn()[0])
     line = 4 if "Called" in made else 6
     with pytest.raises(faults.Own, match=rf"mine\.py:{line}: TypeError"):
         algo.losses(1)
@@ -133,7 +151,7 @@ def test_what_else_an_algorithm_has_is_guarded_within_others(key, tmp_path):
     path = tmp_path / "mine.py"
     made = f"    return base.Algo(net, losses, {key}=functools.partial(bad, {{}}))\n"
     path.write_text(HEAD + WITHIN + made)
-    algo = parts.algorithm({"name": f"{path}:make"}, 1)
+    algo = parts.algorithm({"name": f"{path}:make"}, drawn()[0])
     with pytest.raises(faults.Own, match=r"mine\.py:9, in bad: KeyError: 'nothing'"):
         getattr(algo, key)(1, 2)
 
@@ -141,9 +159,19 @@ def test_what_else_an_algorithm_has_is_guarded_within_others(key, tmp_path):
 def test_an_algorithm_without_fault_is_as_it_was(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(HEAD + "make = erm.make\n")
-    (losses, _), algo = traced(path), parts.algorithm({"name": f"{path}:make"}, 1)
+    (losses, _), net = traced(path), drawn()[0]
+    algo = parts.algorithm({"name": f"{path}:make"}, net)
     assert losses["class"].shape == ()
     assert algo.static is base.no_static and algo.settle is base.as_updated
+
+
+def test_statistics_of_another_type_are_no_fault(tmp_path):
+    """As a number of Python beside a float32."""
+    path = tmp_path / "mine.py"
+    cast = 'jax.tree.map(lambda x: x.astype("bfloat16"), stats)'
+    text = KEY.replace('batch["images"]}, base.Aux(stats', f"0}}, base.Aux({cast}")
+    path.write_text(f"import jax\n{HEAD}{text}")
+    assert traced(path)[0]["class"].shape == ()
 
 
 def test_a_function_that_is_not_there_is_refused_as_the_config_is(tmp_path):
