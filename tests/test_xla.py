@@ -32,6 +32,31 @@ def test_the_same_bits_are_asked_for_in_so_many_words():
     assert environment["XLA_FLAGS"].endswith(" --xla_gpu_deterministic_ops=true")
 
 
+def test_compilers_of_what_is_not_here_keep_quiet(monkeypatch):
+    """They say nothing where there is no accelerator, and are left alone where one is."""
+    monkeypatch.setattr(xla.glob, "glob", lambda pattern: [])
+    environment = {"TPU_WORKER_HOSTNAMES": "mine"}
+    xla.set_alone(environment)
+    assert environment["TPU_WORKER_HOSTNAMES"] == "mine"
+    assert environment["TPU_SKIP_MDS_QUERY"] == "1"
+    assert environment["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] == "1"
+    monkeypatch.setattr(xla.glob, "glob", lambda pattern: [pattern])
+    environment = {}
+    xla.set_alone(environment)
+    assert not environment
+
+
+def test_jax_starts_without_a_word():
+    code = "from jbias import xla; xla.set_flags(); import jax; jax.devices()"
+    ours = ("TPU_", "ALLOW_", "JAX_SKIP")
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=runs.ROOT, env=bare, check=True, capture_output=True, text=True
+    )
+    assert not done.stderr
+
+
 def test_this_jax_knows_them():
     """An unknown flag would end the process."""
     ours = {**xla.FLAGS, **xla.DETERMINISTIC}

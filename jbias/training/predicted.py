@@ -54,7 +54,10 @@ _PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
     "geirhos": (geirhos.COUNTS, 16),
 }
 _USED = 0.9  # Of a device's memory, as in a run.
-_FULL = re.compile(r"Used ([\d.]+)([KMGT])\w* of")
+# How a compiler says that a program is larger than the device.
+_FULL = re.compile(
+    r"RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])", re.DOTALL
+)
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # Nothing can be timed while it compiles for a GPU that is not here.
 _OPTIONS = {"gpu": {"xla_gpu_autotune_level": 0}}
@@ -251,9 +254,10 @@ def _program(
             full = _FULL.search(str(error))
             if full is None:
                 raise
-            used = round(float(full[1]) * _UNITS[full[2]])
-            kept = count * _bytes(state)
-            compiled, need = None, memory.Need(kept, max(0, used - kept))
+            compiled, kept = None, count * _bytes(state)
+            work = round(float(full[2]) * _UNITS[full[3]])
+            work -= kept if full[1] == "Used " else 0
+            need = memory.Need(kept, max(0, work))
     if compiled and target.platform != "gpu":
         flops = compiled.cost_analysis().get("flops", 0.0)
     made[count] = Program(compiled, need, flops)

@@ -1,0 +1,189 @@
+"""What is planned is what would run; devices and images need not be there."""
+
+import importlib.util
+import json
+import re
+
+import jax
+import pytest
+
+from jbias import config as jc
+from jbias import config_files, plan, train
+from jbias.training import hlo, memory, predicted, targets
+
+TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
+NO_TPU = importlib.util.find_spec("libtpu") is None
+needs_tpu = pytest.mark.skipif(NO_TPU, reason="needs the compiler for TPUs: libtpu")
+needs_no_gpu = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is not None,
+    reason="asks what is said where jax's CUDA plugin is missing",
+)
+KEYS = {
+    *("target", "devices", "fits", "seeds_at_once", "memory_gib", "capacity_gib"),
+    *("step_ms", "images_per_second", "epoch_s", "run_device_hours", "by_part"),
+}
+PARTS = {
+    *("data", "inputs", "convolutions", "normalisation", "algorithm", "optimiser"),
+    "guard",
+}
+
+
+def planned(capsys, *arguments: str, code: int = 0) -> dict:
+    assert plan.main([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one line that it ends with."""
+    try:
+        code = plan.main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def consistent(told: dict) -> None:
+    """All numbers of a plan follow from its step, its parts and its memory."""
+    assert KEYS <= set(told) and PARTS <= set(told["by_part"])
+    assert told["predicted"] is True and told["fits"] is True
+    assert sum(told["by_part"].values()) == pytest.approx(told["step_ms"])
+    parts = told["memory_by_part_gib"].values()
+    assert sum(parts) == pytest.approx(told["memory_gib"])
+    assert told["memory_gib"] <= told["usable_gib"] < told["capacity_gib"]
+    images = 1000 * 64 * told["seeds"] / told["step_ms"]
+    assert told["images_per_second"] == pytest.approx(images)
+    trained = told["steps"] * told["step_ms"] / 1000
+    evaluated = told["evaluations"] * told["evaluation_s"]
+    assert told["run_hours"] == pytest.approx((trained + evaluated) / 3600)
+    hours = told["run_hours"] * told["devices"]
+    assert told["run_device_hours"] == pytest.approx(hours)
+
+
+def test_on_this_machine(capsys):
+    told = planned(capsys, TINY, "--on=cpu", "--price=2")
+    consistent(told)
+    assert told["target"] == "cpu" and told["estimate"] == "roofline"
+    assert told["seeds_at_once"] == told["seeds"] == 2
+    assert told["money"] == 2 * told["run_device_hours"]
+
+
+def test_what_does_not_fit_says_what_it_would_need(capsys):
+    small = ("--config.run.memory=0.00001", "--no-remedies")
+    assert plan.main([TINY, "--on=cpu", *small]) == 1
+    assert re.search(r"fits +no\n", capsys.readouterr().out)
+    told = planned(capsys, TINY, "--on=cpu", *small, code=1)
+    assert told["seeds_at_once"] == 0 and "remedy" not in told
+    assert told["memory_gib"] > told["usable_gib"]
+
+
+@needs_tpu
+def test_on_devices_that_are_not_here(capsys):
+    told = planned(capsys, TINY, "--on=v5e:2x2", "--config.run.devices=0")
+    consistent(told)
+    assert (told["devices"], told["spread"], told["estimate"]) == (4, 2, "cycles")
+    assert told["step_ms"] > 0 and told["by_part"]["convolutions"] > 0
+    assert told["moved_bytes_per_step"] > 0  # Two devices share a seed's batch.
+
+
+def test_images_need_not_be_there(capsys):
+    config = "--config=jbias:erm:data=cifar10,root=/nowhere,model=cnn,seeds=1"
+    told = planned(capsys, config, "--on=cpu")
+    assert told["steps"] == 30 * (45_000 // 128)  # Nine tenths train.
+    assert told["memory_by_part_gib"]["sets"] > 45_000 * 32 * 32 * 3 / 2**30
+    assert any("45,000 images are assumed" in note for note in told["notes"])
+
+
+def test_unknown_sets_want_to_be_described(capsys):
+    config = "--config=jbias:erm:data=folder,root=/nowhere,train=a,valid=b,tests=b"
+    line = refused(capsys, config, "--on=cpu")
+    assert "config.train" in line and "--images=N and --classes=K" in line
+
+
+def test_sets_that_are_not_known_are_as_large_as_is_said():
+    options = dict(data="folder", split="train[:50%]", root="/nowhere")
+    given = predicted.Given(1000, 7)
+    found = predicted.source("config.train", options, 48, given)
+    assert (len(found), len(found.classes), found.shape) == (500, 7, (48, 48))
+
+
+def test_streamed_sets_have_the_shapes_of_a_run():
+    text = "jbias:erm:data=imagenet,root=/nowhere,crop={},seeds=1"
+    shapes = {}
+    for crop in ("host", "device"):
+        config = jc.plain(config_files.load(text.format(crop), flag="config"))
+        (train,) = predicted.opened(config, predicted.UNSAID).train
+        plans = predicted.supply.plans(0, config, train)
+        shapes[crop] = predicted.fed(plans["train"]).shapes()
+    taken, held = shapes["host"]
+    assert taken["image"].shape == (256, 224, 224, 3) and not held
+    taken, held = shapes["device"]
+    assert taken.shape == (256,) and held["image"].shape == (256, 256, 3)
+    assert "aspect" in held
+
+
+def test_a_device_that_is_too_small_for_the_compiler_is_no_traceback(monkeypatch):
+    def full(*_):
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required "
+            "for HLO temporaries (33.50G) exceeds available HBM (15.75G)."
+        )
+
+    monkeypatch.setattr(memory, "need", full)
+    config = jc.plain(config_files.load(TINY.removeprefix("--config="), flag="config"))
+    told = predicted.plan(
+        config, targets.parse("cpu"), lambda line: None, remedies=False
+    )
+    assert not told["fits"] or told["step_ms"] is None
+    assert told["memory_by_part_gib"]["work"] == pytest.approx(33.5)
+    assert told["by_part"] is None
+
+
+def test_several_targets_are_a_table(capsys):
+    compared = (TINY, "--compare=cpu,v5e:9x9x9")
+    assert refused(capsys, *compared).endswith("got 'v5e:9x9x9'")
+
+
+@needs_no_gpu
+def test_a_target_without_a_compiler_says_what_brings_it(capsys):
+    assert "pip install 'jbias[plan]'" in refused(capsys, TINY, "--on=h100")
+    assert plan.main([TINY, "--compare=cpu,h100"]) == 0
+    head, cpu, gpu = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["target", "devices"] and cpu.split()[2] == "yes"
+    assert "pip install 'jbias[plan]'" in gpu
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "one of --config and --runs"),
+        ((TINY,), "one of --on and --compare"),
+        ((TINY, "--on=v9"), "must be cpu or one of v2"),
+        ((TINY, "--on=cpu", "--price=1,2"), "must be one number or 1"),
+        ((TINY, "--on=cpu", "--price=0"), "a number above 0"),
+        ((TINY, "--on=cpu", "--config.model.nam=x"), "nam"),
+        (("--runs=nowhere",), "nowhere"),
+        (("--config=jbias:ermm", "--on=cpu"), "did you mean 'erm'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(capsys, arguments, told):
+    assert told in refused(capsys, *arguments)
+
+
+def test_a_run_is_set_beside_its_plan(capsys, tmp_path):
+    config = config_files.load(TINY.removeprefix("--config="), flag="config")
+    train.run(config, tmp_path / "run")
+    told = planned(capsys, f"--runs={tmp_path / 'run'}")
+    consistent(told)
+    measured = told["measured"]
+    assert measured["device"] == "cpu" and measured["steps"] == told["steps"]
+    ratio = measured["step_ms"] / told["step_ms"]
+    images = told["images_per_second"] / ratio
+    assert measured["images_per_second"] == pytest.approx(images)
+    assert plan.main([f"--runs={tmp_path / 'run'}"]) == 0
+    assert "measured step, ms" in capsys.readouterr().out
+
+
+def test_parts_of_the_step_are_those_of_programs():
+    assert PARTS < set(hlo.PARTS)
