@@ -115,6 +115,8 @@ def _losses(path: str, algo: base.Algo) -> Callable:
                     f"losses must be scalars under {', '.join(sorted(names))}, which "
                     f"updates follow, got {shapes}"
                 )
+            # Also of Python's numbers, which have no type, and of whole ones.
+            found = {key: jax.numpy.multiply(one, 1.0) for key, one in found.items()}
             if not isinstance(aux, base.Aux):
                 raise TypeError(
                     f"losses must come with a base.Aux, got {str(aux)[:80]}"

@@ -165,6 +165,13 @@ def test_an_algorithm_without_fault_is_as_it_was(tmp_path):
     assert algo.static is base.no_static and algo.settle is base.as_updated
 
 
+@pytest.mark.parametrize("loss", ["0", "0.0", "True", "3 * (key is None)"])
+def test_numbers_of_python_are_losses(loss, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + KEY.replace('batch["images"]', loss))
+    assert traced(path)[0]["class"].dtype == jnp.float32
+
+
 def test_statistics_of_another_type_are_no_fault(tmp_path):
     """As a number of Python beside a float32."""
     path = tmp_path / "mine.py"

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from flax import linen as nn
 
 from jbias import augment
 from jbias.training import parts
@@ -89,12 +90,13 @@ def test_an_algorithm_is_told_the_columns_that_it_takes(tmp_path):
     own.write_text(
         "from jbias.algos import base\n"
         "def make(net, *, columns=None):\n"
-        "    return base.Algo((net, columns), lambda *args: None)\n"
+        "    return base.Algo(net, lambda *args: None, mix_group=columns)\n"
     )
     columns = methods.COLUMNS
     mine = {"name": f"{own}:make"}
-    assert parts.algorithm(mine, 1, columns).net == (1, columns)
-    assert parts.algorithm(mine, 1).net == (1, None)
-    assert parts.algorithm({"name": "erm"}, 1, columns).net == 1
+    net = nn.Dense(1)
+    assert parts.algorithm(mine, net, columns).mix_group == columns
+    assert parts.algorithm(mine, net).mix_group is None
+    assert parts.algorithm({"name": "erm"}, net, columns).net == net
     with pytest.raises(ValueError, match="config.algo.columns: is filled in"):
         parts.algorithm({"name": "irm", "columns": {}}, 1, columns)
