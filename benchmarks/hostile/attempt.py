@@ -13,6 +13,9 @@ from typing import NamedTuple
 from benchmarks.fuzz import attempts
 
 SECONDS, BYTES = 60, 2_000_000_000
+_ROOT = pathlib.Path(__file__).parents[2]
+# What commands name by paths from where they run.
+_NAMED = ("jbias", "configs", "examples", "README.md")
 
 
 class Case(NamedTuple):
@@ -32,7 +35,11 @@ def attempt(case: Case) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder) / "set"
         root.mkdir()
-        code, told, megabytes = _ended([sys.executable, *case.write(root)])
+        here = pathlib.Path(folder) / "here"
+        here.mkdir()
+        for name in _NAMED:
+            (here / name).symlink_to(_ROOT / name)
+        code, told, megabytes = _ended([sys.executable, *case.write(root)], here)
     if code is None:
         return "hang", f"more than {SECONDS} s"
     if megabytes * 2**20 > BYTES:
@@ -45,12 +52,15 @@ def attempt(case: Case) -> tuple[str, str]:
     return verdict, why
 
 
-def _ended(command: Sequence[str]) -> tuple[int | None, str, int]:
-    """The exit code, None if it took too long; what was printed; megabytes at most."""
+def _ended(command: Sequence[str], here: pathlib.Path) -> tuple[int | None, str, int]:
+    """The exit code, None if it took too long; what was printed; megabytes at most.
+
+    here: where it runs, so that nothing is left elsewhere.
+    """
     most, until = 0, time.monotonic() + SECONDS
     with tempfile.TemporaryFile() as out:
         started = subprocess.Popen(
-            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL
+            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=here
         )
         while (code := started.poll()) is None and time.monotonic() < until:
             most = max(most, _most(started.pid))

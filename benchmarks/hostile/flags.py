@@ -28,8 +28,7 @@ _FLAGS = (
     ("jbias.prepare deepaugment", "--nett=cae", "--net"),
     ("jbias.prepare chekc", "--src=x", "check"),
     ("jbias.launch.sweep", "--swep=x", "--sweep"),
-    ("jbias.launch.slurm", "--partiton=x", "--partition"),
-    ("jbias.look", "--dat=shapes", "--data"),
+    ("jbias.look", "--imges=3", "--images"),
     ("jbias.audit", "--checkpont=x", "--checkpoint"),
     ("jbias.study", "--confg=x", "--config"),
 )
@@ -56,8 +55,8 @@ _NAMES = (
     ("--config.algo.sites='stage9'", "site"),
 )
 _PADAIN = (
-    ("--config.algo.site=stage7", "stage"),
-    ("--config.algo.site='Stage1'", "stage"),
+    ("--config.algo.site=stage7", "mix_group, name, p"),
+    ("--config.algo.site='Stage1'", "mix_group, name, p"),
     ("--config.algo.sites=('stage1','stage12')", "stage|site"),
 )
 _PATHS = (
