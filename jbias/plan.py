@@ -24,7 +24,6 @@ alone, of --compare a list of them.
 """
 
 import argparse
-import functools
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,36 @@ from typing import Any
 from jbias.measure import command
 from jbias.terminal import parsing
 
-_PARTS = "memory_by_part_gib"
+_HOW = {
+    "cycles": "by the compiler's estimate",
+    "roofline": "at least, by the roofline: no compiler estimates it",
+}
+# Lines of a page, as told by the plan; the second where a time is known.
+_FITS = (
+    ("run", "{run}"),
+    ("devices", "{devices} of {target}, {hosts} host(s)"),
+    ("fits", "{yes}"),
+    ("seeds at once", "{seeds_at_once} of {seeds}"),
+    (
+        "memory of each device",
+        "{memory_gib:.3g} GiB of {usable_gib:.3g} to use, {capacity_gib:.3g} in all",
+    ),
+)
+_TAKES = (
+    ("  by the roofline", "{roofline_ms:.4g} ms at least"),
+    ("images", "{images_per_second:,.0f} a second, all seeds together"),
+    ("epoch", "{epoch_s:,.4g} s"),
+    ("evaluations", "{evaluations}, {evaluation_s:.4g} s each"),
+    ("whole run", "{run_hours:.4g} h, {run_device_hours:.4g} device hours"),
+    ("hosts deliver", "{input_bytes_per_second:.4g} bytes a second"),
+    ("  images to decode", "{input_images_per_second:,.0f} a second"),
+    ("between devices", "{moved_bytes_per_step:.4g} bytes a step to each"),
+)
+_COLUMNS = (
+    *("target", "devices", "fits", "seeds_at_once", "memory_gib", "capacity_gib"),
+    *("step_ms", "images_per_second", "epoch_s", "run_hours", "run_device_hours"),
+    *("money", "estimate"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,53 +82,52 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias import config as jc
     from jbias import config_files
-    from jbias.training import predicted, targets
+    from jbias.training import targets
 
-    measured = None
     if args.runs:
-        config, on, measured = _run(args.runs, args.on)
-        names = [on]
+        config, on, measured = _measured(args.runs)
+        names = [args.on or on]
     else:
         config = jc.plain(config_files.load(args.config, changes, flag="config"))
-        names = args.compare or [args.on]
-    found, wanted = [], [targets.parse(name) for name in names]
+        names, measured = args.compare or [args.on], None
+    wanted = [targets.parse(name) for name in names]
+    prices = (args.price or ()) * (1 if len(args.price or ()) > 1 else len(wanted))
+    found = []
     for number, target in enumerate(wanted):
-        try:
-            told = predicted.plan(
-                config,
-                target,
-                _say,
-                given=predicted.Given(args.images, args.classes),
-                remedies=args.remedies,
-            )
-        except ValueError as error:
-            if len(wanted) == 1:
-                raise
-            told = {"target": target.name, "error": " ".join(str(error).split())}
-        if args.price and told.get("run_device_hours") is not None:
-            price = args.price[min(number, len(args.price) - 1)]
-            told |= {"price": price, "money": price * told["run_device_hours"]}
+        told = {"run": jc.run_name(config), **_plan(args, config, target)}
+        if prices and told.get("run_device_hours") is not None:
+            money = prices[number] * told["run_device_hours"]
+            told |= {"price": prices[number], "money": money}
         if measured:
             told["measured"] = measured
-            if told["step_ms"]:
-                slower = measured["step_ms"] / told["step_ms"]
-                measured["images_per_second"] = told["images_per_second"] / slower
-        found.append({"run": jc.run_name(config), **told})
+        found.append(told)
     if args.json:
         print(json.dumps(found if args.compare else found[0], indent=1))
     else:
-        print(_table(_compared(found)) if args.compare else _page(found[0]))
+        print(_table(_compared(found) if args.compare else _page(found[0])))
     if all("error" in one for one in found):
         return 2
     return 0 if any(one.get("fits") for one in found) else 1
 
 
-def _say(line: str) -> None:
-    print(f"jbias: {line}", file=sys.stderr, flush=True)
+def _plan(args: argparse.Namespace, config: dict, target: Any) -> dict[str, Any]:
+    """The plan of one target; of several, why there is none."""
+    from jbias.training import predicted
+
+    def say(line: str) -> None:
+        print(f"jbias: {line}", file=sys.stderr, flush=True)
+
+    given = predicted.Given(args.images, args.classes)
+    try:
+        return predicted.plan(config, target, say, given, remedies=args.remedies)
+    except ValueError as error:
+        if not args.compare:
+            raise
+        return {"target": target.name, "error": " ".join(str(error).split())}
 
 
-def _run(workdir: str, on: str | None) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """A run's config, the target that it ran on, and what was measured there."""
+def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """A run's config, the devices that it had last, and what was measured there."""
     from etils import epath
 
     from jbias.rundir import workdir as workdirs
@@ -109,143 +136,64 @@ def _run(workdir: str, on: str | None) -> tuple[dict[str, Any], str, dict[str, A
 
     path = epath.Path(workdir)
     config = disk.read_json(path / "config.json", dict, "name a run's workdir")
-    here, steps, before, last = [], 0, 0, {}
+    here, steps, before, on = [], 0, 0, ()
     for start in workdirs.starts(path):
-        kind = start["device"], start["devices"]
-        if kind != (last.get("device"), last.get("devices")):
-            here, steps = [], 0  # On other devices than before.
-        here, steps = [*here, start], steps + max(0, start["step"] - before)
-        before, last = start["step"], start
+        if (start["device"], start["devices"]) != on:
+            on, here, steps = (start["device"], start["devices"]), [], 0
+        here.append(start)
+        steps += max(0, start["step"] - before)
+        before = start["step"]
     took = sum(one["seconds"].get("stepping", 0.0) for one in here)
     if not took or not steps:
         raise ValueError(f"--runs: {workdir} has measured no steps; let it run first")
-    measured = {
-        "device": last["device"],
-        "devices": last["devices"],
-        "steps": steps,
-        "step_ms": 1000 * took / steps,
-        "run_device_hours": sum(one["device_hours"] for one in here),
-    }
-    if not on:
-        on = targets.of_kind(last["device"], last["devices"]).name
-    return parts.trusted(config, workdir), on, measured
+    told = {"device": on[0], "devices": on[1], "steps": steps}
+    told["step_ms"] = 1000 * took / steps
+    told["run_device_hours"] = sum(one["device_hours"] for one in here)
+    return parts.trusted(config, workdir), targets.of_kind(*on).name, told
 
 
-def _page(told: Mapping[str, Any]) -> str:
+def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """One plan, a line a number."""
-    how = {
-        "cycles": "by the compiler's estimate",
-        "roofline": "at least, by the roofline",
-    }
-    by = how[told["estimate"]]
-    rows = [
-        ("run", told["run"]),
-        ("devices", f"{told['devices']} of {told['target']}, {told['hosts']} host(s)"),
-        ("fits", "yes" if told["fits"] else "no"),
-        ("remedy", (told["remedy"] or "none was found") if "remedy" in told else ""),
-        ("seeds at once", f"{told['seeds_at_once']} of {told['seeds']}"),
-        (
-            "memory of each device",
-            _of_memory(told),
-        ),
-        *((f"  {name}", f"{gib:.3g} GiB") for name, gib in told[_PARTS].items()),
-    ]
-    if told["step_ms"] is not None:
+    values = {**told, "yes": "yes" if told["fits"] else "no"}
+    rows = [(name, text.format_map(values)) for name, text in _FITS]
+    parts = told["memory_by_part_gib"].items()
+    rows += [(f"  {name}", f"{gib:.3g} GiB") for name, gib in parts]
+    if "remedy" in told:
+        rows.append(("remedy", told["remedy"] or "none was found"))
+    if step := told["step_ms"]:
+        rows.append(("step of all seeds", f"{step:.4g} ms, {_HOW[told['estimate']]}"))
         rows += [
-            ("step of all seeds", f"{told['step_ms']:.4g} ms, {by}"),
-            *(
-                (f"  {name}", f"{ms:.4g} ms, {100 * ms / told['step_ms']:.1f} %")
-                for name, ms in told["by_part"].items()
-                if ms
-            ),
-            ("  by the roofline", f"{told['roofline_ms']:.4g} ms at least"),
-            (
-                "images",
-                f"{told['images_per_second']:,.0f} a second, all seeds together",
-            ),
-            ("epoch", f"{told['epoch_s']:,.4g} s"),
-            (
-                "evaluations",
-                f"{told['evaluations']}, {told['evaluation_s']:.4g} s each",
-            ),
-            (
-                "whole run",
-                f"{told['run_hours']:.4g} h, {told['run_device_hours']:.4g} device hours",
-            ),
-            (
-                "hosts deliver",
-                f"{told['input_bytes_per_second'] / 1e6:,.4g} MB a second",
-            ),
-            ("  images to decode", f"{told['input_images_per_second']:,.0f} a second"),
-            (
-                "between devices",
-                f"{told['moved_bytes_per_step'] / 1e6:,.4g} MB a step to each",
-            ),
+            (f"  {name}", f"{ms:.4g} ms, {100 * ms / step:.1f} %")
+            for name, ms in told["by_part"].items()
+            if ms
         ]
+        rows += [(name, text.format_map(values)) for name, text in _TAKES]
     if "money" in told:
-        rows.append(
-            ("money", f"{told['money']:,.2f} at {told['price']:g} a device hour")
-        )
-    if measured := told.get("measured"):
-        for key, name in _MEASURED.items():
-            value, planned = measured.get(key), told.get(key)
-            if value is not None:
-                ratio = f", {value / planned:.3g} of the plan" if planned else ""
-                rows.append((f"measured {name}", f"{value:.4g}{ratio}"))
+        rows.append(("money", "{money:,.2f} at {price:g} a device hour".format(**told)))
+    for key, value in told.get("measured", {}).items():
+        ratio = f", {value / step:.3g} of the plan" if step and key == "step_ms" else ""
+        rows.append((f"measured {key}", f"{_cell(value)}{ratio}"))
     rows += [("note", note) for note in told["notes"]]
-    return (
-        _table([row for row in rows if row[1]])
-        + "\nAll of this is predicted"
-        + (", but for what is called measured." if measured else ".")
-    )
-
-
-def _of_memory(told: Mapping[str, Any]) -> str:
-    needed, usable, whole = (
-        f"{told[key]:.3g}" for key in ("memory_gib", "usable_gib", "capacity_gib")
-    )
-    return f"{needed} GiB of {usable} to use, {whole} in all"
-
-
-_MEASURED = {
-    "step_ms": "step, ms",
-    "images_per_second": "images/s",
-    "run_device_hours": "device hours so far",
-}
-_COLUMNS = {
-    "target": "target",
-    "devices": "devices",
-    "fits": "fits",
-    "seeds_at_once": "seeds at once",
-    "memory_gib": "GiB",
-    "capacity_gib": "of GiB",
-    "step_ms": "step, ms",
-    "images_per_second": "images/s",
-    "epoch_s": "epoch, s",
-    "run_hours": "run, h",
-    "run_device_hours": "device hours",
-    "money": "money",
-    "estimate": "time by",
-}
+    return [*rows, ("predicted", "all but what is called measured")]
 
 
 def _compared(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Several plans, a line a target."""
     known = [key for key in _COLUMNS if any(key in one for one in found)]
-    rows = [tuple(_COLUMNS[key] for key in known)]
-    for one in found:
-        if "error" in one:
-            rows.append((one["target"], one["error"]))
-        else:
-            rows.append(tuple(_cell(one.get(key)) for key in known))
-    return rows
+    return [
+        tuple(known),
+        *(
+            (one["target"], one["error"])
+            if "error" in one
+            else tuple(_cell(one.get(key)) for key in known)
+            for one in found
+        ),
+    ]
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return "-"
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -255,11 +203,9 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     for row in rows:
         for i, cell in enumerate(row[:-1]):
             widths[i] = max(widths.get(i, 0), len(cell))
+    padded = ([c.ljust(widths[i]) for i, c in enumerate(row[:-1])] for row in rows)
     return "\n".join(
-        "  ".join(
-            [*(cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])), row[-1]]
-        )
-        for row in rows
+        "  ".join([*cells, row[-1]]) for cells, row in zip(padded, rows, strict=True)
     )
 
 
@@ -269,31 +215,21 @@ def parser() -> parsing.Parser:
     add = made.add_argument
     add("--config", metavar="FILE:ARGS", help="the experiment, as for jbias.main")
     add("--on", metavar="TARGET", help="devices, such as v5e:4x4, h100x8, a100x4, cpu")
-    add(
-        "--compare",
-        type=parsing.names,
-        metavar="A,B",
-        help="several targets, in a table; one that cannot be planned says why",
-    )
-    add(
-        "--runs",
-        metavar="WORKDIR",
-        help="a run: plans it for the devices that it ran on, beside what was measured",
-    )
+    add("--compare", type=parsing.names, metavar="A,B", help="several, in a table")
+    add("--runs", metavar="WORKDIR", help="a run: its plan beside what was measured")
     add(
         "--price",
-        type=_prices,
-        metavar="X[,Y]",
-        help="of a device hour, in any currency; with --compare one for all or for each",
+        type=lambda text: tuple(map(parsing.positive, text.split(","))),
+        metavar="X",
+        help="of a device hour, in any currency; with --compare one, or A,B for each",
     )
-    at_least = functools.partial(parsing.at_least, 1)
-    for flag, what in (("images", "images"), ("classes", "classes")):
+    for name in ("images", "classes"):
         add(
-            f"--{flag}",
-            type=at_least(),
+            f"--{name}",
+            type=parsing.at_least(1),
             default=0,
             metavar="N",
-            help=f"{what} of sets that are not there and not known to us",
+            help=f"{name} of sets that are not there, if nobody published them",
         )
     add(
         "--no-remedies",
@@ -303,10 +239,6 @@ def parser() -> parsing.Parser:
     )
     add("--json", action="store_true", help="prints JSON")
     return made
-
-
-def _prices(text: str) -> tuple[float, ...]:
-    return tuple(map(parsing.positive, text.split(",")))
 
 
 if __name__ == "__main__":

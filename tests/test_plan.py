@@ -113,7 +113,8 @@ def test_streamed_sets_have_the_shapes_of_a_run():
     shapes = {}
     for crop in ("host", "device"):
         config = jc.plain(config_files.load(text.format(crop), flag="config"))
-        (train,) = predicted.opened(config, predicted.UNSAID).train
+        (train,), _, notes = predicted.opened(config, predicted.UNSAID)
+        assert any("1,255,544 images are assumed" in note for note in notes)
         plans = predicted.supply.plans(0, config, train)
         shapes[crop] = predicted.fed(plans["train"]).shapes()
     taken, held = shapes["host"]
@@ -178,11 +179,9 @@ def test_a_run_is_set_beside_its_plan(capsys, tmp_path):
     consistent(told)
     measured = told["measured"]
     assert measured["device"] == "cpu" and measured["steps"] == told["steps"]
-    ratio = measured["step_ms"] / told["step_ms"]
-    images = told["images_per_second"] / ratio
-    assert measured["images_per_second"] == pytest.approx(images)
+    assert measured["step_ms"] > 0 and measured["run_device_hours"] > 0
     assert plan.main([f"--runs={tmp_path / 'run'}"]) == 0
-    assert "measured step, ms" in capsys.readouterr().out
+    assert "measured step_ms" in capsys.readouterr().out
 
 
 def test_parts_of_the_step_are_those_of_programs():

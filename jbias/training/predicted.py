@@ -59,8 +59,7 @@ _FULL = re.compile(
     r"RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])", re.DOTALL
 )
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# Nothing can be timed while it compiles for a GPU that is not here.
-_OPTIONS = {"gpu": {"xla_gpu_autotune_level": 0}}
+_UNTIMED = {"xla_gpu_autotune_level": 0}  # Kernels of a GPU that is not here.
 
 
 class Unknown(ValueError):
@@ -158,6 +157,21 @@ def fed(plan: supply.Plan, **_: Any) -> feed.Resident | _Streamed:
     return _Streamed(plan.order, feed.places(plan.order), held)
 
 
+class Asked(NamedTuple):
+    """What is planned, and whom to tell what takes a while."""
+
+    config: Mapping[str, Any]
+    target: targets.Target
+    here: Sequence[jax.Device]
+    train: Sequence[sets.TrainSet]
+    tests: Sequence[spec.Source]
+    say: Callable[[str], None]
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        return self.config["run"]
+
+
 class Program(NamedTuple):
     """A compiled program, and what it takes of each device."""
 
@@ -174,82 +188,86 @@ class Built(NamedTuple):
     fits: list[memory.Fit]
     programs: list[dict[int, Program]]  # By how many seeds are in one.
     own: list[Any]
-    free: int
+    free: int  # Bytes of each device that a run may use.
+    strategy: seeds.Strategy
 
     @property
     def fit(self) -> bool:
         return all(one.count for one in self.fits)
 
+    @property
+    def each(self) -> Iterator[tuple[build.Stage, memory.Fit, dict[int, Program]]]:
+        return zip(self.stages, self.fits, self.programs, strict=True)
 
-def built(
-    config: Mapping[str, Any],
-    target: targets.Target,
-    here: Sequence[jax.Device],
-    train: Sequence[sets.TrainSet],
-    say: Callable[[str], None],
-) -> Built:
+    @property
+    def rows(self) -> int:
+        """Seeds of each share of the devices."""
+        return len(self.own) // self.devices.shape["seed"]
+
+    def count(self, fit: memory.Fit) -> int:
+        """So many of these are on the devices at once; one where none fits."""
+        return max(1, fit.count // self.devices.shape["seed"])
+
+    def within(self, count: int) -> int:
+        """How many of so many seeds are in one program."""
+        several = self.strategy.stacked or self.strategy.dispatch == "unrolled"
+        return count if several else 1
+
+
+def built(asked: Asked) -> Built:
     """Compiles the step of each stage, laid out as `memory.laid_out` would."""
-    run, found = config["run"], None
-    own = [one.own for one in vary.entries(config["seeds"], vary.branches(config))]
-    asked = functools.partial(mesh.make, run["devices"], len(own), devices=here)
-    first = asked(run["spread"], run["together"]).shape["seed"]
+    run, target, found = asked.run, asked.target, None
+    entries = vary.entries(asked.config["seeds"], vary.branches(asked.config))
+    own, kind = [one.own for one in entries], target.kind
+    make = functools.partial(mesh.make, run["devices"], len(own), devices=asked.here)
+    first = make(run["spread"], run["together"]).shape["seed"]
     fewer = () if run["spread"] else range(first - 1, 0, -1)
     for spread in (first, *(k for k in fewer if first % k == 0)):
-        devices = asked(spread)
+        devices = make(spread)
         try:
-            stages = build.stages(config, train, {}, devices, fed)
+            stages = build.stages(asked.config, asked.train, {}, devices, fed)
         except ValueError:
             if found is None:
                 raise
             continue  # The batch cannot be shared out among so many.
-        free, programs = room(config, target, devices), [{} for _ in stages]
-        doing = f"{target.name}: compiling the step"
+        gib = run["memory"] or (kind.gib * _USED if kind else 0.0)
+        free = memory.room(devices, gib) or 2**62  # Where nobody says.
+        programs = [{} for _ in stages]
         fits = [
             memory.fit(
                 *(stages, stage, own, devices, run, free),
-                functools.partial(_program, made, target, say, doing),
+                functools.partial(_program, asked, made, "the step"),
             )
             for stage, made in zip(stages, programs, strict=True)
         ]
-        found = Built(devices, stages, fits, programs, own, free)
+        strategy = seeds.strategy(run["strategy"], devices)
+        found = Built(devices, stages, fits, programs, own, free, strategy)
         if found.fit:
             break
     return found
 
 
-def room(
-    config: Mapping[str, Any], target: targets.Target, devices: jax.sharding.Mesh
-) -> int:
-    """Bytes of each device that a run may use."""
-    gib = config["run"]["memory"]
-    if target.kind is None:
-        return memory.room(devices, gib) or 2**62  # Where nobody says.
-    return round((gib or _USED * target.kind.gib) * 2**30)
-
-
 def _program(
-    made: dict[int, Program],
-    target: targets.Target,
-    say: Callable[[str], None],
-    doing: str,
-    *asked: Any,
+    asked: Asked, made: dict[int, Program], what: str, *of_step: Any
 ) -> memory.Need:
     """Compiles what `memory.of_step` is asked for, and keeps it."""
-    *_, state, _, _, _, _, devices, count = asked
-    several = f" of {count} seeds" if count > 1 else ""
-    with waits.told(say, f"{doing}{several}"), warnings.catch_warnings():
+    *_, state, _, _, _, _, devices, count = of_step
+    on_gpu, flops = asked.target.platform == "gpu", 0.0
+    doing = f"{asked.target.name}: compiling {what}" + f" of {count} seeds" * (
+        count > 1
+    )
+    with waits.told(asked.say, doing), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of memory that could not be used again.
-        lowered = memory.lowered(*asked)
-        flops = 0.0
-        if target.platform == "gpu":  # Whose compiler does not count them.
-            alone = jax.sharding.Mesh(
-                np.reshape(jax.devices("cpu")[:1], (1, 1)), devices.axis_names
-            )
-            whole = memory.lowered(*asked[:-2], alone, 1).cost_analysis()
+        lowered = memory.lowered(*of_step)
+        if on_gpu:  # Whose compiler counts nothing.
+            alone = np.reshape(np.array(jax.devices("cpu")[:1]), (1, 1))
+            alone = jax.sharding.Mesh(alone, devices.axis_names)
+            whole = memory.lowered(*of_step[:-2], alone, 1).cost_analysis()
             flops = count * whole["flops"] / devices.shape["data"]
         try:
-            compiled = lowered.compile(_OPTIONS.get(target.platform))
+            compiled = lowered.compile(_UNTIMED if on_gpu else None)
             need = memory.need(compiled, state, count)
+            flops = flops or compiled.cost_analysis().get("flops", 0.0)
         except jax.errors.JaxRuntimeError as error:
             full = _FULL.search(str(error))
             if full is None:
@@ -258,8 +276,6 @@ def _program(
             work = round(float(full[2]) * _UNITS[full[3]])
             work -= kept if full[1] == "Used " else 0
             need = memory.Need(kept, max(0, work))
-    if compiled and target.platform != "gpu":
-        flops = compiled.cost_analysis().get("flops", 0.0)
     made[count] = Program(compiled, need, flops)
     return need
 
@@ -274,8 +290,7 @@ class Spent(NamedTuple):
     parts: Mapping[str, float]  # Seconds.
     bound: float  # Seconds that its products and its memory need at least.
     moved: float  # Bytes from other devices.
-    unestimated: Mapping[str, float]  # Operations of which no time is known.
-    open: bool  # Whether it has loops whose length the data decides.
+    notes: list[str]
 
     @property
     def seconds(self) -> float:
@@ -283,29 +298,31 @@ class Spent(NamedTuple):
 
 
 def spent(
-    program: Program, kind: targets.Kind, shards: int, *, taken: float, loops: int
+    program: Program, kind: targets.Kind, shards: int, taken: float, loops: int
 ) -> Spent:
-    """Reads a program whose heavy part runs in a loop of so many turns.
+    """Reads a program whose products lie in a loop of so many turns.
 
     taken: the chance of its gates (hlo.operations).
     """
-    found = hlo.operations(program.compiled.as_text(), taken=taken)
+    found, notes = hlo.operations(program.compiled.as_text(), taken=taken), []
     touched = hlo.by_part(found, lambda one: one.bytes * one.runs / kind.bytes)
     products = loops * program.flops / kind.flops
-    parts, unknown = dict(touched), {}
     if kind.hertz:
-        cycles, unknown = hlo.by_part(found), hlo.unestimated(found)
+        cycles = hlo.by_part(found)
         parts = {name: value / kind.hertz for name, value in cycles.items()}
+        if unknown := hlo.unestimated(found):
+            many = ", ".join(f"{name} x{n:g}" for name, n in unknown.items())
+            notes.append(f"no time is estimated of {many}, which is not in the step")
     else:
-        names = ("convolutions", "convolutions backwards")
-        slower = max(1, products / (sum(touched[name] for name in names) or 1))
-        parts |= {name: slower * touched[name] for name in names}
+        heavy = ("convolutions", "convolutions backwards")
+        slower = max(1, products / (sum(touched[name] for name in heavy) or 1))
+        parts = {**touched, **{name: slower * touched[name] for name in heavy}}
+    if any(one.times is None and one.cycles + one.bytes for one in found):
+        notes.append("loops whose length the data decides are counted with one turn")
     moved = sum(_moved(one, shards) for one in found)
     if kind.between:
         parts["collectives"] += moved / kind.between
-    bound = max(products, sum(touched.values()))
-    endless = any(one.times is None and one.code != "parameter" for one in found)
-    return Spent(parts, bound, moved, unknown, endless)
+    return Spent(parts, max(products, sum(touched.values())), moved, notes)
 
 
 def _moved(one: hlo.Operation, shards: int) -> float:
@@ -328,9 +345,8 @@ def this_machine() -> targets.Kind:
     on = jax.devices("cpu")[0]
     side = jax.device_put(np.ones((1024, 1024), np.float32), on)
     much = jax.device_put(np.ones(2**18, np.float32), on)  # In its caches.
-    product = _fastest(jax.jit(jnp.matmul), side, side)
-    copy_ = _fastest(jax.jit(jnp.negative), much)
-    flops, moved = 2 * 1024**3 / product, 2 * much.nbytes / copy_
+    flops = 2 * 1024**3 / _fastest(jax.jit(jnp.matmul), side, side)
+    moved = 2 * much.nbytes / _fastest(jax.jit(jnp.negative), much)
     return targets.Kind("cpu", "cpu", 0, flops, moved)
 
 
@@ -343,82 +359,70 @@ def _fastest(of: Callable, *given: Any) -> float:
     return min(found)
 
 
-class Opened(NamedTuple):
-    """The sets of a run, and what is assumed of those that are not there."""
-
-    train: list[sets.TrainSet]
-    tests: list[spec.Source]
-    notes: list[str]
-
-
-def opened(config: Mapping[str, Any], given: Given) -> Opened:
-    """Opens what a config names, there or not."""
+def opened(
+    config: Mapping[str, Any], given: Given
+) -> tuple[list[sets.TrainSet], list[spec.Source], list[str]]:
+    """What a config trains and tests on, there or not, and what is assumed of it."""
     checks.whole(config)
-    open_ = functools.partial(source, given=given)
+    open_, size = functools.partial(source, given=given), config["size"]
     train = [
-        sets.train_set(
-            f"config.stages[{number}].train" if number else "config.train",
-            part["train"],
-            config["size"],
-            open_,
-        )
-        for number, part in enumerate(jc.stages(config))
+        sets.train_set(f"config.stages[{i}].train", part["train"], size, open_)
+        if config["stages"]
+        else sets.train_set("config.train", part["train"], size, open_)
+        for i, part in enumerate(jc.stages(config))
     ]
-    tests, notes = [], []
+    tests, lost = [], []
     for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
         where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
         try:
-            tests.append(sets.watched(where, options, config["size"], source))
+            tests.append(sets.watched(where, options, size, source))
         except Unknown as error:
-            notes.append(f"left out of evaluation: {error}")
-    there = [one for part in train for one in part.named(0).values()] + tests
-    notes = [f"{one.name}: {one.note}" for one in there if one.note] + notes
-    return Opened(train, tests, list(dict.fromkeys(notes)))
+            lost.append(f"left out of evaluation: {error}")
+    all_ = [one for part in train for one in part.named(0).values()] + tests
+    notes = [f"{one.name}: {one.note}" for one in all_ if one.note]
+    return train, tests, list(dict.fromkeys([*notes, *lost]))
 
 
 def plan(
     config: Mapping[str, Any],
     target: targets.Target,
     say: Callable[[str], None],
-    *,
     given: Given = UNSAID,
+    *,
     remedies: bool = True,
 ) -> dict[str, Any]:
     """What a run of the config would take on the target; ValueError if it cannot be.
 
     Bytes and times are of each device; a step is one of all seeds.
     """
-    found, here = opened(config, given), targets.devices(target)
+    train, tests, notes = opened(config, given)
+    asked = Asked(config, target, targets.devices(target), train, tests, say)
     with xla.compiling_for(target.platform):
-        made = built(config, target, here, found.train, say)
-        told = {**_memory(config, target, made), "notes": found.notes}
-        told |= _times(config, target, made, found.tests, say, told["notes"])
+        made = built(asked)
+        times = _times(asked, made, notes)
+        told = {"target": target.name, **_memory(asked, made), **times, "notes": notes}
         if not made.fit and remedies:
-            told["remedy"] = _remedy(config, target, here, made, found, say)
-    return {"target": target.name, **told, "predicted": True}
+            told["remedy"] = _remedy(asked, made)
+    return {**told, "predicted": True}
 
 
-def _memory(
-    config: Mapping[str, Any], target: targets.Target, made: Built
-) -> dict[str, Any]:
+def _memory(asked: Asked, made: Built) -> dict[str, Any]:
     """Of the stage that needs the most."""
-    gib, parts = 2**30, []
-    spread = made.devices.shape["seed"]
-    strategy = seeds.strategy(config["run"]["strategy"], made.devices)
-    for stage, fit, programs in zip(made.stages, made.fits, made.programs, strict=True):
-        limit, count = fit.asked // spread, max(1, fit.count // spread)
-        whole, some = _within(strategy, limit), _within(strategy, count)
+    gib, parts, kind = 2**30, [], asked.target.kind
+    spread, strategy = made.devices.shape["seed"], made.strategy
+    for stage, fit, programs in made.each:
+        limit, count = fit.asked // spread, made.count(fit)
+        whole, some = made.within(limit), made.within(count)
         shared = fit.needed - programs[whole].need.times(limit // whole, strategy)
         need, held = (
             programs[some].need,
             sum(memory.held(x, stage) for x in made.stages),
         )
-        running = need.times(count // some, strategy)
-        state = count // some * need.state
-        of = {"state": state, "work": running - state}
+        of = {"state": count // some * need.state}
+        of["work"] = need.times(count // some, strategy) - of["state"]
         parts.append({**of, "sets": held, "batches": shared - held})
     most = max(parts, key=lambda one: sum(one.values()))
-    kind = target.kind
+    whole = kind.gib * gib if kind else (memory.room(made.devices) or made.free) / _USED
     return {
         "devices": made.devices.size,
         "hosts": len({one.process_index for one in made.devices.devices.flat}),
@@ -427,100 +431,65 @@ def _memory(
         "seeds": len(made.own),
         "seeds_at_once": min(fit.count for fit in made.fits),
         "memory_gib": sum(most.values()) / gib,
-        "capacity_gib": kind.gib
-        if kind
-        else (memory.room(made.devices) or made.free) / _USED / gib,
+        "capacity_gib": whole / gib,
         "usable_gib": made.free / gib,
         "memory_by_part_gib": {name: size / gib for name, size in most.items()},
     }
 
 
-def _within(strategy: seeds.Strategy, count: int) -> int:
-    """How many of so many seeds are in one program."""
-    side_by_side = strategy.stacked or strategy.dispatch == "unrolled"
-    return count if side_by_side else 1
-
-
 _TIMES = (
-    *("step_ms", "roofline_ms", "images_per_second", "epoch_s", "evaluation_s"),
-    *("run_hours", "run_device_hours", "input_bytes_per_second"),
-    *("input_images_per_second", "moved_bytes_per_step", "by_part"),
+    *("steps", "step_ms", "roofline_ms", "images_per_second", "epoch_s"),
+    *("evaluations", "evaluation_s", "run_hours", "run_device_hours"),
+    *("input_bytes_per_second", "input_images_per_second", "moved_bytes_per_step"),
+    "by_part",
 )
 
 
-def _times(
-    config: Mapping[str, Any],
-    target: targets.Target,
-    made: Built,
-    tests: Sequence[spec.Source],
-    say: Callable[[str], None],
-    notes: list[str],
-) -> dict[str, Any]:
-    kind = target.kind or this_machine()
+def _times(asked: Asked, made: Built, notes: list[str]) -> dict[str, Any]:
+    """Sums over the stages; nothing is known where a program does not fit."""
+    config, kind = asked.config, asked.target.kind or this_machine()
     told = {"estimate": "cycles" if kind.hertz else "roofline", **dict.fromkeys(_TIMES)}
-    spread, shards = (made.devices.shape[axis] for axis in ("seed", "data"))
-    strategy = seeds.strategy(config["run"]["strategy"], made.devices)
-    rows, total = len(made.own) // spread, made.stages[-1].last
-    steps, shown, trained, evaluations, epochs = 0, 0, 0.0, 0, 0.0
-    parts, sums = collections.Counter(), collections.Counter()
+    total, sums, parts = made.stages[-1].last, collections.Counter(), {}
     inputs = []
-    for stage, fit, programs in zip(made.stages, made.fits, made.programs, strict=True):
-        count = _within(strategy, max(1, fit.count // spread))
+    for stage, fit, programs in made.each:
+        count, steps = made.within(made.count(fit)), stage.last - stage.first
         if programs[count].compiled is None:
-            return {**told, "evaluations": None, "steps": total}
-        part, here = jc.stages(config)[stage.number], stage.last - stage.first
-        chance = part["algo"].get("p", 0.5)
-        one = spent(
-            *(programs[count], kind, shards),
-            taken=chance if isinstance(chance, float) else 0.5,
-            loops=part["train"].get("accumulate", 1),
-        )
-        turns = here * rows / count
-        steps += here
-        trained += turns * one.seconds
-        shown += here * stage.order.batch * len(made.own)
-        epochs += here / stage.order.steps_per_epoch
-        every = jc.steps(
-            config["eval_every"],
-            steps_per_epoch=stage.order.steps_per_epoch,
-            total=total,
-        )
-        evaluations += -(-here // every)
-        for name, value in one.parts.items():
-            parts[name] += turns * value
+            return told
+        part, epoch = jc.stages(config)[stage.number], stage.order.steps_per_epoch
+        chance, loops = part["algo"].get("p"), part["train"].get("accumulate", 1)
+        taken = chance if isinstance(chance, float) else 0.5
+        one = spent(programs[count], kind, made.devices.shape["data"], taken, loops)
+        turns, every = steps * made.rows / count, config["eval_every"]
+        sums["seconds"] += turns * one.seconds
         sums["bound"] += turns * one.bound
         sums["moved"] += turns * one.moved
-        inputs.append(_input(stage, len(made.own), rows / count * one.seconds))
-        notes += _open_questions(one)
-    if config["run"]["evaluate"] == "elsewhere":
-        evaluations = 0
-    one, last = 0.0, made.stages[-1]
-    if evaluations:
-        one = rows * _evaluation(config, target, kind, made, last, tests, say)
-    hours = (trained + evaluations * one) / 3600
+        sums["images"] += steps * stage.order.batch * len(made.own)
+        sums["epochs"] += steps / epoch
+        sums["evaluations"] += -(
+            -steps // jc.steps(every, steps_per_epoch=epoch, total=total)
+        )
+        for name, value in one.parts.items():
+            parts[name] = parts.get(name, 0.0) + turns * value
+        inputs.append(_input(stage, len(made.own), made.rows / count * one.seconds))
+        notes += one.notes
+    evaluations = sums["evaluations"] if asked.run["evaluate"] == "here" else 0
+    evaluation = made.rows * _evaluation(asked, made, kind) if evaluations else 0.0
+    hours = (sums["seconds"] + evaluations * evaluation) / 3600
     return told | {
-        "steps": steps,
-        "step_ms": 1000 * trained / steps,
-        "roofline_ms": 1000 * sums["bound"] / steps,
-        "images_per_second": shown / trained,
-        "epoch_s": trained / epochs,
+        "steps": total,
+        "step_ms": 1000 * sums["seconds"] / total,
+        "roofline_ms": 1000 * sums["bound"] / total,
+        "images_per_second": sums["images"] / sums["seconds"],
+        "epoch_s": sums["seconds"] / sums["epochs"],
         "evaluations": evaluations,
-        "evaluation_s": one,
+        "evaluation_s": evaluation,
         "run_hours": hours,
         "run_device_hours": hours * made.devices.size,
-        "input_bytes_per_second": max(bytes_ for bytes_, _ in inputs),
+        "input_bytes_per_second": max(size for size, _ in inputs),
         "input_images_per_second": max(images for _, images in inputs),
-        "moved_bytes_per_step": sums["moved"] / steps,
-        "by_part": {name: 1000 * value / steps for name, value in parts.items()},
+        "moved_bytes_per_step": sums["moved"] / total,
+        "by_part": {name: 1000 * value / total for name, value in parts.items()},
     }
-
-
-def _open_questions(one: Spent) -> Iterator[str]:
-    if one.unestimated:
-        many = ", ".join(f"{name} x{n:g}" for name, n in one.unestimated.items())
-        yield f"the compiler estimates no time of {many}, which is not in the step"
-    if one.open:
-        yield "loops whose length the data decides are counted with one turn"
 
 
 def _input(stage: build.Stage, count: int, seconds: float) -> tuple[float, float]:
@@ -530,71 +499,68 @@ def _input(stage: build.Stage, count: int, seconds: float) -> tuple[float, float
         taken, rows = one.shapes()
         moved += count * _bytes(taken)
         if not isinstance(one, feed.Resident):
-            window = min(one.until(0), one.order.steps_per_epoch)
-            moved += _bytes(rows) / window
+            moved += _bytes(rows) / min(one.until(0), one.order.steps_per_epoch)
             images += one.order.batch * (1 if rows else count)
     return moved / seconds, images / seconds
 
 
-def _evaluation(
-    config: Mapping[str, Any],
-    target: targets.Target,
-    kind: targets.Kind,
-    made: Built,
-    stage: build.Stage,
-    tests: Sequence[spec.Source],
-    say: Callable[[str], None],
-) -> float:
-    """Seconds in which the seeds of one share of the devices see all test images."""
-    shards = made.devices.shape["data"]
-    batch = -(-config["run"]["eval_batch"] // shards) * shards
-    pixels = collections.Counter()
-    for test in tests:
-        pixels[tuple(test.shape)] += len(test)
-    if not pixels:
+def _evaluation(asked: Asked, made: Built, kind: targets.Kind) -> float:
+    """Seconds in which one seed on each share of the devices sees all test images."""
+    shards, stage = made.devices.shape["data"], made.stages[-1]
+    batch = -(-asked.run["eval_batch"] // shards) * shards
+    shown, programs = collections.Counter(), {}
+    for test in asked.tests:
+        shown[tuple(test.shape)] += len(test)
+    if not shown:
         return 0.0
-    (height, width), _ = pixels.most_common(1)[0]
+    (height, width), _ = shown.most_common(1)[0]
     state = jax.eval_shape(stage.draw, seeds.key(0), None)
-    net = jax.eval_shape(train_step.net_of, state)
+    net, own = jax.eval_shape(lambda x: (train_step.net_of(x), made.own[0]), state)
     image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
 
     def score(net, arg, shared, static):
         return stage.score_one(net, None, arg[1], static)
 
-    programs: dict[int, Program] = {}
-    own = jax.eval_shape(lambda: made.own[0])
-    strategy = seeds.STRATEGIES["looped"]
-    _program(
-        *(programs, target, say, f"{target.name}: compiling evaluation"),
-        *(score, strategy, net, own, image, {}, None, made.devices, 1),
-    )
+    alone = (score, seeds.STRATEGIES["looped"], net, own, image, {}, None)
+    _program(asked, programs, "evaluation", *alone, made.devices, 1)
     if programs[1].compiled is None:
         return 0.0
-    one = spent(programs[1], kind, shards, taken=0.5, loops=1).seconds
-    batches = (
-        -(-n // batch) * h * w / (height * width) for (h, w), n in pixels.items()
-    )
-    return one * sum(batches)
+    one = spent(programs[1], kind, shards, 0.5, 1).seconds
+    # Others take as many more batches, and pixels.
+    sizes = ((-(-n // batch), h * w) for (h, w), n in shown.items())
+    return one * sum(batches * pixels for batches, pixels in sizes) / (height * width)
 
 
-def _remedy(
-    config: Mapping[str, Any],
-    target: targets.Target,
-    here: Sequence[jax.Device],
-    made: Built,
-    found: Opened,
-    say: Callable[[str], None],
-) -> str | None:
+def _remedy(asked: Asked, made: Built) -> str | None:
     """The first change with which one seed fits on each device; None: none was found."""
-    for words, changed, share in _changes(config):
-        if not share or _may_fit(made, share):
-            say(f"{target.name}: trying {words}")
-            try:
-                if built(changed, target, here, found.train, say).fit:
-                    return words
-            except ValueError as error:
-                say(f"{words}: {error}")
+    for words, room, entries, share in _changes(asked.config):
+        if not _may_fit(made, share):
+            continue
+        changed = copy.deepcopy(dict(asked.config))
+        for part in (changed, *changed["stages"]):
+            if room in part:
+                part[room].update(entries)
+        asked.say(f"{asked.target.name}: trying {words}")
+        try:
+            if built(asked._replace(config=changed)).fit:
+                return words
+        except ValueError as error:
+            asked.say(f"{words}: {error}")
     return None
+
+
+def _changes(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict, float]]:
+    """What may help: words, the config's part and entries, the share of work left."""
+    now, batch = config["train"].get("accumulate", 1), config["train"]["batch"]
+    make = models.MODELS[config["model"]["name"]]
+    for k in (2, 4, 8, 16):
+        words = f"--config.train.accumulate={now * k}"
+        yield words, "train", {"accumulate": now * k}, 1 / k
+    if "remat" in inspect.signature(make).parameters:
+        yield "model.remat=True in a config of your own", "model", {"remat": True}, 0.0
+    for k in (k for k in (2, 4, 8, 16) if batch % k == 0):
+        words = f"--config.train.batch={batch // k}"
+        yield words, "train", {"batch": batch // k}, 1 / k
 
 
 def _may_fit(made: Built, share: float) -> bool:
@@ -604,32 +570,3 @@ def _may_fit(made: Built, share: float) -> bool:
         if fit.least - (1 - share) * work > made.free:
             return False
     return True
-
-
-def _changes(config: Mapping[str, Any]) -> Iterator[tuple[str, dict, float]]:
-    """What may help: in words, the config with it, and the share of work that is left."""
-    batch = config["train"]["batch"]
-    now = config["train"].get("accumulate", 1)
-    for k in (2, 4, 8, 16):
-        entry = {"accumulate": now * k}
-        words = f"--config.train.accumulate={now * k}"
-        yield words, _changed(config, "train", entry), 1 / k
-    make = models.MODELS[config["model"]["name"]]
-    if "remat" in inspect.signature(make).parameters:
-        yield (
-            "model.remat=True, in a config of your own",
-            _changed(config, "model", {"remat": True}),
-            0,
-        )
-    for k in (2, 4, 8, 16):
-        if batch % k == 0:
-            words = f"--config.train.batch={batch // k}"
-            yield words, _changed(config, "train", {"batch": batch // k}), 1 / k
-
-
-def _changed(config: Mapping[str, Any], room: str, entries: Mapping) -> dict[str, Any]:
-    made = copy.deepcopy(dict(config))
-    for part in (made, *made["stages"]):
-        if room in part:
-            part[room].update(entries)
-    return made
