@@ -48,7 +48,7 @@ _FITS = (
     ),
 )
 _TAKES = (
-    ("  by the roofline", "{roofline_ms:.4g} ms at least"),
+    ("  by the roofline at least", "{roofline_ms:.4g} ms"),
     ("images", "{images_per_second:,.0f} a second, all seeds together"),
     ("epoch", "{epoch_s:,.4g} s"),
     ("evaluations", "{evaluations}, {evaluation_s:.4g} s each"),
