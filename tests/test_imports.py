@@ -26,7 +26,7 @@ ROOMS = {
     "augment": {"xla"},
     "foreign": set(),
     "data": {"foreign"},
-    "models": {"kinds", "reads", "foreign"},
+    "models": {"kinds", "reads", "foreign", "xla"},
     "algos": {"models", "augment"},
     "evals": {"models", "data", "augment", "stats", "store", "xla"},
     "results": {"lines", "store"},

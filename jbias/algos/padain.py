@@ -7,14 +7,13 @@ does not depend on the number of devices; the reference draws them inside one GP
 batch.
 """
 
-import functools
-
 import jax
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import feature_stats
+from jbias.models import rescaled
 
 
 def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
@@ -26,15 +25,13 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     """
     if isinstance(p, int | float) and not 0 <= p <= 1:
         raise ValueError(f"padain: p must be in [0, 1], got {p}")
-    swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
         if "conv" not in site or x.shape[1] * x.shape[2] == 1:
             return x  # One pixel has no deviation.
         gate, order = jax.random.split(key)
-        # Not `where`: that changes the fusions, and p = 0 would leave ERM's bits.
-        return jax.lax.cond(
-            jax.random.bernoulli(gate, p), swap, lambda x, _: x, x, order
-        )
+        acts = jax.random.bernoulli(gate, p)
+        found = feature_stats.permuted_adain(x, order, acts, group=mix_group)
+        return rescaled.Rescaled(x, *found, acts)
 
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)

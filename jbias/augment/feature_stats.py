@@ -5,7 +5,7 @@ Statistics are those of one image's channel over its pixels.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.augment import examples
 
@@ -32,22 +32,64 @@ def moments(
     )
 
 
-def permuted_adain(
-    x: Float[Array, "b h w c"], key: PRNGKeyArray, *, group: int
-) -> Float[Array, "b h w c"]:
-    """Gives each image the channel means and deviations of another, held constant.
+@jax.custom_vjp
+def gated_moments(
+    x: Float[Array, "b h w c"], acts: Bool[Array, ""]
+) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
+    """As `moments`, read from x only where it `acts`; 0 and 1 elsewhere."""
+    return _gated_moments(x, acts)[0]
 
-    (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m', with eps = 1e-5, twice in the
-    divisor; m' and v' are the partner's and carry no gradient.
+
+def _gated_moments(x, acts):
+    def neither(x):
+        zeros = jnp.zeros((x.shape[0], 1, 1, x.shape[3]))
+        return zeros, jnp.ones_like(zeros)
+
+    found = jax.lax.cond(acts, moments, neither, x)
+    return found, (x, found[0])
+
+
+def _gated_moments_gradient(kept, given):
+    """dx = dm / n + 2 (x - m) dv / (n - 1): no more than a product and a sum.
+
+    Nothing is gated: what depends on moments that were not read has no gradient there.
+    """
+    (x, mean), (d_mean, d_var) = kept, given
+    count = x.shape[1] * x.shape[2]
+    slope = 2 * d_var / (count - 1)
+    dx = x.astype(jnp.float32) * slope + (d_mean / count - mean * slope)
+    return dx.astype(x.dtype), None
+
+
+gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
+
+
+def permuted_adain(
+    x: Float[Array, "b h w c"], key: PRNGKeyArray, acts: Bool[Array, ""], *, group: int
+) -> tuple[Float[Array, "b 1 1 c"], ...]:
+    """What gives each image the channel means and deviations of another, held constant.
+
+    Returns a and b of a x + b, and mean and variance of x. It is
+
+        (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m', with eps = 1e-5, twice in
+    the divisor; m' and v' are the partner's and carry no gradient. Where it does not
+    act, a is 1 and b is 0, and neither is the variance then x's.
     Source: Nuriel, Benaim and Wolf, CVPR 2021; epsilons as in the released code.
     """
-    mean, var = moments(x)
-    style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))
-    style_mean, style_var = jnp.split(
-        examples.permute(style, key, group=group), 2, axis=1
-    )
-    content = (x.astype(jnp.float32) - mean) / (jnp.sqrt(var + _EPS) + _EPS)
-    return (content * jnp.sqrt(style_var + _EPS) + style_mean).astype(x.dtype)
+    mean, var = gated_moments(x, acts)
+
+    def swap(mean, var, key):
+        style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))
+        style = examples.permute(style, key, group=group)
+        style_mean, style_var = jnp.split(style, 2, axis=1)
+        scale = jnp.sqrt(style_var + _EPS) / (jnp.sqrt(var + _EPS) + _EPS)
+        return scale, style_mean - mean * scale
+
+    def keep(mean, var, key):
+        del key
+        return jnp.ones_like(var), jnp.zeros_like(mean)
+
+    return *jax.lax.cond(acts, swap, keep, mean, var, key), mean, var
 
 
 def randomise_style(

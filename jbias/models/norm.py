@@ -21,6 +21,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from jbias.models import rescaled
+
 
 class BatchNorm(nn.Module):
     """Normalises each channel over the batch (train) or by running statistics.
@@ -43,8 +45,11 @@ class BatchNorm(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "n *m c"], *, train: bool
+        self, x: Float[Array, "n *m c"] | rescaled.Rescaled, *, train: bool
     ) -> Float[Array, "n *m c"]:
+        waiting = None
+        if isinstance(x, rescaled.Rescaled):
+            x, waiting = (x.value, None) if self.group else (x.x, x)
         shape = x.shape[-1:]
         scale = self.param("scale", nn.initializers.ones, shape)
         bias = self.param("bias", nn.initializers.zeros, shape)
@@ -56,12 +61,20 @@ class BatchNorm(nn.Module):
             if self.group:
                 x, each = _grouped(x, self.group), jax.vmap
             mean, var = each(functools.partial(_moments, around=mean))(x)
+            if waiting is not None:
+                mean, var = waiting.moments(mean, var)
             n = x.size // mean.size
             mean_ema.value = self._remember(mean_ema.value, mean)
             var_ema.value = self._remember(var_ema.value, var * (n / (n - 1)))
 
         def normalised(x, mean, var):
             slope = scale * jax.lax.rsqrt(var + self.eps)
+            if waiting is not None:
+                shift = waiting.shift * slope + (bias - mean * slope)
+                factor = waiting.scale * slope
+                return rescaled.applied(
+                    waiting.x, factor, shift, waiting.acts, self.dtype
+                )
             return x * _wide(slope, x) + _wide(bias - mean * slope, x)
 
         return each(normalised)(x, mean, var).reshape(rows).astype(self.dtype)

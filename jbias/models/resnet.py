@@ -58,13 +58,15 @@ class Residual(nn.Module):
             y = layers.conv(
                 features, size, step, groups=groups, dtype=self.dtype, name=f"conv{i}"
             )(y)
-            y = taps.through(self, y, f"{self.site}.conv{i}", key, train)
+            site = f"{self.site}.conv{i}"
+            y = taps.through(self, y, site, key, train, normed=True)
             y = self.norm(name=f"bn{i}")(y, train=train)
             if i < len(plan):
                 y = nn.relu(y)
         if self.project:
             conv = functools.partial(layers.conv, dtype=self.dtype)
-            x = conv(y.shape[-1], 1, stride, name="proj")(x)
+            # First the pixels: the gradient of a convolution with strides is mostly zeros.
+            x = conv(y.shape[-1], 1, name="proj")(x[:, ::stride, ::stride])
             x = self.norm(name="bn_proj")(x, train=train)
         return nn.relu(x + y)
 
@@ -144,7 +146,7 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         return 5 if name == "fc" else 0
 
     def _stem(self, x: Array, key, train: bool) -> Array:
-        x = taps.through(self, self.conv1(x), "stem.conv", key, train)
+        x = taps.through(self, self.conv1(x), "stem.conv", key, train, normed=True)
         x = nn.relu(self.bn1(x, train=train))
         if self.stem == "imagenet":
             x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))

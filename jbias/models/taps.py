@@ -20,6 +20,9 @@ from jax.extend import core
 from jax.interpreters import partial_eval
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias import xla
+from jbias.models import rescaled
+
 Tap = Callable[[Array, str, PRNGKeyArray], Array]
 
 _SEEN = "intermediates"  # The collection that flax leaves out of a network's variables.
@@ -36,15 +39,28 @@ def stream(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
 
 
 def through(
-    module: nn.Module, x: Array, site: str, key: PRNGKeyArray | None, train: bool
+    module: nn.Module,
+    x: Array,
+    site: str,
+    key: PRNGKeyArray | None,
+    train: bool,
+    *,
+    normed: bool = False,
 ) -> Array:
-    """Lets x pass a site of a module with the field `tap`."""
+    """Lets x pass a site of a module with the field `tap`.
+
+    `normed`: batch norm is next, which takes a map that is not rescaled yet. On CPU it
+    would change the bits of a tap that never acts.
+    """
     if train:
         if module.tap is None:
             return x
         passed = _calls.get()(module.tap, x, site, stream(key, site))
         if passed is None:
             raise TypeError(f"a tap must return an array, got None at {site}")
+        waits = normed and xla.platform() != "cpu"
+        if isinstance(passed, rescaled.Rescaled) and not waits:
+            return passed.value
         return passed
     name = kept_as(site)
     if module.has_variable(_ADDED, name):

@@ -41,7 +41,7 @@ def test_active_sites_are_binomial(p, net):
     @jax.vmap
     def acts(key):
         # Even a swap of an image with itself leaves a trace, of the second epsilon.
-        return (tap(X, "stem.conv", key) != X).any().astype(int)
+        return (tap(X, "stem.conv", key).value != X).any().astype(int)
 
     active = sum(
         acts(jax.vmap(lambda key, site=site: taps.stream(key, site))(keys))
@@ -91,7 +91,7 @@ def test_a_traced_chance_is_a_number(net, seed):
     """The chance may come at run time; it draws what a constant one draws."""
 
     def swap(p, key):
-        return padain.make(net, p=p, mix_group=4).net.tap(X, "stem.conv", key)
+        return padain.make(net, p=p, mix_group=4).net.tap(X, "stem.conv", key).value
 
     key = jax.random.key(seed)
     np.testing.assert_allclose(jax.jit(swap)(0.5, key), swap(0.5, key), rtol=1e-6)

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from jbias.augment import examples, feature_stats
+from jbias.models import rescaled
 
 KEY = jax.random.key(3)
 # Eight images of four channels, each channel with its own mean and deviation.
@@ -40,11 +41,22 @@ def test_moments_are_float32_for_half_precision():
     np.testing.assert_allclose(var[:, 0, 0], stats(half)[1], rtol=1e-5)
     assert mean.dtype == var.dtype == jnp.float32
     for swap in (
-        feature_stats.permuted_adain,
+        swapped,
         feature_stats.randomise_style,
         feature_stats.randomise_content,
     ):
         assert swap(half, KEY, group=4).dtype == jnp.bfloat16
+
+
+def swapped(x, key, *, group):
+    """Where the gate is open."""
+    return gated(x, key, True, group)
+
+
+def gated(x, key, acts, group=4):
+    acts = jnp.array(acts)
+    found = feature_stats.permuted_adain(x, key, acts, group=group)
+    return rescaled.Rescaled(x, *found, acts).value
 
 
 def test_single_pixels_are_refused():
@@ -81,7 +93,7 @@ def test_refuses_groups_that_do_not_fit(group):
 
 def test_adain_takes_the_partners_statistics():
     partner = partners(KEY, 8, 4)
-    mean, var = stats(feature_stats.permuted_adain(X, KEY, group=4))
+    mean, var = stats(swapped(X, KEY, group=4))
     expected = stats(X)
     np.testing.assert_allclose(mean, expected[0][partner], atol=1e-5)
     # Up to the two epsilons: relative 1e-5 (1/var + 1/var' + 2/std).
@@ -91,7 +103,7 @@ def test_adain_takes_the_partners_statistics():
 def test_adain_has_the_authors_epsilons():
     """On nearly flat maps they are most of the divisor: the formula, in numpy."""
     x = np.asarray(X, np.float64) * 1e-3
-    found = feature_stats.permuted_adain(jnp.asarray(x, jnp.float32), KEY, group=8)
+    found = swapped(jnp.asarray(x, jnp.float32), KEY, group=8)
     mean, var = (v[:, None, None] for v in stats(x))
     partner = partners(KEY, 8, 8)
     content = (x - mean) / (np.sqrt(var + 1e-5) + 1e-5)
@@ -99,10 +111,29 @@ def test_adain_has_the_authors_epsilons():
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("acts", [True, False])
+def test_adain_has_the_gradient_of_its_formula(acts):
+    """Jax's own, of what it computes when the gate is open, and of nothing when shut."""
+    weight = jax.random.normal(KEY, X.shape)
+    partner = partners(KEY, 8, 4)
+
+    def formula(x):
+        mean, var = feature_stats.moments(x)
+        style = jax.lax.stop_gradient((mean[partner], var[partner]))
+        content = (x - mean) / (jnp.sqrt(var + 1e-5) + 1e-5)
+        return content * jnp.sqrt(style[1] + 1e-5) + style[0] if acts else x
+
+    found, wanted = (
+        jax.grad(lambda x, f=f: jnp.sum(weight * f(x)))(X)
+        for f in (lambda x: gated(x, KEY, acts), formula)
+    )
+    np.testing.assert_allclose(found, wanted, atol=2e-6 if acts else 0)
+
+
 def test_adain_holds_the_style_constant():
     """Each output depends on its own image alone, as far as gradients know."""
     x = X[:4, :3, :2, :2]
-    jacobian = jax.jacrev(lambda x: feature_stats.permuted_adain(x, KEY, group=4))(x)
+    jacobian = jax.jacrev(lambda x: swapped(x, KEY, group=4))(x)
     size = jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))
     assert (jnp.diag(size) > 0).all()
     np.testing.assert_array_equal(size - jnp.diag(jnp.diag(size)), 0)
