@@ -69,13 +69,11 @@ class BatchNorm(nn.Module):
 
         def normalised(x, mean, var):
             slope = scale * jax.lax.rsqrt(var + self.eps)
-            if waiting is not None:
-                shift = waiting.shift * slope + (bias - mean * slope)
-                factor = waiting.scale * slope
-                return rescaled.applied(
-                    waiting.x, factor, shift, waiting.acts, self.dtype
-                )
-            return x * _wide(slope, x) + _wide(bias - mean * slope, x)
+            slope, level = _wide(slope, x), _wide(bias - mean * slope, x)
+            if waiting is None:
+                return x * slope + level
+            factor, level = waiting.scale * slope, waiting.shift * slope + level
+            return rescaled.applied(waiting.x, factor, level, waiting.acts, self.dtype)
 
         return each(normalised)(x, mean, var).reshape(rows).astype(self.dtype)
 

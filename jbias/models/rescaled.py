@@ -33,9 +33,10 @@ class Rescaled(NamedTuple):
         """Mean and biased variance of each channel, given those of x."""
         count = self.x.shape[1] * self.x.shape[2]
         each = self.scale * self.mean + self.shift
-        moved = jnp.mean(each, (0, 1, 2))
+        moved = jnp.mean(each, (0, 1, 2), keepdims=True)
         within = self.scale**2 * self.var * (count - 1) / count
         spread = jnp.mean(within + (each - moved) ** 2, (0, 1, 2))
+        moved = moved.reshape(mean.shape)
         return jnp.where(self.acts, moved, mean), jnp.where(self.acts, spread, var)
 
 

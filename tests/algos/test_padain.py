@@ -1,11 +1,13 @@
 """Permuted AdaIN: when it acts, where, and what it leaves alone."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import models
+from jbias import models, xla
 from jbias.algos import padain
 from jbias.models import taps
 
@@ -102,3 +104,24 @@ def test_running_statistics_hold_the_swapped_activations(train):
     swapped = train("padain", p=1.0, mix_group=4)[1].stats["net"]
     plain = train("erm")[1].stats["net"]
     assert (swapped["bn1"]["var"] != plain["bn1"]["var"]).any()
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+def test_batch_norm_takes_a_map_that_is_not_rescaled_yet(p, net, variables, batch):
+    """As accelerators do: losses, statistics and gradients are those of the map itself."""
+    algo = padain.make(net, p=p, mix_group=4)
+    stats = {"net": variables["stats"]}
+
+    def learned(params):
+        losses, aux = algo.losses({"net": params}, stats, batch, jax.random.key(3))
+        return losses["class"], aux.stats
+
+    def found(platform):
+        with xla.compiling_for(platform):
+            return jax.jit(jax.value_and_grad(learned, has_aux=True))(
+                variables["params"]
+            )
+
+    ours, plain = found("tpu"), found("cpu")
+    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
+    jax.tree.map(close, ours, plain)
