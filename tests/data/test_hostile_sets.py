@@ -205,15 +205,15 @@ def test_labels_of_the_largest_known_set_fit(tmp_path):
     assert Image.fromarray(source[0]["image"]).size == (8, 8)
 
 
-def test_memory_is_that_of_the_command_alone():
+def test_memory_is_that_of_the_command_alone(tmp_path):
     """What the benchmark took to write a set is not counted against who reads it."""
     (b"1" * 400_000_000).count(1)
     idle = [sys.executable, "-S", "-c", "import time; time.sleep(0.3)"]
-    assert 0 < attempt._ended(idle)[2] < 200
+    assert 0 < attempt._ended(idle, tmp_path)[2] < 200
     took = [
         sys.executable,
         "-S",
         "-c",
         "x = b'1' * 300_000_000; import time; time.sleep(0.3)",
     ]
-    assert 280 < attempt._ended(took)[2] < 500
+    assert 280 < attempt._ended(took, tmp_path)[2] < 500
