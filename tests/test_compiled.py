@@ -26,6 +26,10 @@ needs_libtpu = pytest.mark.skipif(
 )
 
 
+# Minutes of compiling, towards goals that not every algorithm has reached.
+pytestmark = pytest.mark.slow
+
+
 @functools.cache
 def compiled() -> dict:
     """Each step on one device of v5e, that holds 300 MB of images."""
