@@ -9,7 +9,7 @@ import pytest
 
 from jbias import algos, models
 from jbias.algos import dsu
-from jbias.models import taps
+from jbias.models import rescaled, taps
 from tests import networks
 from tests.methods import COLUMNS, METHODS, recoloured
 
@@ -115,6 +115,7 @@ def acted(net, side):
     def note(x, site, key):
         for name, tap in by.items():
             y = tap(x, site, key)
+            y = y.value if isinstance(y, rescaled.Rescaled) else y
             assert (y.shape, y.dtype) == (x.shape, x.dtype)
             found[name].extend([site] * (y is not x))
         return x
