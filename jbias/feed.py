@@ -91,6 +91,11 @@ class Flat:
     def __getitem__(self, index: Any) -> UInt8[Array, "b h w c"]:
         return self.rows[index].reshape(-1, *self.shape)
 
+    __iter__ = None  # It would never end: jax takes the last row for all behind it.
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self[:], dtype)
+
 
 def flat(rows: Rows) -> Rows:
     """Rows as they are held on a device."""

@@ -19,7 +19,7 @@ from benchmarks import collectives
 from jbias import config as jc
 from jbias import mesh, seeds
 from jbias.strategies import layout as layouts
-from jbias.training import build
+from jbias.training import build, hlo
 from tests import runs
 
 
@@ -32,7 +32,7 @@ def moved(stage, which, strategy: str, devices) -> list:
     ((taken, *_),) = layout.place(stage.take(seed, 0) for seed in which)
     step = jax.jit(seeds.of_tree(stage.one, layout, chosen), static_argnums=3)
     lowered = step.lower(state, (key, taken), stage.held(0), None)
-    return collectives.parse(lowered.compile(collectives.QUICKLY).as_text())
+    return hlo.moved(lowered.compile(collectives.QUICKLY).as_text())
 
 
 def held(devices) -> list[int]:
