@@ -129,7 +129,7 @@ def _value(text: str) -> Any:
         return text
 
 
-TEN = ("looped", "auto", "vmapped", "unrolled", "patches", "mixed")
+TEN = ("looped", "auto", "vmapped", "unrolled", "unrolled_convolutions")
 # Whose goals are those of a ResNet-50.
 LARGE = (
     *("flax", "bare", "erm", "padain", "sagnet", "debiased", "infodrop"),

@@ -2,7 +2,7 @@
 
     python -m benchmarks.distortion [--setting=cifar64] [--only=train,iocclusion]
         [--root=CIFAR10] [--share=1.0] [--methods=basic,mixup,cutmix,fmix,rm] [--seeds=5]
-        [--strategy=auto] [--strategies=looped,unrolled,vmapped,patches,mixed]
+        [--strategy=auto] [--strategies=looped,unrolled,vmapped,unrolled_convolutions]
         [--steps=16] [--rounds=5] [--out=DIR]
 
 Runs are those of configs/distortion.py with data=cifar10, measures those of
@@ -88,7 +88,7 @@ def _options() -> argparse.Namespace:
     add("--methods", type=methods, default=[*distortion.METHODS])
     add("--seeds", type=int, default=5)
     add("--strategy", choices=("auto", *seeds.STRATEGIES), default="auto")
-    usual = ["looped", "unrolled", "vmapped", "patches", "mixed"]
+    usual = ["looped", "unrolled", "vmapped", "unrolled_convolutions"]
     add("--strategies", type=listed(seeds.STRATEGIES), default=usual)
     add("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
     add("--steps", type=int, default=16, help="in one turn")

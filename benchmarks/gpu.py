@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 def seeds(width: int, number: int, seconds: int) -> Part:
     """A CIFAR ResNet-18 with that many seeds by each strategy."""
-    strategies = "looped,unrolled,vmapped,patches,mixed"
+    strategies = "looped,unrolled,vmapped,unrolled_convolutions"
     options = ("--algorithms=erm", f"--strategies={strategies}")
     return Part(
         "seeds",
@@ -54,7 +54,7 @@ def seeds(width: int, number: int, seconds: int) -> Part:
 def distortion(part: str, seconds: int) -> Part:
     """A part of what the study of data distortion takes."""
     # One program of all seeds compiles longest: should time run out, it is the last.
-    strategies = "--strategies=looped,vmapped,patches,mixed,unrolled"
+    strategies = "--strategies=looped,vmapped,unrolled_convolutions,unrolled"
     options = (f"--only={part}", "--steps=32", "--rounds=5", strategies)
     small = ("--setting=tiny", "--share=0.002", "--steps=1", "--rounds=1", "--seeds=2")
     fewer = ("--methods=basic,fmix", "--strategies=looped")

@@ -49,9 +49,9 @@ class Strategy(NamedTuple):
       thread that dispatches it, and one seed alone leaves part of the cores idle.
       "unrolled", one program of all trees side by side. All are equal to lone runs to
       the bit on CPU.
-    convolutions: "", or how the seeds of a wave, which are one tree then, share their
-      convolutions: "grouped", as `jax.vmap` has it, which is slow on most backends, or
-      as `batched.over_seeds` says. A gate becomes a select; equal to lone runs within
+    convolutions: "", or what the seeds of a wave, which are one tree then, make of a
+      convolution: "grouped", one in groups, as `jax.vmap` has it, which is slow on most
+      backends, or "unrolled", one for each seed (`batched.over_seeds`). A gate becomes a select; equal to lone runs within
       float tolerance.
     """
 
@@ -71,8 +71,6 @@ STRATEGIES: Mapping[str, Strategy] = types.MappingProxyType(
         "looped": Strategy("looped"),
         "vmapped": Strategy("looped", "grouped"),
         "unrolled_convolutions": Strategy("looped", "unrolled"),
-        "patches": Strategy("looped", "patches"),
-        "mixed": Strategy("looped", "mixed"),
     }
 )
 
@@ -243,7 +241,7 @@ def of_tree(one: One, layout: layouts.Layout, strategy: Strategy) -> One:
 
 def _vectorised(one: One, convolutions: str) -> One:
     if convolutions != "grouped":
-        return batched.over_seeds(one, convolutions or "unrolled")
+        return batched.over_seeds(one)
 
     def several(state, arg, shared, static):
         return jax.vmap(lambda state, arg: one(state, arg, shared, static))(state, arg)

@@ -65,8 +65,12 @@ def test_seeds_differ(alone):
 @pytest.mark.parametrize(
     "strategy",
     [
-        "patches",
-        *(pytest.param(s, marks=pytest.mark.slow) for s in STACKED if s != "patches"),
+        "unrolled_convolutions",
+        *(
+            pytest.param(s, marks=pytest.mark.slow)
+            for s in STACKED
+            if s != "unrolled_convolutions"
+        ),
     ],
 )
 def test_stacked_seeds_are_near_over_the_first_step(stage, strategy):

@@ -24,9 +24,8 @@ QUICKLY = {
 }
 
 
-def plainly(one, how="plain"):
+def plainly(one):
     """What is compared with: `jax.vmap` alone."""
-    del how
 
     def many(states, args, shared, static):
         each = jax.vmap(lambda state, arg: one(state, arg, shared, static))
@@ -37,7 +36,7 @@ def plainly(one, how="plain"):
 
 def mapped(one, how):
     over = plainly if how == "plain" else batched.over_seeds
-    return jax.jit(over(one, how), static_argnums=3, compiler_options=QUICKLY)
+    return jax.jit(over(one), static_argnums=3, compiler_options=QUICKLY)
 
 
 def groups(one, how, *args) -> int:
@@ -101,52 +100,31 @@ def test_any_convolution_and_its_gradients(number):
     args = kernels, images, jnp.float32(0.5)
     expected = mapped(one, "plain")(*args, None)
     assert groups(one, "plain", *args) == SEEDS
-    for how in batched.HOWS:
-        near(mapped(one, how)(*args, None), expected)
-        assert groups(one, how, *args) <= 1
+    near(mapped(one, "unrolled")(*args, None), expected)
+    assert groups(one, "unrolled", *args) <= 1
 
 
-@pytest.mark.parametrize("size", [3, 1])
-def test_what_each_way_makes_of_a_convolution(size):
-    """Patches leave none, of few slices; mixed leaves none of 1 x 1 kernels."""
+def test_each_seed_has_a_convolution_of_its_own():
     one = functools.partial(
         of_both,
         window_strides=(2, 2),
         padding="SAME",
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )
-    args = jnp.ones((SEEDS, size, size, 3, 4)), jnp.ones((SEEDS, 2, 12, 12, 3)), 0.0
-    texts = {how: mapped(one, how).lower(*args, None).as_text() for how in batched.HOWS}
-    left = {how: text.count("stablehlo.convolution") for how, text in texts.items()}
-    each = 3 * SEEDS  # Forward, and the gradients of the image and of the kernel.
-    assert left == {"unrolled": each, "patches": 0, "mixed": each if size > 1 else 0}
-    # Each of those three takes 3 + 3 slices, not one for every pixel of a gradient.
-    assert texts["patches"].count("stablehlo.slice") <= 18
+    args = jnp.ones((SEEDS, 3, 3, 3, 4)), jnp.ones((SEEDS, 2, 12, 12, 3)), 0.0
+    text = mapped(one, "unrolled").lower(*args, None).as_text()
+    # Forward, and the gradients of the image and of the kernel.
+    assert text.count("stablehlo.convolution") == 3 * SEEDS
 
 
-def test_pixels_are_multiplied_before_zeros_are_put_between_them():
-    """In the images' gradient of a 1 x 1 kernel that strides: 3 x 3 pixels, not 6 x 6."""
-    layout = ("NHWC", "HWIO", "NHWC")
-    one = functools.partial(
-        of_both, window_strides=(2, 2), padding="SAME", dimension_numbers=layout
-    )
-    args = jnp.ones((SEEDS, 1, 1, 3, 4)), jnp.ones((SEEDS, 2, 6, 6, 3)), 0.5, None
-    near(mapped(one, "mixed")(*args), mapped(one, "plain")(*args))
-    text = mapped(one, "mixed").lower(*args).as_text()
-    products = [line for line in text.splitlines() if "dot_general" in line]
-    assert len(products) == 3
-    assert not any("x6x6x" in line for line in products)
-
-
-@pytest.mark.parametrize("how", batched.HOWS)
-def test_seeds_may_be_shared_out_among_devices(how):
+def test_seeds_may_be_shared_out_among_devices():
     """As a manual axis of `jax.shard_map`; here of the one device there is."""
     (images, kernels), params = drawn(2)
     one = functools.partial(of_both, **params)
     seed, whole = jax.P("seed"), jax.P()
 
     def part(states, args, shared):
-        return batched.over_seeds(one, how)(states, args, shared, None)
+        return batched.over_seeds(one)(states, args, shared, None)
 
     over = jax.shard_map(
         part,
@@ -159,9 +137,8 @@ def test_seeds_may_be_shared_out_among_devices(how):
     near(jax.jit(over)(*args), mapped(one, "plain")(*args, None))
 
 
-@pytest.mark.parametrize("how", batched.HOWS)
 @pytest.mark.parametrize("kind", ["feature_group_count", "batch_group_count"])
-def test_groups_of_its_own_stay(how, kind):
+def test_groups_of_its_own_stay(kind):
     image, kernel = jnp.ones((SEEDS, 4, 8, 4)), jnp.ones((SEEDS, 3, 4, 4))
     if kind == "feature_group_count":
         kernel = kernel[:, :, :2]
@@ -173,12 +150,11 @@ def test_groups_of_its_own_stay(how, kind):
         **{kind: 2},
     )
     args = kernel, image, 0.5
-    near(mapped(one, how)(*args, None), mapped(one, "plain")(*args, None))
-    assert groups(one, how, *args) == 2
+    near(mapped(one, "unrolled")(*args, None), mapped(one, "plain")(*args, None))
+    assert groups(one, "unrolled", *args) == 2
 
 
-@pytest.mark.parametrize("how", batched.HOWS)
-def test_half_precision_sums_in_float32(how):
+def test_half_precision_sums_in_float32():
     """In bfloat16, 256 + 1 is 256: a sum of 4096 ones would end there."""
     image = jnp.ones((SEEDS, 1, 4, 4, 256), jnp.bfloat16)
     kernel = jnp.ones((SEEDS, 4, 4, 256, 2), jnp.bfloat16)
@@ -199,11 +175,11 @@ def test_half_precision_sums_in_float32(how):
             for kind, precision in kinds
         ]
 
-    half, whole = mapped(one, how)(kernel, image, None, None)
+    half, whole = mapped(one, "unrolled")(kernel, image, None, None)
     assert (half.dtype, whole.dtype) == (jnp.bfloat16, jnp.float32)
     assert np.all(np.asarray(half, float) == 4096)
     assert np.all(whole == 4096)
-    text = mapped(one, how).lower(kernel, image, None, None).as_text()
+    text = mapped(one, "unrolled").lower(kernel, image, None, None).as_text()
     assert "HIGHEST" in text
 
 
@@ -251,10 +227,11 @@ def test_convolutions_are_found_wherever_they_lie(kind):
 
     for static in ("together", "apart"):
         args = kernel, image, jnp.asarray(True), static
-        program = mapped(one, "patches").lower(*args).as_text()
-        assert "stablehlo.convolution" not in program
-        assert "stablehlo.convolution" in mapped(one, "plain").lower(*args).as_text()
-        near(mapped(one, "patches")(*args), mapped(one, "plain")(*args))
+        program = mapped(one, "unrolled").lower(*args).as_text()
+        grouped = f"group_count = {SEEDS}"
+        assert "stablehlo.convolution" in program and grouped not in program
+        assert grouped in mapped(one, "plain").lower(*args).as_text()
+        near(mapped(one, "unrolled")(*args), mapped(one, "plain")(*args))
         if kind == "cond":
             assert ("stablehlo.case" in program) == (static == "together")
 
@@ -272,16 +249,11 @@ def test_outputs_have_the_structure_of_vmap():
     keys = jax.vmap(jax.random.key)(jnp.arange(SEEDS))
     arg = {"x": jnp.ones((SEEDS, 2, 3, 6), jnp.bfloat16), "key": keys}
     args = jnp.ones((SEEDS, 4, 3, 3), jnp.bfloat16), arg, {"a": 1.0}, ("any", "thing")
-    a, b = (mapped(one, how)(*args) for how in ("mixed", "plain"))
+    a, b = (mapped(one, how)(*args) for how in ("unrolled", "plain"))
     assert jax.tree.structure(a) == jax.tree.structure(b)
     assert a["same"].shape == (SEEDS,)
     near(a, b, rtol=1e-2)
     near(jax.random.key_data(a["key"]), jax.random.key_data(b["key"]), rtol=0)
-
-
-def test_unknown_way_is_refused():
-    with pytest.raises(ValueError, match="how must be one of unrolled, patches, mixed"):
-        batched.over_seeds(lambda *args: args, "magic")
 
 
 STRONG = {"padain": {"mix_group": 4, "p": 0.5}}
@@ -322,21 +294,19 @@ def alone(name: str):
     return ends
 
 
-QUICK = [("erm", "mixed"), ("pgd", "mixed")]
-SLOW = [
-    pytest.param(name, how, marks=pytest.mark.slow)
-    for name in ("erm", "padain", "sagnet", "pgd")
-    for how in batched.HOWS
-    if (name, how) not in QUICK
-]
-
-
-@pytest.mark.parametrize(("name", "how"), [*QUICK, *SLOW])
-def test_a_whole_step_equals_lone_steps(name, how):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "erm",
+        "pgd",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("padain", "sagnet")),
+    ],
+)
+def test_a_whole_step_equals_lone_steps(name):
     """Two steps; 1e-4 relative is some hundred roundings, as for one step of vmap."""
     one, static, states, args, held = step_of(name)
     stacked = functools.partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
-    many = mapped(one, how)
+    many = mapped(one, "unrolled")
     state = stacked(*states)
     for step in zip(*args, strict=True):
         state, metrics = many(state, stacked(*step), held, static)

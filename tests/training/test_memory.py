@@ -218,15 +218,20 @@ def test_how_seeds_lie_is_told_where_numbers_depend_on_it():
     ]
     told = [
         opening._layout([stage], mesh.make(1), name)
-        for stage, name in zip(stages, ("looped", "patches"))
+        for stage, name in zip(stages, ("looped", "unrolled_convolutions"))
     ]
     assert told[0] == {"spread": 1, "devices": 1}
-    assert told[1] == told[0] | {"strategy": "patches", "waves": [(2, 1)]}
+    assert told[1] == told[0] | {"strategy": "unrolled_convolutions", "waves": [(2, 1)]}
 
 
 def test_another_layout_is_told_when_a_run_goes_on(tmp_path):
     def begun(waves):
-        layout = {"spread": 1, "devices": 1, "strategy": "patches", "waves": waves}
+        layout = {
+            "spread": 1,
+            "devices": 1,
+            "strategy": "unrolled_convolutions",
+            "waves": waves,
+        }
         facts = {"config": {}, "data": {}, "layout": layout}
         return workdir.record_provenance(tmp_path, facts)
 
