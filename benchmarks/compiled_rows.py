@@ -4,7 +4,8 @@
 
 such as cifar16/erm, imagenet/padain,p=0.05, cifar16/erm+flip+mixup, cifar64/erm*10:vmapped
 or imagenet/erm/evaluate. Instead of an algorithm there are `flax`, the ResNet-50 of Flax's
-example for ImageNet, and `bare`, the least that a step of that network can be.
+example for ImageNet, and `bare`, the least that a step of that network can be; `vmem=N` of
+these is a TPU's vector memory that an operation may take, in KiB (jbias.xla.options).
 """
 
 import ast
@@ -129,10 +130,19 @@ def _value(text: str) -> Any:
         return text
 
 
-TEN = ("looped", "auto", "vmapped", "unrolled", "unrolled_convolutions")
+TEN = ("looped", "vmapped", "unrolled", "unrolled_convolutions")
 # Whose goals are those of a ResNet-50.
 LARGE = (
-    *("flax", "bare", "erm", "padain", "sagnet", "debiased", "infodrop"),
+    *(
+        "flax",
+        "flax,vmem=32768",
+        "bare",
+        "erm",
+        "padain",
+        "sagnet",
+        "debiased",
+        "infodrop",
+    ),
     *("dsu", "mixstyle", "efdmix", "erm+mixup", "erm+cutmix", "erm+fmix"),
     *("erm+augmix", "erm+rand_conv", "erm+stylize", "erm/evaluate"),
 )

@@ -117,8 +117,9 @@ def training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     state = jax.eval_shape(draw, own, None)
     strategy = seeds.strategy(row.strategy, devices)
     together = strategy.stacked or strategy.dispatch == "unrolled"
-    given = (state, own, taken, held, algo.static(5, 10), devices)
-    program = memory.lowered(one, strategy, *given, row.seeds if together else 1)
+    given = memory.Given(state, own, taken, held, algo.static(5, 10))
+    count = row.seeds if together else 1
+    program = memory.lowered(one, strategy, given, devices, count)
     gradients = row.seeds * collectives.gradient_bytes(algo, state.params)
     return program, 1 if together else row.seeds, gradients
 
@@ -148,7 +149,10 @@ def peer(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
         setting.classes, setting.batch * devices.size, setting.size
     )
     state, batch = _placed(made.state, devices), _placed(made.batch, devices, "data")
-    return jax.jit(made.step, donate_argnums=0).lower(state, batch), 1, 0
+    room = row.options.get("vmem")
+    more = {"xla_tpu_scoped_vmem_limit_kib": str(room)} if room else None
+    step = jax.jit(made.step, donate_argnums=0, compiler_options=more)
+    return step.lower(state, batch), 1, 0
 
 
 def lowered(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
@@ -178,12 +182,12 @@ def source() -> str:
     return digest.hexdigest()[:16]
 
 
-def _digest(program: jax.stages.Lowered, target: str) -> str:
+def _digest(program: jax.stages.Lowered, target: str, options: Any) -> str:
     """Of a program, with the names of what asked for its operations."""
     text = program.as_text(debug_info=True)
     names = re.findall(r'^#loc\d* = loc\("([^"]*)"\(', text, re.MULTILINE)
     digest = hashlib.sha256(program.as_text().encode())
-    digest.update(json.dumps([target, versions(), names]).encode())
+    digest.update(json.dumps([target, versions(), names, options]).encode())
     return digest.hexdigest()[:24]
 
 
@@ -220,8 +224,10 @@ def main(name: str, target: str, folder: str) -> None:
         aim, devices = mesh_of(target)
         with xla.compiling_for(aim.platform):
             program, times, gradients = lowered(row, devices)
+            kind = devices.devices.flat[0].device_kind
+            options = [xla.options(kind), row.options.get("vmem")]
             told |= {
-                "program": _digest(program, target),
+                "program": _digest(program, target, options),
                 "times": times,
                 "gradients": gradients,
                 "devices": devices.size,

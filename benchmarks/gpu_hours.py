@@ -1,6 +1,6 @@
 """GPU hours that the four papers' experiments in full would take: computed, not measured.
 
-    python -m benchmarks.gpu_hours [--device=H200]
+    python -m benchmarks.gpu_hours [--device=h200]
 
 Hours are passes of images over a rate; the rate is a share of the roofline
 (benchmarks/roofline.py) in bfloat16: from 15 to 40 %. ResNet-50 on an A100 has 2,470
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from benchmarks import cost, prose, roofline
 from jbias import models
-from jbias.training import profiling
+from jbias.training import targets
 
 SHARES = (0.15, 0.40)
 SUITE = pathlib.Path(__file__).parent / "results" / "suite-resnet50-224-cpu.json"
@@ -68,17 +68,17 @@ def least(model: str, size: int, train: bool, device: str) -> float:
     options = {"stem": "imagenet"} if model == "resnet50" else {}
     net = models.MODELS[model](classes=classes, dtype=jnp.bfloat16, **options)
     of = roofline.training if train else roofline.evaluation
-    work, limits = of(net, size, 128), profiling.DEVICES[device]
+    work, limits = of(net, size, 128), targets.KINDS[device]
     return max(work.flops / limits.flops, work.bytes / limits.bytes) / 128
 
 
-def hours(job: Job, device: str = "H200") -> tuple[float, float]:
+def hours(job: Job, device: str = "h200") -> tuple[float, float]:
     """Of one run, lowest and highest."""
     one = job.images * least(job.model, job.size, job.train, device) / 3600
     return one * job.passes[0] / SHARES[1], one * job.passes[1] / SHARES[0]
 
 
-def table(device: str = "H200") -> str:
+def table(device: str = "h200") -> str:
     """The hours as Markdown."""
     rows = []
     total = [0.0, 0.0]
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="H200", choices=profiling.DEVICES)
+    parser.add_argument("--device", default="h200", choices=targets.KINDS)
     print(table(parser.parse_args().device))
 
 

@@ -75,12 +75,21 @@ STRATEGIES: Mapping[str, Strategy] = types.MappingProxyType(
 )
 
 
-def strategy_for(backend: str, devices: int = 1) -> str:
-    """The strategy that "auto" means.
+# What "auto" chooses from where one device, or all of one share, train several seeds.
+CANDIDATES: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
+    {
+        "cpu": ("threaded", "looped"),
+        "gpu": ("looped", "vmapped", "unrolled_convolutions"),
+        "tpu": ("looped", "vmapped"),
+    }
+)
 
-    On CPU the threaded one was the fastest (benchmarks/results) and compiles one
-    program. An accelerator runs one operation at a time whoever dispatches it, and
-    programs of several devices must start in the same order on each.
+
+def strategy_for(backend: str, devices: int = 1) -> str:
+    """The strategy that "auto" means as long as nothing speaks for another.
+
+    An accelerator runs one operation at a time whoever dispatches it, and programs of
+    several devices must start in the same order on each.
     """
     return "threaded" if backend == "cpu" and devices == 1 else "looped"
 
@@ -115,6 +124,7 @@ def over(
     `donate` gives the states' memory to the outputs.
     """
     kept = dict(static_argnums=3, donate_argnums=(0,) if donate else ())
+    kept["compiler_options"] = xla.options(layout.kind)
     tree = of_tree(one, layout, strategy)
     if strategy.dispatch == "unrolled":
 

@@ -87,6 +87,18 @@ def test_on_devices_that_are_not_here(capsys):
     assert told["moved_bytes_per_step"] > 0  # Two devices share a seed's batch.
 
 
+@needs_tpu
+def test_seeds_of_one_device_are_computed_as_costs_least(capsys, monkeypatch):
+    """The looped program is compiled of one seed, the vmapped one of both."""
+    told = planned(capsys, TINY, "--on=v5e:2x2", "--config.run.devices=1")
+    by_name = {}
+    for name in ("looped", "vmapped"):
+        given = (TINY, f"--config.run.strategy={name}", "--config.run.devices=1")
+        by_name[name] = planned(capsys, *given, "--on=v5e:2x2")["step_ms"]
+    assert told["strategy"] == min(by_name, key=by_name.get)
+    assert told["step_ms"] == pytest.approx(min(by_name.values()))
+
+
 def test_images_need_not_be_there(capsys):
     config = "--config=jbias:erm:data=cifar10,root=/nowhere,model=cnn,seeds=1"
     told = planned(capsys, config, "--on=cpu")

@@ -67,3 +67,13 @@ def test_this_jax_knows_them():
         env={**os.environ, "XLA_FLAGS": flags},
         check=True,
     )
+
+
+def test_tpus_with_room_give_an_operation_more_of_it(monkeypatch):
+    monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
+    ours = {"xla_tpu_scoped_vmem_limit_kib": "32768"}
+    assert xla.options("TPU v5 lite") == xla.options("TPU v6 lite") == ours
+    for kind in ("cpu", "TPU v4", "TPU v5p", "NVIDIA H100 80GB HBM3"):
+        assert xla.options(kind) is None
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_scoped_vmem_limit_kib=65536")
+    assert xla.options("TPU v5 lite") is None

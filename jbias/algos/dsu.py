@@ -8,6 +8,7 @@ that the meaning depends neither on the number of devices nor on the batch; the 
 takes it over its batch of 64.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -18,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import examples, feature_stats
-from jbias.models import taps
+from jbias.models import rescaled, taps
 
 _EPS = 1e-6
 
@@ -54,15 +55,15 @@ def make(
     if isinstance(p, int | float) and p == 0:
         return erm.make(net)._replace(mix_group=mix_group)
 
-    def act(x, key):
-        return disturb(x, key, factor=factor, group=mix_group)
+    change = functools.partial(disturb, factor=factor, group=mix_group)
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
         if site not in sites:
             return x
         gate, noise = jax.random.split(key)
         acts = jax.random.bernoulli(gate, p)
-        return jax.lax.cond(acts, act, lambda x, _: x, x, noise)
+        found = feature_stats.gated(x, acts, change, noise)
+        return rescaled.Rescaled(x, *found, acts)
 
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
 
@@ -75,21 +76,24 @@ def usual(net: nn.Module) -> tuple[str, ...]:
 
 
 def disturb(
-    x: Float[Array, "b h w c"], key: PRNGKeyArray, *, factor: float, group: int
-) -> Float[Array, "b h w c"]:
+    mean: Float[Array, "b 1 1 c"],
+    var: Float[Array, "b 1 1 c"],
+    key: PRNGKeyArray,
+    *,
+    factor: float,
+    group: int,
+) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
     """Moves each image's channel means and deviations by noise.
 
-    (x - m) / s * (s + e1 S) + m + e2 M, with s = sqrt(v + eps), S and M the deviations
-    of s and of m between the images of a group, sqrt(variance + eps) again, e1 and e2
-    normal for each image and channel, eps = 1e-6 and all variances unbiased. Gradients
-    pass all statistics.
+    Returns a and b of a x + b = (x - m) / s * (s + e1 S) + m + e2 M, given the moments
+    of x, with s = sqrt(v + eps), S and M the deviations of s and of m between the images
+    of a group, sqrt(variance + eps) again, e1 and e2 normal for each image and channel,
+    eps = 1e-6 and all variances unbiased. Gradients pass all statistics.
     """
-    mean, var = feature_stats.moments(x)
     own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
     grouped = examples.grouped(own, group=group)
     spread = jnp.var(grouped, axis=1, ddof=1, keepdims=True)
     spread = jnp.broadcast_to(jnp.sqrt(spread + _EPS), grouped.shape)
-    noise = examples.each(lambda k: jax.random.normal(k, own.shape[1:]), key, len(x))
+    noise = examples.each(lambda k: jax.random.normal(k, own.shape[1:]), key, len(own))
     new = own + factor * noise * spread.reshape(own.shape)
-    (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (own, new))
-    return ((x.astype(jnp.float32) - mean) * (new_std / std) + new_mean).astype(x.dtype)
+    return feature_stats.towards(own, new)

@@ -130,7 +130,7 @@ def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callab
 
         def keep(share, key):
             kept = sample(share.ravel(), key, draws=draws, channels=channels)
-            return kept.T.reshape(height, width, channels)
+            return kept.reshape(height, width, channels)
 
         if names is None:
             keys = examples.keys(k_draws, len(stem))

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import examples, feature_stats
-from jbias.models import taps
+from jbias.models import rescaled, taps
 
 _EPS = 1e-6
 
@@ -57,17 +57,18 @@ def make(
 
 
 def mix(
-    x: Float[Array, "b h w c"],
-    order: Int[Array, "groups group"],
-    share: Float[Array, "b 1 1 1"],
-) -> Float[Array, "b h w c"]:
-    """Keeps this share of each image's own statistics and takes the rest by `order`."""
-    mean, var = feature_stats.moments(x)
-    own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
-    own = jax.lax.stop_gradient(own)
-    mixed = share * own + (1 - share) * examples.reorder(own, order)
-    (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (own, mixed))
-    return ((x.astype(jnp.float32) - mean) * (new_std / std) + new_mean).astype(x.dtype)
+    x: Float[Array, "b h w c"], acts: Bool[Array, ""], draw: Callable
+) -> rescaled.Rescaled:
+    """Keeps a share of each image's own statistics and takes the rest by an order."""
+
+    def change(mean, var):
+        order, share = draw()
+        own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
+        mixed = share * own + (1 - share) * examples.reorder(own, order)
+        return feature_stats.towards(own, mixed)
+
+    found = feature_stats.gated(jax.lax.stop_gradient(x), acts, change)
+    return rescaled.Rescaled(x, *found, acts)
 
 
 def between_stages(
@@ -81,10 +82,10 @@ def between_stages(
     partners: str,
     mix_group: int,
 ) -> base.Algo:
-    """ERM whose net applies mix(x, order, share) after these stages with chance p.
+    """ERM whose net applies mix(x, acts, draw) after these stages with chance p.
 
-    There is one gate a stage for the whole batch; orders and shares are those of
-    `make`. `name` is what errors say.
+    There is one gate a stage for the whole batch, which `acts` is; draw() gives orders
+    (groups, group) and shares (b, 1, 1, 1), as `make` tells. `name` is what errors say.
     """
     _check(name, p, alpha, stages, partners)
     sites = tuple(f"stage{stage}" for stage in stages)
@@ -92,20 +93,20 @@ def between_stages(
     if isinstance(p, int | float) and p == 0:
         return erm.make(net)._replace(mix_group=mix_group)
 
-    def act(x, domain, share, order):
-        share = examples.each(lambda k: jax.random.beta(k, alpha, alpha), share, len(x))
+    def draw(domain, count, share, order):
+        share = examples.each(lambda k: jax.random.beta(k, alpha, alpha), share, count)
         if domain is None:
-            order = examples.orders(order, len(x), group=mix_group)
+            order = examples.orders(order, count, group=mix_group)
         else:
             order = examples.orders_across(domain, order, group=mix_group)
-        return mix(x, order, share.reshape(-1, 1, 1, 1))
+        return order, share.reshape(-1, 1, 1, 1)
 
     def tap(domain, x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
         if site not in sites:
             return x
         gate, *keys = jax.random.split(key, 3)
         acts = jax.random.bernoulli(gate, p)
-        return jax.lax.cond(acts, act, lambda x, *_: x, x, domain, *keys)
+        return mix(x, acts, functools.partial(draw, domain, len(x), *keys))
 
     if partners == "cross_domain":
         return _across(name, net, tap, mix_group)

@@ -7,6 +7,8 @@ does not depend on the number of devices; the reference draws them inside one GP
 batch.
 """
 
+import functools
+
 import jax
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -26,12 +28,14 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     if isinstance(p, int | float) and not 0 <= p <= 1:
         raise ValueError(f"padain: p must be in [0, 1], got {p}")
 
+    swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
+
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
         if "conv" not in site or x.shape[1] * x.shape[2] == 1:
             return x  # One pixel has no deviation.
         gate, order = jax.random.split(key)
         acts = jax.random.bernoulli(gate, p)
-        found = feature_stats.permuted_adain(x, order, acts, group=mix_group)
+        found = feature_stats.gated(x, acts, swap, order)
         return rescaled.Rescaled(x, *found, acts)
 
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)

@@ -3,6 +3,9 @@
 Statistics are those of one image's channel over its pixels.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
@@ -64,32 +67,51 @@ def _gated_moments_gradient(kept, given):
 gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 
 
-def permuted_adain(
-    x: Float[Array, "b h w c"], key: PRNGKeyArray, acts: Bool[Array, ""], *, group: int
+def gated(
+    x: Float[Array, "b h w c"], acts: Bool[Array, ""], change: Callable, *args: Any
 ) -> tuple[Float[Array, "b 1 1 c"], ...]:
-    """What gives each image the channel means and deviations of another, held constant.
+    """What change(mean, var, *args) makes of x: a and b of a x + b; and mean and var.
 
-    Returns a and b of a x + b, and mean and variance of x. It is
-
-        (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m', with eps = 1e-5, twice in
-    the divisor; m' and v' are the partner's and carry no gradient. Where it does not
-    act, a is 1 and b is 0, and neither is the variance then x's.
-    Source: Nuriel, Benaim and Wolf, CVPR 2021; epsilons as in the released code.
+    Where it does not act, nothing is read or drawn: a and var are 1, b and mean are 0.
     """
     mean, var = gated_moments(x, acts)
 
-    def swap(mean, var, key):
-        style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))
-        style = examples.permute(style, key, group=group)
-        style_mean, style_var = jnp.split(style, 2, axis=1)
-        scale = jnp.sqrt(style_var + _EPS) / (jnp.sqrt(var + _EPS) + _EPS)
-        return scale, style_mean - mean * scale
-
-    def keep(mean, var, key):
-        del key
+    def keep(mean, var, *args):
+        del args
         return jnp.ones_like(var), jnp.zeros_like(mean)
 
-    return *jax.lax.cond(acts, swap, keep, mean, var, key), mean, var
+    return *jax.lax.cond(acts, change, keep, mean, var, *args), mean, var
+
+
+def towards(
+    own: Float[Array, "b 2 1 c"], new: Float[Array, "b 2 1 c"]
+) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
+    """a and b of a x + b, which turns means and deviations, side by side, into new ones."""
+    (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (own, new))
+    scale = new_std / std
+    return scale, new_mean - mean * scale
+
+
+def permuted_adain(
+    mean: Float[Array, "b 1 1 c"],
+    var: Float[Array, "b 1 1 c"],
+    key: PRNGKeyArray,
+    *,
+    group: int,
+) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
+    """Gives each image the channel means and deviations of another, held constant.
+
+    Returns a and b of a x + b, given the moments of x. It is
+
+        (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m', with eps = 1e-5, twice in
+    the divisor; m' and v' are the partner's and carry no gradient.
+    Source: Nuriel, Benaim and Wolf, CVPR 2021; epsilons as in the released code.
+    """
+    style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))
+    style = examples.permute(style, key, group=group)
+    style_mean, style_var = jnp.split(style, 2, axis=1)
+    scale = jnp.sqrt(style_var + _EPS) / (jnp.sqrt(var + _EPS) + _EPS)
+    return scale, style_mean - mean * scale
 
 
 def randomise_style(

@@ -5,6 +5,7 @@ Source: Shi et al., "Informative Dropout for Robust Representation Learning", IC
 Reference code: https://github.com/bfshi/InfoDrop at 0dc1b24.
 """
 
+import math
 import types
 from collections.abc import Callable, Mapping
 
@@ -58,17 +59,22 @@ def _distances(
     x: Float[Array, "b h w c"], offsets: Array, radius: int, *, kernel: int, stride: int
 ) -> Float[Array, "k b h2 w2"]:
     """Squared distances of each patch to itself displaced, for each offset."""
-    b, h, w, c = x.shape
+    b, h, w, _ = x.shape
     pad = kernel // 2
-    wide = jnp.pad(x, ((0, 0), *((pad + radius, pad + radius),) * 2, (0, 0)))
-    size = (b, h + 2 * pad, w + 2 * pad, c)
-    here = jax.lax.slice(
-        wide, (0, radius, radius, 0), (b, radius + size[1], radius + size[2], c)
-    )
+    around = ((0, 0), *((pad + radius, pad + radius),) * 2)
+    size = (b, h + 2 * pad, w + 2 * pad)
+    # Colours apart, padded once: a TPU would sum them across the rows of a register, and
+    # pad again for each offset.
+    colours = tuple(jnp.pad(x[..., i], around) for i in range(x.shape[-1]))
+    colours = jax.lax.optimization_barrier(colours)
+    within = slice(radius, -radius)
 
     def distance(offset):
-        start = (0, radius + offset[0], radius + offset[1], 0)
-        each = jnp.sum((here - jax.lax.dynamic_slice(wide, start, size)) ** 2, axis=-1)
+        start = (0, radius + offset[0], radius + offset[1])
+        each = sum(
+            (one[:, within, within] - jax.lax.dynamic_slice(one, start, size)) ** 2
+            for one in colours
+        )
         for axis in (1, 2):  # A box sum, one side after the other.
             window, strides = [1, 1, 1], [1, 1, 1]
             window[axis], strides[axis] = kernel, stride
@@ -82,30 +88,57 @@ def _distances(
 
 def exact(
     share: Float[Array, "n"], key: PRNGKeyArray, *, draws: int, channels: int
-) -> Bool[Array, "channels n"]:
+) -> Bool[Array, "n channels"]:
     """Keeps what none of `draws` draws with replacement hits, in each channel anew.
 
-    Draws come in order, as sums of exponential gaps, so that a position is hit if
-    sums lie in its interval of the cumulative shares.
+    Draws come at times of a Poisson process of rate 1, so each position has a process of
+    its own, at the rate of its share, and the first hit of each is exponential. Hits after
+    the first are one process whose rate at any time is the share of what was hit before:
+    a Poisson count up to a time that is surely too early, one by one from there on. The
+    time of the last draw is then found by quartering; what was hit by then is dropped.
+    Neither sorts nor gathers, which are slow on TPUs; exact but for the rounding of times
+    and chances below 1e-7.
     """
-    share = (share + 1e-8) / jnp.sum(share + 1e-8)
-    ends = jnp.cumsum(share)
-    sums = jnp.cumsum(jax.random.exponential(key, (channels, draws + 1)), axis=-1)
-    # Not divided by the last sum, but the intervals times it: fewer operations.
-    below = jax.vmap(
-        lambda s: jnp.searchsorted(s[:-1], ends * s[-1], method="scan_unrolled")
-    )(sums)
-    below = below.at[:, -1].set(draws)
-    return jnp.diff(below, prepend=0) == 0
+    if not draws:
+        return jnp.ones((len(share), channels), bool)
+    share = ((share + 1e-8) / jnp.sum(share + 1e-8))[:, None]
+    k_first, k_early, k_again = jax.random.split(key, 3)
+    first = jax.random.exponential(k_first, (len(share), channels)) / share
+    # Else every comparison would draw them anew, which costs more than to read them.
+    first = jax.lax.optimization_barrier(first)
+    spread = 6 * math.sqrt(draws)
+    early, late = max(0.0, draws - spread), draws + spread + 16
+    seen = jnp.sum(share * jnp.maximum(early - first, 0), axis=0)
+    wanted = draws - jax.random.poisson(k_early, seen)
+    later = (min(draws, math.ceil(2 * spread)), channels)
+    again = jnp.cumsum(jax.random.exponential(k_again, later), axis=0)
+
+    def enough(time):
+        time = time[None]
+        hit = jnp.sum(first <= time, axis=0, dtype=jnp.float32)
+        seen = jnp.sum(share * jnp.clip(time - first, 0, time - early), axis=0)
+        hit += jnp.sum(again <= seen[None], axis=0, dtype=jnp.float32)
+        return hit >= wanted
+
+    low, high = jnp.full(channels, early), jnp.full(channels, late)
+    for _ in range(math.ceil(math.log((late - early) / late * 2**24, 4))):
+        step = (high - low) / 4
+        times = [low + i * step for i in range(1, 4)]
+        reached = [enough(time) for time in times]
+        for time, there in zip(times, reached, strict=True):
+            low = jnp.where(there, low, time)
+        for time, there in zip(times[::-1], reached[::-1], strict=True):
+            high = jnp.where(there, time, high)
+    return first > high[None]
 
 
 def fast(
     share: Float[Array, "n"], key: PRNGKeyArray, *, draws: int, channels: int
-) -> Bool[Array, "channels n"]:
+) -> Bool[Array, "n channels"]:
     """Keeps each position on its own with the chance (1 - share)^draws of `exact`."""
     share = (share + 1e-8) / jnp.sum(share + 1e-8)
     chance = jnp.exp(draws * jnp.log1p(-share))
-    return jax.random.uniform(key, (channels, len(share))) < chance[None]
+    return jax.random.uniform(key, (len(share), channels)) < chance[:, None]
 
 
 SAMPLERS: Mapping[str, Callable] = types.MappingProxyType(

@@ -35,6 +35,11 @@ class Layout(NamedTuple):
     waves: tuple[int, ...]
     stacked: bool = False
 
+    @property
+    def kind(self) -> str:
+        """Of device, as jax calls it."""
+        return self.devices.devices.flat[0].device_kind
+
     def width(self, wave: int) -> int:
         """Seeds along the leading axis of a tree of this wave; 0: no such axis."""
         spread = self.devices.shape["seed"]

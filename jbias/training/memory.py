@@ -52,11 +52,13 @@ def laid_out(
     run: Mapping[str, Any],
     say: Callable[[str], None],
     least: Callable[[int | None], int | None] = lambda free: free,
+    choose: Callable[..., str] = lambda *_: "auto",
 ) -> tuple[jax.sharding.Mesh, list[build.Stage]]:
     """The stages of a run, with as many seeds at once as fit; tells if not all do.
 
     `make` builds them for a mesh; `own` is what each seed has of its own in every step,
-    `least` makes of the bytes that are free here those that every process has.
+    `least` makes of the bytes that are free here those that every process has, and
+    choose(stages, devices, free) says what "auto" is.
     Where not one seed fits on each device of the mesh's axis "seed", fewer shares of
     the devices are tried, unless `run["spread"]` says how many. ValueError where none
     fits; but where a CPU's machine only seems to have too little left, that is told and
@@ -92,6 +94,10 @@ def laid_out(
         raise ValueError(f"memory: {lacking}; take {spread}{_REMEDIES}")
     elif lacking:
         say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
+    if run["strategy"] == "auto":
+        run = {**run, "strategy": choose(stages, devices, free)}
+        if seeds.strategy(run["strategy"], devices) != seeds.strategy("auto", devices):
+            fits = [fit(stages, one, own, devices, run, free) for one in stages]
     laid = [
         _with(stage, one, own, devices, run, free, say)
         for stage, one in zip(stages, fits, strict=True)
@@ -145,21 +151,12 @@ def fit(
     asked = min(run["together"] or len(own), len(own)) // spread * spread
     if free is None:
         return Fit(asked, asked, 0, 0)
-    shapes = {name: one.shapes() for name, one in stage.feeds.items()}
-    arguments = (
-        jax.eval_shape(stage.draw, seeds.key(0), None),
-        jax.eval_shape(lambda: own[0]),
-        {name: taken for name, (taken, _) in shapes.items()},
-        {name: held for name, (_, held) in shapes.items()},
-        stage.static(stage.first),
-    )
-
+    arguments = given(stage, own)
     side_by_side = strategy.stacked or strategy.dispatch == "unrolled"
 
     @functools.cache
     def program(count: int) -> Need:
-        asked = (stage.one, strategy, *arguments, devices, count)
-        return (of_program or of_step)(*asked)
+        return (of_program or of_step)(stage.one, strategy, arguments, devices, count)
 
     def needed(count: int) -> int:
         if side_by_side:
@@ -169,7 +166,7 @@ def fit(
     # The batches of all seeds for the steps of one dispatch while the last one's run.
     batches = 2 * run["steps_per_dispatch"] * (len(own) // spread)
     shared = sum(held(one, stage) for one in stages)
-    shared += batches * _bytes(arguments[2]) // devices.shape["data"]
+    shared += batches * size(arguments.taken) // devices.shape["data"]
     limit = asked // spread
     count = most(needed, limit, free)
     return Fit(spread * count, asked, needed(limit), needed(1) if not count else 0)
@@ -196,51 +193,65 @@ def held(stage: build.Stage, now: build.Stage) -> int:
     for one in stage.feeds.values():
         _, rows = one.shapes()
         if isinstance(one, feed.Resident):
-            total += _bytes(rows)
+            total += size(rows)
         elif stage is now:
-            total += _bytes(rows) * (2 if one.until(0) < steps else 1)
+            total += size(rows) * (2 if one.until(0) < steps else 1)
     return total
 
 
-def _bytes(tree: PyTree) -> int:
+def size(tree: PyTree) -> int:
+    """Bytes."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+class Given(NamedTuple):
+    """What a step of one seed is given, in shapes."""
+
+    state: PyTree
+    own: PyTree  # Of each seed, in every step.
+    taken: PyTree
+    held: PyTree
+    static: Hashable
+
+
+def given(stage: build.Stage, own: Sequence[Any]) -> Given:
+    """Of the stage's first step."""
+    shapes = {name: one.shapes() for name, one in stage.feeds.items()}
+    return Given(
+        jax.eval_shape(stage.draw, seeds.key(0), None),
+        jax.eval_shape(lambda: own[0]),
+        {name: taken for name, (taken, _) in shapes.items()},
+        {name: held for name, (_, held) in shapes.items()},
+        stage.static(stage.first),
+    )
 
 
 def of_step(
     one: seeds.One,
     strategy: seeds.Strategy,
-    state: PyTree,
-    own: PyTree,
-    taken: PyTree,
-    held: PyTree,
-    static: Hashable,
+    given: Given,
     devices: jax.sharding.Mesh,
     count: int = 1,
 ) -> Need:
     """Compiles the step of `count` seeds on each device of the mesh's axis "seed".
 
-    It is given the shapes of a seed's state and of all else that a step takes. Where
-    all seeds fit, this is the program that runs later.
+    Where all seeds fit, this is the program that runs later.
     """
-    asked = (state, own, taken, held, static, devices, count)
-    return need(lowered(one, strategy, *asked).compile(), state, count)
+    program = lowered(one, strategy, given, devices, count).compile()
+    return need(program, given.state, count)
 
 
 def need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
     """What such a program takes, by the shapes of a seed's state."""
     counted = program.memory_analysis()
     made = counted.output_size_in_bytes - counted.alias_size_in_bytes
-    return Need(state=count * _bytes(state), work=counted.temp_size_in_bytes + made)
+    return Need(state=count * size(state), work=counted.temp_size_in_bytes + made)
 
 
 def lowered(
     one: seeds.One,
     strategy: seeds.Strategy,
-    state: PyTree,
-    own: PyTree,
-    taken: PyTree,
-    held: PyTree,
-    static: Hashable,
+    given: Given,
     devices: jax.sharding.Mesh,
     count: int,
 ) -> jax.stages.Lowered:
@@ -254,7 +265,7 @@ def lowered(
 
     wave = count * devices.shape["seed"]
     layout = layouts.Layout(devices, (wave,), strategy.stacked)
-    by_seed = ()
+    by_seed, (state, own, taken, held, static) = (), given
     if width := layout.width(0):
         by_seed = ("seed",)
         state, own, taken = jax.tree.map(
@@ -268,7 +279,10 @@ def lowered(
         state, arg = ((x,) * (wave // (width or 1)) for x in (state, arg))
     else:
         program = jax.jit(
-            seeds.of_tree(one, layout, strategy), static_argnums=3, donate_argnums=0
+            seeds.of_tree(one, layout, strategy),
+            static_argnums=3,
+            donate_argnums=0,
+            compiler_options=xla.options(layout.kind),
         )
     return program.lower(state, arg, placed(held), static)
 

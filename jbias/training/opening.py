@@ -16,6 +16,7 @@ from jbias.store import disk, sums
 from jbias.training import (
     build,
     checks,
+    choose,
     memory,
     parts,
     recorded,
@@ -66,12 +67,20 @@ def job(
         for name, test in opened.items()
     ]
     made = functools.partial(build.stages, config, train_sets)
+    chosen = {"strategy": run["strategy"]}
     if follows:
         stages = made(None, devices)
     else:
         own = [entry.own for entry in entries]
         on = functools.partial(made, images)
-        devices, stages = memory.laid_out(on, own, devices, run, say, team.least)
+        kept = workdirs.provenance(workdir).get("chosen")
+
+        def choosing(*laid) -> str:
+            chosen.update(choose.strategy(config, own, kept, say, *laid))
+            return chosen["strategy"]
+
+        asked = (on, own, devices, run, say, team.least, choosing)
+        devices, stages = memory.laid_out(*asked)
     told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
     for name, how in streamed.items():
         told[name]["preprocessing"] = how
@@ -89,7 +98,8 @@ def job(
         workdirs.record_config(workdir, config, anew=True)
     facts = {"config": config, "data": told, "own_code": code, "init": init}
     if writes:
-        facts["layout"] = _layout(stages, devices, run["strategy"])
+        facts["layout"] = _layout(stages, devices, chosen["strategy"])
+        facts["chosen"] = chosen
     record = workdirs.record_follower if follows else workdirs.record_provenance
     if writes and (held := sums.read(workdir)):  # Until what changes now stands.
         sums.write(workdir, {k: v for k, v in held.items() if not sums.is_fact(k)})

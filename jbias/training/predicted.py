@@ -8,6 +8,7 @@ import collections
 import copy
 import functools
 import inspect
+import math
 import re
 import time
 import warnings
@@ -38,7 +39,7 @@ from jbias.data import (
 )
 from jbias.feeding import sets
 from jbias.terminal import waits
-from jbias.training import build, checks, hlo, memory, supply, targets, vary
+from jbias.training import build, checks, choose, hlo, memory, supply, targets, vary
 
 # Images by split, and classes, of sets that may lie elsewhere.
 _PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
@@ -189,7 +190,17 @@ class Built(NamedTuple):
     programs: list[dict[int, Program]]  # By how many seeds are in one.
     own: list[Any]
     free: int  # Bytes of each device that a run may use.
-    strategy: seeds.Strategy
+    name: str  # Of the strategy.
+
+    @property
+    def strategy(self) -> seeds.Strategy:
+        return seeds.STRATEGIES[self.name]
+
+    def cycles(self, config: Mapping[str, Any]) -> float:
+        """Of a seed's step in the first stage; infinite where it does not fit."""
+        count = self.within(self.count(self.fits[0]))
+        program = self.programs[0][count].compiled if self.fit else None
+        return choose.of_seed(program, config, count) if program else math.inf
 
     @property
     def fit(self) -> bool:
@@ -232,26 +243,34 @@ def built(asked: Asked) -> Built:
             continue  # The batch cannot be shared out among so many.
         gib = run["memory"] or (kind.gib * _USED if kind else 0.0)
         free = memory.room(devices, gib) or 2**62  # Where nobody says.
-        programs = [{} for _ in stages]
-        fits = [
-            memory.fit(
-                *(stages, stage, own, devices, run, free),
-                functools.partial(_program, asked, made, "the step"),
-            )
-            for stage, made in zip(stages, programs, strict=True)
-        ]
-        strategy = seeds.strategy(run["strategy"], devices)
-        found = Built(devices, stages, fits, programs, own, free, strategy)
+        several = choose.names(run["strategy"], devices, len(own))
+        several = several if target.platform == "tpu" else several[:1]
+        each = [_by(asked, name, (devices, stages, own, free)) for name in several]
+        found = min(each, key=lambda one: one.cycles(asked.config))
         if found.fit:
             break
     return found
+
+
+def _by(asked: Asked, name: str, laid: tuple) -> Built:
+    """What is compiled by one strategy."""
+    devices, stages, own, free = laid
+    programs, run = [{} for _ in stages], {**asked.run, "strategy": name}
+    fits = [
+        memory.fit(
+            *(stages, stage, own, devices, run, free),
+            functools.partial(_program, asked, made, "the step"),
+        )
+        for stage, made in zip(stages, programs, strict=True)
+    ]
+    return Built(devices, stages, fits, programs, own, free, name)
 
 
 def _program(
     asked: Asked, made: dict[int, Program], what: str, *of_step: Any
 ) -> memory.Need:
     """Compiles what `memory.of_step` is asked for, and keeps it."""
-    *_, state, _, _, _, _, devices, count = of_step
+    *_, given, devices, count = of_step
     on_gpu, flops = asked.target.platform == "gpu", 0.0
     doing = f"{asked.target.name}: compiling {what}" + f" of {count} seeds" * (
         count > 1
@@ -266,22 +285,18 @@ def _program(
             flops = count * whole["flops"] / devices.shape["data"]
         try:
             compiled = lowered.compile(_UNTIMED if on_gpu else None)
-            need = memory.need(compiled, state, count)
+            need = memory.need(compiled, given.state, count)
             flops = flops or compiled.cost_analysis().get("flops", 0.0)
         except jax.errors.JaxRuntimeError as error:
             full = _FULL.search(str(error))
             if full is None:
                 raise
-            compiled, kept = None, count * _bytes(state)
+            compiled, kept = None, count * memory.size(given.state)
             work = round(float(full[2]) * _UNITS[full[3]])
             work -= kept if full[1] == "Used " else 0
             need = memory.Need(kept, max(0, work))
     made[count] = Program(compiled, need, flops)
     return need
-
-
-def _bytes(tree: PyTree) -> int:
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 class Spent(NamedTuple):
@@ -427,6 +442,7 @@ def _memory(asked: Asked, made: Built) -> dict[str, Any]:
         "devices": made.devices.size,
         "hosts": len({one.process_index for one in made.devices.devices.flat}),
         "spread": spread,
+        "strategy": made.name,
         "fits": made.fit,
         "seeds": len(made.own),
         "seeds_at_once": min(fit.count for fit in made.fits),
@@ -456,8 +472,7 @@ def _times(asked: Asked, made: Built, notes: list[str]) -> dict[str, Any]:
         if programs[count].compiled is None:
             return told
         part, epoch = jc.stages(config)[stage.number], stage.order.steps_per_epoch
-        chance, loops = part["algo"].get("p"), part["train"].get("accumulate", 1)
-        taken = chance if isinstance(chance, float) else 0.5
+        taken, loops = choose.chance(part), part["train"].get("accumulate", 1)
         one = spent(programs[count], kind, made.devices.shape["data"], taken, loops)
         turns, every = steps * made.rows / count, config["eval_every"]
         sums["seconds"] += turns * one.seconds
@@ -497,9 +512,9 @@ def _input(stage: build.Stage, count: int, seconds: float) -> tuple[float, float
     moved, images = 0.0, 0.0
     for one in stage.feeds.values():
         taken, rows = one.shapes()
-        moved += count * _bytes(taken)
+        moved += count * memory.size(taken)
         if not isinstance(one, feed.Resident):
-            moved += _bytes(rows) / min(one.until(0), one.order.steps_per_epoch)
+            moved += memory.size(rows) / min(one.until(0), one.order.steps_per_epoch)
             images += one.order.batch * (1 if rows else count)
     return moved / seconds, images / seconds
 
@@ -521,8 +536,9 @@ def _evaluation(asked: Asked, made: Built, kind: targets.Kind) -> float:
     def score(net, arg, shared, static):
         return stage.score_one(net, None, arg[1], static)
 
-    alone = (score, seeds.STRATEGIES["looped"], net, own, image, {}, None)
-    _program(asked, programs, "evaluation", *alone, made.devices, 1)
+    alone = memory.Given(net, own, image, {}, None)
+    looped = seeds.STRATEGIES["looped"]
+    _program(asked, programs, "evaluation", score, looped, alone, made.devices, 1)
     if programs[1].compiled is None:
         return 0.0
     one = spent(programs[1], kind, shards, 0.5, 1).seconds

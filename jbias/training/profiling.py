@@ -6,52 +6,35 @@ import os
 import pathlib
 import re
 import time
-import types
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
 from jbias import feed, seeds
-from jbias.training import build
+from jbias.training import build, targets
 
 _ROWS = 20  # Of each table.
 
 
-class Limits(NamedTuple):
-    """Of a device: dense products in bfloat16 (Volta and Turing: float16), and memory."""
-
-    flops: float  # A second.
-    bytes: float  # A second.
-
-
-# By what the device kind contains, the first that fits. From the vendors' data sheets.
-DEVICES: Mapping[str, Limits] = types.MappingProxyType(
-    {
-        "B200": Limits(2250e12, 8000e9),
-        "H200": Limits(989e12, 4800e9),
-        "H100 PCIe": Limits(756e12, 2000e9),
-        "H100": Limits(989e12, 3350e9),
-        "A100-SXM4-80GB": Limits(312e12, 2039e9),
-        "A100": Limits(312e12, 1555e9),
-        "L40S": Limits(362e12, 864e9),
-        "L4": Limits(121e12, 300e9),
-        "A10": Limits(125e12, 600e9),
-        "V100": Limits(125e12, 900e9),
-        "T4": Limits(65e12, 320e9),
-        "TPU v6": Limits(918e12, 1640e9),
-        "TPU v5p": Limits(459e12, 2765e9),
-        "TPU v5 lite": Limits(197e12, 819e9),
-        "TPU v5e": Limits(197e12, 819e9),
-        "TPU v5": Limits(459e12, 2765e9),
-        "TPU v4": Limits(275e12, 1228e9),
-    }
+# Nothing is planned for these: dense products in bfloat16 (Volta and Turing: float16) and
+# bytes of memory, a second. From the vendors' data sheets.
+_OTHERS = (
+    targets.Kind("gpu", "H100 PCIe", 80, 756e12, 2000e9),
+    targets.Kind("gpu", "A100-SXM4-40GB", 40, 312e12, 1555e9),
+    targets.Kind("gpu", "A100-PCIE-40GB", 40, 312e12, 1555e9),
+    targets.Kind("gpu", "L40S", 48, 362e12, 864e9),
+    targets.Kind("gpu", "L4", 24, 121e12, 300e9),
+    targets.Kind("gpu", "A10", 24, 125e12, 600e9),
+    targets.Kind("gpu", "V100", 32, 125e12, 900e9),
+    targets.Kind("gpu", "T4", 16, 65e12, 320e9),
 )
 
 
-def limits(kind: str) -> Limits | None:
+def limits(kind: str) -> targets.Kind | None:
     """What is known of a device of this `device_kind`."""
-    return next((of for name, of in DEVICES.items() if name in kind), None)
+    fitting = [x for x in (*targets.KINDS.values(), *_OTHERS) if x.name in kind]
+    return max(fitting, key=lambda one: len(one.name), default=None)
 
 
 @contextlib.contextmanager
@@ -97,8 +80,8 @@ def page(
         "",
         "| | a seed's step | a second, all seeds | of the device's limit |",
         "| --- | --- | --- | --- |",
-        _limit("operations", cost.get("flops", 0), rate, device, 0),
-        _limit("bytes moved", cost.get("bytes accessed", 0), rate, device, 1),
+        _limit("operations", cost.get("flops", 0), rate, device, "flops"),
+        _limit("bytes moved", cost.get("bytes accessed", 0), rate, device, "bytes"),
         "",
         (
             f"Memory of one seed's step: {memory.argument_size_in_bytes / 2**20:,.0f} MiB "
@@ -134,10 +117,10 @@ def _table(title: str, spent: collections.Counter, steps: int) -> list[str]:
     ]
 
 
-def _limit(what: str, amount: float, rate: float, device: str, which: int) -> str:
+def _limit(what: str, amount: float, rate: float, device: str, which: str) -> str:
     share, known = "not known", limits(device)
     if known:
-        share = f"{100 * amount * rate / known[which]:.1f} %"
+        share = f"{100 * amount * rate / getattr(known, which):.1f} %"
     return f"| {what} | {amount:.3g} | {amount * rate:.3g} | {share} |"
 
 

@@ -66,7 +66,7 @@ class Gpu(NamedTuple):
     gigahertz: float
 
 
-_A_MACHINE = 8  # GPUs.
+_A_MACHINE, _A_HOST = 8, 4  # GPUs, and a TPU's chips.
 _GPUS = {
     "a100": Gpu(8, 108, 64, 167936, 166912, 41943040, 1.41),
     "h100": Gpu(9, 132, 128, 233472, 232448, 52428800, 1.98),
@@ -107,7 +107,8 @@ def parse(text: str, where: str = "--on") -> Target:
         return Target(text, generation, (int(found[3] or 1),))
     count = int(found[3] or 0)
     shape = tuple(map(int, filter(None, (found[2] or "").split("x"))))
-    shape = shape or _shape(count // kind.cores, kind.axes)
+    cores = 2 if generation in ("v2", "v3") else kind.cores  # Of a chip.
+    shape = shape or _shape(count // cores, kind.axes)
     if kind.platform == "gpu" or len(shape) != kind.axes or not math.prod(shape):
         example = f"{generation}:{'x'.join('2' * kind.axes)}" if kind.axes else "h100x8"
         raise ValueError(
@@ -135,52 +136,39 @@ def of_kind(kind: str, count: int) -> Target:
     return parse(f"{name}x{count}" if gpu else f"{name}-{count * KINDS[name].cores}")
 
 
+# What brings a platform's compiler, and how messages name it.
+_COMPILERS = {
+    "tpu": ("libtpu", "the compiler for TPUs, libtpu"),
+    "gpu": ("jax_cuda13_plugin", "the compiler for GPUs, jax's CUDA plugin"),
+}
+
+
 def devices(target: Target) -> list:
     """The target's devices, which need not be here. ValueError where none can be had."""
     if target.platform == "cpu":
         return jax.devices("cpu")
+    package, compiler = _COMPILERS[target.platform]
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"{target.name}: needs {compiler}; pip install 'jbias[plan]'")
+    xla.set_alone()
+    count, sides = math.prod(target.shape), "x".join(map(str, target.shape))
     if target.platform == "tpu":
-        return _tpus(target)
-    return _gpus(target)
-
-
-def _tpus(target: Target) -> list:
-    if importlib.util.find_spec("libtpu") is None:
-        raise ValueError(
-            f"{target.name}: needs the compiler for TPUs, libtpu; "
-            "pip install 'jbias[plan]'"
-        )
-    xla.set_alone()
-    name = f"{target.generation}:{'x'.join(map(str, target.shape))}"
-    # One device a chip, as jax has them on these.
-    more = {"chip_config_name": "megacore"} if target.generation == "v4" else {}
+        asked, options = (f"{target.generation}:{sides}", "tpu"), {}
+        if count < _A_HOST:  # Chips; else the compiler wants whole hosts.
+            options["chips_per_host_bounds"] = (*target.shape, 1)[:3]
+        if target.generation == "v4":  # One device a chip, as jax has them.
+            options["chip_config_name"] = "megacore"
+    else:
+        machines = count // _A_MACHINE if count % _A_MACHINE == 0 else 1
+        asked = (target.generation, "cuda")
+        options = {"target_config": _config(target.generation)}
+        options["topology"] = f"1x{machines}x{count // machines}"
     try:
-        return topologies.get_topology_desc(name, "tpu", **more).devices
-    except jax.errors.JaxRuntimeError as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(f"{target.name}: libtpu has no {name}: {first}") from error
-
-
-def _gpus(target: Target) -> list:
-    if importlib.util.find_spec("jax_cuda13_plugin") is None:
-        raise ValueError(
-            f"{target.name}: needs the compiler for GPUs, jax's CUDA plugin; "
-            "pip install 'jbias[plan]'"
-        )
-    xla.set_alone()
-    count = math.prod(target.shape)
-    machines = count // _A_MACHINE if count % _A_MACHINE == 0 else 1
-    try:
-        return topologies.get_topology_desc(
-            target.generation,
-            "cuda",
-            target_config=_config(target.generation),
-            topology=f"1x{machines}x{count // machines}",
-        ).devices
+        return topologies.get_topology_desc(*asked, **options).devices
     except (NotImplementedError, jax.errors.JaxRuntimeError) as error:
+        first = str(error).splitlines()[0]
         raise ValueError(
-            f"{target.name}: jax's CUDA plugin cannot compile for it: "
-            f"{str(error).splitlines()[0]}"
+            f"{target.name}: {compiler}, cannot compile for it: {first}"
         ) from error
 
 

@@ -1,5 +1,7 @@
 """DSU: how far statistics move, whose spread decides, and where."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,8 @@ import scipy.stats
 
 from jbias import models
 from jbias.algos import dsu
-from jbias.augment import examples
+from jbias.augment import examples, feature_stats
+from jbias.models import rescaled
 
 KEY = jax.random.key(6)
 RNG = np.random.default_rng(0)
@@ -25,6 +28,19 @@ def stats(x):
     return mean, np.sqrt(var + 1e-6)
 
 
+def disturb(x, key, *, factor, group):
+    change = functools.partial(dsu.disturb, factor=factor, group=group)
+    acts = jnp.array(True)
+    found = feature_stats.gated(x, acts, change, key)
+    return rescaled.Rescaled(x, *found, acts).value
+
+
+def tap_of(net, **options):
+    """What passes, applied."""
+    tap = dsu.make(net, **options).net.tap
+    return lambda *args: getattr(passed := tap(*args), "value", passed)
+
+
 def spread(s, group):
     """How far a statistic differs inside each image's group."""
     grouped = s.reshape(-1, group, s.shape[-1])
@@ -36,7 +52,7 @@ def spread(s, group):
 def test_formula_with_the_authors_epsilons(scale, group):
     """On nearly flat maps epsilon is most of every divisor."""
     x = X * scale
-    found = dsu.disturb(x, KEY, factor=1.0, group=group)
+    found = disturb(x, KEY, factor=1.0, group=group)
     noise = examples.each(lambda k: jax.random.normal(k, (2, 1, 4)), KEY, 8)
     noise = np.asarray(noise)[:, :, 0]
     mean, std = stats(x)
@@ -50,7 +66,7 @@ def test_formula_with_the_authors_epsilons(scale, group):
 def test_noise_is_normal_for_each_image_and_channel():
     """In deviations of the statistic between the images of a group."""
     x = jnp.tile(X, (100, 1, 1, 1))
-    found = dsu.disturb(x, KEY, factor=1.0, group=8)
+    found = disturb(x, KEY, factor=1.0, group=8)
     mean, std = stats(x)
     new_mean = np.asarray(found, np.float64).mean((1, 2))
     moved = (new_mean - mean) / spread(mean, 8)
@@ -65,23 +81,23 @@ def test_noise_is_normal_for_each_image_and_channel():
 
 
 def test_factor_scales_the_noise():
-    still = dsu.disturb(X, KEY, factor=0.0, group=8)
+    still = disturb(X, KEY, factor=0.0, group=8)
     np.testing.assert_allclose(still, X, atol=1e-5)
-    once, twice = (dsu.disturb(X, KEY, factor=f, group=8) for f in (1.0, 2.0))
+    once, twice = (disturb(X, KEY, factor=f, group=8) for f in (1.0, 2.0))
     np.testing.assert_allclose(twice - X, 2 * (once - X), atol=1e-4)
 
 
 def test_groups_have_spreads_of_their_own():
     moved = X.at[4:].multiply(3.0)
-    found, other = (dsu.disturb(x, KEY, factor=1.0, group=4) for x in (X, moved))
+    found, other = (disturb(x, KEY, factor=1.0, group=4) for x in (X, moved))
     np.testing.assert_allclose(found[:4], other[:4], atol=1e-6)
-    whole = dsu.disturb(X, KEY, factor=1.0, group=8)
+    whole = disturb(X, KEY, factor=1.0, group=8)
     assert np.abs(whole[:4] - found[:4]).max() > 1e-2
 
 
 def test_equal_images_hardly_move():
     x = jnp.tile(X[:1], (8, 1, 1, 1))
-    found = dsu.disturb(x, KEY, factor=1.0, group=8)
+    found = disturb(x, KEY, factor=1.0, group=8)
     # Their spread is that of epsilon, 1e-3, times normal noise.
     assert 1e-4 < np.abs(found - x).max() < 2e-2
 
@@ -89,16 +105,14 @@ def test_equal_images_hardly_move():
 def test_gradients_pass_all_statistics():
     """Those of the images of a group, too."""
     x = X[:4, :3, :2, :2]
-    jacobian = jax.jit(jax.jacrev(lambda x: dsu.disturb(x, KEY, factor=1.0, group=2)))(
-        x
-    )
+    jacobian = jax.jit(jax.jacrev(lambda x: disturb(x, KEY, factor=1.0, group=2)))(x)
     size = np.asarray(jnp.abs(jacobian).sum((1, 2, 3, 5, 6, 7))) > 1e-4
     expected = np.kron(np.eye(2, dtype=bool), np.ones((2, 2), bool))
     np.testing.assert_array_equal(size, expected)
 
 
 def test_half_precision_goes_through_float32():
-    found = dsu.disturb(X.astype(jnp.bfloat16), KEY, factor=1.0, group=4)
+    found = disturb(X.astype(jnp.bfloat16), KEY, factor=1.0, group=4)
     assert found.dtype == jnp.bfloat16
 
 
@@ -124,7 +138,7 @@ def test_acts_at_the_authors_six_sites(net):
 
 def test_one_gate_a_site_for_the_whole_batch(net):
     p = 0.3
-    tap = dsu.make(net, p=p, mix_group=4).net.tap
+    tap = tap_of(net, p=p, mix_group=4)
     x = X[:, :2, :1, :1]
 
     @jax.jit
@@ -140,7 +154,7 @@ def test_one_gate_a_site_for_the_whole_batch(net):
 def test_options_may_come_at_run_time(net):
     @jax.jit
     def run(p, factor):
-        tap = dsu.make(net, p=p, factor=factor, mix_group=4).net.tap
+        tap = tap_of(net, p=p, factor=factor, mix_group=4)
         return tap(X, "stage1", KEY)
 
     np.testing.assert_array_equal(run(0.0, 1.0), X)
@@ -150,7 +164,7 @@ def test_options_may_come_at_run_time(net):
 
 def test_single_pixels_are_refused(net):
     with pytest.raises(ValueError, match="at least 2 pixels"):
-        dsu.make(net, mix_group=4).net.tap(X[:, :1, :1], "stage4", KEY)
+        tap_of(net, mix_group=4)(X[:, :1, :1], "stage4", KEY)
 
 
 @pytest.mark.parametrize(

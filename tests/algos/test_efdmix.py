@@ -21,26 +21,26 @@ def flat(x):
 
 def test_sorted_values_are_mixed():
     """Every order statistic, with them every moment, not the first two alone."""
-    found = np.sort(flat(efdmix.mix(X, ORDER, SHARE)), axis=1)
+    found = np.sort(flat(efdmix.match(X, ORDER, SHARE)), axis=1)
     own, share = np.sort(flat(X), axis=1), flat(SHARE)
     expected = share * own + (1 - share) * own[PARTNER]
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_ranks_stay():
-    found = efdmix.mix(X, ORDER, SHARE)
+    found = efdmix.match(X, ORDER, SHARE)
     np.testing.assert_array_equal(
         np.argsort(flat(found), axis=1), np.argsort(flat(X), axis=1)
     )
 
 
 def test_with_the_whole_share_it_is_the_identity():
-    found = efdmix.mix(X, ORDER, jnp.ones((8, 1, 1, 1)))
+    found = efdmix.match(X, ORDER, jnp.ones((8, 1, 1, 1)))
     np.testing.assert_array_equal(found, X)
 
 
 def test_without_a_share_it_is_the_partners_distribution():
-    found = efdmix.mix(X, ORDER, jnp.zeros((8, 1, 1, 1)))
+    found = efdmix.match(X, ORDER, jnp.zeros((8, 1, 1, 1)))
     expected = np.sort(flat(X), axis=1)[PARTNER]
     np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
 
@@ -48,7 +48,7 @@ def test_without_a_share_it_is_the_partners_distribution():
 def test_equal_values_take_different_ones_of_the_partner():
     """After a ReLU many are zero; the partner's distribution still comes whole."""
     x = jnp.maximum(X, 0.5)
-    found = efdmix.mix(x, ORDER, jnp.zeros((8, 1, 1, 1)))
+    found = efdmix.match(x, ORDER, jnp.zeros((8, 1, 1, 1)))
     expected = np.sort(flat(x), axis=1)[PARTNER]
     np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
 
@@ -56,7 +56,7 @@ def test_equal_values_take_different_ones_of_the_partner():
 def test_gradients_pass_whole_and_reach_the_partner():
     """dy/dx is the identity; dy/dx' moves (1 - share) to the value of equal rank."""
     x, share = X[:4, :3, :2, :2], SHARE[:4]
-    jacobian = jax.jacrev(lambda x: efdmix.mix(x, ORDER[:1], share))(x)
+    jacobian = jax.jacrev(lambda x: efdmix.match(x, ORDER[:1], share))(x)
     jacobian = np.asarray(jacobian).reshape(4, 6, 2, 4, 6, 2)
     expected = np.zeros(jacobian.shape)
     ranks = np.argsort(np.argsort(flat(x), axis=1), axis=1)
@@ -70,7 +70,7 @@ def test_gradients_pass_whole_and_reach_the_partner():
 
 def test_half_precision_stays():
     half = X.astype(jnp.bfloat16)
-    found = efdmix.mix(half, ORDER, SHARE)
+    found = efdmix.match(half, ORDER, SHARE)
     assert found.dtype == jnp.bfloat16
     own, share = np.sort(flat(half), axis=1), flat(SHARE)
     expected = share * own + (1 - share) * own[PARTNER]

@@ -87,23 +87,28 @@ def test_marginals_are_those_of_draws_with_replacement(sampler):
     kept = sample(share, KEY, draws=draws, channels=channels)
     chance = (1 - np.asarray(share, np.float64)) ** draws
     spread = np.sqrt(chance * (1 - chance) / channels)
-    assert (np.abs(np.asarray(kept).mean(0) - chance) < 4.5 * spread + 1e-6).all()
+    assert (np.abs(np.asarray(kept).mean(1) - chance) < 4.5 * spread + 1e-6).all()
 
 
 def test_exact_draws_hit_no_more_than_there_are():
     """One draw hits one position; the independent sampler may hit several."""
     share = jnp.full((10,), 0.1)
     kept = info_drop.exact(share, KEY, draws=1, channels=500)
-    assert (np.asarray(kept).sum(1) == 9).all()
+    assert (np.asarray(kept).sum(0) == 9).all()
     loose = info_drop.fast(share, KEY, draws=1, channels=500)
-    assert (np.asarray(loose).sum(1) != 9).any()
+    assert (np.asarray(loose).sum(0) != 9).any()
 
 
-def test_evenly_shared_drops_leave_the_expected_rest():
-    """1.5 n draws from n positions leave exp(-1.5) of them: 22.3 %."""
-    share = jnp.full((3136,), 1 / 3136)
-    kept = info_drop.exact(share, KEY, draws=4704, channels=64)
-    assert np.asarray(kept).mean() == pytest.approx((1 - 1 / 3136) ** 4704, abs=0.004)
+@pytest.mark.parametrize(("n", "draws"), [(40, 60), (3136, 4704)])
+def test_evenly_shared_drops_leave_as_many_as_in_the_occupancy_problem(n, draws):
+    """1.5 n draws leave exp(-1.5) of n positions, with less variance than coins have."""
+    one, two = n * (1 - 1 / n) ** draws, n * (n - 1) * (1 - 2 / n) ** draws
+    variance, channels = two + one - one**2, 2000
+    kept = info_drop.exact(jnp.full((n,), 1 / n), KEY, draws=draws, channels=channels)
+    left = np.asarray(kept).sum(0)
+    assert abs(left.mean() - one) < 4.5 * np.sqrt(variance / channels)
+    assert left.var() == pytest.approx(variance, rel=4.5 * np.sqrt(2 / channels))
+    assert variance < 0.7 * one * (1 - one / n)
 
 
 @pytest.mark.parametrize("stem", ["small", "imagenet"])

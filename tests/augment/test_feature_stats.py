@@ -1,5 +1,7 @@
 """Feature statistics: what each swap keeps, and where gradients flow."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,7 +57,8 @@ def swapped(x, key, *, group):
 
 def gated(x, key, acts, group=4):
     acts = jnp.array(acts)
-    found = feature_stats.permuted_adain(x, key, acts, group=group)
+    swap = functools.partial(feature_stats.permuted_adain, group=group)
+    found = feature_stats.gated(x, acts, swap, key)
     return rescaled.Rescaled(x, *found, acts).value
 
 

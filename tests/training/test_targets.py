@@ -12,6 +12,7 @@ from jbias.training import targets
         ("v5e-16", "v5e", (4, 4)),
         ("v5e-8", "v5e", (2, 4)),
         ("v4-32", "v4", (2, 2, 4)),  # Cores: two a chip.
+        ("v2-8", "v2", (2, 2)),
         ("v5p:2x2x1", "v5p", (2, 2, 1)),
         ("V6E-64", "v6e", (8, 8)),
         ("h100x8", "h100", (8,)),

@@ -1,0 +1,124 @@
+"""What "auto" is: the strategy that a compiler's estimates, or first steps, speak for."""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from jbias import config as jc
+from jbias import seeds, xla
+from jbias.store import disk
+from jbias.training import build, hlo, memory
+
+_LEAST = 500  # Steps of a run that is worth a comparison.
+_STEPS, _ROUNDS = 2, 4  # Dispatched at once, and how often; the first round compiles.
+
+
+def names(strategy: str, devices: jax.sharding.Mesh, count: int) -> tuple[str, ...]:
+    """What may compute `count` seeds; the first is what it is if nothing is known."""
+    if strategy != "auto":
+        return (strategy,)
+    usual, platform = seeds.strategy_for(xla.platform(), devices.size), xla.platform()
+    several = count > devices.shape["seed"]
+    several = several and (platform != "cpu" or devices.size == 1)
+    others = seeds.CANDIDATES[platform] if several else ()
+    return (usual, *(name for name in others if name != usual))
+
+
+def chance(part: Mapping[str, Any]) -> float:
+    """How often the gates of a stage's algorithm are open, as far as its config says."""
+    p = part["algo"].get("p")
+    return p if isinstance(p, float) else 0.5
+
+
+def strategy(
+    config: Mapping[str, Any],
+    own: Sequence[Any],
+    kept: Any,
+    say: Callable[[str], None],
+    stages: Sequence[build.Stage],
+    devices: jax.sharding.Mesh,
+    free: int | None,
+) -> dict[str, Any]:
+    """The strategy of a run, and what was found of each candidate if there are several.
+
+    That is the cost of a step of one seed in the first stage: cycles where TPUs'
+    compiler estimates them, else seconds of the first steps, whose results are dropped.
+    What was found once of a program is cached; `kept` is what the run had before.
+    """
+    run, stage = config["run"], stages[0]
+    several = names(run["strategy"], devices, len(own))
+    if len(several) == 1:
+        return {"strategy": several[0]}
+    if isinstance(kept, dict) and kept.get("strategy") in several:
+        return kept
+    estimated = xla.platform() == "tpu"
+    if not estimated and (jax.process_count() > 1 or stage.last < _LEAST):
+        return {"strategy": several[0]}
+    given = memory.given(stage, own)
+    looped = seeds.STRATEGIES["looped"]
+    text = memory.lowered(stage.one, looped, given, devices, 1).as_text()
+    about = (devices.devices.flat[0].device_kind, devices.shape, len(own), several)
+    digest = hashlib.sha256(f"{text}{about}{jax.__version__}".encode()).hexdigest()
+    path = disk.cache("strategies") / f"{digest}.json"
+    if path.exists():
+        return disk.read_json(path, dict, "delete it")
+    say(f"auto: comparing {', '.join(several)} ...")
+    costs = {}
+    for name in several:
+        costs[name] = math.inf
+        as_asked, cost = {**run, "strategy": name}, cycles if estimated else seconds
+        fit = memory.fit(stages, stage, own, devices, as_asked, free)
+        if fit.count:
+            costs[name] = cost(config, stage, own, devices, name, fit.count)
+    found, unit = {"strategy": min(costs, key=costs.get)}, "seconds"
+    unit = "cycles" if estimated else unit
+    found[unit] = {name: one for name, one in costs.items() if one < math.inf}
+    each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
+    say(
+        f"auto: {found['strategy']}; {unit} of a seed's step: {each} (inf: does not fit)"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    disk.keep(path, json.dumps(found))
+    return found
+
+
+def cycles(config, stage, own, devices, name: str, count: int) -> float:
+    """Estimated cycles of one seed's step, where so many are computed together."""
+    chosen = seeds.STRATEGIES[name]
+    rows = count // devices.shape["seed"] if chosen.stacked else 1
+    given = memory.given(stage, own)
+    program = memory.lowered(stage.one, chosen, given, devices, rows).compile()
+    return of_seed(program, config, rows)
+
+
+def of_seed(
+    program: jax.stages.Compiled, config: Mapping[str, Any], rows: int
+) -> float:
+    """Estimated cycles of one of the seeds that a program of the first stage computes."""
+    taken = chance(jc.stages(config)[0])
+    return (
+        sum(one.total for one in hlo.operations(program.as_text(), taken=taken)) / rows
+    )
+
+
+def seconds(config, stage, own, devices, name: str, count: int) -> float:
+    """Of one seed's step: the fastest of some first ones."""
+    laid = build.laid_out(stage, len(own), devices, strategy=name, together=count)
+    which = [*config["seeds"]] * (len(own) // len(config["seeds"]))
+    states = laid.layout.pack(build.start(stage, seed) for seed in which)
+    stage.ready(stage.first, lambda: False)
+    taken = laid.layout.place(stage.take(seed, stage.first) for seed in which)
+    args = zip(laid.layout.here(own), taken, strict=True)
+    args = tuple(tuple(zip(*wave, strict=True)) for wave in args)
+    held, static, took = stage.held(stage.first), stage.static(stage.first), []
+    for _ in range(_ROUNDS):
+        began = time.perf_counter()
+        states, seen = laid.advance(states, [args] * _STEPS, held, static)
+        jax.block_until_ready((states, seen))
+        took.append(time.perf_counter() - began)
+    return min(took[1:]) / _STEPS / len(own)
