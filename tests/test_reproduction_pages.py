@@ -281,7 +281,7 @@ def test_hours_are_what_the_command_prints():
     for train, size in ((True, 256), (True, 224), (False, 224)):
         rate = 1 / gpu_hours.least("resnet50", size, train, "h200")
         assert f"{rate:,.0f}" in index
-    rate = 1 / gpu_hours.least("resnet50", 224, True, "A100-SXM4-80GB")
+    rate = 1 / gpu_hours.least("resnet50", 224, True, "a100")
     assert f"{2470 / rate:.0%}".replace("%", " %") in index
 
 
