@@ -87,6 +87,7 @@ def test_on_devices_that_are_not_here(capsys):
     assert told["moved_bytes_per_step"] > 0  # Two devices share a seed's batch.
 
 
+@pytest.mark.slow
 @needs_tpu
 def test_seeds_of_one_device_are_computed_as_costs_least(capsys, monkeypatch):
     """The looped program is compiled of one seed, the vmapped one of both."""

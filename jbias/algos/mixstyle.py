@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import examples, feature_stats
-from jbias.models import rescaled, taps
+from jbias.models import taps
 
 _EPS = 1e-6
 
@@ -58,7 +58,7 @@ def make(
 
 def mix(
     x: Float[Array, "b h w c"], acts: Bool[Array, ""], draw: Callable
-) -> rescaled.Rescaled:
+) -> Float[Array, "b h w c"]:
     """Keeps a share of each image's own statistics and takes the rest by an order."""
 
     def change(mean, var):
@@ -67,8 +67,7 @@ def mix(
         mixed = share * own + (1 - share) * examples.reorder(own, order)
         return feature_stats.towards(own, mixed)
 
-    found = feature_stats.gated(jax.lax.stop_gradient(x), acts, change)
-    return rescaled.Rescaled(x, *found, acts)
+    return feature_stats.restyled(x, acts, change, fixed=True)
 
 
 def between_stages(

@@ -11,7 +11,6 @@ import scipy.stats
 from jbias import models
 from jbias.algos import dsu
 from jbias.augment import examples, feature_stats
-from jbias.models import rescaled
 
 KEY = jax.random.key(6)
 RNG = np.random.default_rng(0)
@@ -30,15 +29,11 @@ def stats(x):
 
 def disturb(x, key, *, factor, group):
     change = functools.partial(dsu.disturb, factor=factor, group=group)
-    acts = jnp.array(True)
-    found = feature_stats.gated(x, acts, change, key)
-    return rescaled.Rescaled(x, *found, acts).value
+    return feature_stats.restyled(x, jnp.array(True), change, key)
 
 
 def tap_of(net, **options):
-    """What passes, applied."""
-    tap = dsu.make(net, **options).net.tap
-    return lambda *args: getattr(passed := tap(*args), "value", passed)
+    return dsu.make(net, **options).net.tap
 
 
 def spread(s, group):
