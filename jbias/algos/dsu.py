@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import examples, feature_stats
-from jbias.models import taps
+from jbias.models import rescaled, taps
 
 _EPS = 1e-6
 
@@ -62,7 +62,8 @@ def make(
             return x
         gate, noise = jax.random.split(key)
         acts = jax.random.bernoulli(gate, p)
-        return feature_stats.restyled(x, acts, change, noise)
+        found = feature_stats.gated(x, acts, change, noise)
+        return rescaled.Rescaled(x, *found, acts)
 
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
 

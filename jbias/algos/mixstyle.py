@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import examples, feature_stats
-from jbias.models import taps
+from jbias.models import rescaled, taps
 
 _EPS = 1e-6
 
@@ -58,7 +58,7 @@ def make(
 
 def mix(
     x: Float[Array, "b h w c"], acts: Bool[Array, ""], draw: Callable
-) -> Float[Array, "b h w c"]:
+) -> rescaled.Rescaled:
     """Keeps a share of each image's own statistics and takes the rest by an order."""
 
     def change(mean, var):
@@ -67,7 +67,8 @@ def mix(
         mixed = share * own + (1 - share) * examples.reorder(own, order)
         return feature_stats.towards(own, mixed)
 
-    return feature_stats.restyled(x, acts, change, fixed=True)
+    found = feature_stats.gated(jax.lax.stop_gradient(x), acts, change)
+    return rescaled.Rescaled(x, *found, acts)
 
 
 def between_stages(

@@ -75,32 +75,12 @@ def gated(
     Where it does not act, nothing is read or drawn: a and var are 1, b and mean are 0.
     """
     mean, var = gated_moments(x, acts)
-    return *_chosen(acts, change, mean, var, *args), mean, var
 
-
-def restyled(
-    x: Float[Array, "b h w c"],
-    acts: Bool[Array, ""],
-    change: Callable,
-    *args: Any,
-    fixed: bool = False,
-) -> Float[Array, "b h w c"]:
-    """a x + b, likewise, with no gradient through the moments if they are `fixed`.
-
-    For what acts often: moments are always read, by the way; a TPU would copy a map that
-    is read behind a gate.
-    """
-    mean, var = moments(jax.lax.stop_gradient(x) if fixed else x)
-    scale, shift = _chosen(acts, change, mean, var, *args)
-    return (x.astype(jnp.float32) * scale + shift).astype(x.dtype)
-
-
-def _chosen(acts, change, mean, var, *args) -> tuple[Array, Array]:
     def keep(mean, var, *args):
         del args
         return jnp.ones_like(var), jnp.zeros_like(mean)
 
-    return jax.lax.cond(acts, change, keep, mean, var, *args)
+    return *jax.lax.cond(acts, change, keep, mean, var, *args), mean, var
 
 
 def towards(

@@ -11,6 +11,7 @@ import scipy.stats
 from jbias import models
 from jbias.algos import dsu
 from jbias.augment import examples, feature_stats
+from jbias.models import rescaled
 
 KEY = jax.random.key(6)
 RNG = np.random.default_rng(0)
@@ -29,11 +30,15 @@ def stats(x):
 
 def disturb(x, key, *, factor, group):
     change = functools.partial(dsu.disturb, factor=factor, group=group)
-    return feature_stats.restyled(x, jnp.array(True), change, key)
+    acts = jnp.array(True)
+    found = feature_stats.gated(x, acts, change, key)
+    return rescaled.Rescaled(x, *found, acts).value
 
 
 def tap_of(net, **options):
-    return dsu.make(net, **options).net.tap
+    """What passes, applied."""
+    tap = dsu.make(net, **options).net.tap
+    return lambda *args: getattr(passed := tap(*args), "value", passed)
 
 
 def spread(s, group):
