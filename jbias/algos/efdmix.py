@@ -65,44 +65,17 @@ def match(
     place has the lower rank.
     """
     fixed = jax.lax.stop_gradient(x)
-    change = (1 - share) * (_matched(x, order) - fixed).astype(jnp.float32)
+    places = jnp.argsort(fixed.reshape(len(x), -1, x.shape[-1]), axis=1)
+    ranks = jax.vmap(jax.vmap(_inverse, in_axes=1, out_axes=1))(places)
+    # Where the partner has the value of each place's rank.
+    source = jnp.take_along_axis(examples.reorder(places, order), ranks, axis=1)
+    partner = examples.reorder(x, order).reshape(source.shape)
+    matched = jnp.take_along_axis(partner, source, axis=1).reshape(x.shape)
+    change = (1 - share) * (matched - fixed).astype(jnp.float32)
     return x + change.astype(x.dtype)
 
 
-@jax.custom_vjp
-def _matched(
-    x: Float[Array, "b h w c"], order: Int[Array, "groups group"]
-) -> Float[Array, "b h w c"]:
-    """The partner's value of each place's rank: sorted there, and sorted back here."""
-    places, ranked = _by_rank(x, x)
-    return _back(places, examples.reorder(ranked, order), x)
-
-
-def _match(x, order):
-    return _matched(x, order), (x, order)
-
-
-def _match_gradient(kept, given):
-    """The same way back: in the order of ranks here, to the places there."""
-    x, order = kept
-    places, ranked = _by_rank(x, given)
-    _, pull = jax.vjp(lambda ranked: examples.reorder(ranked, order), ranked)
-    return _back(places, *pull(ranked), x), None
-
-
-_matched.defvjp(_match, _match_gradient)
-
-
-# Sorted and not gathered: a TPU gathers pixel by pixel.
-def _by_rank(x: Array, values: Array) -> list[Array]:
-    """Places by the rank of x in each channel, and what values has there."""
-    keys, values = (y.reshape(len(x), -1, x.shape[-1]) for y in (x, values))
-    places = jax.lax.broadcasted_iota(jnp.int32, keys.shape, 1)
-    return jax.lax.sort((keys, places, values), dimension=1, num_keys=1)[1:]
-
-
-def _back(places: Array, ranked: Array, like: Array) -> Array:
-    """What goes by rank, at its places."""
-    return jax.lax.sort((places, ranked), dimension=1, num_keys=1)[1].reshape(
-        like.shape
-    )
+def _inverse(order: Int[Array, "n"]) -> Int[Array, "n"]:
+    """The order that undoes this one; cheaper than to sort it."""
+    ranks = jnp.arange(len(order), dtype=order.dtype)
+    return jnp.zeros_like(order).at[order].set(ranks, unique_indices=True)
