@@ -79,9 +79,8 @@ def strategy(
     unit = "cycles" if estimated else unit
     found[unit] = {name: one for name, one in costs.items() if one < math.inf}
     each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
-    say(
-        f"auto: {found['strategy']}; {unit} of a seed's step: {each} (inf: does not fit)"
-    )
+    each += " (inf: does not fit)" * (math.inf in costs.values())
+    say(f"auto: {found['strategy']}; {unit} of a seed's step: {each}")
     path.parent.mkdir(parents=True, exist_ok=True)
     disk.keep(path, json.dumps(found))
     return found
