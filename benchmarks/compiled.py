@@ -124,7 +124,8 @@ def report(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, out) -> None:
         if text := compiled_goals.table(base, target):
             name = f"compiled-goals-{target.replace(':', '-')}"
             goals = compiled_goals.reached(base)
-            ratios = {what: one["most"] / one["now"] for what, one in goals.items()}
+            above = {what: one for what, one in goals.items() if one["now"]}
+            ratios = {what: one["most"] / one["now"] for what, one in above.items()}
             measured.write(name, goals, text, ratios=ratios, out=out)
 
 
