@@ -41,7 +41,7 @@ _FITS = (
     ("run", "{run}"),
     ("devices", "{devices} of {target}, {hosts} host(s)"),
     ("fits", "{yes}"),
-    ("seeds at once", "{seeds_at_once} of {seeds}"),
+    ("seeds at once", "{seeds_at_once} of {seeds}, {strategy}"),
     (
         "memory of each device",
         "{memory_gib:.3g} GiB of {usable_gib:.3g} to use, {capacity_gib:.3g} in all",

@@ -51,8 +51,8 @@ class Strategy(NamedTuple):
       the bit on CPU.
     convolutions: "", or what the seeds of a wave, which are one tree then, make of a
       convolution: "grouped", one in groups, as `jax.vmap` has it, which is slow on most
-      backends, or "unrolled", one for each seed (`batched.over_seeds`). A gate becomes a select; equal to lone runs within
-      float tolerance.
+      backends, or "unrolled", one for each seed (`batched.over_seeds`). A gate becomes a
+      select; equal to lone runs within float tolerance.
     """
 
     dispatch: str

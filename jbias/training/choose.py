@@ -22,7 +22,8 @@ def names(strategy: str, devices: jax.sharding.Mesh, count: int) -> tuple[str, .
     """What may compute `count` seeds; the first is what it is if nothing is known."""
     if strategy != "auto":
         return (strategy,)
-    usual, platform = seeds.strategy_for(xla.platform(), devices.size), xla.platform()
+    platform = xla.platform()
+    usual = seeds.strategy_for(platform, devices.size)
     several = count > devices.shape["seed"]
     several = several and (platform != "cpu" or devices.size == 1)
     others = seeds.CANDIDATES[platform] if several else ()
@@ -60,39 +61,42 @@ def strategy(
     if not estimated and (jax.process_count() > 1 or stage.last < _LEAST):
         return {"strategy": several[0]}
     given = memory.given(stage, own)
-    looped = seeds.STRATEGIES["looped"]
+    looped, device = seeds.STRATEGIES["looped"], devices.devices.flat[0]
     text = memory.lowered(stage.one, looped, given, devices, 1).as_text()
-    about = (devices.devices.flat[0].device_kind, devices.shape, len(own), several)
-    digest = hashlib.sha256(f"{text}{about}{jax.__version__}".encode()).hexdigest()
-    path = disk.cache("strategies") / f"{digest}.json"
-    if path.exists():
-        return disk.read_json(path, dict, "delete it")
+    about = (device.device_kind, device.client.platform_version, devices.shape)
+    about += (len(own), several, run["together"], run["memory"], jax.__version__)
+    path = disk.cache("strategies")
+    path /= f"{hashlib.sha256(f'{text}{about}'.encode()).hexdigest()}.json"
+    cached = disk.read_json(path, dict, "delete it") if path.exists() else {}
+    if cached.get("strategy") in several:
+        return cached
     say(f"auto: comparing {', '.join(several)} ...")
-    costs = {}
+    costs, free = {}, free or 2**62  # Where nobody says.
     for name in several:
-        costs[name] = math.inf
-        as_asked, cost = {**run, "strategy": name}, cycles if estimated else seconds
-        fit = memory.fit(stages, stage, own, devices, as_asked, free)
-        if fit.count:
-            costs[name] = cost(config, stage, own, devices, name, fit.count)
-    found, unit = {"strategy": min(costs, key=costs.get)}, "seconds"
-    unit = "cycles" if estimated else unit
-    found[unit] = {name: one for name, one in costs.items() if one < math.inf}
+        programs = {}
+
+        def compiled(*of_step, programs=programs) -> memory.Need:
+            *_, given, _, count = of_step
+            programs[count] = memory.lowered(*of_step).compile()
+            return memory.need(programs[count], given.state, count)
+
+        asked = (stages, stage, own, devices, {**run, "strategy": name}, free)
+        count, costs[name] = memory.fit(*asked, compiled).count, math.inf
+        if count and estimated:
+            stacked = seeds.STRATEGIES[name].stacked
+            rows = count // devices.shape["seed"] if stacked else 1
+            costs[name] = of_seed(programs[rows], config, rows)
+        elif count:
+            costs[name] = seconds(config, stage, own, devices, name, count)
+    unit = "cycles" if estimated else "seconds"
+    fitting = {name: one for name, one in costs.items() if one < math.inf}
+    found = {"strategy": min(costs, key=costs.get), unit: fitting}
     each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
-    each += " (inf: does not fit)" * (math.inf in costs.values())
+    each += " (inf: does not fit)" * (fitting != costs)
     say(f"auto: {found['strategy']}; {unit} of a seed's step: {each}")
     path.parent.mkdir(parents=True, exist_ok=True)
     disk.keep(path, json.dumps(found))
     return found
-
-
-def cycles(config, stage, own, devices, name: str, count: int) -> float:
-    """Estimated cycles of one seed's step, where so many are computed together."""
-    chosen = seeds.STRATEGIES[name]
-    rows = count // devices.shape["seed"] if chosen.stacked else 1
-    given = memory.given(stage, own)
-    program = memory.lowered(stage.one, chosen, given, devices, rows).compile()
-    return of_seed(program, config, rows)
 
 
 def of_seed(
@@ -100,9 +104,8 @@ def of_seed(
 ) -> float:
     """Estimated cycles of one of the seeds that a program of the first stage computes."""
     taken = chance(jc.stages(config)[0])
-    return (
-        sum(one.total for one in hlo.operations(program.as_text(), taken=taken)) / rows
-    )
+    found = hlo.operations(program.as_text(), taken=taken)
+    return sum(one.total for one in found) / rows
 
 
 def seconds(config, stage, own, devices, name: str, count: int) -> float:
