@@ -96,8 +96,8 @@ def exact(
     the first are one process whose rate at any time is the share of what was hit before:
     a Poisson count up to a time that is surely too early, one by one from there on. The
     time of the last draw is then found by quartering; what was hit by then is dropped.
-    Neither sorts nor gathers, which are slow on TPUs; exact but for the rounding of times
-    and chances below 1e-7.
+    Neither sorts nor gathers, which are slow on TPUs. Exact but for float32 (times, and
+    jax's Poisson counts, whose keys must be threefry) and chances below 1e-7.
     """
     if not draws:
         return jnp.ones((len(share), channels), bool)

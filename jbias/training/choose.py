@@ -1,8 +1,10 @@
 """What "auto" is: the strategy that a compiler's estimates, or first steps, speak for."""
 
+import contextlib
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,7 +35,7 @@ def names(strategy: str, devices: jax.sharding.Mesh, count: int) -> tuple[str, .
 def chance(part: Mapping[str, Any]) -> float:
     """How often the gates of a stage's algorithm are open, as far as its config says."""
     p = part["algo"].get("p")
-    return p if isinstance(p, float) else 0.5
+    return float(p) if isinstance(p, int | float) else 0.5
 
 
 def strategy(
@@ -49,54 +51,71 @@ def strategy(
 
     That is the cost of a step of one seed in the first stage: cycles where TPUs'
     compiler estimates them, else seconds of the first steps, whose results are dropped.
-    What was found once of a program is cached; `kept` is what the run had before.
+    What was found once of a program is cached; `kept` is what the run had before. All
+    processes of a run must say the same, so several compare nothing.
     """
     run, stage = config["run"], stages[0]
     several = names(run["strategy"], devices, len(own))
     if len(several) == 1:
         return {"strategy": several[0]}
-    if isinstance(kept, dict) and kept.get("strategy") in several:
-        return kept
-    estimated = xla.platform() == "tpu"
-    if not estimated and (jax.process_count() > 1 or stage.last < _LEAST):
+    before = kept.get("strategy", several[0]) if isinstance(kept, dict) else None
+    if before in several:
+        return {"strategy": before}
+    if jax.process_count() > 1 or stages[-1].last < _LEAST:
         return {"strategy": several[0]}
+    estimated = xla.platform() == "tpu"
     given = memory.given(stage, own)
     looped, device = seeds.STRATEGIES["looped"], devices.devices.flat[0]
     text = memory.lowered(stage.one, looped, given, devices, 1).as_text()
     about = (device.device_kind, device.client.platform_version, devices.shape)
     about += (len(own), several, run["together"], run["memory"], jax.__version__)
+    about += (run["steps_per_dispatch"], len(os.sched_getaffinity(0)))
     path = disk.cache("strategies")
     path /= f"{hashlib.sha256(f'{text}{about}'.encode()).hexdigest()}.json"
-    cached = disk.read_json(path, dict, "delete it") if path.exists() else {}
-    if cached.get("strategy") in several:
-        return cached
+    with contextlib.suppress(OSError, ValueError):
+        cached = disk.read_json(path, dict, "delete it")
+        if cached.get("strategy") in several:
+            return cached
     say(f"auto: comparing {', '.join(several)} ...")
     costs, free = {}, free or 2**62  # Where nobody says.
     for name in several:
-        programs = {}
-
-        def compiled(*of_step, programs=programs) -> memory.Need:
-            *_, given, _, count = of_step
-            programs[count] = memory.lowered(*of_step).compile()
-            return memory.need(programs[count], given.state, count)
-
-        asked = (stages, stage, own, devices, {**run, "strategy": name}, free)
-        count, costs[name] = memory.fit(*asked, compiled).count, math.inf
-        if count and estimated:
-            stacked = seeds.STRATEGIES[name].stacked
-            rows = count // devices.shape["seed"] if stacked else 1
-            costs[name] = of_seed(programs[rows], config, rows)
-        elif count:
-            costs[name] = seconds(config, stage, own, devices, name, count)
+        try:
+            asked = (config, stages, own, devices, name, free, estimated)
+            costs[name] = _cost(*asked)
+        except jax.errors.JaxRuntimeError:
+            costs[name] = math.inf  # Larger than the device, for compiler or allocator.
     unit = "cycles" if estimated else "seconds"
     fitting = {name: one for name, one in costs.items() if one < math.inf}
     found = {"strategy": min(costs, key=costs.get), unit: fitting}
     each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
     each += " (inf: does not fit)" * (fitting != costs)
     say(f"auto: {found['strategy']}; {unit} of a seed's step: {each}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    disk.keep(path, json.dumps(found))
+    if fitting == costs:  # What did not fit may fit another time.
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            disk.keep(path, json.dumps(found))
     return found
+
+
+def _cost(config, stages, own, devices, name: str, free: int, estimated: bool) -> float:
+    """Of one seed's step in the first stage; infinite where one stage does not fit."""
+    programs, run = {}, {**config["run"], "strategy": name}
+
+    def compiled(*of_step) -> memory.Need:
+        *_, given, _, count = of_step
+        programs[count] = memory.lowered(*of_step).compile()
+        return memory.need(programs[count], given.state, count)
+
+    first, *others = stages
+    count = memory.fit(stages, first, own, devices, run, free, compiled).count
+    fits = (memory.fit(stages, one, own, devices, run, free) for one in others)
+    if not count or not all(one.count for one in fits):
+        return math.inf
+    if not estimated:
+        return seconds(config, first, own, devices, name, count)
+    stacked = seeds.STRATEGIES[name].stacked
+    rows = count // devices.shape["seed"] if stacked else 1
+    return of_seed(programs[rows], config, rows)
 
 
 def of_seed(

@@ -94,10 +94,15 @@ def laid_out(
         raise ValueError(f"memory: {lacking}; take {spread}{_REMEDIES}")
     elif lacking:
         say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
-    if run["strategy"] == "auto":
+    if run["strategy"] == "auto" and not lacking:
         run = {**run, "strategy": choose(stages, devices, free)}
         if seeds.strategy(run["strategy"], devices) != seeds.strategy("auto", devices):
             fits = [fit(stages, one, own, devices, run, free) for one in stages]
+        if not all(one.count for one in fits):
+            raise ValueError(
+                f"memory: {run['strategy']}, which this run was begun with, does not "
+                "fit here; take --config.run.strategy=looped"
+            )
     laid = [
         _with(stage, one, own, devices, run, free, say)
         for stage, one in zip(stages, fits, strict=True)

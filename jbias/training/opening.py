@@ -73,7 +73,8 @@ def job(
     else:
         own = [entry.own for entry in entries]
         on = functools.partial(made, images)
-        kept = workdirs.provenance(workdir).get("chosen")
+        before = workdirs.provenance(workdir) if team.first else {}
+        kept = before.get("chosen") or before.get("layout")
 
         def choosing(*laid) -> str:
             chosen.update(choose.strategy(config, own, kept, say, *laid))

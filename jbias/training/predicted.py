@@ -246,7 +246,9 @@ def built(asked: Asked) -> Built:
         several = choose.names(run["strategy"], devices, len(own))
         several = several if target.platform == "tpu" else several[:1]
         each = [_by(asked, name, (devices, stages, own, free)) for name in several]
-        found = min(each, key=lambda one: one.cycles(asked.config))
+        found, *others = each
+        if others:
+            found = min(each, key=lambda one: one.cycles(asked.config))
         if found.fit:
             break
     return found

@@ -21,8 +21,8 @@ _ROWS = 20  # Of each table.
 # bytes of memory, a second. From the vendors' data sheets.
 _OTHERS = (
     targets.Kind("gpu", "H100 PCIe", 80, 756e12, 2000e9),
-    targets.Kind("gpu", "A100-SXM4-40GB", 40, 312e12, 1555e9),
-    targets.Kind("gpu", "A100-PCIE-40GB", 40, 312e12, 1555e9),
+    targets.Kind("gpu", "A100", 40, 312e12, 1555e9),
+    targets.Kind("tpu", "TPU v5e", 16, 197e12, 819e9),
     targets.Kind("gpu", "L40S", 48, 362e12, 864e9),
     targets.Kind("gpu", "L4", 24, 121e12, 300e9),
     targets.Kind("gpu", "A10", 24, 125e12, 600e9),

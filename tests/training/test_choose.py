@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import pytest
 
 from jbias import config as jc
@@ -48,7 +49,39 @@ def test_what_takes_longer_is_not_chosen(small, monkeypatch, slow):
 def test_what_a_run_had_before_stays(small, monkeypatch):
     monkeypatch.setattr(choose, "seconds", None)
     kept = {"strategy": "looped", "seconds": {"looped": 1, "threaded": 2}}
-    assert chosen(*small, kept=kept) == kept
+    assert chosen(*small, kept=kept) == {"strategy": "looped"}
+    begun_before_anything_was_chosen = {"spread": 1, "devices": 1}
+    found = chosen(*small, kept=begun_before_anything_was_chosen)
+    assert found == {"strategy": "threaded"}
+
+
+def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
+    """And it is tried another time: nothing is cached."""
+
+    def full(*args):
+        if args[4] == "threaded":
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return 1.0
+
+    monkeypatch.setattr(choose, "seconds", full)
+    said = []
+    found = chosen(*small, said=said)
+    assert found == {"strategy": "looped", "seconds": {"looped": 1.0}}
+    assert said[-1].endswith("threaded inf, looped 1 (inf: does not fit)")
+    monkeypatch.setattr(choose, "seconds", lambda *args: 1 + (args[4] == "looped"))
+    assert chosen(*small)["strategy"] == "threaded"
+
+
+def test_a_cache_that_is_damaged_or_cannot_be_written_stops_nothing(
+    small, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(choose, "seconds", lambda *args: 1.0)
+    found = chosen(*small)
+    (kept,) = (tmp_path / "cache" / "strategies").iterdir()
+    kept.write_text("{")
+    assert chosen(*small) == found
+    monkeypatch.setenv("JBIAS_CACHE", str(kept))  # A file, no folder.
+    assert chosen(*small) == found
 
 
 def test_nothing_is_compared_where_nothing_can_be_gained(small, monkeypatch):
