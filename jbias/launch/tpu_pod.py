@@ -5,6 +5,8 @@ lowering it for TPUs. Source of the commands:
 https://docs.cloud.google.com/tpu/docs/queued-resources and .../tpu/docs/jax-pods.
 """
 
+import pathlib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,83 +25,7 @@ OPTIONS = {
 NEEDED = ("runs", "zone")
 PROGRAM = "gcloud"
 
-_SCRIPT = """\
-#!/usr/bin/env bash
-# Trains on a queued TPU resource, and gives it back. What the cloud took away meanwhile
-# goes on when the same command is given again.
-set -euo pipefail
-name={name}
-zone={zone}
-archive=$(mktemp)
-failed=0
-held=0 # Whether there is a resource to give back.
-waited=0
-
-state() {{
-  gcloud compute tpus queued-resources describe "$name" --zone="$zone" \\
-    --format='value(state.state)' 2>/dev/null || true
-}}
-create() {{
-  gcloud compute tpus queued-resources create "$name" --node-id="$name" --zone="$zone" \\
-    --accelerator-type={type} --runtime-version={runtime}{spot}
-}}
-delete() {{
-  gcloud compute tpus queued-resources delete "$name" --zone="$zone" --force --quiet
-}}
-on_all() {{
-  gcloud compute tpus tpu-vm ssh "$name" --zone="$zone" --worker=all --command="$1"
-}}
-leave() {{ # However this ends, nothing stays that costs.
-  code=$?
-  trap - EXIT
-  rm -f "$archive"
-  if [ "$held" = 1 ] && ! delete; then
-    echo "$name in $zone was not given back, and costs; give it back yourself:" >&2
-    echo "gcloud compute tpus queued-resources delete '$name' --zone='$zone' --force" >&2
-    code=1
-  fi
-  exit "$code"
-}}
-trap leave EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-until now=$(state) && [ "$now" = ACTIVE ]; do
-  case "$now" in
-    "")
-      create
-      held=1
-      ;;
-    FAILED | SUSPENDED)
-      echo "$name is $now: asking for another" >&2
-      held=1
-      delete
-      held=0
-      ;;
-    *)
-      held=1
-      if [ "$((waited % 60))" = 0 ]; then
-        echo "$name is $now, waited for $((waited / 60)) min" >&2
-      fi
-      sleep 30
-      waited=$((waited + 30))
-      ;;
-  esac
-done
-held=1
-
-git archive --format=tar.gz --output="$archive" HEAD
-gcloud compute tpus tpu-vm scp "$archive" "$name:jbias.tgz" --zone="$zone" --worker=all
-on_all {install}
-
-{runs}
-
-if [ "$failed" -gt 0 ]; then
-  echo "$failed of {count} runs did not finish; the same command goes on" >&2
-  exit 1
-fi
-"""
+_SCRIPT = pathlib.Path(__file__).with_suffix(".sh")
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
@@ -120,12 +46,13 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
         f"on_all {shlex.quote(f'cd jbias && {one}')} || failed=$((failed + 1))"
         for one in commands
     )
-    told = {key: shlex.quote(str(options[key])) for key in ("name", "zone", "type")}
-    return _SCRIPT.format(
-        **told,
-        runtime=shlex.quote(options["runtime"]),
-        spot=" --spot" if options["spot"] else "",
-        install=shlex.quote(install),
-        runs="\n".join(runs),
-        count=len(todo),
-    )
+    told = {
+        **{key: shlex.quote(str(options[key])) for key in ("name", "zone", "type")},
+        "runtime": shlex.quote(options["runtime"]),
+        "spot": " --spot" if options["spot"] else "",
+        "install": shlex.quote(install),
+        "runs": "\n".join(runs),
+        "count": str(len(todo)),
+    }
+    text = _SCRIPT.read_text("utf-8")
+    return re.sub(r"(?<!\$)\{(\w+)\}", lambda found: told[found[1]], text)

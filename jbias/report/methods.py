@@ -1,6 +1,7 @@
 """The paragraph on methods that a paper needs, and the works it cites, as BibTeX."""
 
 import importlib.metadata
+import pathlib
 import platform
 import textwrap
 import types
@@ -12,108 +13,11 @@ from jbias.report import study as study_lib
 from jbias.report import tables, words
 from jbias.terminal import messages
 
+_ENTRIES = (
+    (pathlib.Path(__file__).parent / "methods.bib").read_text("utf-8").split("\n\n")
+)
 BIB: Mapping[str, str] = types.MappingProxyType(
-    {
-        "friedman1937": """@article{friedman1937,
-  author = {Friedman, Milton},
-  title = {The use of ranks to avoid the assumption of normality implicit in the analysis of variance},
-  journal = {Journal of the American Statistical Association},
-  volume = {32}, number = {200}, pages = {675--701}, year = {1937}
-}""",
-        "iman1980": """@article{iman1980,
-  author = {Iman, Ronald L. and Davenport, James M.},
-  title = {Approximations of the critical region of the {F}riedman statistic},
-  journal = {Communications in Statistics - Theory and Methods},
-  volume = {9}, number = {6}, pages = {571--595}, year = {1980}
-}""",
-        "nemenyi1963": """@phdthesis{nemenyi1963,
-  author = {Nemenyi, Peter},
-  title = {Distribution-free multiple comparisons},
-  school = {Princeton University}, year = {1963}
-}""",
-        "demsar2006": """@article{demsar2006,
-  author = {Dem{\\v{s}}ar, Janez},
-  title = {Statistical comparisons of classifiers over multiple data sets},
-  journal = {Journal of Machine Learning Research},
-  volume = {7}, pages = {1--30}, year = {2006}
-}""",
-        "quade1979": """@article{quade1979,
-  author = {Quade, Dana},
-  title = {Using weighted rankings in the analysis of complete blocks with additive block effects},
-  journal = {Journal of the American Statistical Association},
-  volume = {74}, number = {367}, pages = {680--683}, year = {1979}
-}""",
-        "hodges1962": """@article{hodges1962,
-  author = {Hodges, Joseph L. and Lehmann, Erich L.},
-  title = {Rank methods for combination of independent experiments in analysis of variance},
-  journal = {The Annals of Mathematical Statistics},
-  volume = {33}, number = {2}, pages = {482--497}, year = {1962}
-}""",
-        "conover1999": """@book{conover1999,
-  author = {Conover, William J.},
-  title = {Practical Nonparametric Statistics},
-  edition = {3rd}, publisher = {Wiley}, year = {1999}
-}""",
-        "wilcoxon1945": """@article{wilcoxon1945,
-  author = {Wilcoxon, Frank},
-  title = {Individual comparisons by ranking methods},
-  journal = {Biometrics Bulletin},
-  volume = {1}, number = {6}, pages = {80--83}, year = {1945}
-}""",
-        "holm1979": """@article{holm1979,
-  author = {Holm, Sture},
-  title = {A simple sequentially rejective multiple test procedure},
-  journal = {Scandinavian Journal of Statistics},
-  volume = {6}, number = {2}, pages = {65--70}, year = {1979}
-}""",
-        "dunn1961": """@article{dunn1961,
-  author = {Dunn, Olive Jean},
-  title = {Multiple comparisons among means},
-  journal = {Journal of the American Statistical Association},
-  volume = {56}, number = {293}, pages = {52--64}, year = {1961}
-}""",
-        "westfall1993": """@book{westfall1993,
-  author = {Westfall, Peter H. and Young, S. Stanley},
-  title = {Resampling-Based Multiple Testing},
-  publisher = {Wiley}, year = {1993}
-}""",
-        "benavoli2017": """@article{benavoli2017,
-  author = {Benavoli, Alessio and Corani, Giorgio and Dem{\\v{s}}ar, Janez and Zaffalon, Marco},
-  title = {Time for a change: a tutorial for comparing multiple classifiers through {B}ayesian analysis},
-  journal = {Journal of Machine Learning Research},
-  volume = {18}, number = {77}, pages = {1--36}, year = {2017}
-}""",
-        "corani2017": """@article{corani2017,
-  author = {Corani, Giorgio and Benavoli, Alessio and Dem{\\v{s}}ar, Janez and Mangili, Francesca and Zaffalon, Marco},
-  title = {Statistical comparison of classifiers through {B}ayesian hierarchical modelling},
-  journal = {Machine Learning},
-  volume = {106}, number = {11}, pages = {1817--1837}, year = {2017}
-}""",
-        "wainer2023": """@article{wainer2023,
-  author = {Wainer, Jacques},
-  title = {A {B}ayesian {B}radley-{T}erry model to compare multiple {ML} algorithms on multiple data sets},
-  journal = {Journal of Machine Learning Research},
-  volume = {24}, number = {341}, pages = {1--34}, year = {2023}
-}""",
-        "agarwal2021": """@inproceedings{agarwal2021,
-  author = {Agarwal, Rishabh and Schwarzer, Max and Castro, Pablo Samuel and Courville, Aaron and Bellemare, Marc G.},
-  title = {Deep reinforcement learning at the edge of the statistical precipice},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {34}, year = {2021}
-}""",
-        "vargha2000": """@article{vargha2000,
-  author = {Vargha, Andr{\\'a}s and Delaney, Harold D.},
-  title = {A critique and improvement of the {CL} common language effect size statistics of {McGraw} and {Wong}},
-  journal = {Journal of Educational and Behavioral Statistics},
-  volume = {25}, number = {2}, pages = {101--132}, year = {2000}
-}""",
-        "kalischek2023": """@inproceedings{kalischek2023,
-  author = {Kalischek, Nikolai and Daudt, Rodrigo Caye and Peters, Torben and Furrer, Reinhard and Wegner, Jan D. and Schindler, Konrad},
-  title = {{BiasBed} - rigorous texture bias evaluation},
-  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  year = {2023}
-}""",
-    }
+    {one[one.index("{") + 1 : one.index(",")]: one.strip() for one in _ENTRIES}
 )
 
 
