@@ -76,13 +76,13 @@ def usual(net: nn.Module) -> tuple[str, ...]:
 
 
 def disturb(
-    mean: Float[Array, "b 1 1 c"],
-    var: Float[Array, "b 1 1 c"],
+    mean: Float[Array, "b c"],
+    var: Float[Array, "b c"],
     key: PRNGKeyArray,
     *,
     factor: float,
     group: int,
-) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
+) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
     """Moves each image's channel means and deviations by noise.
 
     Returns a and b of a x + b = (x - m) / s * (s + e1 S) + m + e2 M, given the moments

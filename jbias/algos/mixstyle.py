@@ -63,6 +63,7 @@ def mix(
 
     def change(mean, var):
         order, share = draw()
+        share = share.reshape(-1, 1)
         own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
         mixed = share * own + (1 - share) * examples.reorder(own, order)
         return feature_stats.towards(own, mixed)

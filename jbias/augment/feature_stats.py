@@ -15,9 +15,17 @@ from jbias.augment import examples
 _EPS = 1e-5
 
 
+def wide(stats: Float[Array, "b c"]) -> Float[Array, "b 1 1 c"]:
+    """Statistics as what a map is scaled by or shifted.
+
+    Between maps they have two axes: a TPU lays what has four in eight times the memory.
+    """
+    return stats[:, None, None]
+
+
 def moments(
     x: Float[Array, "b h w c"],
-) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
+) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
     """Returns mean and unbiased variance over the pixels, in float32.
 
     Raises ValueError on maps of one pixel: their variance is 0/0 and would poison the
@@ -30,22 +38,22 @@ def moments(
         )
     x = x.astype(jnp.float32)
     return (
-        jnp.mean(x, (1, 2), keepdims=True),
-        jnp.var(x, (1, 2), ddof=1, keepdims=True),
+        jnp.mean(x, (1, 2)),
+        jnp.var(x, (1, 2), ddof=1),
     )
 
 
 @jax.custom_vjp
 def gated_moments(
     x: Float[Array, "b h w c"], acts: Bool[Array, ""]
-) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
+) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
     """As `moments`, read from x only where it `acts`; 0 and 1 elsewhere."""
     return _gated_moments(x, acts)[0]
 
 
 def _gated_moments(x, acts):
     def neither(x):
-        zeros = jnp.zeros((x.shape[0], 1, 1, x.shape[3]))
+        zeros = jnp.zeros((x.shape[0], x.shape[3]))
         return zeros, jnp.ones_like(zeros)
 
     found = jax.lax.cond(acts, moments, neither, x)
@@ -60,7 +68,8 @@ def _gated_moments_gradient(kept, given):
     (x, mean), (d_mean, d_var) = kept, given
     count = x.shape[1] * x.shape[2]
     slope = 2 * d_var / (count - 1)
-    dx = x.astype(jnp.float32) * slope + (d_mean / count - mean * slope)
+    level = d_mean / count - mean * slope
+    dx = x.astype(jnp.float32) * wide(slope) + wide(level)
     return dx.astype(x.dtype), None
 
 
@@ -69,7 +78,7 @@ gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 
 def gated(
     x: Float[Array, "b h w c"], acts: Bool[Array, ""], change: Callable, *args: Any
-) -> tuple[Float[Array, "b 1 1 c"], ...]:
+) -> tuple[Float[Array, "b c"], ...]:
     """What change(mean, var, *args) makes of x: a and b of a x + b; and mean and var.
 
     Where it does not act, nothing is read or drawn: a and var are 1, b and mean are 0.
@@ -84,8 +93,8 @@ def gated(
 
 
 def towards(
-    own: Float[Array, "b 2 1 c"], new: Float[Array, "b 2 1 c"]
-) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
+    own: Float[Array, "b 2c"], new: Float[Array, "b 2c"]
+) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
     """a and b of a x + b, which turns means and deviations, side by side, into new ones."""
     (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (own, new))
     scale = new_std / std
@@ -93,12 +102,12 @@ def towards(
 
 
 def permuted_adain(
-    mean: Float[Array, "b 1 1 c"],
-    var: Float[Array, "b 1 1 c"],
+    mean: Float[Array, "b c"],
+    var: Float[Array, "b c"],
     key: PRNGKeyArray,
     *,
     group: int,
-) -> tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]:
+) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
     """Gives each image the channel means and deviations of another, held constant.
 
     Returns a and b of a x + b, given the moments of x. It is
@@ -127,11 +136,10 @@ def randomise_style(
     mean, var = moments(x)
     own = jnp.concatenate([mean, var], axis=1)
     keys = examples.keys(share, x.shape[0])
-    a = jax.vmap(jax.random.uniform)(keys).reshape(-1, 1, 1, 1)
+    a = jax.vmap(jax.random.uniform)(keys).reshape(-1, 1)
     mixed = a * own + (1 - a) * examples.permute(own, order, group=group)
     new_mean, new_var = jnp.split(mixed, 2, axis=1)
-    content = (x.astype(jnp.float32) - mean) * jax.lax.rsqrt(var + _EPS)
-    return (content * jnp.sqrt(new_var + _EPS) + new_mean).astype(x.dtype)
+    return _styled(_content(x, mean, var), new_mean, new_var).astype(x.dtype)
 
 
 def randomise_content(
@@ -143,6 +151,13 @@ def randomise_content(
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     mean, var = moments(x)
-    content = (x.astype(jnp.float32) - mean) * jax.lax.rsqrt(var + _EPS)
-    content = jax.lax.stop_gradient(examples.permute(content, key, group=group))
-    return (content * jnp.sqrt(var + _EPS) + mean).astype(x.dtype)
+    content = examples.permute(_content(x, mean, var), key, group=group)
+    return _styled(jax.lax.stop_gradient(content), mean, var).astype(x.dtype)
+
+
+def _content(x, mean, var):
+    return (x.astype(jnp.float32) - wide(mean)) * jax.lax.rsqrt(wide(var) + _EPS)
+
+
+def _styled(content, mean, var):
+    return content * jnp.sqrt(wide(var) + _EPS) + wide(mean)

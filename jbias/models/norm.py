@@ -69,10 +69,11 @@ class BatchNorm(nn.Module):
 
         def normalised(x, mean, var):
             slope = scale * jax.lax.rsqrt(var + self.eps)
-            slope, level = _wide(slope, x), _wide(bias - mean * slope, x)
+            level = bias - mean * slope
             if waiting is None:
-                return x * slope + level
-            factor, level = waiting.scale * slope, waiting.shift * slope + level
+                return x * _wide(slope, x) + _wide(level, x)
+            factor = waiting.scale * slope[None]
+            level = waiting.shift * slope[None] + level[None]
             return rescaled.applied(waiting.x, factor, level, waiting.acts, self.dtype)
 
         return each(normalised)(x, mean, var).reshape(rows).astype(self.dtype)

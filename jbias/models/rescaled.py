@@ -16,10 +16,10 @@ class Rescaled(NamedTuple):
     """scale * x + shift; mean and unbiased variance over the pixels are x's, if it acts."""
 
     x: Float[Array, "b h w c"]
-    scale: Float[Array, "b 1 1 c"]
-    shift: Float[Array, "b 1 1 c"]
-    mean: Float[Array, "b 1 1 c"]
-    var: Float[Array, "b 1 1 c"]
+    scale: Float[Array, "b c"]
+    shift: Float[Array, "b c"]
+    mean: Float[Array, "b c"]
+    var: Float[Array, "b c"]
     acts: Bool[Array, ""]
 
     @property
@@ -33,18 +33,17 @@ class Rescaled(NamedTuple):
         """Mean and biased variance of each channel, given those of x."""
         count = self.x.shape[1] * self.x.shape[2]
         each = self.scale * self.mean + self.shift
-        moved = jnp.mean(each, (0, 1, 2), keepdims=True)
+        moved = jnp.mean(each, 0, keepdims=True)
         within = self.scale**2 * self.var * (count - 1) / count
-        spread = jnp.mean(within + (each - moved) ** 2, (0, 1, 2))
-        moved = moved.reshape(mean.shape)
-        return jnp.where(self.acts, moved, mean), jnp.where(self.acts, spread, var)
+        spread = jnp.mean(within + (each - moved) ** 2, 0)
+        return jnp.where(self.acts, moved[0], mean), jnp.where(self.acts, spread, var)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def applied(
     x: Float[Array, "b h w c"],
-    scale: Float[Array, "b 1 1 c"],
-    shift: Float[Array, "b 1 1 c"],
+    scale: Float[Array, "b c"],
+    shift: Float[Array, "b c"],
     acts: Bool[Array, ""],
     dtype: DTypeLike,
 ) -> Float[Array, "b h w c"]:
@@ -53,7 +52,7 @@ def applied(
 
 
 def _applied(x, scale, shift, acts, dtype):
-    y = x.astype(jnp.float32) * scale + shift
+    y = x.astype(jnp.float32) * scale[:, None, None] + shift[:, None, None]
     return y.astype(dtype), (x, scale, acts)
 
 
@@ -64,7 +63,7 @@ def _applied_gradient(dtype, kept, dy):
 
     def sums(x, dy, axes):
         x, dy = x.astype(jnp.float32), dy.astype(jnp.float32)
-        return jnp.sum(dy * x, axes, keepdims=True), jnp.sum(dy, axes, keepdims=True)
+        return jnp.sum(dy * x, axes), jnp.sum(dy, axes)
 
     def apart(x, dy, together):
         del together
@@ -76,7 +75,8 @@ def _applied_gradient(dtype, kept, dy):
 
     together = sums(x, dy, (0, 1, 2))
     d_scale, d_shift = jax.lax.cond(acts, apart, shared, x, dy, together)
-    return (dy.astype(jnp.float32) * scale).astype(x.dtype), d_scale, d_shift, None
+    dx = dy.astype(jnp.float32) * scale[:, None, None]
+    return dx.astype(x.dtype), d_scale, d_shift, None
 
 
 applied.defvjp(_applied, _applied_gradient)
