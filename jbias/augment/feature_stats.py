@@ -93,7 +93,7 @@ def gated(
 
 
 def towards(
-    own: Float[Array, "b 2c"], new: Float[Array, "b 2c"]
+    own: Float[Array, "b 2*c"], new: Float[Array, "b 2*c"]
 ) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
     """a and b of a x + b, which turns means and deviations, side by side, into new ones."""
     (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (own, new))
