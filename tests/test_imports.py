@@ -27,7 +27,7 @@ ROOMS = {
     "foreign": set(),
     "data": {"foreign"},
     "models": {"kinds", "reads", "foreign", "xla"},
-    "algos": {"models", "augment"},
+    "algos": {"models", "augment", "xla"},
     "evals": {"models", "data", "augment", "stats", "store", "xla"},
     "results": {"lines", "store"},
     "selection": {"results"},

@@ -10,12 +10,13 @@ batch.
 import functools
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.algos import base, erm
+from jbias.algos import base, erm, sometimes
 from jbias.augment import feature_stats
-from jbias.models import rescaled
+from jbias.models import rescaled, taps
 
 
 def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
@@ -38,4 +39,10 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
         found = feature_stats.gated(x, acts, swap, order)
         return rescaled.Rescaled(x, *found, acts)
 
-    return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
+    def gates(key):
+        sites = (site for site in taps.maps(net) if "conv" in site)
+        drawn = (jax.random.split(taps.stream(key, site))[0] for site in sites)
+        return jnp.stack([jax.random.bernoulli(gate, p) for gate in drawn])
+
+    algo = erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
+    return sometimes.make(algo, erm.make(net), gates, p)

@@ -41,6 +41,7 @@ _CALLED = re.compile(
     r"(body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.-]+)"
 )
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_CHANCE = re.compile(r"chance=([\d.]+)\)*/cond/branch_1")  # See algos/sometimes.py.
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FUSED = re.compile(r" fusion\(.*calls=%?([\w.-]+)")
@@ -80,17 +81,23 @@ def operations(text: str, *, taken: float | None = 0.5) -> list[Operation]:
     """All that a program runs, in the order of its text.
 
     taken: the chance that the second branch of a conditional runs, that of a condition
-      that holds; of more than two branches all are as likely. None: each counts once.
+      that holds, unless that is named (algos/sometimes.py); of more than two branches all
+      are as likely. None: each counts once.
     """
     found, calls, where, entry = [], collections.defaultdict(list), None, None
     sizes: dict[str, int] = {}
     optimises: dict[str, str] = {}  # What lies in a computation.
+    told: dict[
+        str, float
+    ] = {}  # The chance that a computation runs, where it is named.
     for line in text.splitlines():
         if head := _HEAD.match(line):
             where = head["name"]
             entry = where if head[1] else entry
         elif (made := _LINE.match(line)) and where:
-            calls[where] += _called(line, made["code"], taken)
+            calls[where] += _called(line, made["code"], taken, told)
+            if inside := _CHANCE.search(line):
+                told.setdefault(where, float(inside[1]))
             asked, cycles = _SCOPE.search(line), _CYCLES.search(line)
             scope, fused = asked[1] if asked else "", _FUSED.search(line)
             if part(scope) == "optimiser":
@@ -128,7 +135,7 @@ def _some(moved: tuple[int, ...], times: float | None) -> Iterator[int]:
 
 
 def _called(
-    line: str, code: str, taken: float | None
+    line: str, code: str, taken: float | None, told: Mapping[str, float]
 ) -> Iterator[tuple[str, float | None]]:
     """Computations that a line runs, and how often; None where it does not say."""
     if code == "conditional":
@@ -137,6 +144,10 @@ def _called(
         else:
             named = dict(_CALLED.findall(line))
             names = [named["false_computation"], named["true_computation"]]
+        if not (inside := _CHANCE.search(line)):
+            taken = told.get(names[-1], taken)
+        elif taken:  # One of the gates of which some are open.
+            taken = min(1.0, taken / float(inside[1]))
         chances = [1.0 if taken is None else 1 / len(names)] * len(names)
         if taken is not None and len(names) == 2:
             chances = [1 - taken, taken]
@@ -222,7 +233,7 @@ class Moved(NamedTuple):
     kind: str
     shape: tuple[int, ...]
     bytes: int  # Of all `times` together, on one device.
-    times: int | None  # None: in a loop whose length depends on the data.
+    times: float | None  # None: in a loop whose length depends on the data.
     name: str  # Of what asked for it, as jax calls it.
 
     @property
@@ -241,13 +252,14 @@ def moved(text: str) -> list[Moved]:
     """All that the collectives of a compiled program bring out.
 
     A pair of start and done counts once, and once what lies in a loop whose length depends
-    on the data. Of branches each counts, though one is taken.
+    on the data. Of branches each counts, though one is taken, unless chances are named.
     """
     found = []
     for one in operations(text, taken=None):
-        kind, times = one.code.removesuffix("-done"), one.times and int(one.times)
+        kind = one.code.removesuffix("-done")
         for shape, size in arrays(one.out) if kind in COLLECTIVES else ():
-            found.append(Moved(kind, shape, size * (times or 1), times, one.scope))
+            size = round(size * one.runs)
+            found.append(Moved(kind, shape, size, one.times, one.scope))
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 from jbias import models, xla
 from jbias.algos import padain
 from jbias.models import taps
+from jbias.strategies import batched
 
 X = jax.random.normal(jax.random.key(5), (4, 2, 2, 1))
 
@@ -125,3 +126,35 @@ def test_batch_norm_takes_a_map_that_is_not_rescaled_yet(p, net, variables, batc
     ours, plain = found("tpu"), found("cpu")
     close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
     jax.tree.map(close, ours, plain)
+
+
+@pytest.mark.parametrize("unrolled", [False, True])
+def test_seeds_in_one_program_take_the_plain_branch_together(
+    unrolled, net, variables, batch
+):
+    """As accelerators do: one condition for all, and each seed has its own gradient."""
+    algo = padain.make(net, p=0.05, mix_group=4)
+    stats = {"net": variables["stats"]}
+
+    def one(params, key, shared=None, static=None):
+        del shared, static
+
+        def loss(params):
+            return algo.losses({"net": params}, stats, batch, key)[0]["class"]
+
+        return jax.value_and_grad(loss)(params)
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    params = jax.tree.map(lambda x: jnp.stack([x, 1.1 * x]), variables["params"])
+    with xla.compiling_for("tpu"):
+        many = batched.over_seeds(one) if unrolled else jax.vmap(one)
+        traced = jax.make_jaxpr(lambda *args: many(*args, *[None] * 2 * unrolled))
+        assert "cond" in {eqn.primitive.name for eqn in traced(params, keys).eqns}
+        found = jax.jit(lambda *args: many(*args, *[None] * 2 * unrolled))(params, keys)
+        alone = [
+            jax.jit(one)(jax.tree.map(lambda x, i=i: x[i], params), keys[i])
+            for i in range(2)
+        ]
+    wanted = jax.tree.map(lambda *x: jnp.stack(x), *alone)
+    close = functools.partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-4)
+    jax.tree.map(close, found, wanted)

@@ -88,3 +88,40 @@ def test_a_loop_of_unknown_length_is_told():
 )
 def test_shapes_and_bytes(out, wanted):
     assert list(hlo.arrays(out)) == wanted
+
+
+def test_a_chance_that_is_named_is_that_of_the_condition_around_it():
+    """Gates within keep theirs; the compiler drops the name of the condition itself."""
+    text = """HloModule m
+
+%plain (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %a.1 = f32[8]{0} add(%p, %p), backend_config={"estimated_cycles":"100"}
+}
+
+%open (q: f32[8]) -> f32[8] {
+  %q = f32[8]{0} parameter(0)
+  ROOT %b.1 = f32[8]{0} add(%q, %q), metadata={op_name="jit(f)/jvp(chance=0.2500)/cond/branch_1_fun/cond/branch_1_fun/add"}, backend_config={"estimated_cycles":"1000"}
+}
+
+%shut (r: f32[8]) -> f32[8] {
+  ROOT %r = f32[8]{0} parameter(0)
+}
+
+%gated (s: f32[8]) -> f32[8] {
+  %s = f32[8]{0} parameter(0)
+  %i = s32[] constant(0)
+  %c.1 = f32[8]{0} conditional(%i, %s, %s), branch_computations={%shut, %open}, metadata={op_name="jit(f)/jvp(chance=0.2500)/cond/branch_1_fun/cond"}
+  ROOT %d.1 = f32[8]{0} add(%c.1, %s), metadata={op_name="jit(f)/jvp(chance=0.2500)/cond/branch_1_fun/add"}, backend_config={"estimated_cycles":"10"}
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %j = s32[] constant(0)
+  ROOT %e.1 = f32[8]{0} conditional(%j, %x, %x), branch_computations={%plain, %gated}
+}
+"""
+    found = hlo.operations(text, taken=0.1)
+    assert {one.name: one.times for one in found if one.cycles} == pytest.approx(
+        {"a.1": 0.75, "b.1": 0.1, "d.1": 0.25}
+    )
