@@ -151,8 +151,10 @@ def randomise_content(
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     mean, var = moments(x)
-    content = examples.permute(_content(x, mean, var), key, group=group)
-    return _styled(jax.lax.stop_gradient(content), mean, var).astype(x.dtype)
+    order = examples.orders(key, len(x), group=group)
+    fixed = jax.lax.stop_gradient((x, mean, var))
+    content = _content(*(examples.reorder(one, order) for one in fixed))
+    return _styled(content, mean, var).astype(x.dtype)
 
 
 def _content(x, mean, var):
