@@ -30,13 +30,10 @@ def make(
     def losses(params, stats, batch, key, static=None):
         if xla.platform() == "cpu":
             return algo.losses(params, stats, batch, key, static)
-        ways = tuple(
-            functools.partial(_with_gradient, one.losses, static)
-            for one in (plain, algo)
-        )
         acts = gates(key)
         chance = 1 - (1 - p) ** len(acts) if isinstance(p, int | float) else None
-        return _either(ways, chance, params, _any(acts), (stats, batch, key))
+        how = (plain.losses, algo.losses, static, chance)
+        return _either(how, params, _any(acts), (stats, batch, key))
 
     return algo._replace(losses=losses)
 
@@ -50,20 +47,21 @@ def _with_gradient(losses: Callable, static: Any, params: PyTree, rest: tuple):
     return (found, aux), push(ones)[0]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _either(ways, chance, params, acts, rest):
-    return _found(ways, chance, params, acts, rest)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _either(how, params, acts, rest):
+    return _found(how, params, acts, rest)[0]
 
 
-def _found(ways, chance, params, acts, rest):
+def _found(how, params, acts, rest):
+    *losses, static, chance = how
+    shut, some = (functools.partial(_with_gradient, one, static) for one in losses)
     # The name is what training/hlo.py reads the chance from.
     with jax.named_scope("some" if chance is None else f"chance={chance:.4f}"):
-        return jax.lax.cond(acts, ways[1], ways[0], params, rest)
+        return jax.lax.cond(acts, some, shut, params, rest)
 
 
-def _gradient(ways, chance, grads, given):
+def _gradient(_how, grads, given):
     """Of the one loss: its cotangent times the gradient that is there."""
-    del ways, chance
     (times,) = given[0].values()
     return jax.tree.map(lambda g: times * g, grads), None, None
 
@@ -77,7 +75,6 @@ def _any(acts: Bool[Array, " gates"]) -> Bool[Array, ""]:
 
 
 @_any.def_vmap
-def _of_all_seeds(count, batched, acts):
+def _of_all_seeds(_count, _batched, acts):
     """Seeds in one program take one branch together."""
-    del count, batched
     return acts.any(), False
