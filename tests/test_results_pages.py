@@ -10,6 +10,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 FOLDERS = sorted(path for path in RESULTS.iterdir() if path.is_dir())
+PLANS = sorted((ROOT / "benchmarks/results").glob("planned-*.md"))
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
@@ -73,3 +74,11 @@ def test_the_rate_of_each_run_is_the_best_in_validation(folder):
         if None not in tried.values():
             assert tried[chosen] == max(tried.values())
             assert min(tried) < chosen < max(tried)
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_plans_stand_on_the_pages_of_their_devices(path):
+    told = path.read_text(encoding="utf-8").splitlines()
+    table = "\n".join(line for line in told if line.startswith("|"))
+    page = "tpus" if path.stem.startswith("planned-v") else "gpus"
+    assert table in (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
