@@ -33,19 +33,22 @@ def read(name: str, target: str, keep: pathlib.Path) -> dict[str, Any] | None:
     program = keep / "programs" / told["program"]
     said = json.loads(program.with_suffix(".json").read_text())
     row = compiled_rows.parse(name)
-    found = _read(program.with_suffix(".hlo.gz"), row.taken, told["times"])
+    file, seeds = program.with_suffix(".hlo.gz"), row.seeds
+    found = _read(file, row.taken, told["times"], seeds)
     return {**told, **said, **found, "seeds": row.seeds}
 
 
 @functools.cache
-def _read(path: pathlib.Path, taken: float, times: int) -> dict[str, Any]:
+def _read(path: pathlib.Path, taken: float, times: int, seeds: int) -> dict[str, Any]:
     text = gzip.decompress(path.read_bytes()).decode()
-    return described(text, taken, times)
+    return described(text, taken, times, seeds)
 
 
-def described(text: str, taken: float, times: int = 1) -> dict[str, Any]:
+def described(
+    text: str, taken: float, times: int = 1, seeds: int = 1
+) -> dict[str, Any]:
     """What a program does that runs so many times: cycles, kernels, copies, traffic."""
-    found = hlo.operations(text, taken=taken)
+    found = hlo.operations(text, taken=taken, seeds=seeds)
     parts = {part: times * n for part, n in hlo.by_part(found).items()}
     moved = hlo.moved(text)
     return {

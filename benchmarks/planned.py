@@ -53,7 +53,7 @@ def plan(method: str, target: str, keep: pathlib.Path) -> str:
     args = (f"--config={config(method)}", f"--on={target}", *_GIVEN, "--json")
     command = [sys.executable, "-m", "jbias.plan", *args]
     ended = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.PIPE)
-    if ended.returncode not in (0, 1):
+    if ended.returncode not in (0, 1) or not ended.stdout:
         return f"exit code {ended.returncode}"
     took = time.monotonic() - began
     told = {"method": method, "seconds": took, "source": compiled_step.source()}
@@ -90,6 +90,8 @@ def report(target: str, keep: pathlib.Path, out: pathlib.Path) -> None:
     found = [json.loads(path.read_text()) for path in paths if path.exists()]
     if not found:
         return
+    if len({one["source"] for one in found}) > 1:
+        print(f"{target}: not all were planned with the same code", file=sys.stderr)
     first, by = found[0], " ".join(f"{k} {v}" for k, v in found[0]["versions"].items())
     how = {"cycles": "by its compiler's estimate", "roofline": "at least, by rooflines"}
     took = max(one["seconds"] for one in found)

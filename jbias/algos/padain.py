@@ -32,17 +32,28 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
-        if "conv" not in site or x.shape[1] * x.shape[2] == 1:
-            return x  # One pixel has no deviation.
+        if not _acts(x, site):
+            return x
         gate, order = jax.random.split(key)
         acts = jax.random.bernoulli(gate, p)
         found = feature_stats.gated(x, acts, swap, order)
         return rescaled.Rescaled(x, *found, acts)
 
-    def gates(key):
-        sites = (site for site in taps.maps(net) if "conv" in site)
-        drawn = (jax.random.split(taps.stream(key, site))[0] for site in sites)
-        return jnp.stack([jax.random.bernoulli(gate, p) for gate in drawn])
+    def gates(*args):
+        sites = []
+
+        def note(x, site, _key):
+            sites.extend([site] * _acts(x, site))
+            return x
+
+        jax.eval_shape(lambda: erm.make(net.clone(tap=note)).losses(*args))
+        drawn = (jax.random.split(taps.stream(args[-1], site))[0] for site in sites)
+        return jnp.array([jax.random.bernoulli(gate, p) for gate in drawn], bool)
 
     algo = erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
     return sometimes.make(algo, erm.make(net), gates, p)
+
+
+def _acts(x: Float[Array, "b h w c"], site: str) -> bool:
+    """Whether a place is a convolution; one pixel has no deviation."""
+    return "conv" in site and x.shape[1] * x.shape[2] > 1

@@ -47,7 +47,7 @@ def through(
     *,
     normed: bool = False,
 ) -> Array:
-    """Lets x pass a site of a module with the field `tap`.
+    """Lets x pass a site of a module with the field `tap`; `key` is the network's own.
 
     `normed`: batch norm is next, which takes a map that is not rescaled yet. On CPU it
     would change the bits of a tap that never acts.

@@ -122,8 +122,7 @@ def of_seed(
     program: jax.stages.Compiled, config: Mapping[str, Any], rows: int
 ) -> float:
     """Estimated cycles of one of the seeds that a program of the first stage computes."""
-    taken = chance(jc.stages(config)[0])
-    found = hlo.operations(program.as_text(), taken=taken)
+    found = hlo.operations(program.as_text(), chance(jc.stages(config)[0]), rows)
     return sum(one.total for one in found) / rows
 
 

@@ -41,7 +41,8 @@ _CALLED = re.compile(
     r"(body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.-]+)"
 )
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-_CHANCE = re.compile(r"chance=([\d.]+)\)*/cond/branch_1")  # See algos/sometimes.py.
+# See algos/sometimes.py.
+_CHANCE = re.compile(r"([a-z(]*)chance=([\d.e+-]+)\)*/cond/branch_1")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FUSED = re.compile(r" fusion\(.*calls=%?([\w.-]+)")
@@ -77,19 +78,19 @@ class Operation(NamedTuple):
         return 1 if self.times is None else self.times
 
 
-def operations(text: str, *, taken: float | None = 0.5) -> list[Operation]:
+def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Operation]:
     """All that a program runs, in the order of its text.
 
     taken: the chance that the second branch of a conditional runs, that of a condition
       that holds, unless that is named (algos/sometimes.py); of more than two branches all
       are as likely. None: each counts once.
+    seeds: so many share a program by jax.vmap, and with it conditions that are named.
     """
     found, calls, where, entry = [], collections.defaultdict(list), None, None
     sizes: dict[str, int] = {}
     optimises: dict[str, str] = {}  # What lies in a computation.
-    told: dict[
-        str, float
-    ] = {}  # The chance that a computation runs, where it is named.
+    # The chance that a computation runs, where it is named.
+    told: dict[str, float] = {}
     for line in text.splitlines():
         if head := _HEAD.match(line):
             where = head["name"]
@@ -97,7 +98,8 @@ def operations(text: str, *, taken: float | None = 0.5) -> list[Operation]:
         elif (made := _LINE.match(line)) and where:
             calls[where] += _called(line, made["code"], taken, told)
             if inside := _CHANCE.search(line):
-                told.setdefault(where, float(inside[1]))
+                several = seeds if "vmap" in inside[1] else 1
+                told.setdefault(where, 1 - (1 - float(inside[2])) ** several)
             asked, cycles = _SCOPE.search(line), _CYCLES.search(line)
             scope, fused = asked[1] if asked else "", _FUSED.search(line)
             if part(scope) == "optimiser":
@@ -147,7 +149,7 @@ def _called(
         if not (inside := _CHANCE.search(line)):
             taken = told.get(names[-1], taken)
         elif taken:  # One of the gates of which some are open.
-            taken = min(1.0, taken / float(inside[1]))
+            taken /= max(taken, float(inside[2]))
         chances = [1.0 if taken is None else 1 / len(names)] * len(names)
         if taken is not None and len(names) == 2:
             chances = [1 - taken, taken]

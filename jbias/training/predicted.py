@@ -315,13 +315,13 @@ class Spent(NamedTuple):
 
 
 def spent(
-    program: Program, kind: targets.Kind, shards: int, taken: float, loops: int
+    program: Program, kind: targets.Kind, shards: int, loops: int = 1, **chances: Any
 ) -> Spent:
     """Reads a program whose products lie in a loop of so many turns.
 
-    taken: the chance of its gates (hlo.operations).
+    chances: of its gates (hlo.operations).
     """
-    found, notes = hlo.operations(program.compiled.as_text(), taken=taken), []
+    found, notes = hlo.operations(program.compiled.as_text(), **chances), []
     touched = hlo.by_part(found, lambda one: one.bytes * one.runs / kind.bytes)
     products = loops * program.flops / kind.flops
     if kind.hertz:
@@ -475,7 +475,8 @@ def _times(asked: Asked, made: Built, notes: list[str]) -> dict[str, Any]:
             return told
         part, epoch = jc.stages(config)[stage.number], stage.order.steps_per_epoch
         taken, loops = choose.chance(part), part["train"].get("accumulate", 1)
-        one = spent(programs[count], kind, made.devices.shape["data"], taken, loops)
+        given = (programs[count], kind, made.devices.shape["data"], loops)
+        one = spent(*given, taken=taken, seeds=count)
         turns, every = steps * made.rows / count, config["eval_every"]
         sums["seconds"] += turns * one.seconds
         sums["bound"] += turns * one.bound
@@ -543,7 +544,7 @@ def _evaluation(asked: Asked, made: Built, kind: targets.Kind) -> float:
     _program(asked, programs, "evaluation", score, looped, alone, made.devices, 1)
     if programs[1].compiled is None:
         return 0.0
-    one = spent(programs[1], kind, shards, 0.5, 1).seconds
+    one = spent(programs[1], kind, shards).seconds
     # Others take as many more batches, and pixels.
     sizes = ((-(-n // batch), h * w) for (h, w), n in shown.items())
     return one * sum(batches * pixels for batches, pixels in sizes) / (height * width)

@@ -158,3 +158,33 @@ def test_seeds_in_one_program_take_the_plain_branch_together(
     wanted = jax.tree.map(lambda *x: jnp.stack(x), *alone)
     close = functools.partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-4)
     jax.tree.map(close, found, wanted)
+
+
+@pytest.mark.parametrize("more", [{"binary": True}, {"views": 2, "consistency": 12.0}])
+def test_batches_say_what_is_no_array(more, net, variables, batch):
+    """Numbers that a loss is made by stay numbers within the condition."""
+    algo, stats = padain.make(net, p=0.5, mix_group=4), {"net": variables["stats"]}
+    batch = {**batch, **more}
+
+    def loss(params):
+        given = ({"net": params}, stats, batch, jax.random.key(3))
+        return algo.losses(*given)[0]["class"]
+
+    found = []
+    for platform in ("cpu", "tpu"):
+        with xla.compiling_for(platform):
+            found.append(jax.jit(jax.value_and_grad(loss))(variables["params"]))
+    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
+    jax.tree.map(close, *found)
+
+
+def test_what_it_has_no_gradient_by_is_refused(net, variables, batch):
+    """Off the CPU: by the image, say, it would be silently zero."""
+    algo, stats = padain.make(net, p=0.5, mix_group=4), {"net": variables["stats"]}
+
+    def loss(image):
+        given = ({"net": variables["params"]}, stats, {**batch, "image": image})
+        return algo.losses(*given, jax.random.key(3))[0]["class"]
+
+    with xla.compiling_for("tpu"), pytest.raises(jax.errors.UnexpectedTracerError):
+        jax.grad(loss)(batch["image"])
