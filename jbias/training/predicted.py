@@ -244,11 +244,11 @@ def built(asked: Asked) -> Built:
         gib = run["memory"] or (kind.gib * _USED if kind else 0.0)
         free = memory.room(devices, gib) or 2**62  # Where nobody says.
         several = choose.names(run["strategy"], devices, len(own))
-        several = several if target.platform == "tpu" else several[:1]
+        alone = len({one.process_index for one in devices.devices.flat}) == 1
+        several = several if alone and target.platform == "tpu" else several[:1]
         each = [_by(asked, name, (devices, stages, own, free)) for name in several]
-        found, *others = each
-        if others:
-            found = min(each, key=lambda one: one.cycles(asked.config))
+        cycles = functools.partial(Built.cycles, config=asked.config)
+        found = min(each, key=cycles) if each[1:] else each[0]
         if found.fit:
             break
     return found
