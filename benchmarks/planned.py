@@ -115,10 +115,10 @@ def main() -> None:
     add("--report", action="store_true", help="of what is there")
     add("--keep", type=pathlib.Path, default=ROOT / "build" / "planned")
     add("--out", type=pathlib.Path, default=measured.RESULTS)
-    args = parser.parse_args()
+    args, source = parser.parse_args(), compiled_step.source()
     for target in args.targets.split(","):
         for method in args.methods or METHODS:
-            path, source = _file(args.keep, method, target), compiled_step.source()
+            path = _file(args.keep, method, target)
             there = path.exists() and json.loads(path.read_text())["source"] == source
             if not (there or args.report):
                 said = plan(method, target, args.keep)

@@ -37,10 +37,7 @@ def moments(
             f"shape {x.shape}; use larger images or an earlier stage"
         )
     x = x.astype(jnp.float32)
-    return (
-        jnp.mean(x, (1, 2)),
-        jnp.var(x, (1, 2), ddof=1),
-    )
+    return jnp.mean(x, (1, 2)), jnp.var(x, (1, 2), ddof=1)
 
 
 @jax.custom_vjp

@@ -133,7 +133,8 @@ def _some(moved: tuple[int, ...], times: float | None) -> Iterator[int]:
     """Bytes that an operation gives and is given; in a loop it may take a slice."""
     out, *given = moved
     yield out
-    yield from given if times == 1 else (min(out, size) for size in given)
+    loops = times is None or times > 1  # A branch has less than one.
+    yield from (min(out, size) for size in given) if loops else given
 
 
 def _called(

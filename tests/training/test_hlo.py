@@ -125,3 +125,10 @@ ENTRY %main (x: f32[8]) -> f32[8] {
     assert {one.name: one.times for one in found if one.cycles} == pytest.approx(
         {"a.1": 0.75, "b.1": 0.1, "d.1": 0.25}
     )
+
+
+def test_a_branch_reads_all_that_it_is_given_and_a_loop_a_slice():
+    """What makes little of much, such as sums, is no less where a chance decides."""
+    moved = (4, 4_000, 2)
+    assert sum(hlo._some(moved, 1.0)) == sum(hlo._some(moved, 0.4)) == 4_006
+    assert sum(hlo._some(moved, 8.0)) == sum(hlo._some(moved, None)) == 10
