@@ -1,13 +1,14 @@
 """What compilers predict of every step, without a device: cycles, memory, traffic.
 
     python -m benchmarks.compiled [ROW ...] [--targets=v5e,v6e] [--only=REGEX] [--list]
-        [--keep=DIR] [--report]
+        [--keep=DIR] [--known] [--report]
 
 Rows are as benchmarks.compiled_rows says, by default all of its table, and on a target of
 several devices each algorithm; targets those of jbias.training.targets, and the name of a
 kind alone is one device of it. Each program is
 compiled in a process of its own, and once: what the compiler said is kept in DIR, from
-which a run that was stopped goes on. --report compiles nothing. Writes
+which a run that was stopped goes on; with --known the results' figures hold for rows whose
+program is still the same. --report compiles nothing. Writes
 benchmarks/results/compiled-TARGET.json and .md for each target, and compiled-goals.
 
 All figures are predictions by the compiler for that target, no measurements. Cycles are
@@ -47,13 +48,14 @@ def fresh(name: str, target: str, keep: pathlib.Path, source: str) -> bool:
     return found is not None and found["source"] == source and "error" not in found
 
 
-def run(pairs: Sequence[tuple[str, str]], keep: pathlib.Path) -> None:
+def run(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, *options: str) -> None:
     """Compiles what is not there, each in a process of its own; tells what is left."""
     source, began = compiled_step.source(), time.monotonic()
     todo = [pair for pair in pairs if not fresh(*pair, keep, source)]
     print(f"{len(pairs) - len(todo)} of {len(pairs)} are there", flush=True)
     for done, (name, target) in enumerate(todo, 1):
-        command = [sys.executable, "-m", "benchmarks.compiled_step", name, target, keep]
+        module = "benchmarks.compiled_step"
+        command = [sys.executable, "-m", module, name, target, keep, *options]
         ended = subprocess.run(
             command, check=False, cwd=ROOT, capture_output=True, text=True
         )
@@ -118,9 +120,7 @@ def report(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, out) -> None:
         base = {one["row"]: one for one in found if "error" not in one}
         by = ", ".join(" ".join(one) for one in compiled_step.versions().items())
         text = f"{_INTRO} {target}, by {by}.\n\n{table(found)}"
-        measured.write(
-            f"compiled-{target.replace(':', '-')}", found, text, ratios={}, out=out
-        )
+        measured.write(compiled_step.results(target), found, text, ratios={}, out=out)
         if text := compiled_goals.table(base, target):
             name = f"compiled-goals-{target.replace(':', '-')}"
             goals = compiled_goals.reached(base)
@@ -151,6 +151,7 @@ def main() -> None:
     add("--targets", default="v5e,v6e,v5e:16x16")
     add("--only", default="", help="a regular expression")
     add("--list", action="store_true", help="the rows, and nothing else")
+    add("--known", action="store_true", help="take the results' of the same programs")
     add("--report", action="store_true", help="of what is there")
     add("--keep", type=pathlib.Path, default=ROOT / "build" / "compiled")
     add("--out", type=pathlib.Path, default=measured.RESULTS)
@@ -167,7 +168,7 @@ def main() -> None:
         print(*(f"{name} {target}" for name, target in pairs), sep="\n")
         return
     if not args.report:
-        run(pairs, args.keep.resolve())
+        run(pairs, args.keep.resolve(), *(("known",) if args.known else ()))
     report(pairs, args.keep.resolve(), args.out)
 
 

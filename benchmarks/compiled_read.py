@@ -4,12 +4,13 @@ import collections
 import functools
 import gzip
 import json
+import math
 import pathlib
 from collections.abc import Iterable
 from typing import Any
 
 from benchmarks import compiled_rows, compiled_step
-from jbias.training import hlo, targets
+from jbias.training import hlo, parts, targets
 
 # Not one of them is work of its own: names for parts of others, and waits.
 _NO_KERNELS = {
@@ -31,11 +32,21 @@ def read(name: str, target: str, keep: pathlib.Path) -> dict[str, Any] | None:
     if told is None or "error" in told:
         return told
     program = keep / "programs" / told["program"]
+    if not program.with_suffix(".json").exists():
+        earlier = compiled_step.known(name, target) or {}
+        return (
+            {**earlier, **told} if earlier.get("program") == told["program"] else None
+        )
     said = json.loads(program.with_suffix(".json").read_text())
     row = compiled_rows.parse(name)
     file, seeds = program.with_suffix(".hlo.gz"), row.seeds
     found = _read(file, row.taken, told["times"], seeds)
-    return {**told, **said, **found, "seeds": row.seeds}
+    return {**told, **said, **found, "seeds": row.seeds, "views": _views(row)}
+
+
+def _views(row: compiled_rows.Row) -> int:
+    """In how many rows the inputs show an image."""
+    return math.prod(one.views for one in parts.transforms("inputs", row.inputs))
 
 
 @functools.cache

@@ -3,7 +3,7 @@
     SETTING/ALGORITHM[,OPTION=VALUE...][+INPUT...][*SEEDS:STRATEGY][/evaluate]
 
 such as cifar16/erm, imagenet/padain,p=0.05, cifar16/erm+flip+mixup, cifar64/erm*10:vmapped
-or imagenet/erm/evaluate. Instead of an algorithm there are `flax`, the ResNet-50 of Flax's
+or imagenet/erm/evaluate; pixels/erm+mixup is what the network is given. Instead of an algorithm there are `flax`, the ResNet-50 of Flax's
 example for ImageNet, and `bare`, the least that a step of that network can be; `vmem=N` of
 these is a TPU's vector memory that an operation may take, in KiB (jbias.xla.options).
 """
@@ -25,7 +25,7 @@ PEERS = ("flax", "bare")
 class Setting:
     """A network of jbias.models, its images, and how they are fed."""
 
-    model: Mapping[str, Any]
+    model: Mapping[str, Any]  # Empty: its inputs alone.
     size: int  # Pixels of a side.
     classes: int
     batch: int  # Of one seed on one device.
@@ -43,6 +43,8 @@ SETTINGS: Mapping[str, Setting] = types.MappingProxyType(
         "cifar16": _cifar(16),
         "cifar64": _cifar(64),
         "imagenet": Setting(dict(name="resnet50"), 224, 1000, 128, 0),
+        # What a network is given at ImageNet's size, without one.
+        "pixels": Setting({}, 224, 1000, 128, 0),
     }
 )
 # What an algorithm or an input must be told, or has in its preset.
@@ -133,31 +135,21 @@ def _value(text: str) -> Any:
 TEN = ("looped", "vmapped", "unrolled", "unrolled_convolutions")
 # Whose goals are those of a ResNet-50.
 LARGE = (
-    *(
-        "flax",
-        "flax,vmem=32768",
-        "bare",
-        "erm",
-        "padain",
-        "sagnet",
-        "debiased",
-        "infodrop",
-    ),
-    *("dsu", "mixstyle", "efdmix", "erm+mixup", "erm+cutmix", "erm+fmix"),
-    *("erm+augmix", "erm+rand_conv", "erm+stylize", "erm/evaluate"),
+    *("erm", "flax", "flax,vmem=32768", "bare", "padain", "sagnet", "debiased"),
+    *("infodrop", "dsu", "mixstyle", "efdmix", "erm/evaluate"),
 )
 SMALL = (
     *algos.ALGOS,
     *(f"erm*10:{how}" for how in TEN),
     "erm/evaluate",
-    *(f"erm+{name}" for name in augment.AUGMENTS),
-    "erm+one_of+binary_targets",
 )
+INPUTS = ("erm", *(f"erm+{name}" for name in augment.AUGMENTS))
 # The most important first.
 ROWS = (
     *(f"cifar16/{name}" for name in SMALL),
     *(f"cifar64/erm{how}" for how in ("", *(f"*10:{how}" for how in TEN))),
     *(f"imagenet/{name}" for name in LARGE),
+    *(f"pixels/{name}" for name in INPUTS),
 )
 # Whose collectives are counted where a target has many devices.
-SHARED = tuple(f"cifar16/{name}" for name in algos.ALGOS)
+SHARED = tuple(f"tiny/{name}" for name in algos.ALGOS)

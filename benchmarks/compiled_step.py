@@ -1,10 +1,10 @@
 """Compiles the program of one row for one target, in a process of its own.
 
-    python -m benchmarks.compiled_step ROW TARGET FOLDER
+    python -m benchmarks.compiled_step ROW TARGET FOLDER [known]
 
 A target is one of jbias.training.targets; the name of a kind alone, such as v5e, is one
 device of it. What the compiler says is kept by a digest of what it was given: the same
-program is compiled once.
+program is compiled once; with `known` not even that, where the results have the row's.
 """
 
 import functools
@@ -25,7 +25,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from benchmarks import collectives, compiled_peers, compiled_rows
+from benchmarks import collectives, compiled_peers, compiled_rows, measured
 from jbias import feed, optim, seeds, xla
 from jbias import step as train_step
 from jbias.algos import base
@@ -138,6 +138,37 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     return program.lower(_placed(net, devices), None, image, None), 1, 0
 
 
+def shown(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
+    """Likewise, of what a network would be given: the inputs alone, in bfloat16."""
+    setting, batch = row.setting, row.setting.batch * devices.size
+    inputs = parts.transforms("inputs", row.inputs)
+    taken, held = _fed(setting, batch, labelled=True)
+    beside, _ = _fed(setting, batch, labelled=False)
+
+    def program(key: Any, taken: PyTree, beside: PyTree, held: PyTree) -> PyTree:
+        with jax.named_scope("data"):
+            batch = feed.gather(held, taken, setting.classes)
+            if row.other:
+                batch["other"] = feed.gather(held, beside, None)
+        with jax.named_scope("inputs"):
+            for one in inputs:
+                batch["once"] = seeds.stream(key, f"once/{one.stream}")
+                batch = one.apply(batch, seeds.stream(key, one.stream))
+        kept = ("image", "target", "label", "domain", "attribute")
+        batch["image"] = batch["image"].astype(jnp.bfloat16)
+        return {name: batch[name] for name in kept if name in batch}
+
+    own = jax.eval_shape(lambda: jax.random.key(0))
+    given = (_placed(one, devices, "data") for one in (taken, beside))
+    compiled = jax.jit(program, compiler_options=xla.options(_kind(devices)))
+    lowered = compiled.lower(_placed(own, devices), *given, _placed(held, devices))
+    return lowered, 1, 0
+
+
+def _kind(devices: jax.sharding.Mesh) -> str:
+    return devices.devices.flat[0].device_kind
+
+
 def _no_optimisers(algo: base.Algo) -> tuple:
     return (optim.sgd(optim.constant(0.0, 1)),) * len(algo.updates)
 
@@ -159,6 +190,8 @@ def lowered(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     """The program of a row, how often it runs, and bytes of its gradients."""
     if row.algo in compiled_rows.PEERS:
         return peer(row, devices)
+    if not row.setting.model:
+        return shown(row, devices)
     return evaluation(row, devices) if row.evaluates else training(row, devices)
 
 
@@ -196,6 +229,18 @@ def file_of(name: str, target: str) -> str:
     return re.sub(r"[^\w.,+=@-]+", "-", f"{name}@{target}") + ".json"
 
 
+def results(target: str) -> str:
+    """What a target's file of results is called."""
+    return f"compiled-{target.replace(':', '-')}"
+
+
+def known(name: str, target: str) -> dict[str, Any] | None:
+    """What the results say of a row; None where they have none."""
+    path = measured.RESULTS / f"{results(target)}.json"
+    rows = json.loads(path.read_text())["results"] if path.exists() else ()
+    return next((one for one in rows if one["row"] == name), None)
+
+
 def compiled(program: jax.stages.Lowered, platform: str) -> tuple[dict[str, Any], str]:
     """What the compiler says of a program, and its text."""
     began = time.monotonic()
@@ -214,8 +259,9 @@ def compiled(program: jax.stages.Lowered, platform: str) -> tuple[dict[str, Any]
     return said, made.as_text()
 
 
-def main(name: str, target: str, folder: str) -> None:
+def main(name: str, target: str, folder: str, reuse: str = "") -> None:
     """Lowers a row, and compiles it unless the same program was."""
+    earlier = known(name, target) if reuse == "known" else None
     keep, row = pathlib.Path(folder), compiled_rows.parse(name)
     for part in ("rows", "programs"):
         (keep / part).mkdir(parents=True, exist_ok=True)
@@ -224,8 +270,7 @@ def main(name: str, target: str, folder: str) -> None:
         aim, devices = mesh_of(target)
         with xla.compiling_for(aim.platform):
             program, times, gradients = lowered(row, devices)
-            kind = devices.devices.flat[0].device_kind
-            options = [xla.options(kind), row.options.get("vmem")]
+            options = [xla.options(_kind(devices)), row.options.get("vmem")]
             told |= {
                 "program": _digest(program, target, options),
                 "times": times,
@@ -233,7 +278,8 @@ def main(name: str, target: str, folder: str) -> None:
                 "devices": devices.size,
             }
             path = keep / "programs" / told["program"]
-            if not path.with_suffix(".json").exists():
+            same = earlier and earlier.get("program") == told["program"]
+            if not (same or path.with_suffix(".json").exists()):
                 said, text = compiled(program, aim.platform)
                 path.with_suffix(".hlo.gz").write_bytes(gzip.compress(text.encode()))
                 path.with_suffix(".json").write_text(json.dumps(said, indent=1))

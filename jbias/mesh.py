@@ -160,8 +160,8 @@ def check_batch(
     shards = mesh.shape["data"]
     if batch % shards or (batch // shards) % mix_group:
         raise ValueError(
-            f"config.train.batch: must be a multiple of {shards} devices x mix_group "
-            f"{mix_group} = {shards * mix_group}, got {batch}; lower mix_group with it"
+            f"config.train.batch: must be a multiple of {shards} device(s) x mix_group "
+            f"{mix_group} = {shards * mix_group}, got {batch}; or take fewer devices"
         )
     share, group = batch // shards, norm_group or batch
     if batch % group or (share % group and group % share):

@@ -1,9 +1,9 @@
 r"""Says whether a run would fit on devices, how long it would take, and what it would cost.
 
-    python -m jbias.plan --config=jbias:sagnet --on=v5e:2x2
-    python -m jbias.plan --config=configs/sagnet.py:data=imagenet,root=DIR,seeds=3 \
+    python -m jbias.plan --config=jbias:sagnet --on=h100
+    python -m jbias.plan --config=configs/erm.py:data=imagenet,root=DIR,seeds=3 \
         --on=v5e:4x4 --price=1.2
-    python -m jbias.plan --config=jbias:erm --compare=v5e-16,h100x8,cpu --json
+    python -m jbias.plan --config=jbias:erm --compare=v5e-1,h100x8,cpu --json
     python -m jbias.plan --runs=runs/x
 
 The devices need not be here, nor the images: the program of a step is compiled for them
@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jbias.measure import command
-from jbias.terminal import parsing
+from jbias.terminal import cells, parsing
 
 _HOW = {
     "cycles": "by the compiler's estimate",
@@ -48,14 +48,14 @@ _FITS = (
     ),
 )
 _TAKES = (
-    ("  by the roofline at least", "{roofline_ms:.4g} ms"),
+    ("  products or bytes alone", "{roofline_ms:.4g} ms"),
     ("images", "{images_per_second:,.0f} a second, all seeds together"),
     ("epoch", "{epoch_s:,.4g} s"),
     ("evaluations", "{evaluations}, {evaluation_s:.4g} s each"),
     ("whole run", "{run_hours:.4g} h, {run_device_hours:.4g} device hours"),
-    ("hosts deliver", "{input_bytes_per_second:.4g} bytes a second"),
+    ("hosts deliver", "{input_bytes_per_second:,.0f} bytes a second"),
     ("  images to decode", "{input_images_per_second:,.0f} a second"),
-    ("between devices", "{moved_bytes_per_step:.4g} bytes a step to each"),
+    ("between devices", "{moved_bytes_per_step:,.0f} bytes a step to each"),
 )
 _COLUMNS = (
     *("target", "devices", "fits", "seeds_at_once", "memory_gib", "capacity_gib"),
@@ -104,7 +104,8 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.json:
         print(json.dumps(found if args.compare else found[0], indent=1))
     else:
-        print(_table(_compared(found) if args.compare else _page(found[0])))
+        rows = _compared(found) if args.compare else _page(found[0])
+        print("\n".join(cells.aligned(rows)))
     if all("error" in one for one in found):
         return 2
     return 0 if any(one.get("fits") for one in found) else 1
@@ -135,6 +136,8 @@ def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
     from jbias.training import parts, targets
 
     path = epath.Path(workdir)
+    if not (path / "config.json").exists():
+        raise ValueError(f"--runs: must be a run's workdir, got {workdir!r}; check it")
     config = disk.read_json(path / "config.json", dict, "name a run's workdir")
     here, steps, before, on = [], 0, 0, ()
     for start in workdirs.starts(path):
@@ -163,7 +166,7 @@ def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:
     if step := told["step_ms"]:
         rows.append(("step of all seeds", f"{step:.4g} ms, {_HOW[told['estimate']]}"))
         rows += [
-            (f"  {name}", f"{ms:.4g} ms, {100 * ms / step:.1f} %")
+            (f"  {name}", f"{ms:,.3f} ms, {100 * ms / step:.1f} %")
             for name, ms in told["by_part"].items()
             if ms
         ]
@@ -194,19 +197,9 @@ def _compared(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 def _cell(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side; the last cell of a row may be of any length."""
-    widths: dict[int, int] = {}
-    for row in rows:
-        for i, cell in enumerate(row[:-1]):
-            widths[i] = max(widths.get(i, 0), len(cell))
-    padded = ([c.ljust(widths[i]) for i, c in enumerate(row[:-1])] for row in rows)
-    return "\n".join(
-        "  ".join([*cells, row[-1]]) for cells, row in zip(padded, rows, strict=True)
-    )
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return str(value)
 
 
 def parser() -> parsing.Parser:
@@ -221,7 +214,7 @@ def parser() -> parsing.Parser:
         "--price",
         type=lambda text: tuple(map(parsing.positive, text.split(","))),
         metavar="X",
-        help="of a device hour, in any currency; with --compare one, or A,B for each",
+        help="price of a device hour, in any currency; with --compare one, or A,B for each",
     )
     for name in ("images", "classes"):
         add(

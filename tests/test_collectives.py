@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from jbias import algos, mesh
+from jbias import algos, mesh, xla
 from jbias.training import hlo
 from tests import programs, runs
 
@@ -124,5 +124,7 @@ def test_every_other_step_does_too(name):
 
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_a_step_lowers_for_tpus(name):
-    lowered = programs.traced(name, mesh.make(1)).lower(lowering_platforms=("tpu",))
+    with xla.compiling_for("tpu"):
+        traced = programs.traced(name, mesh.make(1))
+        lowered = traced.lower(lowering_platforms=("tpu",))
     assert "func.func public @main" in lowered.as_text()

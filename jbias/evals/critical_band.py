@@ -112,15 +112,6 @@ def fits(
     return [fitted[i] for i in which.reshape(-1)]
 
 
-def printed_bandwidth(band: CriticalBand) -> float:
-    """The bandwidth as the published table prints it: 11295.35 if all is critical.
-
-    That is where the authors' optimiser stopped on its way to infinity; only to be
-    compared with their table.
-    """
-    return 11295.35 if band.flag == "all_critical" else band.bandwidth
-
-
 def normalised(
     accuracy: Float[np.ndarray, "*b sigmas octaves"],
 ) -> Float[np.ndarray, "*b sigmas octaves"]:

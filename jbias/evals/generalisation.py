@@ -24,7 +24,6 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Adversarial": ("pgd",),
     }
 )
-PGD_COUNTED, PGD_IMAGES = 50_048, 50_000
 
 Key = tuple[str, str, str]  # Data set, condition and metric of a record.
 CORRUPTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -96,14 +95,3 @@ def corrupted(
                 f" {cells[cell]:.6g} and {value:.6g}; leave one set of its name"
             )
     return found
-
-
-def corrected_pgd(
-    published: float, *, counted: int = PGD_COUNTED, images: int = PGD_IMAGES
-) -> float:
-    """The robust accuracy behind a published one, both shares in [0, 1].
-
-    The study divided the images that were fooled by 391 batches of 128, 50,048, where
-    there are 50,000: 1 - (1 - published) * counted / images, lower by at most 0.1 points.
-    """
-    return 1 - (1 - published) * counted / images

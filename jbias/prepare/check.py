@@ -21,7 +21,7 @@ import numpy as np
 from jbias import data, prepare
 from jbias.data import damaged, listing, spec
 from jbias.prepare import reading, sheet
-from jbias.terminal import console
+from jbias.terminal import cells, console
 
 _NAMED = 20  # Damaged images that are printed.
 _COLUMNS = 12
@@ -61,7 +61,7 @@ def check(src: str, splits: str, **options) -> list[str]:
         rows[split] = _images(source, [i for i in range(len(source)) if i not in bad])
     if listed:
         damaged.write(listed, noted)
-    table = _aligned([_HEAD, *lines])
+    table = cells.aligned([_HEAD, *lines])
     if path:
         shown = {split: images for split, images in rows.items() if images}
         sheet.write(path, shown, foot=source.cite)
@@ -154,15 +154,6 @@ def _line(split: str, source: spec.Source, damaged: int) -> tuple[Any, ...]:
         source.fingerprint[:12],
         source.note,
     )
-
-
-def _aligned(rows: list[tuple]) -> list[str]:
-    widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
-    lines = (
-        "  ".join(str(cell).ljust(w) for cell, w in zip(row, widths, strict=True))
-        for row in rows
-    )
-    return [line.rstrip() for line in lines]
 
 
 def _images(source: spec.Source, good: list[int]) -> list[np.ndarray]:

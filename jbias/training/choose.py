@@ -20,13 +20,19 @@ _LEAST = 500  # Steps of a run that is worth a comparison.
 _STEPS, _ROUNDS = 2, 4  # Dispatched at once, and how often; the first round compiles.
 
 
-def names(strategy: str, devices: jax.sharding.Mesh, count: int) -> tuple[str, ...]:
-    """What may compute `count` seeds; the first is what it is if nothing is known."""
+def names(
+    strategy: str, devices: jax.sharding.Mesh, count: int, steps: int
+) -> tuple[str, ...]:
+    """What may compute `count` seeds; the first is what it is if nothing is known.
+
+    All processes of a run must say the same, so several compare nothing.
+    """
     if strategy != "auto":
         return (strategy,)
     platform = xla.platform()
     usual = seeds.strategy_for(platform, devices.size)
-    several = count > devices.shape["seed"]
+    several = count > devices.shape["seed"] and steps >= _LEAST
+    several = several and len({x.process_index for x in devices.devices.flat}) == 1
     several = several and (platform != "cpu" or devices.size == 1)
     others = seeds.CANDIDATES[platform] if several else ()
     return (usual, *(name for name in others if name != usual))
@@ -51,18 +57,17 @@ def strategy(
 
     That is the cost of a step of one seed in the first stage: cycles where TPUs'
     compiler estimates them, else seconds of the first steps, whose results are dropped.
-    What was found once of a program is cached; `kept` is what the run had before. All
-    processes of a run must say the same, so several compare nothing.
+    What was found once of a program is cached; `kept` is what the run had before.
     """
     run, stage = config["run"], stages[0]
-    several = names(run["strategy"], devices, len(own))
+    several = names(run["strategy"], devices, len(own), stages[-1].last)
     if len(several) == 1:
         return {"strategy": several[0]}
-    before = kept.get("strategy", several[0]) if isinstance(kept, dict) else None
+    before = kept.get("strategy", "auto") if isinstance(kept, dict) else None
+    before = several[0] if before == "auto" else before  # Nothing was compared.
     if before in several:
         return {"strategy": before}
-    if jax.process_count() > 1 or stages[-1].last < _LEAST:
-        return {"strategy": several[0]}
+    free = free or 2**62  # Where nobody says.
     estimated = xla.platform() == "tpu"
     given = memory.given(stage, own)
     looped, device = seeds.STRATEGIES["looped"], devices.devices.flat[0]
@@ -72,23 +77,23 @@ def strategy(
     about += (run["steps_per_dispatch"], len(os.sched_getaffinity(0)))
     path = disk.cache("strategies")
     path /= f"{hashlib.sha256(f'{text}{about}'.encode()).hexdigest()}.json"
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, jax.errors.JaxRuntimeError):
         cached = disk.read_json(path, dict, "delete it")
-        if cached.get("strategy") in several:
+        name = cached.get("strategy")
+        if name in several and _count(config, stages, own, devices, name, free):
             return cached
     say(f"auto: comparing {', '.join(several)} ...")
-    costs, free = {}, free or 2**62  # Where nobody says.
+    costs = {}
     for name in several:
         try:
-            asked = (config, stages, own, devices, name, free, estimated)
-            costs[name] = _cost(*asked)
-        except jax.errors.JaxRuntimeError:
-            costs[name] = math.inf  # Larger than the device, for compiler or allocator.
+            costs[name] = _cost(config, stages, own, devices, name, free, estimated)
+        except jax.errors.JaxRuntimeError as error:
+            costs[name] = math.inf  # Mostly larger than the device.
+            say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
     unit = "cycles" if estimated else "seconds"
     fitting = {name: one for name, one in costs.items() if one < math.inf}
     found = {"strategy": min(costs, key=costs.get), unit: fitting}
     each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
-    each += " (inf: does not fit)" * (fitting != costs)
     say(f"auto: {found['strategy']}; {unit} of a seed's step: {each}")
     if fitting == costs:  # What did not fit may fit another time.
         with contextlib.suppress(OSError):
@@ -99,23 +104,30 @@ def strategy(
 
 def _cost(config, stages, own, devices, name: str, free: int, estimated: bool) -> float:
     """Of one seed's step in the first stage; infinite where one stage does not fit."""
-    programs, run = {}, {**config["run"], "strategy": name}
+    programs = {}
 
     def compiled(*of_step) -> memory.Need:
         *_, given, _, count = of_step
         programs[count] = memory.lowered(*of_step).compile()
         return memory.need(programs[count], given.state, count)
 
-    first, *others = stages
-    count = memory.fit(stages, first, own, devices, run, free, compiled).count
-    fits = (memory.fit(stages, one, own, devices, run, free) for one in others)
-    if not count or not all(one.count for one in fits):
+    count = _count(config, stages, own, devices, name, free, compiled)
+    if not count:
         return math.inf
     if not estimated:
-        return seconds(config, first, own, devices, name, count)
+        return seconds(config, stages[0], own, devices, name, count)
     stacked = seeds.STRATEGIES[name].stacked
     rows = count // devices.shape["seed"] if stacked else 1
     return of_seed(programs[rows], config, rows)
+
+
+def _count(config, stages, own, devices, name: str, free: int, *compiled) -> int:
+    """How many seeds run at once in the first stage; 0 where one stage does not fit."""
+    asked = (own, devices, {**config["run"], "strategy": name}, free)
+    first, *others = stages
+    count = memory.fit(stages, first, *asked, *compiled).count
+    fits = (memory.fit(stages, one, *asked).count for one in others)
+    return count if count and all(fits) else 0
 
 
 def of_seed(

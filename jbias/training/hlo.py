@@ -42,7 +42,7 @@ _CALLED = re.compile(
 )
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 # See algos/sometimes.py.
-_CHANCE = re.compile(r"([a-z(]*)chance=([\d.e+-]+)\)*/cond/branch_1")
+_CHANCE = re.compile(r"chance=([\d.e+-]+)\)*/cond/branch_1")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FUSED = re.compile(r" fusion\(.*calls=%?([\w.-]+)")
@@ -98,8 +98,8 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
         elif (made := _LINE.match(line)) and where:
             calls[where] += _called(line, made["code"], taken, told)
             if inside := _CHANCE.search(line):
-                several = seeds if "vmap" in inside[1] else 1
-                told.setdefault(where, 1 - (1 - float(inside[2])) ** several)
+                several = seeds if "vmap(" in line[: inside.start()] else 1
+                told.setdefault(where, 1 - (1 - float(inside[1])) ** several)
             asked, cycles = _SCOPE.search(line), _CYCLES.search(line)
             scope, fused = asked[1] if asked else "", _FUSED.search(line)
             if part(scope) == "optimiser":
@@ -150,7 +150,7 @@ def _called(
         if not (inside := _CHANCE.search(line)):
             taken = told.get(names[-1], taken)
         elif taken:  # One of the gates of which some are open.
-            taken /= max(taken, float(inside[2]))
+            taken /= max(taken, float(inside[1]))
         chances = [1.0 if taken is None else 1 / len(names)] * len(names)
         if taken is not None and len(names) == 2:
             chances = [1 - taken, taken]

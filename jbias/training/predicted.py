@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 import re
-import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ from jbias.data import (
     wordnet,
 )
 from jbias.feeding import sets
+from jbias.rundir import workdir as workdirs
 from jbias.terminal import waits
 from jbias.training import build, checks, choose, hlo, memory, supply, targets, vary
 
@@ -243,9 +244,9 @@ def built(asked: Asked) -> Built:
             continue  # The batch cannot be shared out among so many.
         gib = run["memory"] or (kind.gib * _USED if kind else 0.0)
         free = memory.room(devices, gib) or 2**62  # Where nobody says.
-        several = choose.names(run["strategy"], devices, len(own))
-        alone = len({one.process_index for one in devices.devices.flat}) == 1
-        several = several if alone and target.platform == "tpu" else several[:1]
+        several = choose.names(run["strategy"], devices, len(own), stages[-1].last)
+        if target.platform != "tpu" or spread != first:
+            several = several[:1]
         each = [_by(asked, name, (devices, stages, own, free)) for name in several]
         cycles = functools.partial(Built.cycles, config=asked.config)
         found = min(each, key=cycles) if each[1:] else each[0]
@@ -368,12 +369,8 @@ def this_machine() -> targets.Kind:
 
 
 def _fastest(of: Callable, *given: Any) -> float:
-    found = []
-    for _ in range(6):
-        began = time.perf_counter()
-        of(*given).block_until_ready()
-        found.append(time.perf_counter() - began)
-    return min(found)
+    once = lambda: of(*given).block_until_ready()
+    return min(timeit.repeat(once, number=1, repeat=6))
 
 
 def opened(
@@ -439,7 +436,7 @@ def _memory(asked: Asked, made: Built) -> dict[str, Any]:
         of["work"] = need.times(count // some, strategy) - of["state"]
         parts.append({**of, "sets": held, "batches": shared - held})
     most = max(parts, key=lambda one: sum(one.values()))
-    whole = kind.gib * gib if kind else (memory.room(made.devices) or made.free) / _USED
+    whole = kind.gib * gib if kind else made.free / _USED
     return {
         "devices": made.devices.size,
         "hosts": len({one.process_index for one in made.devices.devices.flat}),
@@ -502,7 +499,7 @@ def _times(asked: Asked, made: Built, notes: list[str]) -> dict[str, Any]:
         "evaluations": evaluations,
         "evaluation_s": evaluation,
         "run_hours": hours,
-        "run_device_hours": hours * made.devices.size,
+        "run_device_hours": hours * workdirs.paid(made.devices).count,
         "input_bytes_per_second": max(size for size, _ in inputs),
         "input_images_per_second": max(images for _, images in inputs),
         "moved_bytes_per_step": sums["moved"] / total,

@@ -22,6 +22,7 @@ _ROWS = 20  # Of each table.
 _OTHERS = (
     targets.Kind("gpu", "H100 PCIe", 80, 756e12, 2000e9),
     targets.Kind("gpu", "A100", 40, 312e12, 1555e9),
+    targets.Kind("gpu", "A100 80GB PCIe", 80, 312e12, 1935e9),
     targets.Kind("tpu", "TPU v5e", 16, 197e12, 819e9),
     targets.Kind("gpu", "L40S", 48, 362e12, 864e9),
     targets.Kind("gpu", "L4", 24, 121e12, 300e9),

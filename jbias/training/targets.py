@@ -103,25 +103,25 @@ def parse(text: str, where: str = "--on") -> Target:
             f"{where}: must be cpu or one of {', '.join(KINDS)} with a topology or a "
             f"count, such as v5e:4x4, v5e-16 or h100x8, got {text!r}"
         )
-    if kind.platform == "gpu" and not found[2]:
-        return Target(text, generation, (int(found[3] or 1),))
-    count = int(found[3] or 0)
-    shape = tuple(map(int, filter(None, (found[2] or "").split("x"))))
-    cores = 2 if generation in ("v2", "v3") else kind.cores  # Of a chip.
-    shape = shape or _shape(count // cores, kind.axes)
-    if kind.platform == "gpu" or len(shape) != kind.axes or not math.prod(shape):
-        example = f"{generation}:{'x'.join('2' * kind.axes)}" if kind.axes else "h100x8"
-        raise ValueError(
-            f"{where}: {generation} has {kind.axes or 'no'} axes and must be such as "
-            f"{example}, got {text!r}"
-        )
+    if kind.platform == "gpu":
+        count = 0 if found[2] else int(found[3] or 1)
+        whole = count <= _A_MACHINE or count % _A_MACHINE == 0
+        shape, usual = (count * whole,), f"{generation}x8, up to 8 GPUs or a multiple"
+    else:
+        cores = 2 if generation in ("v2", "v3") else kind.cores  # Of a chip.
+        shape = tuple(map(int, filter(None, (found[2] or "").split("x"))))
+        shape = shape or _shape(int(found[3] or cores) / cores, kind.axes)
+        sides = "x".join("2" * kind.axes)
+        usual = f"{generation}:{sides} or {generation}-{4 * cores}, powers of two"
+    if len(shape) != (kind.axes or 1) or not math.prod(shape):
+        raise ValueError(f"{where}: must be such as {usual}, got {text!r}")
     return Target(text, generation, shape)
 
 
-def _shape(chips: int, axes: int) -> tuple[int, ...]:
+def _shape(chips: float, axes: int) -> tuple[int, ...]:
     """The topology of so many chips: powers of two, as even as can be."""
     sides = [1] * axes
-    for _ in range(max(0, chips.bit_length() - 1)):
+    for _ in range(max(0, int(chips).bit_length() - 1)):
         sides[sides.index(min(sides))] *= 2
     return tuple(sorted(sides)) if math.prod(sides) == chips else (0,) * axes
 
@@ -156,6 +156,8 @@ def devices(target: Target) -> list:
         asked, options = (f"{target.generation}:{sides}", "tpu"), {}
         if count < _A_HOST:  # Chips; else the compiler wants whole hosts.
             options["chips_per_host_bounds"] = (*target.shape, 1)[:3]
+        elif target.generation in ("v5e", "v6e") and target.shape == (2, 4):
+            options["chips_per_host_bounds"] = (2, 4, 1)  # A host of its own.
         if target.generation == "v4":  # One device a chip, as jax has them.
             options["chip_config_name"] = "megacore"
     else:

@@ -1,8 +1,10 @@
 """What "auto" is, by which evidence, and when it is looked for again."""
 
 import json
+import types
 
 import jax
+import numpy as np
 import pytest
 
 from jbias import config as jc
@@ -53,6 +55,30 @@ def test_what_a_run_had_before_stays(small, monkeypatch):
     begun_before_anything_was_chosen = {"spread": 1, "devices": 1}
     found = chosen(*small, kept=begun_before_anything_was_chosen)
     assert found == {"strategy": "threaded"}
+    nothing_was_compared = {"strategy": "auto"}
+    assert chosen(*small, kept=nothing_was_compared) == {"strategy": "threaded"}
+
+
+def test_what_was_found_once_must_still_fit(small, monkeypatch):
+    monkeypatch.setattr(choose, "seconds", lambda *args: 1 + (args[4] == "threaded"))
+    assert chosen(*small)["strategy"] == "looped"
+    fit = choose._count
+    full = lambda *args: 0 if args[4] == "looped" else fit(*args)
+    monkeypatch.setattr(choose, "_count", full)
+    assert chosen(*small)["strategy"] == "threaded"
+
+
+def test_several_processes_compare_nothing(small, monkeypatch):
+    monkeypatch.setattr(choose, "seconds", None)
+    here = mesh.make(1)
+    assert len(choose.names("auto", here, 2, steps=1)) == 2
+
+    class Elsewhere:
+        process_index = 1
+
+    both = np.array([[here.devices.flat[0], Elsewhere()]])
+    several = types.SimpleNamespace(devices=both, size=1, shape=here.shape)
+    assert choose.names("auto", several, 2, steps=1) == ("threaded",)
 
 
 def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
@@ -67,7 +93,8 @@ def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
     said = []
     found = chosen(*small, said=said)
     assert found == {"strategy": "looped", "seconds": {"looped": 1.0}}
-    assert said[-1].endswith("threaded inf, looped 1 (inf: does not fit)")
+    assert said[-1].endswith("threaded inf, looped 1")
+    assert "auto: threaded: RESOURCE_EXHAUSTED: Out of memory" in said
     monkeypatch.setattr(choose, "seconds", lambda *args: 1 + (args[4] == "looped"))
     assert chosen(*small)["strategy"] == "threaded"
 

@@ -128,3 +128,8 @@ ENTRY %main (x: f32[8]) -> f32[8] {
     )
     # It is no loop, which would take a slice: it reads all that it is given.
     assert [one.bytes for one in found if one.name == "s.1"] == [4 + 32]
+    # Two seeds share the condition, also where each sums micro-batches.
+    for around in ("vmap(jvp(chance=0.2500))", "vmap()/while/body/jvp(chance=0.2500)"):
+        shared = text.replace("jvp(chance=0.2500)", around)
+        (plain,) = (x for x in hlo.operations(shared, 0.1, 2) if x.name == "a.1")
+        assert plain.times == 0.75**2

@@ -18,6 +18,8 @@ from jbias.training import targets
         ("h100x8", "h100", (8,)),
         ("a100-4", "a100", (4,)),
         ("h200", "h200", (1,)),
+        ("v5e", "v5e", (1, 1)),
+        ("h100x16", "h100", (16,)),
         ("cpu", "cpu", (1,)),
     ],
 )
@@ -29,11 +31,32 @@ def test_names(text, generation, shape):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "tpu", "v5e", "v5e-12", "v5e:4", "v4:2x2", "v5e:0x2", "h100:2x2", "cpu-2"],
+    [
+        "",
+        "tpu",
+        "h100x0",
+        "h100x9",
+        "v4-3",
+        "v5e-12",
+        "v5e:4",
+        "v4:2x2",
+        "v5e:0x2",
+        "h100:2x2",
+        "cpu-2",
+    ],
 )
 def test_other_names_are_refused_with_a_remedy(text):
     with pytest.raises(ValueError, match=r"--on: .*(such as|one of)"):
         targets.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"), [("v5e-8", 1), ("v6e:2x4", 1), ("v5e-16", 4), ("v5e", 1)]
+)
+def test_hosts_are_those_of_clouds(text, hosts):
+    pytest.importorskip("libtpu")
+    found = targets.devices(targets.parse(text))
+    assert len({one.process_index for one in found}) == hosts
 
 
 @pytest.mark.parametrize(
