@@ -52,6 +52,7 @@ def plan(method: str, target: str, keep: pathlib.Path) -> str:
     began = time.monotonic()
     args = (f"--config={config(method)}", f"--on={target}", *_GIVEN, "--json")
     command = [sys.executable, "-m", "jbias.plan", *args]
+    _file(keep, method, target).unlink(missing_ok=True)  # Of earlier code.
     ended = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.PIPE)
     if ended.returncode not in (0, 1) or not ended.stdout:
         return f"exit code {ended.returncode}"
@@ -92,11 +93,13 @@ def report(target: str, keep: pathlib.Path, out: pathlib.Path) -> None:
         return
     if len({one["source"] for one in found}) > 1:
         print(f"{target}: not all were planned with the same code", file=sys.stderr)
-    first, by = found[0], " ".join(f"{k} {v}" for k, v in found[0]["versions"].items())
+    first, versions = found[0], found[0]["versions"]
+    other = "jax-cuda13-plugin" if first["estimate"] == "cycles" else "libtpu"
+    by = " ".join(f"{name} {one}" for name, one in versions.items() if name != other)
     how = {"cycles": "by its compiler's estimate", "roofline": "at least, by rooflines"}
     took = max(one["seconds"] for one in found)
     text = (
-        f"{target}: {first['devices']} devices, {first['hosts']} hosts; times "
+        f"{target}: {first['devices']} devices, host(s): {first['hosts']}; times "
         f"{how[first['estimate']]}. By {by}; planned in at most {took:.0f} s each.\n\n"
     )
     text += measured.markdown(HEAD, map(_cells, found))

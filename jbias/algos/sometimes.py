@@ -18,8 +18,8 @@ def make(algo: base.Algo, plain: base.Algo, gates: Callable, p: Any) -> base.Alg
     gates(params, stats, batch, key) tells of each whether it is open, with chance p;
     where none is, both give the same one loss, up to rounding. Each way computes its
     gradient by the weights, and no other, within its branch: what passes even a shut
-    gate must lie in a device's main memory. On a CPU, where that costs nothing, gates
-    alone decide, and bits are those of runs before.
+    gate must lie in a device's main memory. On a CPU, where that costs nothing, there is
+    no such condition.
     """
 
     def losses(params, stats, batch, key, static=None):
