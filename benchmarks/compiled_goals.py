@@ -45,7 +45,7 @@ def _largest(part: str) -> Callable[[Found], float]:
         ours = [
             one
             for one in found
-            if not one.startswith("pixels/")
+            if not one.startswith(("pixels/", "tiny/"))
             and not one.endswith("/evaluate")
             and not re.search("/(flax|bare)", one)
         ]

@@ -150,6 +150,7 @@ ROWS = (
     *(f"cifar64/erm{how}" for how in ("", *(f"*10:{how}" for how in TEN))),
     *(f"imagenet/{name}" for name in LARGE),
     *(f"pixels/{name}" for name in INPUTS),
+    *(f"tiny/{name}" for name in algos.ALGOS),
 )
 # Whose collectives are counted where a target has many devices.
 SHARED = tuple(f"tiny/{name}" for name in algos.ALGOS)
