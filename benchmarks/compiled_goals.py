@@ -148,8 +148,8 @@ def reached(found: Found) -> dict[str, Mapping[str, Any]]:
     for goal in GOALS:
         try:
             now = goal.value(found)
-        except (KeyError, ValueError):
-            continue  # Not compiled, or for fewer devices.
+        except (KeyError, ValueError, ZeroDivisionError):
+            continue  # Not compiled, for fewer devices, or without an estimate.
         told[goal.what] = types.MappingProxyType(
             dict(before=goal.before, most=goal.most, now=now, reached=now <= goal.most)
         )
