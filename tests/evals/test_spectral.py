@@ -82,7 +82,8 @@ def test_low_and_high_of_one_radius_add_to_the_image():
     rest = spectral_filter.low_pass(image, made.conditions["high 0.75"])
     np.testing.assert_array_equal(low, rest)
     shown = show(image, made.conditions["high 0.75"])
-    np.testing.assert_array_equal(shown, np.clip(image - low, 0, 1))
+    # Some CPUs round once where others round twice.
+    np.testing.assert_allclose(shown, np.clip(image - low, 0, 1), atol=1e-6)
 
 
 def test_constant_images_are_low():
