@@ -52,12 +52,14 @@ def strategy(
     stages: Sequence[build.Stage],
     devices: jax.sharding.Mesh,
     free: int | None,
+    fits: Callable[[str], Sequence[memory.Fit]],
 ) -> dict[str, Any]:
     """The strategy of a run, and what was found of each candidate if there are several.
 
     That is the cost of a step of one seed in the first stage: cycles where TPUs'
     compiler estimates them, else seconds of the first steps, whose results are dropped.
-    What was found once of a program is cached; `kept` is what the run had before.
+    What was found once of a program is cached, and holds while fits(strategy), of each
+    stage, lets a seed run; `kept` is what the run had before.
     """
     run, stage = config["run"], stages[0]
     several = names(run["strategy"], devices, len(own), stages[-1].last)
@@ -67,7 +69,6 @@ def strategy(
     before = several[0] if before == "auto" else before  # Nothing was compared.
     if before in several:
         return {"strategy": before}
-    free = free or 2**62  # Where nobody says.
     estimated = xla.platform() == "tpu"
     given = memory.given(stage, own)
     looped, device = seeds.STRATEGIES["looped"], devices.devices.flat[0]
@@ -80,10 +81,10 @@ def strategy(
     with contextlib.suppress(OSError, ValueError, jax.errors.JaxRuntimeError):
         cached = disk.read_json(path, dict, "delete it")
         name = cached.get("strategy")
-        if name in several and _count(config, stages, own, devices, name, free):
+        if name in several and all(one.count for one in fits(name)):
             return cached
     say(f"auto: comparing {', '.join(several)} ...")
-    costs = {}
+    costs, free = {}, free or 2**62  # Where nobody says.
     for name in several:
         try:
             costs[name] = _cost(config, stages, own, devices, name, free, estimated)
@@ -104,30 +105,23 @@ def strategy(
 
 def _cost(config, stages, own, devices, name: str, free: int, estimated: bool) -> float:
     """Of one seed's step in the first stage; infinite where one stage does not fit."""
-    programs = {}
+    programs, run = {}, {**config["run"], "strategy": name}
 
     def compiled(*of_step) -> memory.Need:
         *_, given, _, count = of_step
         programs[count] = memory.lowered(*of_step).compile()
         return memory.need(programs[count], given.state, count)
 
-    count = _count(config, stages, own, devices, name, free, compiled)
-    if not count:
+    first, *others = stages
+    count = memory.fit(stages, first, own, devices, run, free, compiled).count
+    fits = (memory.fit(stages, one, own, devices, run, free) for one in others)
+    if not count or not all(one.count for one in fits):
         return math.inf
     if not estimated:
-        return seconds(config, stages[0], own, devices, name, count)
+        return seconds(config, first, own, devices, name, count)
     stacked = seeds.STRATEGIES[name].stacked
     rows = count // devices.shape["seed"] if stacked else 1
     return of_seed(programs[rows], config, rows)
-
-
-def _count(config, stages, own, devices, name: str, free: int, *compiled) -> int:
-    """How many seeds run at once in the first stage; 0 where one stage does not fit."""
-    asked = (own, devices, {**config["run"], "strategy": name}, free)
-    first, *others = stages
-    count = memory.fit(stages, first, *asked, *compiled).count
-    fits = (memory.fit(stages, one, *asked).count for one in others)
-    return count if count and all(fits) else 0
 
 
 def of_seed(

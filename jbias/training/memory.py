@@ -58,7 +58,8 @@ def laid_out(
 
     `make` builds them for a mesh; `own` is what each seed has of its own in every step,
     `least` makes of the bytes that are free here those that every process has, and
-    choose(stages, devices, free) says what "auto" is.
+    choose(stages, devices, free, fits) says what "auto" is, where fits(strategy) tells how
+    many seeds of each stage fit with another.
     Where not one seed fits on each device of the mesh's axis "seed", fewer shares of
     the devices are tried, unless `run["spread"]` says how many. ValueError where none
     fits; but where a CPU's machine only seems to have too little left, that is told and
@@ -95,9 +96,15 @@ def laid_out(
     elif lacking:
         say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
     if run["strategy"] == "auto" and not lacking:
-        run = {**run, "strategy": choose(stages, devices, free)}
+
+        @functools.cache
+        def fitted(name: str) -> list[Fit]:
+            asked = (own, devices, {**run, "strategy": name}, free)
+            return [fit(stages, one, *asked) for one in stages]
+
+        run = {**run, "strategy": choose(stages, devices, free, fitted)}
         if seeds.strategy(run["strategy"], devices) != seeds.strategy("auto", devices):
-            fits = [fit(stages, one, own, devices, run, free) for one in stages]
+            fits = fitted(run["strategy"])
         if not all(one.count for one in fits):
             raise ValueError(
                 f"memory: {run['strategy']}, which this run was begun with, does not "

@@ -9,7 +9,7 @@ import pytest
 
 from jbias import config as jc
 from jbias import mesh, seeds, train
-from jbias.training import choose, vary
+from jbias.training import choose, memory, vary
 from tests import runs
 
 
@@ -22,11 +22,13 @@ def small(monkeypatch, tmp_path):
     return config, runs.stage(config)
 
 
-def chosen(config, stage, kept=None, said=None):
+def chosen(config, stage, kept=None, said=None, full=()):
+    """`full`: strategies that do not fit any more."""
     entries = vary.entries(config["seeds"], vary.branches(config))
     own = [one.own for one in entries]
     say = (said if said is not None else []).append
-    return choose.strategy(config, own, kept, say, [stage], mesh.make(1), None)
+    fits = lambda name: [memory.Fit(0 if name in full else 2, 2, 0, 0)]
+    return choose.strategy(config, own, kept, say, [stage], mesh.make(1), None, fits)
 
 
 def test_first_steps_choose_and_are_taken_once(small, monkeypatch):
@@ -62,10 +64,9 @@ def test_what_a_run_had_before_stays(small, monkeypatch):
 def test_what_was_found_once_must_still_fit(small, monkeypatch):
     monkeypatch.setattr(choose, "seconds", lambda *args: 1 + (args[4] == "threaded"))
     assert chosen(*small)["strategy"] == "looped"
-    fit = choose._count
-    full = lambda *args: 0 if args[4] == "looped" else fit(*args)
-    monkeypatch.setattr(choose, "_count", full)
-    assert chosen(*small)["strategy"] == "threaded"
+    monkeypatch.setattr(choose, "seconds", lambda *args: 1 + (args[4] == "looped"))
+    assert chosen(*small)["strategy"] == "looped"
+    assert chosen(*small, full=["looped"])["strategy"] == "threaded"
 
 
 def test_several_processes_compare_nothing(small, monkeypatch):
