@@ -5,11 +5,11 @@
 
 Rows are as benchmarks.compiled_rows says, by default all of its table, and on a target of
 several devices each algorithm; targets those of jbias.training.targets, and the name of a
-kind alone is one device of it. Each program is
-compiled in a process of its own, and once: what the compiler said is kept in DIR, from
-which a run that was stopped goes on; with --known the results' figures hold for rows whose
-program is still the same. --report compiles nothing. Writes
-benchmarks/results/compiled-TARGET.json and .md for each target, and compiled-goals.
+kind alone is one device of it. Each program is compiled in a process of its own, and once:
+what the compiler said is kept in DIR, from which a run that was stopped goes on; with
+--known the results' figures hold for rows whose program is still the same. --report
+compiles nothing. Writes benchmarks/results/compiled-TARGET.json and .md for each target,
+and compiled-goals.
 
 All figures are predictions by the compiler for that target, no measurements. Cycles are
 the sum of its estimates for all operations: those in a loop as often as it turns, those of
@@ -122,7 +122,7 @@ def report(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, out) -> None:
         text = f"{_INTRO} {target}, by {by}.\n\n{table(found)}"
         measured.write(compiled_step.results(target), found, text, ratios={}, out=out)
         if text := compiled_goals.table(base, target):
-            name = f"compiled-goals-{target.replace(':', '-')}"
+            name = compiled_step.results(target, "compiled-goals")
             goals = compiled_goals.reached(base)
             above = {what: one for what, one in goals.items() if one["now"]}
             ratios = {what: one["most"] / one["now"] for what, one in above.items()}

@@ -150,10 +150,7 @@ def shown(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
             batch = feed.gather(held, taken, setting.classes)
             if row.other:
                 batch["other"] = feed.gather(held, beside, None)
-        with jax.named_scope("inputs"):
-            for one in inputs:
-                batch["once"] = seeds.stream(key, f"once/{one.stream}")
-                batch = one.apply(batch, seeds.stream(key, one.stream))
+        batch = trainer.transformed(batch, key, 0, inputs)
         kept = ("image", "target", "label", "domain", "attribute")
         batch["image"] = batch["image"].astype(jnp.bfloat16)
         return {name: batch[name] for name in kept if name in batch}
@@ -229,9 +226,9 @@ def file_of(name: str, target: str) -> str:
     return re.sub(r"[^\w.,+=@-]+", "-", f"{name}@{target}") + ".json"
 
 
-def results(target: str) -> str:
+def results(target: str, what: str = "compiled") -> str:
     """What a target's file of results is called."""
-    return f"compiled-{target.replace(':', '-')}"
+    return f"{what}-{target.replace(':', '-')}"
 
 
 def known(name: str, target: str) -> dict[str, Any] | None:

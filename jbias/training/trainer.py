@@ -37,14 +37,6 @@ def make(
     else:
         take = guard.frozen(take_at(1), settled=settled)
 
-    @jax.named_scope("inputs")
-    def transformed(batch, key, step, through):
-        now = jax.random.fold_in(key, step)
-        for transform in through:
-            batch["once"] = seeds.stream(key, f"once/{transform.stream}")
-            batch = transform.apply(batch, seeds.stream(now, transform.stream))
-        return batch
-
     def one(state, arg, held, static):
         key, taken = arg
         with jax.named_scope("data"):
@@ -59,6 +51,16 @@ def make(
         return take(state, batch, key, static)
 
     return one
+
+
+@jax.named_scope("inputs")
+def transformed(batch: base.Batch, key: Any, step: Any, through: Iterable) -> Any:
+    """A batch as a network is given it in a step, through so many parts.Input."""
+    now = jax.random.fold_in(key, step)
+    for transform in through:
+        batch["once"] = seeds.stream(key, f"once/{transform.stream}")
+        batch = transform.apply(batch, seeds.stream(now, transform.stream))
+    return batch
 
 
 def initialiser(
