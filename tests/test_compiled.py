@@ -89,6 +89,7 @@ def test_a_seed_needs_little_more_memory_than_its_maps():
 
 @needs_libtpu
 @pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="what passes a condition lies in main memory")
 def test_permuted_adain_keeps_little_more_than_erm():
     assert compiled("padain")["temporary"] <= 1.15 * compiled("erm")["temporary"]
 

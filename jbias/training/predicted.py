@@ -369,8 +369,7 @@ def this_machine() -> targets.Kind:
 
 
 def _fastest(of: Callable, *given: Any) -> float:
-    once = lambda: of(*given).block_until_ready()
-    return min(timeit.repeat(once, number=1, repeat=6))
+    return min(timeit.repeat(lambda: of(*given).block_until_ready(), number=1))
 
 
 def opened(

@@ -110,7 +110,8 @@ def parse(text: str, where: str = "--on") -> Target:
     else:
         cores = 2 if generation in ("v2", "v3") else kind.cores  # Of a chip.
         shape = tuple(map(int, filter(None, (found[2] or "").split("x"))))
-        shape = shape or _shape(int(found[3] or cores) / cores, kind.axes)
+        count = int(found[3] or cores)
+        shape = shape or _shape(0 if count % cores else count // cores, kind.axes)
         sides = "x".join("2" * kind.axes)
         usual = f"{generation}:{sides} or {generation}-{4 * cores}, powers of two"
     if len(shape) != (kind.axes or 1) or not math.prod(shape):
@@ -118,10 +119,10 @@ def parse(text: str, where: str = "--on") -> Target:
     return Target(text, generation, shape)
 
 
-def _shape(chips: float, axes: int) -> tuple[int, ...]:
+def _shape(chips: int, axes: int) -> tuple[int, ...]:
     """The topology of so many chips: powers of two, as even as can be."""
     sides = [1] * axes
-    for _ in range(max(0, int(chips).bit_length() - 1)):
+    for _ in range(max(0, chips.bit_length() - 1)):
         sides[sides.index(min(sides))] *= 2
     return tuple(sorted(sides)) if math.prod(sides) == chips else (0,) * axes
 
