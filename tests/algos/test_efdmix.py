@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jbias import xla
 from jbias.algos import efdmix
 
 KEY = jax.random.key(6)
@@ -66,6 +67,27 @@ def test_gradients_pass_whole_and_reach_the_partner():
             expected[i, :, c, j, :, c] += (1 - float(share[i, 0, 0, 0])) * same
             expected[i, :, c, i, :, c] += np.eye(6)
     np.testing.assert_allclose(jacobian, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_tpus_sorts_move_the_same_values(dtype):
+    x = jnp.maximum(X, -0.5).astype(dtype)
+
+    def moved(x):
+        return efdmix.match(x, ORDER, SHARE)
+
+    def made():
+        y, pull = jax.vjp(moved, x)
+        return y, *pull(jnp.arange(y.size, dtype=dtype).reshape(y.shape))
+
+    expected = made()
+    with xla.compiling_for("tpu"):
+        program = str(jax.make_jaxpr(made)())
+        found = made()
+    assert "sort[" in program
+    assert program.count("gather[") == 1  # Of whole images: those of the partners.
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_half_precision_stays():
