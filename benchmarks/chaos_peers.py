@@ -18,9 +18,10 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import chaos_ends, chaos_faults, chaos_hooks, chaos_runs
-from jbias import checkpoint  # noqa: F401 (for all forks)
-from jbias.multihost import hub, processes  # noqa: F401
+from jbias import checkpoint
+from jbias.multihost import hub, processes
 
+FOR_FORKS = (checkpoint, processes)  # Imported once.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}  # Of weights, and of losses and norms.
 # Rounding grows with the rate: at this one it stays small for all steps.
 FLAGS = ("--config.optim.rate=0.003", "--config.run.devices=0")

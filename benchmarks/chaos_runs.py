@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterator
 import jax
 
 from benchmarks import chaos_ends, chaos_hooks
-from jbias import checkpoint, main, train  # noqa: F401 (for all forks)
-from jbias.configs import erm  # noqa: F401
-from jbias.report import gather  # noqa: F401
+from jbias import checkpoint, main, train
+from jbias.configs import erm
+from jbias.report import gather
 from jbias.terminal import console
-from jbias.training import opening  # noqa: F401
+from jbias.training import opening
 
+FOR_FORKS = (checkpoint, erm, gather, main, opening, train)  # Imported once.
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
 RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
@@ -159,7 +160,7 @@ def _main(argv: list[str]) -> int:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     try:
-        main.cli()
+        main.command()
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0

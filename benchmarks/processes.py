@@ -24,6 +24,7 @@ import sys
 from typing import Any
 
 from benchmarks import collectives, common, measured
+from jbias import config as jc
 from jbias import mesh
 from jbias.multihost import hub, places, processes
 from jbias.training import hlo
@@ -92,7 +93,7 @@ def child(options: argparse.Namespace) -> None:
     def tell(line: str, code: int) -> None:
         print(line, code, file=sys.stderr)
 
-    with processes.joined(where, {}, tell):
+    with processes.joined(where, dict, tell, differing=jc.differing):
         setting, devices = common.setting_of(options), mesh.make()
         config = common.configured(
             options.algorithm,

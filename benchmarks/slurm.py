@@ -65,8 +65,8 @@ def scenario(
         events = [*watched(runs, jobs, env, began)]
         wall = time.monotonic() - began
         again = slurm_cluster.call(*run, environment=env)
-        status = (*jbias, "launch.sweep", "status", f"--workdir={runs}")
-        slurm_cluster.call(*status, environment=env)
+        query = (*jbias, "launch.sweep", "status", f"--workdir={runs}")
+        slurm_cluster.call(*query, environment=env)
         broken = jobs[next(e["job"] for e in events if e["what"] == "requeued")]
         same = unbroken(runs / broken, folder / "unbroken", env)
         out = folder / "report"

@@ -33,8 +33,8 @@ def scenario(folder: pathlib.Path, env: Mapping[str, str]) -> dict[str, Any]:
     ((_, name),) = re.findall(r"job (\S+): (\S+)", submitted)
     events = [*watched(runs / name, env, began)]
     wall = time.monotonic() - began
-    status = ("launch.sweep", "status", f"--workdir={runs}")
-    slurm_cluster.call(*slurm_cluster.PYTHON, *status, environment=env)
+    query = ("launch.sweep", "status", f"--workdir={runs}")
+    slurm_cluster.call(*slurm_cluster.PYTHON, *query, environment=env)
     slurm_cluster.again(runs / name, folder / "unbroken", env)
     log = (runs / name / "log.txt").read_text().replace(str(folder), "...")
     return {

@@ -28,6 +28,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from jbias import presets
 from jbias.measure import command, flags
 from jbias.terminal import parsing
 
@@ -36,7 +37,7 @@ _KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, options = command.parse(parser(), argv, "data")
+    args, options = command.parse(parser(), argv, "data", presets.check)
     if not args.checkpoint:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
     if not args.data:

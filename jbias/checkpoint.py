@@ -182,10 +182,10 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
         raise
     # Orbax and tensorstore raise bare Exceptions for damaged bytes.
     except Exception as error:
-        number = orbax_errors.number(error)
-        if number is not None and number not in _OF_FILES:
+        code = orbax_errors.number(error)
+        if code is not None and code not in _OF_FILES:
             raise OSError(
-                f"checkpoint: step {step} cannot be read now ({os.strerror(number)}); "
+                f"checkpoint: step {step} cannot be read now ({os.strerror(code)}); "
                 "nothing was changed: bring the disk back, and run the same command again"
             ) from error
         damaged[step] = orbax_errors.first_line(error)

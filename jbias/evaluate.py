@@ -26,6 +26,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from jbias import presets
 from jbias.measure import command, flags
 from jbias.terminal import parsing
 
@@ -41,7 +42,7 @@ _IGNORED = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "suite")
+    args, changes = command.parse(parser(), argv, "suite", presets.check)
     if bool(args.follow) == bool(args.checkpoint):
         parser().error("give one of --checkpoint and --follow")
     if (args.checkpoint or changes) and not args.suite:

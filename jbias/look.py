@@ -30,6 +30,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from jbias import presets
 from jbias.measure import command, flags
 from jbias.terminal import parsing
 
@@ -38,7 +39,7 @@ _OF_NETWORKS = (*flags.OF_FILES, "step", "site", "seeds", "maps")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "suite")
+    args, changes = command.parse(parser(), argv, "suite", presets.check)
     if not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
     given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]

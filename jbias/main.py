@@ -37,7 +37,7 @@ from ml_collections import ConfigDict, config_flags
 from jbias import config as jc
 from jbias import config_files, entries, presets, xla
 from jbias.store import disk, lock
-from jbias.terminal import console, heap, messages, parsing, signals
+from jbias.terminal import console, faults, heap, messages, parsing, signals
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -81,20 +81,27 @@ def main(argv: list[str], heard: signals.Heard) -> int:
     xla.set_flags(deterministic=_CONFIG.value.run.get("deterministic", False))
     # Only now: what is wrong with the flags is told at once.
     from jbias.multihost import places, processes
-    from jbias.training import opening
 
-    opening.keep_programs()
+    xla.keep_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
         where = places.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
         log = None if where.number else disk.place(workdir)
         tell = functools.partial(_fail, log)
-        with processes.joined(where, _CONFIG.value, tell, wait=_WAIT.value) as team:
+        options = dict(differing=jc.differing, wait=_WAIT.value)
+        with processes.joined(where, _alike, tell, **options) as team:
             return _train(workdir, team, log, heard)
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         return _fail(None, error, 2)
+
+
+def _alike() -> dict[str, Any]:
+    """What all processes of a run must have in common."""
+    from jbias.rundir import workdir as workdirs
+
+    return {"config": jc.plain(_CONFIG.value), **workdirs.software()}
 
 
 def _train(
@@ -106,13 +113,12 @@ def _train(
     """Trains; what ends it here ends the other processes, too."""
     from jbias import train
     from jbias.multihost import processes
-    from jbias.terminal import faults
 
     try:
         return 0 if train.run(_CONFIG.value, workdir, team, heard=heard) else 3
     except signals.Interrupted as stopped:
         early = signals.is_early(stopped)
-        with team.telling() if early else contextlib.nullcontext():
+        with team.reporting() if early else contextlib.nullcontext():
             code = _fail(log, stopped, signals.code(stopped))
         if early:
             team.fail(str(stopped), code)
@@ -122,7 +128,7 @@ def _train(
             processes.of_others(error)
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        with team.telling():
+        with team.reporting():
             code = 1 if isinstance(error, faults.Own) else 2
             _fail(log, faults.line(error), code)
         team.fail(" ".join(str(error).split()), code)
@@ -209,7 +215,7 @@ def _gist(text: str) -> str:
     return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
 
 
-def cli() -> None:
+def command() -> None:
     """The command: flags, then the run."""
     console.hush()
     heap.bound()
@@ -236,4 +242,4 @@ def _leave(code: Any) -> None:
 
 
 if __name__ == "__main__":
-    cli()
+    command()

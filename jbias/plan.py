@@ -29,6 +29,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jbias import presets
 from jbias.measure import command
 from jbias.terminal import cells, parsing
 
@@ -66,7 +67,7 @@ _COLUMNS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "config")
+    args, changes = command.parse(parser(), argv, "config", presets.check)
     if bool(args.config) == bool(args.runs):
         parser().error("give one of --config and --runs, e.g. --config=jbias:erm")
     if args.runs and (changes or args.compare):

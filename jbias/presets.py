@@ -5,7 +5,8 @@
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jbias import config as jc
 
@@ -48,6 +49,14 @@ def path(named: str, flag: str) -> str:
             f"--{flag}: no preset {PREFIX}{name}; {jc.nearest(name, known)}"
         )
     return f"{_ROOT.joinpath(*name.split('/'))}.py{colon}{arguments}"
+
+
+def check(flags: Mapping[str, Any]) -> None:
+    """ValueError where one of a command's flags names a preset that is not there."""
+    for flag in FLAGS & flags.keys():
+        given = flags[flag] or ()
+        for named in (given,) if isinstance(given, str) else given:
+            path(named, flag)
 
 
 def in_arguments(arguments: Sequence[str], flag: str = "config") -> list[str]:

@@ -9,7 +9,11 @@ import sys
 
 
 def forget() -> None:
-    """Ends them now, without their tracebacks."""
+    """Collects garbage, without the tracebacks of what ends in it.
+
+    Orbax reads many arrays at once. Where one is damaged the others go on, though nobody
+    waits for them, and report it by tracebacks once they are collected.
+    """
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         gc.collect()

@@ -18,13 +18,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from jbias import presets
 from jbias.measure import command
 from jbias.terminal import parsing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "config")
+    args, changes = command.parse(parser(), argv, "config", presets.check)
     if not args.config:
         parser().error("--config is missing, e.g. --config=jbias:erm")
     return command.run(lambda: _work(args, changes), stopped="goes on")

@@ -59,30 +59,30 @@ def run(
     saving.energy(config)
     workdir = disk.place(workdir)
     own = config["run"].get("log", console.LOGS[0])
-    say = console.logger(workdir, own) if team.first else _unheard
-    if not team.first:
+    say = console.logger(workdir, own) if team.is_main else _unheard
+    if not team.is_main:
         of = f"process {team.number} of {team.count}"
         console.logger(None)(f"{of}: it is process 0 that says how far the run is")
     with _claimed(workdir, config, say, team) as guard:
         done = workdir / "done"
-        fate = done.read_text().strip() if team.first and done.exists() else ""
-        if fate := team.share("whether it is done", fate):
-            if team.first:
+        fate = done.read_text().strip() if team.is_main and done.exists() else ""
+        if fate := team.broadcast("whether it is done", fate):
+            if team.is_main:
                 opening.check_moved(config, workdir)
-            mends = team.first and recorded.to_mend(workdir, config["run"], say)
-            if not team.share("whether files of it are lost", mends):
+            mends = team.is_main and recorded.to_mend(workdir, config["run"], say)
+            if not team.broadcast("whether files of it are lost", mends):
                 so = "done, every seed diverged" if fate == "diverged" else "done"
                 say(f"{workdir} is {so}: nothing to do; another --workdir trains again")
                 return fate != "diverged"
-        if team.first and (workdir / "config.json").exists():
-            life.Life(workdir, say).tell("opening")
+        if team.is_main and (workdir / "config.json").exists():
+            life.Life(workdir, say).update("opening")
         job = opening.job(config, workdir, say, team=team, guard=guard)
         job.meter = meter
-        heard.begin(job)
+        heard.attach(job)
         with contextlib.closing(job.writers):
             _train(job)
         fate = "diverged" if job.watch.all_diverged else "finished"
-        if team.first:
+        if team.is_main:
             _end(job, fate)
         return fate == "finished"
 
@@ -92,7 +92,7 @@ def _claimed(
     workdir: epath.Path, config: dict, say: Callable[[str], None], team: teams.Team
 ) -> Iterator[Callable[[], None]]:
     """Holds the workdir in the process that writes it; yields what tells it is lost."""
-    if not team.first:
+    if not team.is_main:
         yield lambda: None
         return
     try:
@@ -163,7 +163,7 @@ def _train(job: Job) -> None:
     finally:
         for stage in job.stages:
             stage.close()
-        if job.team.first:
+        if job.team.is_main:
             checkpoint.finish(job.manager)
     if job.watch.all_diverged:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
@@ -179,7 +179,7 @@ def _decide_again(job: Job) -> None:
     """Makes decisions anew that are lost, where their step's states are kept; seals all."""
     held = {k: v for k, v in job.sums.items() if not sums.is_record(k)}
     lost, steps = recorded.astray(job.workdir, held, job.config["run"])
-    for step in job.team.share("lost decisions", steps):
+    for step in job.team.broadcast("lost decisions", steps):
         if job.halted:
             break
         if found := _of_first(job, lambda x, n=step: checkpoint.at(job.manager, n, x)):
@@ -192,15 +192,15 @@ def _decide_again(job: Job) -> None:
 def _of_first(job: Job, read: Callable) -> tuple[tuple, dict[str, Any]] | None:
     """What the first process reads of a checkpoint by its states' shapes, in all."""
     shapes = observe.template(job)
-    restored = read(shapes) if job.team.first else None
+    restored = read(shapes) if job.team.is_main else None
     if job.team.count == 1:
         return restored
-    info = job.team.share("the checkpoint", restored and _of_all(restored[1]))
+    info = job.team.broadcast("the checkpoint", restored and _of_all(restored[1]))
     if info is None:
         return None
     info = restored[1] if restored else info
     states = restored[0] if restored else _empty(shapes(info["stage"]))
-    return tuple(map(job.team.same, states)), info
+    return tuple(map(job.team.broadcast_tree, states)), info
 
 
 def _of_all(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _start(
         nets = [warmstart.grafted(*pair, job.say) for pair in pairs] * len(job.branches)
     assert stage.layout is not None
     return stage.layout.pack(
-        job.team.same(build.start(stage, entry.seed, net))
+        job.team.broadcast_tree(build.start(stage, entry.seed, net))
         for entry, net in zip(job.entries, nets, strict=True)
     )
 

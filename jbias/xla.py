@@ -7,6 +7,8 @@ import os
 import types
 from collections.abc import Iterator, Mapping, MutableMapping
 
+from jbias.store import disk
+
 _target = contextvars.ContextVar("_target", default="")
 
 # Only GPUs know them. Sums between GPUs run beside the computation: recommended by
@@ -73,6 +75,14 @@ def set_flags(
     ours = {**FLAGS, **(DETERMINISTIC if deterministic else {})}
     added = [f"--{k}={v}" for k, v in ours.items() if k not in known]
     environment["XLA_FLAGS"] = " ".join(filter(None, (given, *added)))
+
+
+def keep_programs() -> None:
+    """Keeps compiled programs on disk, so that a second start does not wait."""
+    import jax  # Late: flags are set before.
+
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(disk.cache("xla")))
 
 
 def options(kind: str) -> dict[str, str] | None:

@@ -161,12 +161,11 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
     """Runs, with main's way of ending."""
     from absl import logging
 
-    from jbias import train
+    from jbias import train, xla
     from jbias.terminal import signals
-    from jbias.training import opening
 
     logging.set_verbosity(logging.ERROR)
-    opening.keep_programs()
+    xla.keep_programs()
     _die_at(what, int(number), workdir)
     config = ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
     try:

@@ -24,7 +24,8 @@ from jbias import (
 )
 from jbias.launch import sweep
 from jbias.measure import command
-from jbias.report import biases, cli, correlate, distortion, measured, shifts
+from jbias.report import biases, correlate, distortion, measured, shifts
+from jbias.report import cli as report_cli
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -96,25 +97,31 @@ LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWa
 
 def measured_with(arguments: list[str]) -> None:
     """Reads what jbias.evaluate would, the suite with its changes."""
-    args, changes = command.parse(evaluate.parser(), arguments, "suite")
+    args, changes = command.parse(evaluate.parser(), arguments, "suite", presets.check)
     if changes:
         config_files.load(args.suite, changes, flag="suite")
 
 
 READERS = {
     "main": main,
-    "report": lambda arguments: cli._parser().parse_args(arguments),
+    "report": lambda arguments: report_cli._parser().parse_args(arguments),
     "report.biases": lambda arguments: biases._parser().parse_args(arguments),
     "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
-    "audit": lambda arguments: command.parse(audit.parser(), arguments, "data"),
-    "study": lambda arguments: command.parse(study.parser(), arguments, "config"),
-    "plan": lambda arguments: command.parse(plan.parser(), arguments, "config"),
+    "audit": lambda arguments: command.parse(
+        audit.parser(), arguments, "data", presets.check
+    ),
+    "study": lambda arguments: command.parse(
+        study.parser(), arguments, "config", presets.check
+    ),
+    "plan": lambda arguments: command.parse(
+        plan.parser(), arguments, "config", presets.check
+    ),
     "launch.sweep": lambda arguments: command.parse(
-        sweep.parser(), arguments, "config"
+        sweep.parser(), arguments, "config", presets.check
     ),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
@@ -140,7 +147,11 @@ def test_commands_are_understood(name, command, monkeypatch):
 @LOADS_CONFIGS
 @pytest.mark.parametrize(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
 def test_flags_in_the_text_are_known(name, flag):
-    parsers = [cli._parser(), evaluate.parser(), prepare.parser(prepare.COMMANDS)]
+    parsers = [
+        report_cli._parser(),
+        evaluate.parser(),
+        prepare.parser(prepare.COMMANDS),
+    ]
     parsers += [biases._parser(), distortion._parser(), look.parser()]
     parsers += [shifts._parser(), audit.parser(), study.parser(), sweep.parser()]
     parsers += [plan.parser()]

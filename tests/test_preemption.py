@@ -249,7 +249,7 @@ def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
     def run(work, *, flags_parser):
         del flags_parser
         with contextlib.suppress(signals.Interrupted):
-            work.keywords["heard"].take(signal.SIGINT)
+            work.keywords["heard"].handle(signal.SIGINT)
         raise SystemExit(130)
 
     def leave(code):
@@ -258,4 +258,4 @@ def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
     monkeypatch.setattr(main.app, "run", run)
     monkeypatch.setattr(main.os, "_exit", leave)
     with pytest.raises(Left, match="130"):
-        main.cli()
+        main.command()

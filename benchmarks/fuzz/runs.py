@@ -6,7 +6,8 @@ import pathlib
 from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations, records
-from jbias.report import status, status_table
+from jbias.report import status as report_status
+from jbias.report import status_table
 from jbias.rundir import life
 
 _FILES = (
@@ -29,7 +30,7 @@ def made(folder: pathlib.Path) -> None:
         (folder / name / "lock").write_text("host 7 2026-01-01\n")
         sign = life.Life(folder / name, print)
         told = dict(step=12, total=20, rate=1.5, images=96.0, eta_seconds=5.0)
-        sign.tell("stepping", devices="1 cpu", log_seconds=10.0, **told)
+        sign.update("stepping", devices="1 cpu", log_seconds=10.0, **told)
     (folder / "stopped/done").unlink()
     _failed(folder / "failed")
     (folder / "stopped/stopped.json").write_text(json.dumps({"reason": "too low"}))
@@ -62,7 +63,7 @@ def runs(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.C
 def wrong(case: attempts.Case) -> str:
     """What is wrong with what was told of the runs; "" where nothing is."""
     folder = case.argv[1].partition("=")[2]
-    rows = status.rows([folder])
+    rows = report_status.rows([folder])
     told = json.loads(status_table.as_json(rows), parse_constant=lambda word: word)
     if {pathlib.Path(one["workdir"]).name for one in told["runs"]} != _RUNS:
         return f"not all runs are told of: {told}"

@@ -60,7 +60,7 @@ def note_end(workdir: pathlib.Path, code: int, log: pathlib.Path, before: int) -
     if run_state.held(workdir):
         return  # It is another's, who was there before.
     try:
-        why = run_state.read(workdir).told
+        why = run_state.read(workdir).from_log
     except (ValueError, OSError):
         why = False  # What is damaged there ends no search.
     if code in TOLD or why and told(workdir) > before:

@@ -35,13 +35,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from jbias import presets
 from jbias.measure import command
 from jbias.terminal import parsing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "config")
+    args, changes = command.parse(parser(), argv, "config", presets.check)
     args.changes = changes
     return command.run(lambda: _work(args), stopped="goes on")
 

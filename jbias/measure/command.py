@@ -3,18 +3,23 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from jbias import presets, xla
-from jbias.terminal import messages, parsing
+from jbias import xla
+from jbias.terminal import faults, messages, parsing
 
 
 def parse(
-    parser: parsing.Parser, argv: Sequence[str] | None, changed: str
+    parser: parsing.Parser,
+    argv: Sequence[str] | None,
+    changed: str,
+    check: Callable[[Mapping[str, Any]], None],
 ) -> tuple[argparse.Namespace, list[str]]:
     """Reads the arguments; those of entries, --<changed>.KEY=VALUE, come second.
 
-    Ends with exit code 2 where they are wrong, and where no preset has a given name.
+    Ends with exit code 2 where they are wrong, and where `check`, which sees them by
+    name, raises a ValueError.
     """
     parser.entries = changed
     args, rest = parser.parse_known_args(argv)
@@ -27,10 +32,7 @@ def parse(
     if wrong := next((text for text in changes if "=" not in text), None):
         parser.error(f"{wrong}: must be --{changed}.KEY=VALUE")
     try:
-        for flag in presets.FLAGS & vars(args).keys():
-            given = getattr(args, flag) or ()
-            for named in (given,) if isinstance(given, str) else given:
-                presets.path(named, flag)
+        check(vars(args))
     except ValueError as error:
         parser.error(str(error))
     return args, changes
@@ -45,12 +47,11 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
     """
     xla.set_flags()
     try:
-        from jbias.terminal import console, faults, heap
-        from jbias.training import opening
+        from jbias.terminal import console, heap
 
         console.hush()
         heap.bound()
-        opening.keep_programs()
+        xla.keep_programs()
         return work()
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):

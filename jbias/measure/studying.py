@@ -72,7 +72,7 @@ def _trained(runs: Sequence[Run], heard: signals.Heard, say: Callable) -> int:
         except ValueError as error:
             say(f"not trained: {one.workdir}: {' '.join(str(error).split())}")
             lost += 1
-        heard.over()
+        heard.detach()
         jax.clear_caches()  # Each run has programs of its own.
     return lost
 

@@ -69,7 +69,7 @@ class Hub:
             said = f"the meeting failed ({type(error).__name__}: {error}); {REMEDY}"
             self._end(said, 1)
             time.sleep(PARTING)
-            self._tell(**self._last)
+            self._send_all(**self._last)
         for line in (*self._strangers, *(line for line, _ in self._there.values())):
             line.sock.close()
         self._server.close()
@@ -163,7 +163,7 @@ class Hub:
             for _, (each, of_it) in sorted(self._there.items()):
                 each.heard = time.monotonic()  # Nobody was lost while all waited.
                 told.append({key: of_it[key] for key in ("host", "pid", "cores")})
-            self._tell(kind="go", port=free_port(), facts=told)
+            self._send_all(kind="go", port=free_port(), facts=told)
         return number
 
     def _compare(self) -> None:
@@ -189,7 +189,7 @@ class Hub:
                 if len(said) == self._count:
                     del self._said[what]
                     values = [said[n] for n in range(self._count)]
-                    self._tell(kind="said", what=what, values=values)
+                    self._send_all(kind="said", what=what, values=values)
             case {"kind": "fail", "line": str(line), "code": int(code)}:
                 self._end(f"process {number} of {self._count}: {line}", code)
             case {"kind": "bye"}:
@@ -229,7 +229,7 @@ class Hub:
                 )
         return None
 
-    def _tell(self, **word: Any) -> None:
+    def _send_all(self, **word: Any) -> None:
         for line, _ in self._there.values():
             line.send(**word)
 

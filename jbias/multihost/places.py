@@ -19,14 +19,14 @@ class Place(NamedTuple):
     devices: list[int] | None = None  # Of its machine; None: all.
 
 
-def place(coordinator: str | None, count: int | None, number: int | None) -> Place:
+def place(address: str | None, count: int | None, number: int | None) -> Place:
     """Reads the flags, or without them what SLURM, Open MPI or a TPU's host says.
 
     A count of 1 alone trains alone, whatever is said there. ValueError where the flags
     do not fit each other.
     """
-    given = [coordinator, count, number]
-    if count == 1 and coordinator is None and number is None:
+    given = [address, count, number]
+    if count == 1 and address is None and number is None:
         return Place("", 1, 0)
     if all(one is None for one in given):
         return _detected()
@@ -37,18 +37,18 @@ def place(coordinator: str | None, count: int | None, number: int | None) -> Pla
             f"processes: --coordinator=HOST:PORT, --processes=N and --process=I go "
             f"together, got no {' and no '.join(absent)}"
         )
-    host, _, port = coordinator.rpartition(":")
+    host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(
             f"processes: --coordinator must be HOST:PORT, where process 0 is, got "
-            f"{coordinator!r}"
+            f"{address!r}"
         )
     if count < 1 or not 0 <= number < count:
         raise ValueError(
             f"processes: --process must be 0 to {max(0, count - 1)} of --processes="
             f"{count}, got {number}"
         )
-    return Place(coordinator, count, number)
+    return Place(address, count, number)
 
 
 def _detected() -> Place:

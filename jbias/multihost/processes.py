@@ -5,7 +5,6 @@ the affair of `team`, and of `hub`, which serves the meeting; `places` has which
 """
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -19,10 +18,8 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
-from jbias import config as jc
 from jbias.multihost import hub, places, wire
 from jbias.multihost import team as teams
-from jbias.rundir import workdir as workdirs
 from jbias.terminal import signals
 
 PATIENCE = 1800.0  # Seconds: a process may read data or compile alone for so long.
@@ -34,15 +31,17 @@ _OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED"
 @contextlib.contextmanager
 def joined(
     where: places.Place,
-    config: Mapping[str, Any],
+    alike: Callable[[], Mapping[str, Any]],
     tell: Callable[[str, int], None],
     *,
+    differing: Callable[[Mapping, Mapping], list[str]],
     wait: float = 300.0,
     patience: float = PATIENCE,
 ) -> Iterator[teams.Team]:
     """Meets the other processes of a run and starts jax on all; alone, does nothing.
 
-    tell: hears the line and the exit code that another's end gives this process.
+    alike: gives what all must have in common. tell: hears the line and the exit code
+    that another's end gives this process. differing: tells what two `alike` differ in.
     ValueError where they do not come within `wait` seconds, or are to do other things.
     """
     if where.count == 1:
@@ -52,13 +51,13 @@ def joined(
     served = None
     if not where.number:
         server = _serving(host, int(port))
-        options = dict(differing=jc.differing, wait=wait, patience=patience)
+        options = dict(differing=differing, wait=wait, patience=patience)
         served = hub.Hub(server, where.count, silence=hub.SILENCE, **options)
     line = _connected(host, int(port), where, wait)
     with contextlib.ExitStack() as stack:
         stack.enter_context(line.sock)
         try:
-            go = _met(line, where, config, wait, tell)
+            go = _met(line, where, alike(), wait, tell)
         except BaseException as error:
             if isinstance(error, signals.Interrupted):
                 line.send(kind="fail", line=str(error), code=signals.code(error))
@@ -87,7 +86,7 @@ def _fail(team: teams.Team, error: BaseException, tell: Callable) -> None:
         of_others(error)  # Then this process ends in there.
     if isinstance(error, ConnectionError):
         line, code = str(error), hub.LOST
-    with team.telling():
+    with team.reporting():
         traceback.print_exc() if code == 1 else tell(line, code)
     team.fail(line, code)
 
@@ -135,14 +134,13 @@ def _connected(host: str, port: int, where: places.Place, wait: float) -> wire.L
 def _met(
     line: wire.Line,
     where: places.Place,
-    config: Mapping[str, Any],
+    alike: Mapping[str, Any],
     wait: float,
     tell: Callable[[str, int], None],
 ) -> dict[str, Any]:
     """Says who this is, and waits until all are there."""
-    software = json.loads(json.dumps(workdirs.software()))
     facts = {
-        "alike": {"config": jc.plain(config), **software},
+        "alike": alike,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "cores": sorted(os.sched_getaffinity(0)),

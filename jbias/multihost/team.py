@@ -39,7 +39,7 @@ class Team:
     number, count = 0, 1
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process reads and writes the workdir."""
         return self.number == 0
 
@@ -48,48 +48,48 @@ class Team:
         """Cores of all machines that take part."""
         return len(os.sched_getaffinity(0))
 
-    def agree(self, what: str, value: Any) -> list[Any]:
+    def all_gather(self, what: str, value: Any) -> list[Any]:
         """What each process says, in order, once all have; a barrier, too."""
         del what
         return [value]
 
-    def share(self, what: str, value: Any) -> Any:
+    def broadcast(self, what: str, value: Any) -> Any:
         """What process 0 says."""
-        return self.agree(what, value if self.first else None)[0]
+        return self.all_gather(what, value if self.is_main else None)[0]
 
-    def least(self, number: int | None) -> int | None:
+    def all_min(self, number: int | None) -> int | None:
         """The least of what the processes say; None where one knows none."""
-        told = self.agree("memory", number)
+        told = self.all_gather("memory", number)
         return None if None in told else min(told)
 
-    def pulse(self, value: Any) -> list[Any]:
+    def gather_previous(self, value: Any) -> list[Any]:
         """What each process said at the call before, without a wait; alone, what is said."""
         return [value]
 
-    def each(self, what: str, act: Callable[[], Any]) -> list[Any]:
+    def gather_results(self, what: str, act: Callable[[], Any]) -> list[Any]:
         """What `act` gives in each process; a ValueError of one is raised in all."""
         del what
         return [act()]
 
     @contextlib.contextmanager
-    def alike(self, what: str, may_fail: bool = True) -> Iterator[None]:
+    def raise_together(self, what: str, may_fail: bool = True) -> Iterator[None]:
         """Raises a ValueError from within in all processes, where one has it."""
         del what, may_fail
         yield
 
-    def noticed(self, step: int) -> bool:
+    def preempted(self, step: int) -> bool:
         """Whether jax has told of a preemption; all ask with the same ascending steps."""
         del step
         return False
 
-    def telling(self) -> contextlib.AbstractContextManager:
+    def reporting(self) -> contextlib.AbstractContextManager:
         """Within it this process tells what ends it: nobody else's line comes beside."""
         return contextlib.nullcontext()
 
     def fail(self, line: str, code: int) -> None:
         """Ends the others with what ended this one, and this process; alone, does nothing."""
 
-    def same(self, tree: PyTree) -> PyTree:
+    def broadcast_tree(self, tree: PyTree) -> PyTree:
         """What process 0 has in the place of these arrays, on the host."""
         return tree
 
@@ -106,7 +106,7 @@ class Joined(Team):
 
     def __init__(self, line: wire.Line, number: int, facts: list[dict], tell: Callable):
         self.number, self.count, self._facts = number, len(facts), facts
-        self._line, self._tell = line, tell
+        self._line, self._report = line, tell
         self._calls, self._pulses, self._closed = 0, 0, False
         self._asked, self._voice = None, threading.Lock()
         self._said: dict[str, list] = {}
@@ -121,19 +121,19 @@ class Joined(Team):
             {(one["host"], core) for one in self._facts for core in one["cores"]}
         )
 
-    def agree(self, what: str, value: Any) -> list[Any]:
+    def all_gather(self, what: str, value: Any) -> list[Any]:
         self._calls += 1
         what = f"{what}#{self._calls}"
         self._line.send(kind="say", what=what, value=value)
-        return self._heard(what)
+        return self._wait_for(what)
 
-    def each(self, what: str, act: Callable[[], Any]) -> list[Any]:
+    def gather_results(self, what: str, act: Callable[[], Any]) -> list[Any]:
         error, found = None, None
         try:
             found = act()
         except ValueError as raised:
             error = raised
-        told = self.agree(what, [found, None if error is None else str(error)])
+        told = self.all_gather(what, [found, None if error is None else str(error)])
         if error is not None:
             raise error
         for number, (_, line) in enumerate(told):
@@ -142,7 +142,7 @@ class Joined(Team):
         return [found for found, _ in told]
 
     @contextlib.contextmanager
-    def alike(self, what: str, may_fail: bool = True) -> Iterator[None]:
+    def raise_together(self, what: str, may_fail: bool = True) -> Iterator[None]:
         if not may_fail:
             yield
             return
@@ -156,21 +156,21 @@ class Joined(Team):
             if error is not None:
                 raise error
 
-        self.each(what, ended)
+        self.gather_results(what, ended)
 
-    def pulse(self, value: Any) -> list[Any]:
+    def gather_previous(self, value: Any) -> list[Any]:
         self._pulses += 1
         self._line.send(kind="say", what=f"a step#p{self._pulses}", value=value)
         if self._pulses == 1:
             return []
-        return self._heard(f"a step#p{self._pulses - 1}")
+        return self._wait_for(f"a step#p{self._pulses - 1}")
 
-    def _heard(self, what: str) -> list[Any]:
+    def _wait_for(self, what: str) -> list[Any]:
         with self._news:
             self._news.wait_for(lambda: what in self._said)
             return self._said.pop(what)
 
-    def noticed(self, step: int) -> bool:
+    def preempted(self, step: int) -> bool:
         # jax chooses one of the steps to come, so none may be left out.
         first = step if self._asked is None else self._asked + 1
         self._asked = step
@@ -178,9 +178,9 @@ class Joined(Team):
         return any(multihost_utils.reached_preemption_sync_point(n) for n in asked)
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
+    def reporting(self) -> Iterator[None]:
         with self._voice:
-            self._tell = lambda *_: None
+            self._report = lambda *_: None
             yield
 
     def fail(self, line: str, code: int) -> None:
@@ -189,14 +189,14 @@ class Joined(Team):
 
     def leave(self) -> None:
         """Ends the work of all, together."""
-        self.agree("the end", None)
+        self.all_gather("the end", None)
         jax.distributed.shutdown()
         self._closed = True
         self._line.send(kind="bye")
         self._line.shut()
         self._thread.join()
 
-    def same(self, tree: PyTree) -> PyTree:
+    def broadcast_tree(self, tree: PyTree) -> PyTree:
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
         # As bytes: the sum that jax takes would make 0 of -0.
         sent = b"".join(leaf.tobytes() for leaf in leaves)
@@ -242,7 +242,7 @@ class Joined(Team):
 
     def _die(self, line: str, code: int) -> None:
         with self._voice:
-            self._tell(line, code)
+            self._report(line, code)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)  # The main thread may wait for the lost one for ever.

@@ -34,12 +34,10 @@ def folder(text: str) -> str:
     return text
 
 
-names = parsing.names
 chance = parsing.number(float, lambda a: 0 < a < 1, "a number between 0 and 1")
-positive, draws = parsing.positive, parsing.at_least(100)
+draws = parsing.at_least(100)
 at_least_one, natural = parsing.at_least(1), parsing.at_least(0)
 
-parser = parsing.Parser  # Of `python -m jbias.<command>`, with its description.
 # Arguments of several commands, but for what each says of them.
 WORKDIRS = types.MappingProxyType(dict(nargs="+", action="extend", metavar="WORKDIR"))
 OUT = types.MappingProxyType(dict(type=folder, required=True, metavar="DIR"))

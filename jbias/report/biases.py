@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments
+from jbias.terminal import parsing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +70,7 @@ def _read(args: argparse.Namespace):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser("report.biases", __doc__)
+    parser = parsing.Parser("report.biases", __doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--measured",

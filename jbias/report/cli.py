@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from jbias.report import arguments
 from jbias.report import options as options_lib
-from jbias.terminal import messages
+from jbias.terminal import messages, parsing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,7 +105,7 @@ def _tell(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser("report", __doc__)
+    parser = parsing.Parser("report", __doc__)
     add = parser.add_argument
     out = {**arguments.OUT, "required": False}
     add("--out", **out, help="folder of the report; made if needed")
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--watch",
-        type=arguments.positive,
+        type=parsing.positive,
         nargs="?",
         const=5.0,
         metavar="SECONDS",
@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--epoch",
-        type=arguments.positive,
+        type=parsing.positive,
         metavar="E",
         help="epoch that at_epoch takes (default: the last that all seeds have)",
     )
@@ -165,14 +165,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--datasets",
-        type=arguments.names,
+        type=parsing.names,
         default=(),
         metavar="A,B",
         help="data sets to report and test, in this order (default: all test sets)",
     )
     add(
         "--algorithms",
-        type=arguments.names,
+        type=parsing.names,
         default=(),
         metavar="A,B",
         help="algorithms to report and test, in this order (default: all)",
@@ -197,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--points",
-        type=arguments.positive,
+        type=parsing.positive,
         metavar="D",
         help="the smallest difference that matters to you, in the unit shown: for "
         "equivalence and power (default: 1, or 0.01 where no score exceeds 1)",

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments, csv_rows
+from jbias.terminal import parsing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,20 +117,20 @@ def _number(field: str, name: str, place: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser("report.correlate", __doc__)
+    parser = parsing.Parser("report.correlate", __doc__)
     add = parser.add_argument
     add("--table", required=True, metavar="CSV", help="one line a model, with a header")
     add(
         "--x",
         required=True,
-        type=arguments.names,
+        type=parsing.names,
         metavar="A,B",
         help="measures, such as biases",
     )
     add(
         "--y",
         required=True,
-        type=arguments.names,
+        type=parsing.names,
         metavar="C,D",
         help="measures to correlate with, such as averages of accuracies",
     )
@@ -143,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", **arguments.OUT, help="folder of the report")
     add(
         "--among",
-        type=arguments.names,
+        type=parsing.names,
         action="append",
         default=[],
         metavar="E,F",

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments
+from jbias.terminal import parsing
 
 _PRINTED = "examples/published"
 
@@ -59,7 +60,7 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser("report.distortion", __doc__)
+    parser = parsing.Parser("report.distortion", __doc__)
     add = parser.add_argument
     add(
         "--measured",

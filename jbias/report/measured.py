@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments
+from jbias.terminal import parsing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +33,7 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser("report.measured", __doc__)
+    parser = parsing.Parser("report.measured", __doc__)
     parser.add_argument(
         "--measured",
         **arguments.WORKDIRS,

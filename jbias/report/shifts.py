@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from jbias.report import arguments
+from jbias.terminal import parsing
 
 _PRINTED = "examples/published"
 _OUT = "report-shifts"
@@ -51,7 +52,7 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser("report.shifts", __doc__)
+    parser = parsing.Parser("report.shifts", __doc__)
     add = parser.add_argument
     add(
         "--runs",
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--tau",
-        type=arguments.positive,
+        type=parsing.positive,
         default=5.0,
         metavar="POINTS",
         help="a drop is a bug if its interval, less the control's, lies above this "

@@ -36,7 +36,7 @@ class Life:
             "pid": os.getpid(),
         }
 
-    def tell(self, doing: str, **facts: Any) -> None:
+    def update(self, doing: str, **facts: Any) -> None:
         """Says what is done now; facts told before stay until they are told anew."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._facts |= {"at": now, "doing": doing, **facts}

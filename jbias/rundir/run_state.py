@@ -44,7 +44,7 @@ class State(NamedTuple):
     evaluated: int = -1  # The last evaluated step.
     accuracy: float | None = None  # There, in validation: the mean over finite seeds.
     diverged: tuple[int, ...] = ()  # The seeds that did.
-    told: bool = False  # Whether it was the run's log that gave the reason.
+    from_log: bool = False  # Whether it was the run's log that gave the reason.
 
 
 def read(workdir: str | os.PathLike) -> State:

@@ -12,10 +12,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from etils import epath
 
-from jbias.store import disk, lock, lock_owner, objects
+from jbias.store import disk, lock, lock_owner
+
+
+def _store() -> Any:
+    """The module of the store, which needs the extra `gcs`."""
+    from jbias.store import objects
+
+    return objects
 
 
 @dataclasses.dataclass
@@ -26,16 +34,16 @@ class Held:
     owner: lock_owner.Owner
     generation: int  # As this process wrote it last.
     beats: int = 0
-    one: threading.RLock = dataclasses.field(default_factory=threading.RLock)
+    mutex: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 
     def check(self) -> None:
         """OSError where it is gone, or another's."""
         where = self.path.parent
-        with self.one, disk.writing(f"workdir {where}"):
-            told = objects.about(self.path)
+        with self.mutex, disk.writing(f"workdir {where}"):
+            told = _store().about(self.path)
             if told and int(told["generation"]) == self.generation:
                 return
-            seen = objects.read(self.path)
+            seen = _store().read(self.path)
             owner = lock_owner.read(seen.content)
             if owner is not None and owner.token == self.owner.token:
                 self.generation = seen.generation  # The answer to a beat was lost.
@@ -48,10 +56,10 @@ class Held:
 
     def beat(self) -> None:
         """Gives a sign of life; FileExistsError where another has taken it over."""
-        with self.one:
+        with self.mutex:
             told = {**dataclasses.asdict(self.owner), "beats": self.beats}
             content = json.dumps(told).encode()
-            self.generation = objects.replace(self.path, content, self.generation)
+            self.generation = _store().replace(self.path, content, self.generation)
             self.beats += 1
 
     def end(self) -> None:
@@ -63,7 +71,7 @@ def hold(
     path: epath.Path, work: str, say: Callable[[str], None] = print
 ) -> Iterator[Held]:
     """As lock.hold."""
-    before = objects.read(path)
+    before = _store().read(path)
     generation, who = before.generation, lock_owner.read(before.content)
     if generation:
         generation = _watch(path, before, work, say)
@@ -85,13 +93,13 @@ def hold(
         with lock.beating(held):
             yield held
     finally:
-        with contextlib.suppress(OSError), held.one:
-            objects.delete(path, held.generation)
+        with contextlib.suppress(OSError), held.mutex:
+            _store().delete(path, held.generation)
 
 
 def is_held(path: epath.PathLike) -> bool:
     """As lock.is_held."""
-    seen = objects.read(path)
+    seen = _store().read(path)
     return bool(seen.generation) and _age(seen) < lock.PATIENCE_SECONDS
 
 
@@ -100,16 +108,14 @@ def _begin(held: Held, work: str) -> None:
     try:
         held.beat()
     except FileExistsError:
-        seen = objects.read(held.path)
+        seen = _store().read(held.path)
         owner = lock_owner.read(seen.content)
         if owner is None or owner.token != held.owner.token:
             _refuse(seen, work)
         held.generation = seen.generation
 
 
-def _watch(
-    path: epath.Path, before: objects.Seen, work: str, say: Callable[[str], None]
-) -> int:
+def _watch(path: epath.Path, before: Any, work: str, say: Callable[[str], None]) -> int:
     """Returns which generation to replace once its owner has shown no sign of life."""
     began = time.monotonic()
     say(
@@ -122,18 +128,18 @@ def _watch(
     )
     while time.monotonic() - began < lock.PATIENCE_SECONDS:
         time.sleep(min(1.0, lock.PATIENCE_SECONDS / 10))
-        told = objects.about(path)
+        told = _store().about(path)
         if told is None:
             return 0
         if int(told["generation"]) != before.generation:
-            _refuse(objects.read(path), work)
+            _refuse(_store().read(path), work)
     return before.generation
 
 
-def _refuse(seen: objects.Seen, work: str) -> None:
+def _refuse(seen: Any, work: str) -> None:
     raise lock_owner.refusal(work, lock_owner.read(seen.content), _age(seen))
 
 
-def _age(seen: objects.Seen) -> float:
+def _age(seen: Any) -> float:
     """Seconds since it was written; shown, never decided by."""
     return max(0.0, time.time() - seen.updated)

@@ -43,9 +43,9 @@ def harm(path: epath.PathLike, held: Any, *, quick: bool = False) -> str:
     return "is damaged" if held not in (found, found[1]) else ""
 
 
-def write(workdir: epath.Path, files: Sums, name: str = NAME) -> None:
+def write(workdir: epath.Path, sums: Sums, name: str = NAME) -> None:
     """Seals these files, and no others."""
-    disk.keep(workdir / name, json.dumps({"sum": _sum(files), "files": files}))
+    disk.keep(workdir / name, json.dumps({"sum": _sum(sums), "files": sums}))
 
 
 def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
@@ -55,14 +55,14 @@ def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
         return {}
     remedy = "restore it, or delete it: files are then taken as they are"
     told = disk.read_json(path, dict, remedy)
-    files = told.get("files")
-    if not isinstance(files, dict) or told.get("sum") != _sum(files):
+    sums = told.get("files")
+    if not isinstance(sums, dict) or told.get("sum") != _sum(sums):
         raise ValueError(f"workdir: {path} is damaged; {remedy}")
-    return files
+    return sums
 
 
-def _sum(files: Sums) -> int:
-    return zlib.crc32(json.dumps(files, sort_keys=True).encode())
+def _sum(sums: Sums) -> int:
+    return zlib.crc32(json.dumps(sums, sort_keys=True).encode())
 
 
 def of_folder(folder: epath.PathLike, *, follower: bool = False) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Line(str):
         line.event, line.fields, line.level, line.quiet = event, fields, "info", False
         return line
 
-    def at(self, level: str, *, quiet: bool = False) -> "Line":
+    def at(self, level: str, *, quiet: bool = False) -> Self:
         """Itself, with another level: debug, info, warning or error."""
         self.level, self.quiet = level, quiet
         return self
@@ -211,7 +211,7 @@ class Speed(NamedTuple):
     done: int  # Steps.
     rate: float  # Steps a second,
     images: float  # and images.
-    left: float  # Seconds that the rest takes at this rate.
+    seconds_left: float  # Seconds that the rest takes at this rate.
 
 
 class Progress:

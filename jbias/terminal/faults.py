@@ -22,7 +22,7 @@ class Own(ValueError):
 def own(
     path: str, line: int = 0, given: Callable[[], str] = lambda: ""
 ) -> Iterator[None]:
-    """Raises as an Own whatever goes wrong inside, in the code of that file.
+    """Raises what goes wrong inside, in the code of that file, as an error that names it.
 
     line: the file's, where the error tells none. given: what that code was called with.
     """

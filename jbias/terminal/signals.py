@@ -30,7 +30,7 @@ class Heard:
         self.job: Any = None  # One with `stop`, the signal's name.
         self._since = 0.0
 
-    def take(self, number: int, frame: Any = None) -> None:
+    def handle(self, number: int, frame: Any = None) -> None:
         """The handler. A cluster may send a signal twice, and a person means it."""
         del frame
         now, name = time.monotonic(), signal.Signals(number).name
@@ -50,12 +50,12 @@ class Heard:
                 os.write(2, said.encode())
         self.job.stop = self.name
 
-    def begin(self, job: Any) -> None:
+    def attach(self, job: Any) -> None:
         """From now on there is something to save: `job` hears of what comes, or came."""
         self.job = job
         job.stop = self.name
 
-    def over(self) -> None:
+    def detach(self) -> None:
         """Ends a run, if others follow; Interrupted where it ended in spite of one."""
         self.job = None
         if self.name:
@@ -67,7 +67,7 @@ def heard() -> Iterator[Heard]:
     """Notes the signals that ask to stop; they are the caller's affair in a thread."""
     by = Heard()
     try:
-        before = {number: signal.signal(number, by.take) for number in STOPPING}
+        before = {number: signal.signal(number, by.handle) for number in STOPPING}
     except ValueError:
         yield by
         return

@@ -117,18 +117,18 @@ def _together(job: Job, number: int) -> int:
 
 def _evaluate(job: Job, step: int) -> None:
     """Makes one evaluation as the run itself would have made it."""
-    checkpoints = job.workdir / "checkpoints"
+    folder = job.workdir / "checkpoints"
     try:
-        states, info = checkpoint.read(checkpoints, step, observe.template(job))
+        states, info = checkpoint.read(folder, step, observe.template(job))
     except (*orbax_errors.OF_THE_MACHINE, PermissionError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
     except Exception as error:
-        if step not in checkpoint.steps(checkpoints):
+        if step not in checkpoint.steps(folder):
             return
         reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise ValueError(
-            f"checkpoint: {checkpoints / str(step)} cannot be read ({reason}); if it "
+            f"checkpoint: {folder / str(step)} cannot be read ({reason}); if it "
             "is damaged, delete it, and this evaluation is never made"
         ) from error
     job.config["run"].update(info["left"])

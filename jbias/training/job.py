@@ -80,12 +80,12 @@ class Job:
     def halt(self) -> bool:
         """Whether all processes stop here; each asks at the same places."""
         if not self.halted:
-            self.halted = next(filter(None, self.team.pulse(self.stop)), "")
+            self.halted = next(filter(None, self.team.gather_previous(self.stop)), "")
         return bool(self.halted)
 
     def notice(self, step: int) -> None:
         """Asks to stop where jax's own service has told of a preemption."""
-        if self.team.noticed(step):
+        if self.team.preempted(step):
             self.stop = self.stop or "a preemption notice"
 
     def settle(self) -> None:

@@ -94,7 +94,7 @@ def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
             new = static not in statics
             statics.add(static)
             profiled = config["run"]["profile"] and not new and not job.profiled
-            profiled = profiled and job.team.first
+            profiled = profiled and job.team.is_main
             if stage.skips and job.team.count == 1 and not profiled:
                 args = [_left(job, one) for one in args]
             with _announced(job, progress, step) if new else contextlib.nullcontext():
@@ -130,7 +130,7 @@ def _all_ready(job: Job, stage: build.Stage, step: int) -> bool:
         def look(until: float = until) -> tuple[bool, str]:
             return stage.ready(step, lambda: time.monotonic() > until), job.stop
 
-        told = job.team.each("the data of a step", look)
+        told = job.team.gather_results("the data of a step", look)
         job.halted = next((stop for _, stop in told if stop), "")
         if job.halted:
             return False
@@ -157,7 +157,7 @@ def _all_arguments(
     job: Job, stage: build.Stage, step: int, several: int, own: layouts.Packed
 ) -> list[layouts.Packed]:
     """The arguments of several steps; what one process cannot read ends all alike."""
-    with job.team.alike("the images of a step", stage.streams):
+    with job.team.raise_together("the images of a step", stage.streams):
         return [_arguments(job, stage, step + i, own) for i in range(several)]
 
 

@@ -142,7 +142,7 @@ def _batches(
     files = any(isinstance(one, feed.Kept) for one in several)
     coming = feed.shares(several, size, reading)
     while True:
-        with job.team.alike("images to evaluate", files):
+        with job.team.raise_together("images to evaluate", files):
             share = next(coming, None)
         if share is None:
             return
@@ -156,7 +156,7 @@ def _keep_decisions(
     """Writes decisions; unless `again`, those that were lost alone. Returns their sums."""
     job.guard()
     told = {}
-    branches = job.branches if job.team.first else ()
+    branches = job.branches if job.team.is_main else ()
     for test, branch in itertools.product(job.tests, branches):
         path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
         name = recorded.named(job.workdir, path)

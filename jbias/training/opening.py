@@ -1,7 +1,6 @@
 """Opens and checks all that a run needs, and notes in its workdir what it is."""
 
 import functools
-import os
 from collections.abc import Callable
 
 import jax
@@ -73,14 +72,14 @@ def job(
     else:
         own = [entry.own for entry in entries]
         on = functools.partial(made, images)
-        before = workdirs.provenance(workdir) if team.first else {}
+        before = workdirs.provenance(workdir) if team.is_main else {}
         kept = before.get("chosen") or before.get("layout")
 
         def choosing(*laid) -> str:
             chosen.update(choose.strategy(config, own, kept, say, *laid))
             return chosen["strategy"]
 
-        asked = (on, own, devices, run, say, team.least, choosing)
+        asked = (on, own, devices, run, say, team.all_min, choosing)
         devices, stages = memory.laid_out(*asked)
     told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
     for name, how in streamed.items():
@@ -92,8 +91,8 @@ def job(
             told[test.name]["answers"] = rule.digest
     code = parts.own_files(config)
     _check_alike(team, {"data": told, "own_code": code})
-    given, init = _given(config, workdir, follows) if team.first else (None, None)
-    writes = team.first and not follows
+    given, init = _given(config, workdir, follows) if team.is_main else (None, None)
+    writes = team.is_main and not follows
     guard()
     if writes:
         workdirs.record_config(workdir, config, anew=True)
@@ -104,7 +103,7 @@ def job(
     record = workdirs.record_follower if follows else workdirs.record_provenance
     if writes and (held := sums.read(workdir)):  # Until what changes now stands.
         sums.write(workdir, {k: v for k, v in held.items() if not sums.is_fact(k)})
-    differing = record(workdir, facts) if team.first else []
+    differing = record(workdir, facts) if team.is_main else []
     if differing:
         say(
             "this start differs from the first, equal only within tolerance: "
@@ -152,7 +151,7 @@ def check_moved(config: dict, workdir: epath.Path) -> None:
 
 def _check_alike(team: teams.Team, facts: dict) -> None:
     """Refuses processes that found other images or code than the first."""
-    first, *others = team.agree("the data", workdirs.contents(facts))
+    first, *others = team.all_gather("the data", workdirs.contents(facts))
     for number, other in enumerate(others, 1):
         if found := jc.differing(first, other):
             raise ValueError(
@@ -168,12 +167,6 @@ def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
         layout["strategy"] = strategy
         layout["waves"] = [stage.layout.waves for stage in stages]
     return layout
-
-
-def keep_programs() -> None:
-    """Keeps compiled programs on disk, so that a second start does not wait."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(disk.cache("xla")))
 
 
 def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:

@@ -32,9 +32,9 @@ def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
 
 def left(workdir: epath.Path) -> Iterator[int]:
     """The steps saved for another process to evaluate, while nobody has, in order."""
-    checkpoints = workdir / "checkpoints"
-    for step in checkpoint.steps(checkpoints):
-        if not written(workdir, step) and checkpoint.left(checkpoints, step):
+    folder = workdir / "checkpoints"
+    for step in checkpoint.steps(folder):
+        if not written(workdir, step) and checkpoint.left(folder, step):
             yield step
 
 
@@ -68,7 +68,7 @@ def write(
     Of others it says so: they come from the checkpoint of their step.
     """
     job.guard()
-    for branch in job.branches if job.team.first else ():
+    for branch in job.branches if job.team.is_main else ():
         path = path_of(job.workdir / branch.folder, step)
         name = jc.run_name(branch.config)
         text = results.dumps(record for record in records if record.run == name)
@@ -89,7 +89,7 @@ def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
     `position` gives what stands beside a checkpoint; ValueError where there is none.
     """
     held = {k: v for k, v in job.sums.items() if sums.is_record(k)}
-    for name, what in sums.amiss(job.workdir, held) if job.team.first else ():
+    for name, what in sums.amiss(job.workdir, held) if job.team.is_main else ():
         path = job.workdir / name
         try:
             text = position(int(path.stem))["records"]
@@ -115,8 +115,8 @@ def to_mend(
     ValueError for records that no checkpoint holds.
     """
     to_evaluate(workdir, say)  # Not by this process: it says so.
-    checkpoints = workdir / "checkpoints"
-    held = sums.read(workdir) or checkpoint.told(checkpoints).get("sums", {})
+    folder = workdir / "checkpoints"
+    held = sums.read(workdir) or checkpoint.told(folder).get("sums", {})
     lost, steps = astray(workdir, held, run)
     for name, what in lost.items():
         if sums.is_record(name) and _step(name) not in steps:
@@ -154,7 +154,7 @@ def seal(job: Job, lost: Iterable[str] = ()) -> None:
         job.say(_told_lost(job.workdir, still))
     if job.manager is not None:
         sums.write(job.workdir, {**job.facts, **job.sums})
-    elif job.team.first:
+    elif job.team.is_main:
         sums.write(job.workdir, job.sums, sums.FOLLOWER)
 
 

@@ -49,7 +49,7 @@ def save(
     write = checkpoint.replace if step == job.saved else checkpoint.save
     whole = stage.layout.unpack(states)
     known = _check_same(job, whole, step)
-    if job.team.first:
+    if job.team.is_main:
         write(job.manager, step, whole, info, told, known)
     job.saved, job.complete, job.saving = step, here, False
     job.say(
@@ -70,7 +70,7 @@ def _check_same(job: Job, states: tuple, step: int) -> int | None:
     """
     if job.team.count == 1:
         return None
-    sums = job.team.agree("a checkpoint", seal.digest(states))
+    sums = job.team.all_gather("a checkpoint", seal.digest(states))
     if len(set(sums)) > 1:
         raise ValueError(
             f"processes: their weights differ at step {step} (sums {sums}), though all "
@@ -90,9 +90,11 @@ def saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Itera
     except ValueError as error:
         if step > max(job.saved, stage.first):
             save(job, stage, states, step)
-        if job.team.first:
+        if job.team.is_main:
             checkpoint.wait(job.manager)
-        job.team.agree("the end of a save", None)  # Who ends first ends the others.
+        job.team.all_gather(
+            "the end of a save", None
+        )  # Who ends first ends the others.
         raise ValueError(
             f"{error}; step {step} is saved: with the file as it was when the run began "
             "the same command goes on; a repair that changes its length makes other data, "
@@ -168,14 +170,14 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     line = f"resuming {job.name} at step {step}/{total}"
     job.say(console.Line(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
-    written = job.team.first and recorded.written(job.workdir, step)
-    written = job.team.share("what is evaluated", written)
+    written = job.team.is_main and recorded.written(job.workdir, step)
+    written = job.team.broadcast("what is evaluated", written)
     if info.get("left") and (job.elsewhere or written):
         job.left = step
         job.watch.reset()
     if info["records"]:
         job.evaluated = step
-    if info["records"] and job.team.first:
+    if info["records"] and job.team.is_main:
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         recorded.write(job, step, records, again=False)
         signs.evaluated(job, step, records)
@@ -187,7 +189,7 @@ def write_cost(job: Job) -> dict[str, Any]:
 
     Returns the sums over all starts; nothing where another process writes them.
     """
-    if not job.team.first:
+    if not job.team.is_main:
         return {}
     spent, step = job.meter.spent(), max(job.saved, 0)
     paid, assumed = workdirs.paid(job.devices, job.team.cores), energy(job.config)

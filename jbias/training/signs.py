@@ -23,7 +23,7 @@ def begin(job: Job, step: int, *, alone: bool = True) -> None:
 
     `alone` is False in a process that evaluates what another one trains.
     """
-    if not job.team.first:
+    if not job.team.is_main:
         return
     configs = {b.folder.rpartition("/")[2]: b.config for b in job.branches}
     run = writers.Run(job.workdir, job.name, job.config, step, alone, configs)
@@ -32,7 +32,7 @@ def begin(job: Job, step: int, *, alone: bool = True) -> None:
 
 def doing(job: Job, what: str, step: int) -> None:
     """Says what the run does from now on."""
-    if not job.team.first:
+    if not job.team.is_main:
         return
     paid = workdirs.paid(job.devices, job.team.cores)
     _tell(
@@ -48,9 +48,13 @@ def doing(job: Job, what: str, step: int) -> None:
 
 def beat(job: Job, speed: console.Speed) -> None:
     """Shows how far the run is, how fast, and its losses since the last time."""
-    if not job.team.first:
+    if not job.team.is_main:
         return
-    told = {"rate": speed.rate, "images": speed.images, "eta_seconds": speed.left}
+    told = {
+        "rate": speed.rate,
+        "images": speed.images,
+        "eta_seconds": speed.seconds_left,
+    }
     _tell(
         job,
         "stepping",
@@ -69,7 +73,7 @@ def beat(job: Job, speed: console.Speed) -> None:
 def _tell(job: Job, what: str, **facts: Any) -> None:
     with contextlib.suppress(OSError):  # Saving says whose the workdir is now.
         job.guard()
-        job.life.tell(what, **facts)
+        job.life.update(what, **facts)
 
 
 def evaluated(job: Job, step: int, records: Iterable[results.Record]) -> None:

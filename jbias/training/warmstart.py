@@ -24,8 +24,8 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[runs.Net]:
     workdir = whole = epath.Path(disk.local(workdir, "config.init", checkpoints=True))
     if workdir.parent.name == "vary" and not (workdir / "checkpoints").exists():
         whole = workdir.parent.parent
-    config, checkpoints = whole / "config.json", whole / "checkpoints"
-    if not config.exists() or not checkpoints.exists():
+    config, folder = whole / "config.json", whole / "checkpoints"
+    if not config.exists() or not folder.exists():
         raise ValueError(
             f"config.init: {workdir} must be the workdir of a run with checkpoints; "
             "train it first or name another"
@@ -44,10 +44,10 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[runs.Net]:
             f"config.init: {workdir} has the seeds {held} and not {lacking[0]}; "
             "train that one, or start from a run of a single seed"
         )
-    steps = checkpoint.steps(checkpoints)
+    steps = checkpoint.steps(folder)
     if not steps:
-        raise ValueError(f"config.init: {checkpoints} holds no checkpoint yet")
-    found, _ = runs.nets(checkpoints, steps[-1])
+        raise ValueError(f"config.init: {folder} holds no checkpoint yet")
+    found, _ = runs.nets(folder, steps[-1])
     first = folders.index(folder) * len(held)  # All seeds of a branch, then the next.
     places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
     return [found[first + place] for place in places]

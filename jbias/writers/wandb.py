@@ -16,12 +16,6 @@ from typing import Any
 from etils import epath
 
 from jbias import writers
-
-os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # It would reach out.
-# A service that another process began would still have the run of one that was killed.
-os.environ.pop("WANDB_SERVICE", None)
-import wandb
-
 from jbias.writers import wandb_log
 
 _FOLDER = "wandb"
@@ -71,6 +65,10 @@ class _Run:
 
 def open(run: writers.Run) -> writers.Writer:
     """Begins or goes on with the workdir's run of Weights & Biases."""
+    # Before wandb is imported: it would reach out.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    # A service that another process began would still have the run of one that was killed.
+    os.environ.pop("WANDB_SERVICE", None)
     return _Run(run)
 
 
@@ -87,6 +85,8 @@ def _state(path: epath.Path, name: str) -> dict[str, Any]:
 def _begun(
     run: writers.Run, identity: str, options: Mapping[str, Any], *, offline: bool
 ) -> Any:
+    import wandb  # Late: it reads its environment.
+
     settings = wandb.Settings(
         console="off",
         disable_code=True,

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterator
 
 from etils import epath
-from wandb.proto import wandb_internal_pb2
 
 _HEAD, _BLOCK, _START = struct.Struct("<IHB"), 32768, 7
 
@@ -22,6 +21,8 @@ def last_step(folder: epath.Path) -> int | None:
 
 
 def _step(data: bytes) -> int:
+    from wandb.proto import wandb_internal_pb2  # Late, as all of wandb.
+
     step = -1
     for body in _bodies(data):
         record = wandb_internal_pb2.Record()

@@ -9,7 +9,9 @@ import types
 import pytest
 
 from jbias.launch import job, local, stopping, sweep
-from jbias.report import arguments, status, status_table
+from jbias.report import arguments, status_table
+from jbias.report import status as report_status
+from jbias.rundir import run_state
 from tests import runs
 
 SMOKE = "--config=configs/erm.py:smoke,seeds=1"
@@ -81,7 +83,7 @@ def test_who_is_as_good_as_the_median_goes_on():
 
 def test_nothing_is_written_into_the_log_of_a_run_at_work(tmp_path, monkeypatch):
     (tmp_path / "log.txt").write_text("2026-01-01 00:00:00 step 1/4\n")
-    monkeypatch.setattr(job.run_state, "held", lambda workdir: True)
+    monkeypatch.setattr(run_state, "held", lambda workdir: True)
     job.note_end(tmp_path, 2, tmp_path / "output", 0)
     assert (tmp_path / "log.txt").read_text().count("\n") == 1
 
@@ -93,7 +95,7 @@ def test_what_a_terminal_would_obey_is_shown_as_its_code(tmp_path):
     (run / "log.txt").write_text("2026-01-01 00:00:00 jbias: no \x1b[31mroom\n")
     told = {"devices": "\x1b[2J", "step": 10**400, "doing": "stepping"}
     (run / "progress.json").write_text(json.dumps(told))
-    text = status_table.as_text(status.rows([str(run)]), width=300)
+    text = status_table.as_text(report_status.rows([str(run)]), width=300)
     assert "\x1b" not in text
     assert "\\x1b" in text
 

@@ -272,7 +272,9 @@ class Seat:
             self.told.append((line, code))
 
         try:
-            with processes.joined(self.place, {}, tell) as self.team:
+            with processes.joined(
+                self.place, dict, tell, differing=jc.differing
+            ) as self.team:
                 self.inside.set()
                 self.go_on.wait(30)
         except BaseException as error:  # noqa: BLE001
@@ -289,7 +291,6 @@ def seated(monkeypatch):
 
     monkeypatch.setattr(processes, "_started", begun)
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: None)
-    monkeypatch.setattr(processes.workdirs, "software", dict)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         at = free.getsockname()[1]
@@ -330,7 +331,7 @@ def test_all_hear_what_each_finds_or_cannot_do(seated):
     def each(seat) -> list | str:
         assert seat.inside.wait(30)
         try:
-            return seat.team.each("it", lambda: act(seat.place.number))
+            return seat.team.gather_results("it", lambda: act(seat.place.number))
         except ValueError as error:
             return str(error)
 
@@ -391,7 +392,7 @@ def test_what_answers_and_says_nothing_is_not_waited_for(monkeypatch, parting):
         where, began = places.Place(at, 2, 1), time.monotonic()
         with (
             pytest.raises(ValueError, match="has not begun a run, and said nothing"),
-            processes.joined(where, {}, print, wait=0.5),
+            processes.joined(where, dict, print, differing=jc.differing, wait=0.5),
         ):
             pass
     assert time.monotonic() - began < 20
@@ -409,7 +410,9 @@ def test_a_stop_while_processes_meet_ends_all(seated, monkeypatch, name, code):
     with (
         signals.heard(),
         pytest.raises(signals.Interrupted, match=name),
-        processes.joined(seat.place._replace(number=0), {}, print),
+        processes.joined(
+            seat.place._replace(number=0), dict, print, differing=jc.differing
+        ),
     ):
         pass
     seat.thread.join(30)

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from jax._src import clusters
 
-from jbias import train
+from jbias import checkpoint, train
+from jbias import config as jc
 from jbias.multihost import hub, places, processes, team
 from tests import runs
 from tests.test_resume import saved
@@ -282,9 +283,11 @@ def test_cores_that_two_tasks_share_are_paid_once():
 def test_the_others_are_told_of_a_checkpoint_without_its_records(monkeypatch):
     """Records grow with the run; who writes none needs none."""
     told, info = [], {"stage": 0, "records": "x" * 9999, "sums": {"a": 1}, "step": 3}
-    first = types.SimpleNamespace(first=True, count=2, same=lambda tree: tree)
-    first.share = lambda what, value: told.append(value) or value
-    monkeypatch.setattr(train.checkpoint, "restore", lambda *_: ((1,), info))
+    first = types.SimpleNamespace(
+        is_main=True, count=2, broadcast_tree=lambda tree: tree
+    )
+    first.broadcast = lambda what, value: told.append(value) or value
+    monkeypatch.setattr(checkpoint, "restore", lambda *_: ((1,), info))
     job = types.SimpleNamespace(team=first, manager=None, say=print, guard=lambda: None)
     assert train._restored(job) == ((1,), info)
     assert told == [{**info, "records": True, "sums": {}}]
@@ -295,6 +298,6 @@ def test_nobody_at_the_address_is_told_in_time():
     message = "process 0 of 2 did not come: nothing answers"
     with (
         pytest.raises(ValueError, match=message),
-        processes.joined(where, {}, print, wait=1.0),
+        processes.joined(where, dict, print, differing=jc.differing, wait=1.0),
     ):
         pass

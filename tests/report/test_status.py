@@ -10,7 +10,8 @@ import time
 import pytest
 
 from jbias import results
-from jbias.report import cli, status, status_table
+from jbias.report import cli, status_table
+from jbias.report import status as report_status
 from jbias.rundir import life
 
 RECORD = results.Record(
@@ -38,7 +39,7 @@ def made(workdir, *lines, old=0.0, **told):
     (workdir / "log.txt").write_text("".join(f"{line}\n" for line in lines))
     if told:
         sign = life.Life(workdir, pytest.fail)
-        sign.tell(**{"step": 42, "total": 100, "log_seconds": 10.0, **told})
+        sign.update(**{"step": 42, "total": 100, "log_seconds": 10.0, **told})
     when = time.time() - old
     for path in workdir.iterdir():
         os.utime(path, (when, when))
@@ -90,7 +91,9 @@ def folder(tmp_path, held):
 
 
 def by_name(folder):
-    return {os.path.relpath(r.workdir, folder): r for r in status.rows([str(folder)])}
+    return {
+        os.path.relpath(r.workdir, folder): r for r in report_status.rows([str(folder)])
+    }
 
 
 def test_every_run_has_its_state(folder):
@@ -128,20 +131,20 @@ def test_a_damaged_sign_of_life_hides_nothing_else(tmp_path, held, content):
     (run / life.NAME).write_text(content)
     (run / "config.json").write_text('{"seeds": 3, "valid": []}')
     held(run)
-    one = status.row(run)
+    one = report_status.row(run)
     assert (one.state, one.doing, one.step, one.total) == ("running", "", 40, 100)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_the_table_fits_the_terminal(folder, width):
-    text = status_table.as_text(status.rows([str(folder)]), width)
+    text = status_table.as_text(report_status.rows([str(folder)]), width)
     assert max(map(len, text.splitlines())) <= width
     assert "deep/est/done" in text and "make room" in " ".join(text.split())
     assert ("4 x H200" in text) == (width > 100)
 
 
 def test_the_table_says_what_a_person_looks_for(folder):
-    text = status_table.as_text(status.rows([str(folder / "a")]), 80)
+    text = status_table.as_text(report_status.rows([str(folder / "a")]), 80)
     *head, _, names, one, two = text.splitlines()
     assert " ".join(head).replace(" ", "").endswith("2running")
     assert names == names.rstrip() and names.split("  ")[0] == "run"
@@ -156,7 +159,7 @@ def test_json_has_the_same_for_scripts(folder, capsys):
     assert cli.main(["--status", "--json", f"--runs={folder}"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["counts"]["running"] == 2 and len(told["runs"]) == 8
-    rows = [one._asdict() for one in status.rows([str(folder)])]
+    rows = [one._asdict() for one in report_status.rows([str(folder)])]
     same = ("workdir", "state", "step", "accuracy", "reason")
     assert [[one[key] for key in same] for one in told["runs"]] == [
         [one[key] for key in same] for one in rows
@@ -202,15 +205,15 @@ def test_watching_tells_again_without_jax(folder):
 def test_signs_that_cannot_be_written_are_told_once(tmp_path):
     said = []
     sign = life.Life(tmp_path / "gone", said.append)
-    sign.tell("stepping", step=1)
-    sign.tell("stepping", step=2)
+    sign.update("stepping", step=1)
+    sign.update("stepping", step=2)
     assert len(said) == 1 and "progress.json cannot be written" in said[0]
     assert life.read(tmp_path / "gone") == {}
 
 
 def test_names_that_are_cut_still_differ():
     names = [f"/runs/{study}/erm-shapes-0123456789abcdef" for study in ("a", "b")]
-    rows = [status.Row(name, "done", step=1, total=1) for name in names]
+    rows = [report_status.Row(name, "done", step=1, total=1) for name in names]
     shown = [
         line.split()[0] for line in status_table.as_text(rows, 20).split("\n")[-2:]
     ]
@@ -221,7 +224,8 @@ def test_names_that_are_cut_still_differ():
 
 def test_the_cores_of_a_cpu_are_called_so():
     rows = [
-        status.Row("/runs/a", "done", devices=one) for one in ("16 x cpu", "2 x H200")
+        report_status.Row("/runs/a", "done", devices=one)
+        for one in ("16 x cpu", "2 x H200")
     ]
     text = status_table.as_text(rows, 120)
     assert "hardware" in text and "devices" not in text

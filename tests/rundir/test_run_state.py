@@ -76,7 +76,7 @@ def test_the_last_line_of_the_log_tells(tmp_path, last, word, reason):
     log(tmp_path, "jbias: an older end", "2026-01-01 00:00:00 step 8/16, x", last, "")
     found = run_state.read(tmp_path)
     assert found[:2] == (word, reason)
-    assert found.told == last.startswith("jbias: ")
+    assert found.from_log == last.startswith("jbias: ")
     assert (found.step, found.steps) == (9 if "step 9" in last else 8, 16)
 
 

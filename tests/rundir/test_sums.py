@@ -275,15 +275,15 @@ def test_what_a_run_evaluates_itself_is_no_longer_its_followers(tmp_path):
 
 
 def test_in_a_store_files_are_read_at_once_and_decisions_by_size(tmp_path, monkeypatch):
-    files = {
+    states = {
         tmp_path / "evals/2.jsonl": "damaged",
         tmp_path / "evals/4.jsonl": "whole",
         tmp_path / "decisions/edge/2.parquet": "flipped",
         tmp_path / "decisions/edge/4.parquet": "cut",
     }
-    held = {str(path.relative_to(tmp_path)): sums.of(b"1234") for path in files}
+    held = {str(path.relative_to(tmp_path)): sums.of(b"1234") for path in states}
     contents = {"damaged": "1235", "whole": "1234", "flipped": "1235", "cut": "123"}
-    for path, how in files.items():
+    for path, how in states.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(contents[how])
     of, both = sums.of, threading.Barrier(2, timeout=60)

@@ -252,8 +252,8 @@ def test_copies_for_readers_follow_what_is_there(store, run, tmp_path, monkeypat
     here = pathlib.Path(fetched.fetch(pattern, "--runs", checkpoints=False))
     assert here.name == "r*" and here.parent.is_relative_to(tmp_path)
     here = here.parent / "run"
-    files = sorted(p.relative_to(here).as_posix() for p in here.rglob("*.*"))
-    assert files == ["evals/4.jsonl", "evals/8.jsonl", "log.txt"]
+    copies = sorted(p.relative_to(here).as_posix() for p in here.rglob("*.*"))
+    assert copies == ["evals/4.jsonl", "evals/8.jsonl", "log.txt"]
     at = (here / "log.txt").stat().st_mtime
     assert abs(at - objects.read(run / "log.txt").updated) < 1e-3
     disk.write(run / "evals" / "8.jsonl", "longer than before")

@@ -19,10 +19,11 @@ from tests import gcs_server, runs
 pytestmark = pytest.mark.slow
 PROGRAM = """
 import sys
+import jbias.store.lock
 from jbias import main
-from jbias.store import lock
-lock.PATIENCE_SECONDS, lock.BEAT_SECONDS = 4.0, 0.5
-main.cli()
+jbias.store.lock.PATIENCE_SECONDS = 4.0
+jbias.store.lock.BEAT_SECONDS = 0.5
+main.command()
 """
 ARGUMENTS = (
     "--config=configs/erm.py:smoke,seeds=2",

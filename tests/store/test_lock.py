@@ -20,22 +20,22 @@ from tests import runs
 HOLDER = """
 import sys, time
 from etils import epath
-from jbias.store import lock
-lock.BEAT_SECONDS = 0.05
+import jbias.store.lock
+jbias.store.lock.BEAT_SECONDS = 0.05
 {before}
-with lock.hold(epath.Path(sys.argv[1]), "is at work here"):
+with jbias.store.lock.hold(epath.Path(sys.argv[1]), "is at work here"):
     print("held", flush=True)
     time.sleep(60)
 """
 # Another machine: another kernel, and a file system that knows no locks.
 ABROAD = """
 import errno, fcntl
-from jbias.store import lock_owner
+import jbias.store.lock_owner
 def flock(file, how):
     raise OSError(errno.ENOLCK, "No locks available")
 fcntl.flock = flock
-lock_owner.boot = lambda: "another kernel"
-lock_owner._host = lambda: "host-a"
+jbias.store.lock_owner.boot = lambda: "another kernel"
+jbias.store.lock_owner._host = lambda: "host-a"
 """
 
 

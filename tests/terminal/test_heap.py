@@ -14,7 +14,7 @@ import ctypes, sys, threading
 from jbias import main
 sys.argv = ["jbias.main"]
 try:
-    main.cli()
+    main.command()
 except SystemExit as ended:
     assert ended.code == 2
 libc, gate = ctypes.CDLL(None), threading.Barrier(12)

@@ -4,7 +4,8 @@ import pytest
 
 from jbias import audit, evaluate, look, prepare, study
 from jbias.launch import sweep
-from jbias.report import biases, cli, correlate, distortion, measured, shifts
+from jbias.report import biases, correlate, distortion, measured, shifts
+from jbias.report import cli as report_cli
 from jbias.terminal import parsing
 
 
@@ -17,7 +18,7 @@ from jbias.terminal import parsing
         (audit.main, ["--chekpoint=x"], "--checkpoint"),
         (study.main, ["--confgi=x"], "--config"),
         (sweep.main, ["run", "--wrokdir=x"], "--workdir"),
-        (cli.main, ["--rusn=x", "--out=y"], "--runs"),
+        (report_cli.main, ["--rusn=x", "--out=y"], "--runs"),
         (biases.main, ["--mesured=x", "--out=y"], "--measured"),
         (shifts.main, ["--rusn=x", "--out=y"], "--runs"),
         (correlate.main, ["--tabel=x", "--out=y"], "--table"),
