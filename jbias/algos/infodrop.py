@@ -38,7 +38,7 @@ def make(
     """ERM that zeroes stem features, most of all where the image repeats itself.
 
     For each image and channel, `rate` times as many positions as there are are drawn
-    with replacement, by `info_drop.shares`, and set to zero; the others keep their
+    with replacement, by `drop_shares`, and set to zero; the others keep their
     scale. No gradient passes through the choice.
 
     sampling: "exact", or "fast": each position on its own, with the same chance.

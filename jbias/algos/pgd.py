@@ -36,7 +36,7 @@ def make(
 
     eps: of images in [0, 1]; with the number 0 this is ERM to the bit.
     step_size: None is 2/3 eps.
-    random_start, keep_best: those of attack.pgd; `keep_best` costs a forward pass.
+    random_start, keep_best: those of adversarial.pgd; `keep_best` costs a forward pass.
     """
     _check(norm, eps, steps, step_size)
     if isinstance(eps, int | float) and eps == 0:

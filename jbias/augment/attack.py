@@ -67,7 +67,7 @@ def pgd(
     x = image if start is None else start
     if random_start:
         if key is None:
-            raise ValueError("augment.attack: random_start needs a key, got None")
+            raise ValueError("augment.adversarial: random_start needs a key, got None")
         x = starts(image, examples.keys(key, len(image)), norm=norm, eps=eps)
     gradient = jax.grad(lambda x: _total(loss(x)), has_aux=True)
 
@@ -149,6 +149,6 @@ BALLS: Mapping[str, Ball] = types.MappingProxyType(
 def _ball(norm: str) -> Ball:
     if norm not in BALLS:
         raise ValueError(
-            f"augment.attack: norm must be one of {', '.join(BALLS)}, got {norm!r}"
+            f"augment.adversarial: norm must be one of {', '.join(BALLS)}, got {norm!r}"
         )
     return BALLS[norm]

@@ -1,8 +1,8 @@
 """The corruptions of ImageNet-C and ImageNet-C-bar on the device: CORRUPTIONS, by name.
 
     settings = corruption_operators.settings("fog", 3, side=224)
-    keys = examples.keys(key, len(images))
-    corrupted(images, keys, "fog", settings)
+    keys = sampling.keys(key, len(images))
+    corrupt_batch(images, keys, "fog", settings)
 
 What each does is said in data.corruptions, whose images these are, draws aside: an image
 depends on its key, name and settings alone. `draw` takes numbers from a key, mostly of
@@ -22,13 +22,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias.augment import corrupt_arrays as arrays
-from jbias.augment import corrupt_bar_fields as fields
-from jbias.augment import corrupt_bar_shapes as shapes
-from jbias.augment import corrupt_blur as blur
-from jbias.augment import corrupt_digital as digital
-from jbias.augment import corrupt_jpeg, corrupt_noise, corrupt_spatter
-from jbias.augment import corrupt_weather as weather
+from jbias.augment import (
+    corrupt_arrays,
+    corrupt_bar_fields,
+    corrupt_bar_shapes,
+    corrupt_blur,
+    corrupt_digital,
+    corrupt_jpeg,
+    corrupt_noise,
+    corrupt_spatter,
+    corrupt_weather,
+)
 from jbias.augment.corrupt_arrays import Image, Settings
 
 
@@ -53,44 +57,58 @@ CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
         "impulse_noise": Corruption(
             corrupt_noise.uniforms, corrupt_noise.impulse_noise
         ),
-        "defocus_blur": Corruption(blur.nothing, blur.defocus_blur),
-        "glass_blur": Corruption(blur.draw_glass, blur.glass_blur),
-        "motion_blur": Corruption(blur.draw_motion, blur.motion_blur),
-        "zoom_blur": Corruption(blur.nothing, blur.zoom_blur),
-        "snow": Corruption(weather.draw_snow, weather.snow),
-        "frost": Corruption(weather.draw_frost, weather.frost),
-        "fog": Corruption(weather.draw_fog, weather.fog),
-        "brightness": Corruption(blur.nothing, digital.brightness),
-        "contrast": Corruption(blur.nothing, digital.contrast),
+        "defocus_blur": Corruption(corrupt_blur.nothing, corrupt_blur.defocus_blur),
+        "glass_blur": Corruption(corrupt_blur.draw_glass, corrupt_blur.glass_blur),
+        "motion_blur": Corruption(corrupt_blur.draw_motion, corrupt_blur.motion_blur),
+        "zoom_blur": Corruption(corrupt_blur.nothing, corrupt_blur.zoom_blur),
+        "snow": Corruption(corrupt_weather.draw_snow, corrupt_weather.snow),
+        "frost": Corruption(corrupt_weather.draw_frost, corrupt_weather.frost),
+        "fog": Corruption(corrupt_weather.draw_fog, corrupt_weather.fog),
+        "brightness": Corruption(corrupt_blur.nothing, corrupt_digital.brightness),
+        "contrast": Corruption(corrupt_blur.nothing, corrupt_digital.contrast),
         "elastic_transform": Corruption(
-            digital.draw_elastic, digital.elastic_transform
+            corrupt_digital.draw_elastic, corrupt_digital.elastic_transform
         ),
-        "pixelate": Corruption(blur.nothing, digital.pixelate),
-        "jpeg_compression": Corruption(blur.nothing, digital.jpeg_compression),
+        "pixelate": Corruption(corrupt_blur.nothing, corrupt_digital.pixelate),
+        "jpeg_compression": Corruption(
+            corrupt_blur.nothing, corrupt_digital.jpeg_compression
+        ),
         "speckle_noise": Corruption(corrupt_noise.normals, corrupt_noise.speckle_noise),
-        "gaussian_blur": Corruption(blur.nothing, blur.gaussian_blur),
+        "gaussian_blur": Corruption(corrupt_blur.nothing, corrupt_blur.gaussian_blur),
         "spatter": Corruption(corrupt_spatter.draw, corrupt_spatter.spatter),
-        "saturate": Corruption(blur.nothing, digital.saturate),
-        "blue_noise_sample": Corruption(fields.draw_phases, fields.blue_noise_sample),
-        "brownish_noise": Corruption(fields.draw_three_phases, fields.brownish_noise),
+        "saturate": Corruption(corrupt_blur.nothing, corrupt_digital.saturate),
+        "blue_noise_sample": Corruption(
+            corrupt_bar_fields.draw_phases, corrupt_bar_fields.blue_noise_sample
+        ),
+        "brownish_noise": Corruption(
+            corrupt_bar_fields.draw_three_phases, corrupt_bar_fields.brownish_noise
+        ),
         "caustic_refraction": Corruption(
-            shapes.draw_caustics, shapes.caustic_refraction
+            corrupt_bar_shapes.draw_caustics, corrupt_bar_shapes.caustic_refraction
         ),
         "checkerboard_cutout": Corruption(
-            shapes.draw_checkerboard, shapes.checkerboard_cutout
+            corrupt_bar_shapes.draw_checkerboard, corrupt_bar_shapes.checkerboard_cutout
         ),
         "cocentric_sine_waves": Corruption(
-            fields.draw_rings, fields.cocentric_sine_waves
+            corrupt_bar_fields.draw_rings, corrupt_bar_fields.cocentric_sine_waves
         ),
         "inverse_sparkles": Corruption(
-            shapes.draw_inverse_sparkles, shapes.inverse_sparkles
+            corrupt_bar_shapes.draw_inverse_sparkles,
+            corrupt_bar_shapes.inverse_sparkles,
         ),
-        "perlin_noise": Corruption(fields.draw_perlin, fields.perlin_noise),
-        "plasma_noise": Corruption(fields.draw_waves, fields.plasma_noise),
+        "perlin_noise": Corruption(
+            corrupt_bar_fields.draw_perlin, corrupt_bar_fields.perlin_noise
+        ),
+        "plasma_noise": Corruption(
+            corrupt_bar_fields.draw_waves, corrupt_bar_fields.plasma_noise
+        ),
         "single_frequency_greyscale": Corruption(
-            fields.draw_single_frequency, fields.single_frequency_greyscale
+            corrupt_bar_fields.draw_single_frequency,
+            corrupt_bar_fields.single_frequency_greyscale,
         ),
-        "sparkles": Corruption(shapes.draw_sparkles, shapes.sparkles),
+        "sparkles": Corruption(
+            corrupt_bar_shapes.draw_sparkles, corrupt_bar_shapes.sparkles
+        ),
     }
 )
 
@@ -121,7 +139,7 @@ def corrupted(
     def one(image: Image, key: PRNGKeyArray) -> Image:
         x = jnp.round(jnp.clip(image, 0, 1) * 255)
         x = apply(x, draw(key, len(x)), settings)
-        x = arrays.cut(x) if quantise else x
+        x = corrupt_arrays.cut(x) if quantise else x
         x = x if stored is None else corrupt_jpeg.coded(x, stored)
         return x / 255
 

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias.augment import corrupt_arrays as arrays
-from jbias.augment import draws, memory
+from jbias.augment import corrupt_arrays, draws, memory
 from jbias.augment.corrupt_arrays import Image, Plane, Settings
 
 _INDEX = 4.0  # Of refraction.
@@ -52,17 +51,17 @@ def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
     side = len(x)
     lit = functools.partial(caustics, side)
     light = memory.written(lit, 0.5 + 1.5 * drawn[0], (0.75 + 0.5 * drawn[1]) * side)
-    light = jnp.pad(arrays.filtered(light, s["blur"]), 1)
+    light = jnp.pad(corrupt_arrays.filtered(light, s["blur"]), 1)
     down = light[2:, 1:-1] - light[:-2, 1:-1]
     right = light[1:-1, 2:] - light[1:-1, :-2]
     way = _bent(jnp.hypot(down, right)) * (s["level"] * side / 20)
     along = jnp.arange(side, dtype=jnp.float32)
 
-    def reading(start: Float[Array, "h w"], slope: Plane) -> arrays.Between:
-        return arrays.between(start + jnp.rint(slope * way * 1000) / 1000)
+    def reading(start: Float[Array, "h w"], slope: Plane) -> corrupt_arrays.Between:
+        return corrupt_arrays.between(start + jnp.rint(slope * way * 1000) / 1000)
 
     row, column = reading(along[:, None], down), reading(along[None, :], right)
-    seen = arrays.bilinear(x, row, column, "black")
+    seen = corrupt_arrays.bilinear(x, row, column, "black")
     return seen + ((down - right) * (255 * s["level"] / 5))[..., None]
 
 
@@ -97,7 +96,7 @@ def checkerboard_cutout(x: Image, drawn: tuple, s: Settings) -> Image:
     same = (jnp.floor(u) - jnp.floor(v)).astype(jnp.int32) % 2 == 0
     # Towards 0; below it, counted from the end.
     row, column = (jnp.trunc(w).astype(jnp.int32) % count for w in (u, v))
-    filled = arrays.take(drawn[2].reshape(-1), row * _FIELDS + column)
+    filled = corrupt_arrays.take(drawn[2].reshape(-1), row * _FIELDS + column)
     return jnp.where((same & (filled < s["level"] / 10))[..., None], 128.0, x)
 
 
@@ -114,8 +113,8 @@ def star(
     turn = (jnp.arctan2(x, y) + math.pi) / (2 * math.pi) * rays
     ray = jnp.floor(turn).astype(jnp.int32)
     u = turn - ray
-    here = arrays.take(lengths, ray % rays)
-    length = here * (1 - u) + arrays.take(lengths, (ray + 1) % rays) * u
+    here = corrupt_arrays.take(lengths, ray % rays)
+    length = here * (1 - u) + corrupt_arrays.take(lengths, (ray + 1) % rays) * u
     glow = (jnp.square(length) / (jnp.square(x) + jnp.square(y) + 1e-4)) ** power
     return jnp.clip((1 - jnp.square(u - 0.5)) * glow, 0, 1)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias.augment import corrupt_arrays as arrays
+from jbias.augment import corrupt_arrays
 from jbias.augment.corrupt_arrays import Image, Settings
 
 _SWEEPS = 3  # The most there are.
@@ -23,7 +23,7 @@ def nothing(key: PRNGKeyArray, side: int) -> tuple[()]:
 def gaussian_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Convolves with a Gaussian; edges repeat."""
     del drawn
-    return arrays.filtered(x, s["blur"])
+    return corrupt_arrays.filtered(x, s["blur"])
 
 
 def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -56,14 +56,14 @@ def draw_glass(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 h w 2"]]:
 def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Blurs, displaces pixels in sweeps and blurs; copies as the reference does."""
     side, reach = len(x), s["reach"]
-    x = arrays.cut(arrays.filtered(x, s["blur"])).reshape(-1, 3)
+    x = corrupt_arrays.cut(corrupt_arrays.filtered(x, s["blur"])).reshape(-1, 3)
 
     def sweep(i: Int[Array, ""], x: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
         offsets = jnp.floor(drawn[0][i] * (2 * reach)).astype(jnp.int32) - reach
-        return arrays.take(x, glass_origins(offsets, reach))
+        return corrupt_arrays.take(x, glass_origins(offsets, reach))
 
     x = jax.lax.fori_loop(0, s["sweeps"], sweep, x)
-    return arrays.filtered(x.reshape(side, side, 3), s["blur"])
+    return corrupt_arrays.filtered(x.reshape(side, side, 3), s["blur"])
 
 
 def glass_origins(
@@ -91,7 +91,7 @@ def glass_origins(
     links = jnp.where(swept(row, column), there + n * earlier, pixels).reshape(-1)
 
     def follow(links: Int[Array, "n"]) -> Int[Array, "n"]:
-        return jnp.where(links < n, links, arrays.take(links, links % n))
+        return jnp.where(links < n, links, corrupt_arrays.take(links, links % n))
 
     return jax.lax.while_loop(lambda links: (links >= n).any(), follow, links)
 
@@ -104,7 +104,7 @@ def draw_motion(key: PRNGKeyArray, side: int) -> tuple[Float[Array, ""]]:
 
 def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Blurs along a line at U(-45, 45) degrees by a one-sided Gaussian."""
-    return arrays.moved(x, s["kernel"], s["taps"], 90 * drawn[0] - 45)
+    return corrupt_arrays.moved(x, s["kernel"], s["taps"], 90 * drawn[0] - 45)
 
 
 def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -112,7 +112,7 @@ def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     del drawn
 
     def add(i: Int[Array, ""], total: Image) -> Image:
-        return total + arrays.filtered(x, s["zooms"][i])
+        return total + corrupt_arrays.filtered(x, s["zooms"][i])
 
     total = jax.lax.fori_loop(0, s["count"], add, x)
     return total / (s["count"] + 1)

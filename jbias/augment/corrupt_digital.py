@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import corrupt_arrays as arrays
-from jbias.augment import corrupt_jpeg
+from jbias.augment import corrupt_arrays, corrupt_jpeg
 from jbias.augment.corrupt_arrays import Image, Plane, Settings
 
 
@@ -81,17 +80,19 @@ def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
     side = len(x)
     points, *ways = drawn
     row, column = _affine(s["jitter"] * (2 * points - 1), side)
-    x = arrays.bilinear(x, row, column, "reflect_101")
-    right, down = (s["alpha"] * arrays.filtered(2 * u - 1, s["smoother"]) for u in ways)
+    x = corrupt_arrays.bilinear(x, row, column, "reflect_101")
+    right, down = (
+        s["alpha"] * corrupt_arrays.filtered(2 * u - 1, s["smoother"]) for u in ways
+    )
     along = jnp.arange(side, dtype=jnp.float32)
-    row = arrays.between(along[:, None] + down)
-    column = arrays.between(along[None, :] + right)
-    return arrays.bilinear(x, row, column, "reflect")
+    row = corrupt_arrays.between(along[:, None] + down)
+    column = corrupt_arrays.between(along[None, :] + right)
+    return corrupt_arrays.bilinear(x, row, column, "reflect")
 
 
 def _affine(
     moves: Float[Array, "3 2"], side: int
-) -> tuple[arrays.Between, arrays.Between]:
+) -> tuple[corrupt_arrays.Between, corrupt_arrays.Between]:
     """Where each pixel reads, rows and columns, when three points move like that.
 
     The points (x, y) are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the
@@ -106,9 +107,9 @@ def _affine(
     inverse = jnp.stack([d, -b, -c, a]).reshape(2, 2) / (a * d - b * c)
     offsets = jnp.arange(side, dtype=jnp.float32) - centre
 
-    def reading(which: int) -> arrays.Between:
+    def reading(which: int) -> corrupt_arrays.Between:
         by_x, by_y = inverse[which]
         x, y = offsets[None, :] - at[0], offsets[:, None] - at[1]
-        return arrays.between(centre + by_x * x + by_y * y)
+        return corrupt_arrays.between(centre + by_x * x + by_y * y)
 
     return reading(1), reading(0)

@@ -10,10 +10,9 @@ import functools
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
-from jbias.augment.corrupt_arrays import Image
-
+Image = Float[Array, "h w 3"]  # 0 to 255.
 Whole = Int[Array, "h w"]
 _HALF = 1 << 15  # Of a fraction of 16 bits.
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from jbias.augment import corrupt_arrays as arrays
+from jbias.augment import corrupt_arrays
 from jbias.augment.corrupt_arrays import Image, Plane, Settings
 
 Whole = Int[Array, "h w"]
@@ -43,11 +43,13 @@ def draw(key: PRNGKeyArray, side: int) -> tuple[Plane]:
 
 def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
     """Splashes water, or mud, where blurred N(mean, sigma^2) is at least `least`."""
-    layer = arrays.filtered(s["mean"] + s["sigma"] * drawn[0], s["blur"])
+    layer = corrupt_arrays.filtered(s["mean"] + s["sigma"] * drawn[0], s["blur"])
     layer = jnp.where(layer < s["least"], 0, layer)
 
     def muddy(x: Image, layer: Plane) -> Image:
-        share = arrays.filtered((layer > s["least"]).astype(jnp.float32), s["border"])
+        share = corrupt_arrays.filtered(
+            (layer > s["least"]).astype(jnp.float32), s["border"]
+        )
         share = jnp.where(share < 0.8, 0, share)[..., None]
         return x * (1 - share) + _MUD * share
 
@@ -124,7 +126,7 @@ def _equalised(x: Whole) -> Whole:
     left = x.size - counts[first]
     scale = 255 / jnp.maximum(left, 1).astype(jnp.float32)
     table = jnp.rint((jnp.cumsum(counts) - counts[first]) * scale).astype(jnp.int32)
-    return jnp.where(left == 0, x, arrays.take(table, x))
+    return jnp.where(left == 0, x, corrupt_arrays.take(table, x))
 
 
 def _around(x: Array, width: int, mode: str) -> Array:

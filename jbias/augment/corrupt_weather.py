@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import corrupt_arrays as arrays
-from jbias.augment import draws
+from jbias.augment import corrupt_arrays, draws
 from jbias.augment.corrupt_arrays import Image, Plane, Settings
 
 
@@ -21,10 +20,10 @@ def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
 
 def snow(x: Image, drawn: tuple, s: Settings) -> Image:
     """Whitens the image and adds moved flakes, and the same turned upside down."""
-    layer = arrays.filtered(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
-    layer = arrays.cut(255 * jnp.where(layer < s["least"], 0, layer))
+    layer = corrupt_arrays.filtered(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
+    layer = corrupt_arrays.cut(255 * jnp.where(layer < s["least"], 0, layer))
     degrees = 90 * drawn[1] - 135
-    layer = arrays.moved(layer, s["kernel"], s["taps"], degrees)[..., None]
+    layer = corrupt_arrays.moved(layer, s["kernel"], s["taps"], degrees)[..., None]
     luma = jnp.array([0.299, 0.587, 0.114])
     # Accelerators round the factors of a product unless told not to.
     grey = jnp.matmul(x, luma, precision="highest")

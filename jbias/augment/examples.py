@@ -91,6 +91,6 @@ def each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
 def _check(n: int, group: int) -> None:
     if group < 1 or n % group:
         raise ValueError(
-            f"augment.examples: the batch must be a multiple of mix_group={group},"
+            f"augment.sampling: the batch must be a multiple of mix_group={group},"
             f" got {n} examples; change mix_group or the batch size"
         )

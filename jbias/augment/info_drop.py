@@ -135,7 +135,7 @@ def exact(
 def fast(
     share: Float[Array, "n"], key: PRNGKeyArray, *, draws: int, channels: int
 ) -> Bool[Array, "n channels"]:
-    """Keeps each position on its own with the chance (1 - share)^draws of `exact`."""
+    """Keeps each position on its own with the chance (1 - share)^draws of `sample_exact`."""
     share = (share + 1e-8) / jnp.sum(share + 1e-8)
     chance = jnp.exp(draws * jnp.log1p(-share))
     return jax.random.uniform(key, (len(share), channels)) < chance[:, None]

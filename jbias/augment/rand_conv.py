@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import xla
 from jbias.augment import options
-from jbias.augment import views as repeating
+from jbias.augment import views as compose
 
 
 def make(
@@ -97,7 +97,7 @@ def _several(batch, views: int, consistency: float):
         )
     rows = batch["image"].shape[0]
     weight = batch.get("weight", jnp.ones(rows))
-    batch = repeating.repeat({**batch, "weight": weight}, views)
+    batch = compose.repeat({**batch, "weight": weight}, views)
     first = jnp.tile(jnp.arange(views) == 0, rows)
     weight = jnp.where(first, batch["weight"], 0)
     return {**batch, "weight": weight, "consistency": consistency}

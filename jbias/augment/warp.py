@@ -121,7 +121,7 @@ def _halves(part: Fraction) -> tuple[Array, Array]:
 def _fits(h: int, w: int) -> None:
     if max(h, w) > _SIDE:
         raise ValueError(
-            f"augment.warp: sides must be at most {_SIDE} pixels, got {h} by {w}; use"
+            f"augment.pillow: sides must be at most {_SIDE} pixels, got {h} by {w}; use"
             " smaller images"
         )
 

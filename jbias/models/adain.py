@@ -45,7 +45,7 @@ def statistics(f: Float[Array, "b h w c"]) -> Statistics:
     """
     if f.shape[1] * f.shape[2] < 2:
         raise ValueError(
-            "models.adain: feature maps must have at least 2 pixels, got shape "
+            "models.style_transfer: feature maps must have at least 2 pixels, got shape "
             f"{f.shape}; use larger images"
         )
     f = f.astype(jnp.float32)
@@ -131,7 +131,7 @@ _FILES = {"encoder": "vgg_normalised.pth", "decoder": "decoder.pth"}
 
 
 def _from_torch(states: Mapping[str, published.Arrays]) -> dict[str, np.ndarray]:
-    """Takes from the two files what `_shapes` names; VGG's later layers are not used."""
+    """Takes from the two files what `_vgg_shapes` names; VGG's later layers are not used."""
     arrays = {}
     for name in _shapes():
         net, number, kind = name.split("/")
@@ -146,15 +146,15 @@ def _from_torch(states: Mapping[str, published.Arrays]) -> dict[str, np.ndarray]
 
 PUBLISHED = published.Published(
     name="vgg_adain",
-    what="AdaIN's published network",
+    title="AdaIN's published network",
     files=types.MappingProxyType(
         {
             "vgg_normalised.pth": "18a783877329319e5a640ae20f7b98c64e5f5572",
             "decoder.pth": "ccd7832185528ee899f752d532c3a5f08627196a",
         }
     ),
-    where="https://github.com/LiYingwei/ShapeTextureDebiasedTraining/tree/afdb8b7/models",
-    without="transfer=small (in a config's argument), or render on data=shapes",
+    url="https://github.com/LiYingwei/ShapeTextureDebiasedTraining/tree/afdb8b7/models",
+    alternative="transfer=small (in a config's argument), or render on data=shapes",
     convert=_from_torch,
     shapes=types.MappingProxyType(_shapes()),
 )

@@ -117,7 +117,7 @@ class Backbone(nn.Module):
 class BatchNormed(Backbone):
     """A backbone with batch norms, whose options are the network's.
 
-    norm_decay: of running statistics, as norm.BatchNorm has it.
+    norm_decay: of running statistics, as layers.BatchNorm has it.
     norm_group: how many consecutive rows of a batch batch norm takes together; 0 is all.
     """
 

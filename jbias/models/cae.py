@@ -59,10 +59,10 @@ def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
 _FILE = "model_final.state"
 PUBLISHED = published.Published(
     name="cae",
-    what="DeepAugment's published autoencoder",
+    title="DeepAugment's published autoencoder",
     files=types.MappingProxyType({_FILE: "e8e15ac75ed1b406429554a14f6c8efb929990ee"}),
-    where="https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/CAE_Weights",
-    without="`python -m jbias.prepare deepaugment --net=cae` trains a small one",
+    url="https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/CAE_Weights",
+    alternative="`python -m jbias.prepare deepaugment --net=cae` trains a small one",
     convert=torch_layers.only_file(_FILE),
     shapes=types.MappingProxyType(shapes()),
 )

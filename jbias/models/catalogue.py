@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from jbias import models
-from jbias.models import mapping
+from jbias.models import mapping, registry
 
 SIDE = 224  # Pixels of published networks, where their files say no other.
 
@@ -24,12 +23,12 @@ def dialects(model: str) -> tuple[mapping.Names, ...]:
 
 def class_of(model: str) -> type[nn.Module]:
     """The module that a network of this name is."""
-    return type(models.MODELS[model](1))
+    return type(registry.MODELS[model](1))
 
 
 def preset(model: str) -> Mapping[str, Any]:
     """The options that its name alone says."""
-    make = models.MODELS[model]
+    make = registry.MODELS[model]
     return make.keywords if isinstance(make, functools.partial) else {}
 
 
@@ -52,6 +51,6 @@ def frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 @functools.lru_cache(256)
 def shapes(model: str, options: tuple[tuple[str, Any], ...], side: int = SIDE) -> Any:
     """The shapes of a network's variables for images of that side."""
-    net = models.MODELS[model](**dict(options))
+    net = registry.MODELS[model](**dict(options))
     image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
     return jax.eval_shape(net.init, jax.random.key(0), image)

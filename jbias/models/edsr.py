@@ -65,10 +65,10 @@ def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
 _FILE = "edsr_baseline_x4.pt"
 PUBLISHED = published.Published(
     name="edsr",
-    what="DeepAugment's published super-resolution network",
+    title="DeepAugment's published super-resolution network",
     files=types.MappingProxyType({_FILE: "c69235dd5286cef22d9d7bd8c409fad7f2a1c6db"}),
-    where="https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/EDSR_Weights",
-    without="`python -m jbias.prepare deepaugment --net=edsr` trains a small one",
+    url="https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/EDSR_Weights",
+    alternative="`python -m jbias.prepare deepaugment --net=edsr` trains a small one",
     convert=torch_layers.only_file(_FILE),
     shapes=types.MappingProxyType(shapes()),
 )

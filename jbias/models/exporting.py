@@ -12,8 +12,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import linen as nn
 
-from jbias import models
-from jbias.models import catalogue, class_names, mapping, safetensors
+from jbias.models import catalogue, class_names, mapping, registry, safetensors
 
 # Of training alone; an export of a network has none.
 _PASSING = frozenset(
@@ -70,7 +69,7 @@ def described(module: nn.Module) -> tuple[str, dict[str, Any]]:
     ValueError where it is none of MODELS.
     """
     found = []
-    for name, make in models.MODELS.items():
+    for name, make in registry.MODELS.items():
         plain = make(module.classes)
         if type(plain) is not type(module):
             continue

@@ -17,8 +17,8 @@ import numpy as np
 from flax import errors
 from flax import linen as nn
 
-from jbias import kinds, models
-from jbias.models import catalogue, fitting, mapping, states
+from jbias import kinds
+from jbias.models import catalogue, fitting, mapping, registry, states
 
 _NUMBERS = 2**31
 _LARGEST = 100_000  # No number of classes, channels or blocks is larger.
@@ -73,7 +73,7 @@ def read(
     if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
     variables = mapping.filled(fit.expected, fit.arrays)
-    net = models.MODELS[fit.model](**fit.options)
+    net = registry.MODELS[fit.model](**fit.options)
     origins = {
         key: file.origin(fit, key) for key in ("mean", "std") if key not in options
     }
@@ -81,7 +81,7 @@ def read(
 
 
 class _Said(NamedTuple):
-    """What an export of ours says about its network; see exporting.py."""
+    """What an export of ours says about its network; see trained.py."""
 
     model: str
     names: str
@@ -98,7 +98,7 @@ class _File(NamedTuple):
     said: _Said | None
     options: dict[str, Any]  # The caller's.
 
-    def given(self, model: str | None) -> dict[str, Any]:
+    def all_options(self, model: str | None) -> dict[str, Any]:
         """All that is said of a network's options."""
         said = self.said.options if self.said and self.said.model == model else {}
         return {**self.constants, **said, **self.options}
@@ -116,14 +116,14 @@ class _File(NamedTuple):
 
 def _tried(file: _File, model: str | None) -> list[fitting.Fit]:
     """How the file would fill the model, or without one all that may be meant."""
-    options = file.given(model)
+    options = file.all_options(model)
     try:
         if file.said and file.said.names == "own":
             return [fitting.own(file.said.model, file.arrays, options)]
         named = model is not None
         found = (
             fitting.best(name, file.arrays, file.linear, options, named=named)
-            for name in ([model] if model else models.MODELS)
+            for name in ([model] if model else registry.MODELS)
         )
         fits = [fit for fit in found if fit is not None]
         return fits or ([] if model else _by_words(file))
@@ -143,9 +143,11 @@ def _by_words(file: _File) -> list[fitting.Fit]:
         known = mapping.words(one for t in templates for one in np.atleast_1d(t))
         return len(words & known) / max(1, len(words | known))
 
-    model = max(models.MODELS, key=alike)
+    model = max(registry.MODELS, key=alike)
     with contextlib.suppress(*_UNMADE):
-        fit = fitting.best(model, file.arrays, None, file.given(model), named=True)
+        fit = fitting.best(
+            model, file.arrays, None, file.all_options(model), named=True
+        )
         return [fit] if fit else []
     return []
 
@@ -153,8 +155,8 @@ def _by_words(file: _File) -> list[fitting.Fit]:
 def _others(file: _File, model: str) -> list[str]:
     """The other networks that the file fills, by those of the options that they have."""
     found = []
-    for name in (name for name in models.MODELS if name != model):
-        options = file.given(name)
+    for name in (name for name in registry.MODELS if name != model):
+        options = file.all_options(name)
         options = {
             key: options[key] for key in options if key in catalogue.fields(name)
         }
@@ -191,9 +193,9 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
 
 def check(model: str | None, options: Mapping[str, Any]) -> None:
     """Refuses unknown networks and unknown options of known ones."""
-    if model is not None and model not in models.MODELS:
+    if model is not None and model not in registry.MODELS:
         raise ValueError(
-            f"models.load: model must be one of {', '.join(models.MODELS)}, got {model!r}"
+            f"models.load: model must be one of {', '.join(registry.MODELS)}, got {model!r}"
         )
     for option in options if model is not None else ():
         if option not in catalogue.fields(model):
@@ -204,7 +206,7 @@ def check(model: str | None, options: Mapping[str, Any]) -> None:
     if model is None:
         return
     where = f"models.load: {model}"
-    kinds.options(where, models.MODELS[model], options)
+    kinds.options(where, registry.MODELS[model], options)
     for option, value in options.items():
         if type(value) is int and not 0 <= value <= _LARGEST:
             raise ValueError(

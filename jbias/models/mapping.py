@@ -81,12 +81,16 @@ def entries(variables: Mapping[str, Any], names: Names) -> dict[str, Entry]:
         shape = tuple(leaf.shape[axis] for axis in axes)
         given = published(keys, names)
         if not given:
-            raise ValueError(f"models.mapping: no rule of NAMES has {'/'.join(keys)}")
+            raise ValueError(
+                f"models.weight_names: no rule of NAMES has {'/'.join(keys)}"
+            )
         if len(given) > 1:
             shape = (shape[0] // len(given), *shape[1:])
         for part, name in enumerate(given):
             if name in found:
-                raise ValueError(f"models.mapping: NAMES has {name} for two arrays")
+                raise ValueError(
+                    f"models.weight_names: NAMES has {name} for two arrays"
+                )
             found[name] = Entry(collection, tuple(keys), shape, axes, part, len(given))
     return found
 
@@ -110,7 +114,7 @@ def filled(expected: Mapping[str, Entry], state: Arrays) -> dict[str, Any]:
 
 
 def emptied(variables: Mapping[str, Any], names: Names) -> dict[str, np.ndarray]:
-    """The state dict of variables: the inverse of `filled`."""
+    """The state dict of variables: the inverse of `to_variables`."""
     state = {}
     for name, entry in entries(variables, names).items():
         leaf = variables[entry.collection]

@@ -87,7 +87,7 @@ def _grouped(x: Float[Array, "n *m c"], group: int) -> Float[Array, "g group *m 
     """Gives the groups an axis."""
     if len(x) % group:
         raise ValueError(
-            f"models.norm: rows must be a multiple of norm_group, {group} rows, got "
+            f"models.layers: rows must be a multiple of norm_group, {group} rows, got "
             f"{len(x)}; change norm_group or the batch"
         )
     return x.reshape(-1, group, *x.shape[1:])
@@ -108,7 +108,7 @@ def _moments(
     """
     if x.size == x.shape[-1]:
         raise ValueError(
-            "models.norm: training needs more than one value per channel, got shape "
+            "models.layers: training needs more than one value per channel, got shape "
             f"{x.shape}; use larger images or batches"
         )
     axes = tuple(range(x.ndim - 1))

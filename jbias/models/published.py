@@ -23,10 +23,10 @@ class Published(NamedTuple):
     """A set of published files, and the arrays that we make of them."""
 
     name: str
-    what: str  # In a few words.
+    title: str  # In a few words.
     files: Mapping[str, str]  # File name -> git blob id.
-    where: str  # The page to take them from.
-    without: str  # The setting that works without them.
+    url: str  # The page to take them from.
+    alternative: str  # The setting that works without them.
     convert: Callable[[Mapping[str, Arrays]], dict[str, np.ndarray]]  # By file name.
     shapes: Mapping[str, tuple[int, ...]]  # Of what `convert` returns.
 
@@ -52,7 +52,7 @@ def read(published: Published, folder: str | os.PathLike) -> dict[str, np.ndarra
 
 
 def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.ndarray]:
-    """Reads what `save` wrote, or, given a folder, the published files themselves."""
+    """Reads what `write_npz` wrote, or, given a folder, the published files themselves."""
     if path is None:
         raise _refusal(published, "needs weights, got None")
     path = pathlib.Path(path).expanduser()
@@ -123,8 +123,8 @@ def _checked(published: Published, arrays: Arrays, where: str) -> dict[str, np.n
 def _refusal(published: Published, need: str) -> ValueError:
     files = " and ".join(published.files)
     return ValueError(
-        f"models.{published.name}: {published.what} {need}; take {files} from"
-        f" {published.where}, then `python -m jbias.prepare weights"
+        f"models.{published.name}: {published.title} {need}; take {files} from"
+        f" {published.url}, then `python -m jbias.prepare weights"
         f" --net={published.name} --src=FOLDER --out=FILE`, and set `weights` to FILE;"
-        f" without them: {published.without}"
+        f" without them: {published.alternative}"
     )

@@ -31,13 +31,13 @@ def pick(
     for name, found in (("renders", batch), ("attribute", style or batch)):
         if name not in found:
             raise ValueError(
-                f"models.render: the batch must have {name!r}, got {sorted(found)}; train "
+                f"models.style_transfer: the batch must have {name!r}, got {sorted(found)}; train "
                 'on data="shapes" with renders=True and stylise before images are mixed, '
                 'or use transfer=dict(name="small")'
             )
     if isinstance(alpha, int | float) and alpha != 1:
         raise ValueError(
-            f"models.render: alpha must be 1, got {alpha}; between two renders there is"
+            f"models.style_transfer: alpha must be 1, got {alpha}; between two renders there is"
             " none"
         )
     renders = batch["renders"]

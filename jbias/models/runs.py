@@ -20,8 +20,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 from flax import linen as nn
 
-from jbias import kinds, models, reads
-from jbias.models import catalogue, importing
+from jbias import kinds, reads
+from jbias.models import catalogue, importing, registry
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
 _CLASSES = 9973  # A number of classes that no other axis has.
@@ -53,7 +53,7 @@ def load(
     kinds.check(f"{where}: model.name", name, str)
     if model not in (None, name):
         raise ValueError(f"{where}: holds the model {name!r}, not {model!r}")
-    if name not in models.MODELS:
+    if name not in registry.MODELS:
         raise ValueError(f"{where}: its model {name!r} is not one of models.MODELS")
     own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
     kinds.check(f"{where}: seeds", config["seeds"], list[int])
@@ -235,4 +235,4 @@ def _network(
         sizes |= {m for n, m in zip(a, b) if n == _CLASSES}
     if len(sizes) != 1:
         raise ValueError(f"{where}: its arrays are not those of {name}")
-    return models.MODELS[name](**{**options, "classes": sizes.pop()})
+    return registry.MODELS[name](**{**options, "classes": sizes.pop()})

@@ -29,7 +29,7 @@ _HEADER = struct.Struct("<4s5H3I2H")  # Of a member in a zip file.
 
 
 class Loaded(NamedTuple):
-    """What a file holds, whose tensors are pickle_values.Tensor, and their numbers."""
+    """What a file holds, whose tensors are `Tensor`, and their numbers."""
 
     tree: Any
     storages: Mapping[str, np.ndarray]

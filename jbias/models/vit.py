@@ -196,7 +196,7 @@ vit_small32 = functools.partial(ViT, width=384, heads=6, patch=32)
 vit_base16 = functools.partial(ViT, width=768, heads=12, patch=16)
 vit_base32 = functools.partial(ViT, width=768, heads=12, patch=32)
 
-# timm's names, which DeiT, DINO and MAE have too; mapping.py says how they are read.
+# timm's names, which DeiT, DINO and MAE have too; weight_names.py says how they are read.
 NAMES = (
     (r"positions", r""),
     (r"embed", r"patch_embed.proj"),

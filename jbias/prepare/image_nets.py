@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.augment import deepaugment_cae, deepaugment_edsr, deepaugment_edsr_features
-from jbias.models import cae, edsr, published
+from jbias.models import cae, edsr
+from jbias.models.published import Published
 
 
 class Net(NamedTuple):
@@ -20,7 +21,7 @@ class Net(NamedTuple):
     times larger ones; `keys` (b).
     """
 
-    published: published.Published
+    published: Published
     load: Callable[[str], dict[str, Any]]
     init: Callable[..., dict[str, np.ndarray]]
     sizes_of: Callable[[Mapping], dict[str, int]]

@@ -41,7 +41,7 @@ _CALLED = re.compile(
     r"(body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.-]+)"
 )
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-# See algos/sometimes.py.
+# See algos/padain.py.
 _CHANCE = re.compile(r"chance=([\d.e+-]+)\)*/cond/branch_1")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -82,7 +82,7 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
     """All that a program runs, in the order of its text.
 
     taken: the chance that the second branch of a conditional runs, that of a condition
-      that holds, unless that is named (algos/sometimes.py); of more than two branches all
+      that holds, unless that is named (algos/padain.py); of more than two branches all
       are as likely. None: each counts once.
     seeds: so many share a program by jax.vmap, and with it conditions that are named.
     """

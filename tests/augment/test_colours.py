@@ -10,7 +10,7 @@ import scipy.stats
 from scipy import ndimage
 
 from jbias import augment
-from jbias.augment import blur, colour_jitter, examples, lighting
+from jbias.augment import blur, draws, examples, lighting
 
 KEY = jax.random.key(8)
 B = 8
@@ -84,7 +84,7 @@ def test_jitter_is_by_definition():
     found = applied(
         "colour_jitter", brightness=0.4, contrast=0.5, saturation=1.2, hue=0.3
     )
-    draw = jax.vmap(lambda k: colour_jitter.draws.uniforms(k, (), (3,), (), (4,)))
+    draw = jax.vmap(lambda k: draws.uniforms(k, (), (3,), (), (4,)))
     _, share, turn, place = (np.asarray(u) for u in draw(examples.keys(KEY, B)))
     low = np.maximum(1 - strength, 0)
     factors, orders = low + share * (1 + strength - low), np.argsort(place)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import deepaugment_edsr_features as features
+from jbias.augment import deepaugment_edsr_features
 
 B = 60
 KEYS = jax.random.split(jax.random.key(4), B)
@@ -21,12 +21,16 @@ INT = jnp.asarray(np.random.default_rng(1).integers(-9, 9, (B, 4, 3, 8)), jnp.fl
 
 @functools.cache
 def before(option, **flags):
-    run = jax.jit(lambda x: features.before(x, KEYS, option, **flags))
+    run = jax.jit(lambda x: deepaugment_edsr_features.before(x, KEYS, option, **flags))
     return np.asarray(run(X))
 
 
 def body(option, x=INT, **flags):
-    run = jax.jit(lambda x: features.body(LAYERS, x, KEYS[: len(x)], option, **flags))
+    run = jax.jit(
+        lambda x: deepaugment_edsr_features.body(
+            LAYERS, x, KEYS[: len(x)], option, **flags
+        )
+    )
     return np.asarray(run(x))
 
 
@@ -124,7 +128,11 @@ def test_true_skips_change_no_other_option():
 
 
 @pytest.mark.parametrize(
-    ("draw", "count"), [(features.draw_before, 4), (features.draw_inside, 5)]
+    ("draw", "count"),
+    [
+        (deepaugment_edsr_features.draw_before, 4),
+        (deepaugment_edsr_features.draw_inside, 5),
+    ],
 )
 def test_options_are_uniform(draw, count):
     keys = jax.random.split(jax.random.key(9), 2000)
@@ -134,7 +142,11 @@ def test_options_are_uniform(draw, count):
 
 
 @pytest.mark.parametrize(
-    ("act", "options"), [(before, features.BEFORE), (body, features.INSIDE)]
+    ("act", "options"),
+    [
+        (before, deepaugment_edsr_features.BEFORE),
+        (body, deepaugment_edsr_features.INSIDE),
+    ],
 )
 def test_what_is_drawn_is_done(act, options):
     x = {} if act is before else {"x": INT - FIRST}  # Of both signs at the cut.
@@ -153,7 +165,9 @@ def test_an_image_is_damaged_alone():
 
 def test_a_body_of_four_blocks_is_cut_after_the_first():
     layers = LAYERS[:5]
-    found = features.body(layers, INT, KEYS, "negate")
+    found = deepaugment_edsr_features.body(layers, INT, KEYS, "negate")
     np.testing.assert_array_equal(found, -(INT + 1) + (2**5 - 2))
-    alone = np.asarray(features.body(layers, INT, KEYS, "skip") - INT)[:, 0, 0, 0]
+    alone = np.asarray(deepaugment_edsr_features.body(layers, INT, KEYS, "skip") - INT)[
+        :, 0, 0, 0
+    ]
     assert set(alone) <= {2.0, 4.0, 8.0, 16.0} and len(set(alone)) > 1

@@ -38,7 +38,7 @@ def unpacked(pixels):
     return np.stack([pixels & 255, pixels >> 8 & 255, pixels >> 16], -1)
 
 
-def pillow(name, image, amount, resample=Image.Resampling.BILINEAR):
+def by_pillow(name, image, amount, resample=Image.Resampling.BILINEAR):
     picture = Image.fromarray(image)
     matrix = {
         "shear_x": (1, amount, 0, 0, 1, 0),
@@ -95,7 +95,7 @@ def compare(name, h, w, some, resample=Image.Resampling.BILINEAR):
     for image in images(h, w):
         pixels = jnp.broadcast_to(packed(image), (len(some), h, w))
         found = unpacked(each(pixels, jnp.asarray(some, jnp.float32)))
-        expected = np.stack([pillow(name, image, a, resample) for a in some])
+        expected = np.stack([by_pillow(name, image, a, resample) for a in some])
         yield found.astype(int) - expected
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import augmix, ops, pixmix, tone
+from jbias.augment import augmix, draws, examples, ops, pixmix, tone
 
 KEY = jax.random.key(6)
 B, SIZE = 6, 12
@@ -49,8 +49,8 @@ def test_without_rounds_and_start_nothing_is_changed():
 def test_starts_from_one_operation_of_augmix():
     """With no rounds: each image is what some operation of the list makes of it."""
     start = mixed(k=0, start=1.0)["image"]
-    u = jax.vmap(lambda k: augmix.draws.uniforms(k, (3, 1), (), (), (0,), (0,), (3, 0)))
-    u_op = u(augmix.examples.keys(KEY, B))[0]
+    u = jax.vmap(lambda k: draws.uniforms(k, (3, 1), (), (), (0,), (0,), (3, 0)))
+    u_op = u(examples.keys(KEY, B))[0]
     names = augmix.ALL_OPERATIONS
     for i in range(B):
         kind, amount = augmix.operations(u_op[i], names, 1, (SIZE, SIZE))

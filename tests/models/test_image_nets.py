@@ -146,7 +146,7 @@ def test_weights_of_the_other_network_are_refused(net, other, tmp_path):
 
 @pytest.mark.parametrize("net", NETS)
 def test_missing_files_are_named_with_their_place(net, tmp_path):
-    file, url = next(iter(NETS[net].PUBLISHED.files)), NETS[net].PUBLISHED.where
+    file, url = next(iter(NETS[net].PUBLISHED.files)), NETS[net].PUBLISHED.url
     for path in (tmp_path, tmp_path / "absent.npz"):
         with pytest.raises(ValueError) as error:
             NETS[net].load(path)

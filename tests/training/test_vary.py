@@ -10,7 +10,7 @@ import pytest
 from jbias import algos, checkpoint, results, train
 from jbias import config as jc
 from jbias.evals import decisions
-from jbias.models import runs as networks
+from jbias.models import runs as trained
 from jbias.terminal import faults
 from jbias.training import vary, warmstart
 from tests import runs
@@ -296,8 +296,8 @@ def test_a_branch_can_be_started_from(varied):
         warmstart.nets(workdir, (0,))
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
         warmstart.nets(workdir / "vary" / "optim.rate=7", (0,))
-    folder = workdir / "checkpoints"
-    held, _ = networks.nets(folder, checkpoint.steps(folder)[-1])
+    checkpoints = workdir / "checkpoints"
+    held, _ = trained.nets(checkpoints, checkpoint.steps(checkpoints)[-1])
     third = workdir / "vary" / f"optim.rate={RATES[1]:g},algo.p=0"
     for seed, net in zip((1, 0), warmstart.nets(third, (1, 0)), strict=True):
         wanted = held[2 * 2 + seed]["params"]["fc"]["kernel"]
