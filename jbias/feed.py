@@ -129,7 +129,9 @@ class Reading(NamedTuple):
     parts: int = 1
     devices: int = 1
 
-    def pieces(self, read: Callable[[int], Rows], first: int, stop: int) -> Iterator:
+    def pieces(
+        self, read: Callable[[int], stream.Piece], first: int, stop: int
+    ) -> Iterator:
         return stream.pieces(read, first, stop, self.threads, self.workers)
 
 
@@ -189,7 +191,7 @@ class _Pieces(NamedTuple):
 
     kept: Kept
 
-    def __call__(self, number: int) -> Rows:
+    def __call__(self, number: int) -> stream.Piece:
         index = self.kept.index[number * PIECE : (number + 1) * PIECE]
         return {"image": np.stack([self.kept.source.image(i) for i in index])}
 

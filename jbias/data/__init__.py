@@ -95,11 +95,11 @@ def load(name: str, split: str, **options) -> spec.Source:
             f" {spec.did_you_mean(name, DATASETS)}"
         )
     entry = DATASETS[name]
-    base = split.partition("[")[0]
-    if entry.splits and base not in entry.splits:
+    split_name = split.partition("[")[0]
+    if entry.splits and split_name not in entry.splits:
         raise ValueError(
-            f"data.load: the split of {name!r} must be a known one, got {base!r};"
-            f" {spec.did_you_mean(base, entry.splits)}"
+            f"data.load: the split of {name!r} must be a known one, got {split_name!r};"
+            f" {spec.did_you_mean(split_name, entry.splits)}"
         )
     known = dict(inspect.signature(entry.make).parameters)
     text = known.pop("split").replace(default="")
@@ -122,14 +122,14 @@ def load(name: str, split: str, **options) -> spec.Source:
     whole = source
     if columns or skip or keep:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
-        if (split, options) != (base, wide):
-            whole = _made(entry, base, wide)
+        if (split, options) != (split_name, wide):
+            whole = _made(entry, split_name, wide)
     if columns:
         source = annotated.add(source, split, columns, whole)
     if keep:
         source = subset.keep(source, split, keep, whole)
     if skip:
-        source = damaged.leave_out(source, base, skip, whole)
+        source = damaged.leave_out(source, split_name, skip, whole)
     source = subset.drop(source, drop.split("+")) if drop else source
     source = shifted.apply(source, shift) if shift else source
     return subset.portion(source, portion) if portion else source

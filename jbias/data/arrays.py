@@ -49,7 +49,7 @@ def build(
         classes=tuple(classes),
         columns={"label": labels[index]}
         | {name: column[index] for name, column in (columns or {}).items()},
-        preprocessing=transform.words,
+        preprocessing=transform.description,
         fingerprint=listing.digest_of(images, labels[index], classes),
         note=note,
         **attributes,

@@ -39,7 +39,7 @@ class ClassMap(NamedTuple):
         return hashlib.sha256(text.encode() + self.matrix.tobytes()).hexdigest()[:16]
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The rule in words, for tables."""
         if self.matrix is None:
             return f"argmax over the network's {len(self.classes):,} classes"

@@ -85,7 +85,7 @@ class EncodedSource:
 
     @property
     def preprocessing(self) -> str:
-        return self.transform.words
+        return self.transform.description
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class Preprocess:
     keep_exact: bool = False  # Images of size x size are left as they are.
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Says what is done, for tables."""
         if not self.crop:
             return f"Pillow bilinear antialias: squeezed to {self.size}x{self.size}"

@@ -55,30 +55,30 @@ def records(src: str, split: str, dst: str, *, classes: str, shards: int) -> str
             f"prepare records: --shards must be at most {len(source)}, the number of"
             f" images, got {count}"
         )
-    folder = pathlib.Path(dst).expanduser()
+    target = pathlib.Path(dst).expanduser()
     paths = [
-        folder / f"{split}-{i:05d}-of-{count:05d}.array_record" for i in range(count)
+        target / f"{split}-{i:05d}-of-{count:05d}.array_record" for i in range(count)
     ]
-    _refuse_others(folder, split, paths)
+    _refuse_others(target, split, paths)
     cuts = np.linspace(0, len(source), count + 1).astype(int)
     made = _make(source, paths, cuts)
     lengths = forms.find("prepare records", src, split)[0].files.lengths
     _index(source, lengths, paths)
     return (
-        f"{folder}: {len(source)} images of {len(source.classes)} classes in {count}"
+        f"{target}: {len(source)} images of {len(source.classes)} classes in {count}"
         f" shards, {made} of them new; read them with data='folder', root={dst!r},"
         f" split={split!r}"
     )
 
 
 def _refuse_others(
-    folder: pathlib.Path, split: str, paths: Sequence[pathlib.Path]
+    target: pathlib.Path, split: str, paths: Sequence[pathlib.Path]
 ) -> None:
-    there = {p.name for p in folder.glob(f"{split}-*-of-*.array_record")}
+    there = {p.name for p in target.glob(f"{split}-*-of-*.array_record")}
     strange = sorted(there - {path.name for path in paths})
     if strange:
         raise ValueError(
-            f"prepare records: {folder} must hold no other shards of {split!r}, got"
+            f"prepare records: {target} must hold no other shards of {split!r}, got"
             f" {strange[0]}; name another --dst or the same --shards"
         )
 

@@ -86,7 +86,7 @@ def job(
         told[name]["preprocessing"] = how
     for test in tests:
         rule = answers[test.name]
-        told[test.name].update(scored=len(test.images), decision=rule.words)
+        told[test.name].update(scored=len(test.images), decision=rule.description)
         if rule.digest:
             told[test.name]["answers"] = rule.digest
     code = parts.own_files(config)

@@ -75,12 +75,12 @@ def test_numbers_stand_for_classes_without_names(images, tmp_path):
 
 def test_an_index_beside_its_shards_is_believed(images, tmp_path, monkeypatch):
     root = forms.written("records", images[1], tmp_path)
-    shards = sorted(str(path) for path in root.glob("*.array_record*"))
-    found = form_records._listed("here", shards)
-    np.savez(form_records.index_path(shards), classes=np.array(forms.CLASSES), **found)
+    paths = sorted(str(path) for path in root.glob("*.array_record*"))
+    found = form_records._listed("here", paths)
+    np.savez(form_records.index_path(paths), classes=np.array(forms.CLASSES), **found)
     monkeypatch.setattr(form_records, "_listed", None)
     assert len(folder.make("train", root=str(root), size=8)) == 15
-    pathlib.Path(shards[0]).write_bytes(pathlib.Path(shards[1]).read_bytes())
+    pathlib.Path(paths[0]).write_bytes(pathlib.Path(paths[1]).read_bytes())
     with pytest.raises(ValueError, match="has 15 records of 12"):
         folder.make("train", root=str(root), size=8)
 

@@ -175,12 +175,12 @@ def test_restricted_to_200_columns_is_the_authors_rule(name):
     np.testing.assert_array_equal(z @ both[0].matrix, z[:, columns])
     assert both[0].classes == subset
     assert both[0].relabel.tolist() == list(range(200))
-    assert both[0].words == (
+    assert both[0].description == (
         "argmax of mean_logit over 200 classes, answered by 200 of the network's 1,000"
     )
     # The other rule, of the same set: any of the 1000 may win.
     assert both[1].matrix is None
-    assert both[1].words == "argmax over the network's 1,000 classes"
+    assert both[1].description == "argmax over the network's 1,000 classes"
     np.testing.assert_array_equal(both[1].relabel, columns)
 
 

@@ -61,7 +61,7 @@ def test_offsets_round_half_to_even(tmp_path, image):
 )
 def test_says_what_it_does(options, words):
     step = transforms.preprocess(*options)
-    assert step.words == f"Pillow bilinear antialias: {words}"
+    assert step.description == f"Pillow bilinear antialias: {words}"
 
 
 def test_prepared_images_are_kept_unless_resize_is_asked_for(tmp_path, image):
