@@ -3,7 +3,7 @@
 import types
 
 from jbias import config as jc
-from jbias import data as known
+from jbias import data
 from jbias.configs import datasets
 
 EVERYWHERE = {
@@ -66,7 +66,7 @@ def read(text: str) -> types.SimpleNamespace:
         more=False,
         smoke=False,
     )
-    if arg.data in known.DATASETS and arg.data not in datasets.PRESETS:
+    if arg.data in data.DATASETS and arg.data not in datasets.PRESETS:
         raise ValueError(
             f"config argument: data={arg.data} has no preset; name it in a config of "
             "your own, as docs/data.md shows"

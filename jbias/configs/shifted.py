@@ -63,9 +63,9 @@ def _outside(arg) -> tuple[str, ...]:
     """The parts out of distribution; of a single value, each of the others."""
     if not arg.shift.startswith("only-"):
         return ("ood",)
-    values = (
-        dict(attribute=colored_mnist.PALETTE) if arg.data == "colored_mnist" else {}
-    )
+    values: dict[str, Collection[str]] = {}
+    if arg.data == "colored_mnist":
+        values["attribute"] = colored_mnist.PALETTE
     values |= shape_factors.VALUES if arg.data == "shapes" else {}
     values |= annotated.values(arg.columns) if arg.columns else {}
     own = arg.shift.removeprefix("only-")
@@ -78,7 +78,7 @@ def _own(arg, given: Collection[str]) -> dict:
     if arg.data != "shapes":
         return {}
     by_texture = arg.attribute in ("attribute", "pattern")
-    own = dict(n=(2048 if by_texture else 512) if arg.smoke else _POOL)
+    own: dict[str, Any] = dict(n=(2048 if by_texture else 512) if arg.smoke else _POOL)
     if by_texture and "correlation" not in given:
         own["correlation"] = 1 / len(shapes.CLASSES)
     if {*arg.attribute.split("+")} & {*shape_factors.NAMES}:

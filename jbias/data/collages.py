@@ -1,10 +1,4 @@
-"""Draws pictures whose texture is known apart from what they show.
-
-A style transfer can learn from them exactly: the target is what one shows, in its flat
-colours moved to another's, under the other's pattern. Half are scenes of the embedded
-set; the others are layers of shapes in flat colours over the whole frame, after the dead
-leaves model, which hold edges, sizes and colours of all kinds.
-"""
+"""Draws pictures whose texture is known apart from what they show."""
 
 import functools
 from typing import NamedTuple
@@ -27,7 +21,14 @@ Images = Float[np.ndarray, "n h w 3"]
 
 
 class Pictures(NamedTuple):
-    """n pictures; `carrier` is `image` without its texture and noise."""
+    """n pictures whose texture is known apart from what they show.
+
+    `carrier` is `image` without its texture and noise. A style transfer can learn from
+    them exactly: the target is what one shows, in its flat colours moved to another's,
+    under the other's pattern. Half are scenes of the embedded set; the others are layers
+    of shapes in flat colours over the whole frame, after the dead leaves model, which
+    hold edges, sizes and colours of all kinds.
+    """
 
     image: UInt8[np.ndarray, "n h w 3"]
     carrier: UInt8[np.ndarray, "n h w 3"]

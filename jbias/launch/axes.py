@@ -147,7 +147,7 @@ def told(values: Mapping[str, Any]) -> list[str]:
 
 
 def written(axis: Axis) -> str:
-    """The text that `read` makes the axis of."""
+    """The text that `parse` makes the axis of."""
     values = ", ".join(map(repr, axis.values))
     return f"[{values}]" if axis.kind == "choice" else f"{axis.kind}({values})"
 

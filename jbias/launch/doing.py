@@ -57,12 +57,12 @@ def _here(
     say: Callable[[str], None],
 ) -> int:
     """Runs trials on this machine, each once; waits for those that others run."""
-    places, tried = local.places(**options), set[str]()
+    slots, tried = local.places(**options), set[str]()
     left = len(found) - len(todo)
     say(f"{len(todo)} of {len(found)} trials to run" + f", {left} not" * bool(left))
     while True:
         tried |= {trial.name for trial in todo}
-        ended = local.run(todo, found, places, say=say, stop=stop, every=args.every)
+        ended = local.run(todo, found, slots, say=say, stop=stop, every=args.every)
         if ended:
             _keep_table(trials.seen(found), found[0].workdir.parent)
             say(f"{ended}: all running trials have saved; the same command goes on")

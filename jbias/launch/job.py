@@ -11,8 +11,8 @@ from typing import Any
 from jbias.multihost import hub
 from jbias.rundir import run_state
 
-TOLD = (0, 3)  # Exit codes of a run that has ended by itself,
-LEFT = (hub.LOST, 130, 143)  # of one whose peer was lost or that was asked to stop.
+TOLD = (0, 3)  # Exit codes of a run that has ended by itself.
+LEFT = (hub.LOST, 130, 143)  # Asked to stop, or a peer lost.
 ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # To save and leave.
 
 

@@ -29,7 +29,7 @@ class Running(NamedTuple):
     trial: trials.Trial
     process: subprocess.Popen
     place: Place
-    told: int  # How long its log was before.
+    log_size: int  # Of its log before it began.
 
 
 def places(jobs: int = 0, devices: str = "") -> list[Place]:
@@ -139,17 +139,17 @@ def progress(all_trials: Sequence[trials.Trial], first: float, spent: float) -> 
 
 def _started(trial: trials.Trial, place: Place, say: Callable) -> Running:
     stopping.unmark(trial.workdir)
-    log, told = log_of(trial), job.told(trial.workdir)
+    log, size = log_of(trial), job.told(trial.workdir)
     say(f"starting {trial.name}, its output in {log}")
     words = trials.command(trial)
     process = job.start(words, log, place.environment, cores=place.cores)
-    return Running(trial, process, place, told)
+    return Running(trial, process, place, size)
 
 
 def _ended(one: Running, stopped: str, say: Callable) -> None:
     trial = one.trial
     code = one.process.returncode
-    job.note_end(trial.workdir, code, log_of(trial), one.told)
+    job.note_end(trial.workdir, code, log_of(trial), one.log_size)
     if stopped and not (trial.workdir / "done").exists():
         stopping.mark(trial.workdir, stopped)
     say(trials.line(trial, trial.state))

@@ -147,7 +147,7 @@ def _check(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> None:
         trials.check_devices(todo, f"slurm:nodes={options['nodes']}")
 
 
-def _job(trial: trials.Trial, options: Mapping[str, Any]) -> job.Job:
+def _job(trial: trials.Trial, options: Mapping[str, Any]) -> "Job":
     """What submitit calls on the node."""
     patience = 0.8 * options["warn"]
     workdir, log = str(trial.workdir), str(local.log_of(trial))

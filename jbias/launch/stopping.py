@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from jbias.launch import trials as trials_
 from jbias.rundir import run_state
 
-FEWEST = 3  # Completed trials before any is stopped: a median of less says little.
+FEWEST = 3  # Completed trials before any is stopped: fewer say little.
 
 
 def median_rule(

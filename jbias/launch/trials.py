@@ -15,7 +15,7 @@ from ml_collections import config_flags
 
 from jbias import config as jc
 from jbias import config_files, presets
-from jbias.launch import axes as axes_
+from jbias.launch import axes as search_space
 from jbias.rundir import run_state
 from jbias.terminal import messages
 
@@ -27,7 +27,7 @@ class Search(NamedTuple):
 
     configs: tuple[str, ...]
     changes: tuple[str, ...]  # Such as "--config.epochs=2.0".
-    axes: tuple[axes_.Axis, ...]
+    axes: tuple[search_space.Axis, ...]
     kind: str  # "grid" or "random".
     count: int  # Of draws for each config; a grid has its own.
     seed: int  # Of the draws.
@@ -107,13 +107,13 @@ def planned(search: Search, workdir: pathlib.Path) -> list[Trial]:
     ValueError for a config that cannot be read, or one that trains branches (`vary`).
     """
     if search.kind == "random":
-        found = axes_.drawn(search.axes, search.count, search.seed)
+        found = search_space.drawn(search.axes, search.count, search.seed)
     else:
-        found = axes_.grid(search.axes)
+        found = search_space.grid(search.axes)
     trials: dict[str, Trial] = {}
     for named in search.configs:
         for values in found:
-            changes = (*search.changes, *axes_.told(values))
+            changes = (*search.changes, *search_space.told(values))
             config = _config(named, changes)
             name = jc.run_name(config).replace("/", "-")
             arguments = (f"--config={named}", *changes)

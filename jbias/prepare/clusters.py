@@ -1,7 +1,6 @@
-r"""Finds attributes where none are given: clusters of what a network sees in images.
+"""Finds attributes where none are given: clusters of what a network sees in images.
 
-    python -m jbias.prepare clusters --checkpoint=resnet50.pth --size=224 --data=folder \
-        --root=photos --out=photos-clusters
+    python -m jbias.prepare clusters --checkpoint=resnet50.pth --data=folder --root=photos
     python -m jbias.prepare clusters --checkpoint=runs/erm --data=shapes --site=stage2 --balanced
 
 Images go through the network; the features of each class are clustered by k-means (k-means++,

@@ -1,8 +1,4 @@
-"""k-means of rows, and clusters of equal size.
-
-Source: Lloyd 1982, started as Arthur and Vassilvitskii, k-means++, SODA 2007: the first
-centre is any row, each further one a row drawn by its squared distance to the nearest.
-"""
+"""k-means of rows, and clusters of equal size."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,8 +30,11 @@ def fit(
     restarts: int = 10,
     seed: Sequence[int] = (0,),
 ) -> Clusters:
-    """The clusters of least inertia of so many starts, the largest cluster first.
+    """k-means: the clusters of least inertia of so many starts, the largest first.
 
+    Source: Lloyd 1982, started as Arthur and Vassilvitskii, k-means++, SODA 2007: the
+    first centre is any row, each further one a row drawn by its squared distance to the
+    nearest.
     In float64. Of clusters of one size the one with the first row comes first. A start
     is a function of seed and its number: more of them never make it worse.
     """

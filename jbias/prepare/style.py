@@ -135,8 +135,8 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
     rows, columns = (
         (batch["origin"][i] + jnp.arange(side)) % collages.PERIOD for i in (0, 1)
     )
-    tiles = jnp.asarray(collages.tiles())[:, rows[:, None], columns]
-    shares = tiles[batch["pattern"][order]] - 0.5
+    drawn = jnp.asarray(collages.tiles())[:, rows[:, None], columns]
+    shares = drawn[batch["pattern"][order]] - 0.5
     strength = batch["strength"][order][:, None, None]
     return jnp.clip(moved + (strength * shares)[..., None], 0, 1)
 
