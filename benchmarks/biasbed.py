@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from jbias import stats
-from jbias.stats import ranks
+from jbias.stats import scores as score_table
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 PUBLISHED = EXAMPLES / "published"
@@ -217,7 +217,7 @@ def pairs(setting: str) -> pd.DataFrame:
 def mean_ranks(setting: str) -> pd.Series:
     """Gives the mean ranks of the paper's configuration; 1 is the best."""
     table = matrix(scores("biasbed_paper_configuration"), settings()[setting])
-    ranked = ranks.rank(table, larger_is_better=True)
+    ranked = score_table.rank(table, larger_is_better=True)
     return pd.Series(ranked.mean(axis=0), table.columns)
 
 

@@ -48,7 +48,7 @@ def measure(
     longer, whole = max(seconds[0] - seconds[1], 0), seconds[1] / images * SHOWN
     return {
         "images": images,
-        "conditions": len(asked.made(asked.measures[0], "test").conditions),
+        "conditions": len(asked.make_probe(asked.measures[0], "test").conditions),
         "seconds": seconds,
         "projected": {
             "compile": longer / 60,
@@ -69,7 +69,7 @@ def _ways(
     given = shown.some(shown.prepare(subject, asked, "test", _say), images)
     batches = [*shown.batches(asked, given, devices)]
     rules = {"": given.rules["mean_prob"]}
-    made = asked.made(asked.measures[0], "test", given.classes)
+    made = asked.make_probe(asked.measures[0], "test", given.classes)
 
     def decide(*probes: probe.Probe) -> Callable[[], None]:
         def way() -> None:

@@ -25,13 +25,23 @@ wrong; 130 stopped. Standard error says why.
 """
 
 import argparse
+import dataclasses
+import functools
+import json
+import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from jbias import presets
+import ml_collections
+from etils import epath
+
+from jbias import config_files, presets
 from jbias.measure import command, flags
-from jbias.terminal import parsing
+from jbias.terminal import console, parsing
 
+_SET, _MEASURE = "audited", "accuracy"
+_SIZE = 224  # Of files, which do not say theirs.
 _KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known early.
 
 
@@ -42,13 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
     if not args.data:
         parser().error("--data is missing, e.g. --data=attributed --root=DIR")
-    return command.run(lambda: _work(args, options), stopped="goes on")
-
-
-def _work(args: argparse.Namespace, options: Sequence[str]) -> int:
-    from jbias.measure import auditing
-
-    return auditing.run(args, options)
+    return command.run(lambda: run(args, options), stopped="goes on")
 
 
 def parser() -> parsing.Parser:
@@ -164,6 +168,336 @@ def _kinds(text: str) -> tuple[str, ...]:
 def _between(least: float, most: float):
     what = f"a number from {least:g} to below {most:g}"
     return parsing.number(float, lambda value: least <= value < most, what)
+
+
+class Answers(NamedTuple):
+    """What one network decided, by the images' numbers in the set."""
+
+    model: str
+    network: str
+    index: "np.ndarray"
+    decided: "decisions.Decisions"
+    classes: tuple[str, ...]
+
+
+class Columns(NamedTuple):
+    """The columns that may hurt, by name."""
+
+    columns: Mapping[str, "np.ndarray"]
+    values: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+
+
+def run(args: argparse.Namespace, options: Sequence[str]) -> int:
+    """Audits what the arguments name; returns the exit code."""
+    from jbias.measure import checkpoint_paths, measuring
+    from jbias.report import audit_page
+
+    out, say = epath.Path(args.out), console.logger(None)
+    config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
+    paths = measuring.checked(args, out, config)
+    beside = checkpoint_paths.find(args.reference)
+    config = _suite(args, options, [*paths, *beside])
+    asked = _opened(config, say)
+    columns = _columns(asked.sources[_SET], args.attributes)
+    models: dict[str, list[Answers]] = {}
+    refused = []
+    for answers, why in _answered(paths, args, asked, out, say):
+        if why:
+            refused.append(f"not audited: {why}")
+        else:
+            models.setdefault(answers.model, []).append(answers)
+    reference = []
+    for answers, why in _answered(beside, args, asked, out, say):
+        if why:
+            raise ValueError(f"--reference: {why}")
+        reference.append(answers)
+    if not models:
+        raise ValueError("--checkpoint: no network could be audited; above stands why")
+    found = [
+        _audited(name, several, reference, asked, columns, args, say)
+        for name, several in models.items()
+    ]
+    for line in audit_page.write(found, pathlib.Path(args.out), refused):
+        say(line)
+    return 1 if refused else 0
+
+
+def _suite(
+    args: argparse.Namespace, options: Sequence[str], paths: Sequence[str]
+) -> ml_collections.ConfigDict:
+    """A suite of one set and one measure."""
+    given = {"root": args.root} if args.root else {}
+    for text in options:
+        key, _, value = text.removeprefix("--data.").partition("=")
+        given[key] = config_files.value(value)
+    config = ml_collections.ConfigDict()
+    config.size = args.size or _size(paths)
+    config.sets = {_SET: {"data": args.data, "split": args.split, **given}}
+    measure = dict(probe="plain", sets=(_SET,), images=args.images)
+    config.measures = {_MEASURE: measure}
+    config.run = dict(devices=args.devices, step=args.step or "best")
+    return config
+
+
+def _opened(
+    config: ml_collections.ConfigDict, say: Callable[[str], None]
+) -> "suite.Suite":
+    """Opens the set; ValueError, in the words of the flags, where it cannot be."""
+    from jbias.measure import suite
+
+    lines: list[str] = []
+    try:
+        asked = suite.open(config, lines.append)
+    except ValueError as error:
+        _, absent, why = "".join(lines[-1:]).partition("not here, so not measured: ")
+        told = why if absent else str(error)
+        raise ValueError(told.replace(f"suite.sets.{_SET}", "--data")) from error
+    for line in lines:
+        say(line)
+    return asked
+
+
+def _columns(source: "spec.Source", wanted: Sequence[str]) -> Columns:
+    """The columns asked for, or all whose values have names, each partition once."""
+    import numpy as np
+
+    from jbias.data import cells, spec
+
+    possible = [
+        name
+        for name in source.columns
+        if name != "label" and not name.startswith("accepted_")
+    ]
+    for name in wanted:
+        if name not in possible:
+            known = spec.did_you_mean(name, possible) if possible else "it has none"
+            raise ValueError(
+                f"--attributes: must be columns of {source.name}, got {name!r}; {known}"
+            )
+    names = list(wanted) or [name for name in possible if name in source.values]
+    # What is called `attribute` is often a copy of a column with a better name.
+    names.sort(key=lambda name: name == "attribute")
+    columns, values, notes = {}, {}, []
+    for name in names:
+        column = np.asarray(source.columns[name])
+        twin = next((n for n, c in columns.items() if np.array_equal(c, column)), None)
+        if twin:
+            notes.append(f"{name} is the same as {twin} in every image.")
+            continue
+        told = source.values.get(name, ())
+        if cells.NONE in told:
+            empty = column == told.index(cells.NONE)
+            column = np.where(empty, -1, column)
+            notes.append(
+                f"{empty.sum():,} images without {name} have no part in its tests."
+            )
+        columns[name] = column
+        count = int(column.max(initial=-1)) + 1
+        values[name] = tuple(source.values.get(name, map(str, range(count))))
+    if not columns:
+        raise ValueError(
+            f"--data: {source.name} must have a column of attributes, got"
+            f" {', '.join(source.columns)}; name columns by --attributes, or give a set"
+            " that has some, such as attributed"
+        )
+    return Columns(columns, values, tuple(notes))
+
+
+def _size(paths: Sequence[str]) -> int:
+    """The pixels that all runs were trained with, and that files are taken to want."""
+    from jbias.measure import checkpoint_paths
+    from jbias.models import runs
+
+    sizes = {
+        runs.stored(epath.Path(path) / "config.json", ("size",))["size"]
+        if checkpoint_paths.is_trained(path)
+        else _SIZE
+        for path in paths
+    }
+    if len(sizes) > 1:
+        raise ValueError(
+            f"--size: must be given for networks of {', '.join(map(str, sorted(sizes)))}"
+            " pixels together"
+        )
+    return sizes.pop()
+
+
+def _answered(
+    paths: Sequence[str],
+    args: argparse.Namespace,
+    asked: "suite.Suite",
+    out: epath.Path,
+    say: Callable[[str], None],
+) -> Iterator[tuple[Answers | None, str]]:
+    """Shows the set to each network; gives its answers, or why there are none."""
+    from jbias.evals import decisions
+    from jbias.measure import measuring, survey
+
+    folder = out / "networks"
+    for name, subject, refused in measuring.networks(
+        paths, args, asked.run["step"], say
+    ):
+        if subject:
+            try:
+                lacking = survey.run(subject, asked, folder, say)
+                refused = "; ".join(lacking)
+            except measuring.OWN_FAULT as error:
+                refused = f"{name}: {survey.line(error)}"
+        if refused:
+            say(f"not audited: {refused}")
+            yield None, refused
+            continue
+        task = f"{_MEASURE}@{_SET}.json"
+        told = json.loads((folder / name / "measures" / task).read_text())
+        path = folder / name / "decisions" / _SET / f"{_MEASURE}.parquet"
+        decided = decisions.read_conditions(path)[""]
+        index = decided.columns["index"]
+        model = _model(subject, args.apart)
+        yield Answers(model, name, index, decided, tuple(told["classes"])), ""
+
+
+def _model(subject: "networks.Network", apart: bool) -> str:
+    """What a network is a copy of: the seeds of one run are one model."""
+    if apart or not subject.is_trained:
+        return subject.name
+    where = epath.Path(subject.about["path"]).name
+    run = subject.fields["run"]
+    return where if where == run else f"{where} {run}"
+
+
+def _audited(
+    name: str,
+    several: Sequence[Answers],
+    reference: Sequence[Answers],
+    asked: "suite.Suite",
+    given: Columns,
+    args: argparse.Namespace,
+    say: Callable[[str], None],
+) -> "audited.Audited":
+    """Tests every candidate on one model, by the images that all its networks answer."""
+    import numpy as np
+
+    from jbias.data import wordnet
+    from jbias.evals import suspects
+    from jbias.report import audited
+
+    source, notes = asked.sources[_SET], list(given.notes)
+    index = functools.reduce(
+        np.intersect1d, [one.index for one in (*several, *reference)]
+    )
+    if len(index) < len(source):
+        notes.append(f"{len(index):,} of {len(source):,} images of the set are shown.")
+    label = np.asarray(source.columns["label"])[index]
+    columns = {key: column[index] for key, column in given.columns.items()}
+    classes = tuple(map(wordnet.readable, source.classes))
+    answers = _stacked(several, index)
+    of = answers["correct"], label
+    against = _stacked(reference, index)["correct"] if reference else None
+    names = {key: (classes, values) for key, values in given.values.items()}
+    tested = _tested(name, *of, against, columns, names, args)
+    say(f"{name}: {len(columns)} attribute{'s' * (len(columns) != 1)} tested")
+    made = audited.Audited(
+        model=name,
+        networks=tuple(one.network for one in several),
+        reference=tuple(one.network for one in reference),
+        dataset=source.name,
+        classes=classes,
+        answers=tuple(map(wordnet.readable, several[0].classes)),
+        index=index,
+        label=label,
+        columns=columns,
+        values=given.values,
+        **answers,
+        candidates=suspects.rank(
+            *(*of, columns, tested),
+            against=against,
+            tau=args.tau / 100,
+            alpha=args.alpha,
+        ),
+        examples={},
+        notes=notes,
+        tau=args.tau / 100,
+        **{key: getattr(args, key) for key in ("alpha", "draws", "seed")},
+    )
+    examples = dict(_examples(made, asked, args.pairs))
+    return dataclasses.replace(made, examples=examples)
+
+
+def _stacked(
+    several: Sequence[Answers], index: "np.ndarray"
+) -> dict[str, "np.ndarray"]:
+    """The answers of several networks to the same images, a row each."""
+    import numpy as np
+
+    found: dict[str, list] = {}
+    for one in several:
+        rows, decided = np.searchsorted(one.index, index), one.decided
+        each = {
+            "prediction": decided.prediction,
+            "correct": decided.prediction == decided.columns["label"],
+            "likelihood": decided.columns["likelihood"],
+            "confidence": decided.columns["confidence"],
+        }
+        for key, column in each.items():
+            found.setdefault(key, []).append(column[rows])
+    return {key: np.stack(columns) for key, columns in found.items()}
+
+
+def _tested(
+    name, correct, label, against, columns, names, args
+) -> dict[str, "attribute_reliance.Reliance"]:
+    """Every candidate's drops, with a bar."""
+    from jbias.evals import reliance
+
+    tested = {}
+    with console.bar(f"{name}: testing", len(columns)) as tell:
+        for key, column in columns.items():
+            tested[key] = reliance.measure(
+                *(correct, label, column),
+                against=against,
+                names=names[key],
+                kinds=args.kinds,
+                draws=args.draws,
+                seed=args.seed,
+            )
+            tell(len(tested), 0)
+    return tested
+
+
+def _examples(
+    found: "audited.Audited", asked: "suite.Suite", count: int
+) -> Iterator[tuple[str, "audited.Examples"]]:
+    """Pairs of images that flip, of what is shown."""
+    import numpy as np
+
+    from jbias import mesh
+    from jbias.evals import sides
+    from jbias.measure import stimuli
+    from jbias.report import audited
+
+    devices = mesh.make(asked.run["devices"])
+    hurt = {one.name for one in found.shown}
+    for one in found.shown if count else ():
+        column, n = found.columns[one.name], len(found.label)
+        others = {key: c for key, c in found.columns.items() if key != one.name}
+        bugs = [c for key, c in others.items() if key in hurt]
+        pairs = sides.pairs(
+            found.correct[0],
+            found.likelihood[0],
+            sides.of(one.result, one.kind, found.label, column),
+            found.label,
+            np.array([*others.values()]).reshape(-1, n),
+            count,
+            first=np.array(bugs).reshape(-1, n),
+        )
+        if not pairs:
+            continue
+        numbers = [[pair.agrees, pair.disagrees] for pair in pairs]
+        index = found.index[np.array(numbers).T.ravel()].astype(np.int32)
+        shown = stimuli.images(asked, stimuli.rows(asked, _SET, index), devices)
+        half = len(pairs)
+        yield one.name, audited.Examples(pairs, shown[:half], shown[half:])
 
 
 if __name__ == "__main__":

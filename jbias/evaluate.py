@@ -26,9 +26,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import presets
+from etils import epath
+
+from jbias import config_files, presets
 from jbias.measure import command, flags
-from jbias.terminal import parsing
+from jbias.store import disk
+from jbias.terminal import console, parsing
 
 # Of what need not be known to be given, once it is known not to be ignored.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
@@ -38,6 +41,8 @@ _IGNORED = (
     (("step", *flags.OF_FILES), "--follow and --suite"),
     (("only", "out", "step", *flags.OF_FILES), "--follow alone"),
 )
+_HEADS = "--checkpoint names linear layers alone"
+_NAMED = 8  # Networks that the last line names.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,11 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    from jbias.measure import measuring
+    if args.suite:
+        return measure(args, changes)
     from jbias.training import follow
 
-    if args.suite:
-        return measuring.run(args, changes)
     follow.run(
         args.follow, interval=args.interval, once=args.once, devices=args.devices
     )
@@ -103,6 +107,68 @@ def parser() -> parsing.Parser:
         help="with --follow: between looks at the checkpoints (default: 10)",
     )
     return made
+
+
+def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
+    """Measures what the arguments name; returns the exit code."""
+    from jbias.measure import measuring, suite, survey
+
+    out = epath.Path(args.out)
+    say = console.logger(None)
+    config = config_files.load(args.suite, changes, flag="suite")
+    if args.devices:
+        config.run.devices = args.devices
+    paths = measuring.checked(args, out, config)
+    if args.follow and disk.is_remote(args.follow):
+        raise ValueError(
+            f"--follow: with --suite must be a local directory, got {args.follow}; leave "
+            "--suite out, or measure what it has saved by --checkpoint="
+            f"{args.follow}"
+        )
+    if args.follow and not (epath.Path(args.follow) / "config.json").exists():
+        raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
+    asked = suite.open(config, say, only=args.only)
+    step = str(args.step or asked.run["step"])
+    opened = (
+        measuring.followed(args, say)
+        if args.follow
+        else measuring.networks(paths, args, step, say)
+    )
+    done, partly, failed = [], [], []
+    for name, subject, refused in opened:
+        into = failed
+        if subject:
+            try:
+                lacking = survey.run(subject, asked, out, say, whole=not args.only)
+            except measuring.OWN_FAULT as error:
+                refused = f"{name}: {survey.line(error)}"
+                # The folder is another's, or holds what was measured otherwise.
+                lacking = None if isinstance(error, ValueError) else [refused]
+            if lacking is not None:
+                records = (out / name / "evals").glob("*.jsonl")
+                into = done if not lacking else partly if any(records) else failed
+        if refused:
+            say(f"not measured: {refused}")
+        into.append(name)
+    if not (done or partly or failed):
+        why = f"{args.follow} holds no checkpoint yet" if args.follow else _HEADS
+        say(f"not measured: {why}")
+    say(_summary(len(done), partly, failed, out))
+    return 2 if not (done or partly) else 1 if partly or failed else 0
+
+
+def _summary(done: int, partly: list[str], failed: list[str], out: epath.Path) -> str:
+    """How many were measured, and which were not; why has been told of each."""
+    count = done + len(partly)
+    line = f"measured {count} network{'' if count == 1 else 's'} in {out}"
+    if partly:
+        line += f", {len(partly)} of them in part ({_listed(partly)})"
+    return line + (f"; {len(failed)} not ({_listed(failed)})" if failed else "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 if __name__ == "__main__":

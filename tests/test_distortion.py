@@ -13,7 +13,6 @@ from jbias.configs.suites import distortion
 from jbias.evals import decisions, probes
 from jbias.measure import (
     checkpoint_paths,
-    measuring,
     subjects,
     suite,
     suite_measure,
@@ -234,9 +233,9 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
     )
     monkeypatch.setattr(checkpoint_paths, "find", lambda paths: paths)
     for step, said in (("", "latest"), ("best", "best"), ("12", "12")):
-        measuring.run(parse([*given, f"--step={step}", SUITE]), [])
+        evaluate.measure(parse([*given, f"--step={step}", SUITE]), [])
         assert asked.pop() == said
-    measuring.run(
+    evaluate.measure(
         parse([*given, SUITE.replace("distortion", "biases")]),
         [],
     )

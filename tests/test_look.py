@@ -12,7 +12,7 @@ from PIL import Image
 
 from jbias import data, evaluate, look, models
 from jbias.evals import grad_cam, show
-from jbias.measure import measuring, sheets, subjects, suite_measure
+from jbias.measure import measuring, subjects, suite_measure
 from jbias.report import saliency_figures
 
 SUITE = """
@@ -90,14 +90,14 @@ def cells(fig, path) -> dict[str, list[np.ndarray]]:
 @pytest.fixture(scope="module")
 def drawn(network, file, tmp_path_factory):
     """The folder of pictures, and the figures in it by name."""
-    out, found, write = tmp_path_factory.mktemp("drawn"), {}, sheets.Look.write
+    out, found, write = tmp_path_factory.mktemp("drawn"), {}, look.Look.write
 
     def note(self, name, fig):
         found[name] = fig
         write(self, name, fig)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sheets.Look, "write", note)
+        patch.setattr(look.Look, "write", note)
         assert draw(file, out, *network, "--maps=48") == 0
     return out, found
 
@@ -170,7 +170,7 @@ def seeds(network, monkeypatch):
             name=f"r-seed{seed}", variables=variables, fields=fields, about=about
         )
         found.append(dataclasses.replace(one, **made))
-    opened = [measuring.Opened.of(one) for one in found]
+    opened = [measuring.Opened(one.name, one) for one in found]
     monkeypatch.setattr(measuring, "networks", lambda *_: iter(opened))
     return found
 

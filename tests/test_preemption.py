@@ -11,8 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from jbias import checkpoint, main, seeds, train
-from jbias.measure import studying
+from jbias import checkpoint, main, seeds, study, train
 from jbias.terminal import console, faults, signals
 from jbias.training import loop, observe, opening
 from tests import runs, test_resume
@@ -134,10 +133,10 @@ def test_no_other_run_of_a_study_is_begun_then(monkeypatch, tmp_path, capsys):
         return True
 
     monkeypatch.setattr(train, "run", finishes)
-    planned = [studying.Run(None, tmp_path / name) for name in "ab"]
-    monkeypatch.setattr(studying, "planned", lambda *_: (planned, []))
+    planned = [study.Run(None, tmp_path / name) for name in "ab"]
+    monkeypatch.setattr(study, "planned", lambda *_: (planned, []))
     args = types.SimpleNamespace(dry_run=False, workdir=tmp_path)
-    assert studying.run(args, ()) == 143
+    assert study.run(args, ()) == 143
     assert begun == [tmp_path / "a"]
     assert "the others are not begun" in capsys.readouterr().err
 

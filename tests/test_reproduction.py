@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from benchmarks import biasbed, biases, reproduction, reproduction_biases
-from jbias.stats import ranks
+from jbias.stats import scores as score_table
 
 ROOT = pathlib.Path(__file__).parents[1]
 ORACLE = pd.read_csv(ROOT / "tests" / "oracles" / "biases_spearman.csv")
@@ -84,7 +84,9 @@ def test_one_run_is_listed_twice():
     assert biasbed.duplicates(biasbed.LAST) == []
     every = biasbed.settings()["all"]
     alike = [
-        ranks.rank(biasbed.matrix(biasbed.inputs()[name], every), larger_is_better=True)
+        score_table.rank(
+            biasbed.matrix(biasbed.inputs()[name], every), larger_is_better=True
+        )
         for name in ("means of the runs of C.2", "the same, pAdaIN without run 4")
     ]
     np.testing.assert_array_equal(*alike)
@@ -145,7 +147,7 @@ def test_only_one_pair_of_ranks_needs_more_than_the_listed_runs():
         for name in (EIGHT, "the paper's configuration")
     )
     ranked = [
-        pd.DataFrame(ranks.rank(m, larger_is_better=True), m.index, m.columns)
+        pd.DataFrame(score_table.rank(m, larger_is_better=True), m.index, m.columns)
         for m in (a, b)
     ]
     off = (ranked[0] != ranked[1]).stack()

@@ -3,13 +3,15 @@
 import types
 from collections.abc import Callable, Mapping
 
-from jbias.evals.accuracy import accuracy, real_accuracy
-from jbias.evals.consistency import error_consistency
-from jbias.evals.critical_band import critical_band_fit
-from jbias.evals.cue_conflict import measure, shape_bias
+from jbias.evals import (
+    accuracy,
+    consistency,
+    critical_band,
+    cue_conflict,
+    groups,
+    halves,
+)
 from jbias.evals.decisions import Decisions, Number
-from jbias.evals.groups import by_group
-from jbias.evals.halves import halves
 
 __all__ = [
     "MEASURES",
@@ -20,12 +22,16 @@ __all__ = [
     "shape_bias",
 ]
 
+critical_band_fit = critical_band.critical_band_fit
+error_consistency = consistency.error_consistency
+shape_bias = cue_conflict.shape_bias
+
 MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxyType(
     {
-        "accuracy": accuracy,
-        "real_accuracy": real_accuracy,
-        "shape_bias": measure,
-        "halves": halves,
-        "groups": by_group,
+        "accuracy": accuracy.accuracy,
+        "real_accuracy": accuracy.real_accuracy,
+        "shape_bias": cue_conflict.measure,
+        "halves": halves.halves,
+        "groups": groups.by_group,
     }
 )

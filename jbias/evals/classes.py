@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from jbias.data import wordnet
 from jbias.evals import decisions, probe
-
-readable = wordnet.readable  # Of the name of a class, for reports.
 
 
 def make(*, classes: Sequence[str] = ()) -> probe.Probe:

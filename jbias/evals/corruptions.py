@@ -46,7 +46,7 @@ def make(
       so they are but at 32 pixels.
     frost: the folder of its photographs, frost1.png ..., which are not shipped. Without
       it "imagenet_c" is its other eighteen, and means are called "..._without_frost".
-    errors: as of corruption_numbers.numbers.
+    errors: as of corruption_error.numbers.
 
     Raises ValueError for anything else.
     """

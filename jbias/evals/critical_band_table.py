@@ -128,7 +128,7 @@ def _per_cent(right, shown):
 
 def _bands(
     prefix: str,
-    accuracy: Float[np.ndarray, "sigmas octaves"],
+    table: Float[np.ndarray, "sigmas octaves"],
     drawn: Float[np.ndarray, "draws sigmas octaves"],
     *,
     side: int,
@@ -142,7 +142,7 @@ def _bands(
     for way in sorted(ways, key=lambda way: way != default):
         read = ways[way]
         ending = "" if way == default else f"_{way}"
-        found = critical_band.threshold_indices(read(accuracy))
+        found = critical_band.threshold_indices(read(table))
         fitted, *others = critical_band.fits(
             np.concatenate([found[None], critical_band.threshold_indices(read(drawn))]),
             side=side,
@@ -160,7 +160,7 @@ def _bands(
             for why in critical_band.FLAGS
         ]
         if continuous:
-            told += _between(prefix, ending, read(accuracy), side, n)
+            told += _between(prefix, ending, read(table), side, n)
     if prefix == "critical_band":
         octaves = len(critical_band.frequencies(side))
         measured = [pyramid.centroid(side, octaves - 1 - f) for f in range(octaves)]

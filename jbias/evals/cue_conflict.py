@@ -85,7 +85,7 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
             f"shape_bias: classes must be a sequence of names, got {classes!r}"
         )
     counted = functools.partial(numbers, classes=tuple(classes))
-    return probe.Probe({"": ()}, probe.as_it_is, counted, whole=True)
+    return probe.Probe({"": ()}, probe.as_it_is, counted, include_unknown=True)
 
 
 def numbers(

@@ -36,7 +36,7 @@ def make(
 
     area: the rectangle's share of the image, a number in [0, 1] for all, or drawn for
       each, "beta" from Beta(2, 1), as published, or "uniform".
-    placement: "unrestricted", cut at the border, or "restricted" (`occluders.rectangle`).
+    placement: "unrestricted", cut at the border, or "restricted" (`rectangle_mask`).
     fills: "black", "mean", the colour `mean`, and "other", the same places of one of the
       images `others`, drawn anew for each.
 

@@ -17,7 +17,7 @@ import threadpoolctl
 from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
 
-from jbias.evals import classes as names
+from jbias.data import wordnet
 from jbias.evals import decisions, dimensionality, features, logistic
 
 
@@ -122,7 +122,7 @@ def _factor(name, labels, exemplar, folds, seed, classes) -> _Factor:
     known, y = np.unique(labels, return_inverse=True)
     y = y.reshape(-1)
     named = [
-        names.readable(classes[c]) if c < len(classes) else f"class {c} (from 0)"
+        wordnet.readable(classes[c]) if c < len(classes) else f"class {c} (from 0)"
         for c in known
     ]
     group = np.arange(len(y)) if exemplar is None else exemplar

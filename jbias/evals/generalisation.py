@@ -41,7 +41,9 @@ class Mean(NamedTuple):
 
     value: float
     files: int  # Conditions that are published files.
-    made: tuple[str, str]  # Measure and set of the others; FILES where there are none.
+    source: tuple[
+        str, str
+    ]  # Measure and set of the others; FILES where there are none.
 
 
 def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:

@@ -7,14 +7,17 @@ Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, gr
 Deviation: a map without any evidence is zero, where there it is 0 / 0.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt8
 
+from jbias.evals import show
 from jbias.models import taps
 
 
@@ -57,6 +60,25 @@ def maps(
     cam = jnp.where(top > 0, cam / jnp.where(top > 0, top, 1), 0)
     shape = (len(cam), height, width)
     return jax.image.resize(cam, shape, "linear", antialias=False)
+
+
+def batch_maps(
+    network: show.Network, batches: Iterable[show.Batch], site: str
+) -> Iterator[Float[np.ndarray, "b h w"]]:
+    """The maps of batches of a set; ValueError for a network, or a site, without any."""
+    if network.at is None:
+        raise ValueError(
+            "an algorithm that answers in its own way cannot be looked into"
+        )
+    for one in batches:
+        found = _batch(network.at, network.variables, one.image, site=site)
+        yield np.asarray(found)[: one.count]
+
+
+@functools.partial(jax.jit, static_argnames=("at", "site"))
+def _batch(at, variables, image: UInt8[Array, "b h w 3"], *, site: str) -> Array:
+    unit = image.astype(jnp.float32) / 255
+    return maps(*at(variables, unit, site), *image.shape[1:3], site=site)
 
 
 def _laid_out(x: Array, height: int, width: int, site: str) -> Array:

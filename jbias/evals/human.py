@@ -15,8 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jbias.data import geirhos, labels, model_vs_human, spec
-from jbias.evals import classes, consistency, cue_conflict, decisions, probe
-from jbias.evals import trials as trials_lib
+from jbias.evals import classes, consistency, cue_conflict, decisions, probe, trials
 
 SETS = ("edge", "silhouette", "cue-conflict", *model_vs_human.CONDITIONS)
 # Controls without a distortion, and where people are right less often than 0.2.
@@ -69,11 +68,11 @@ def make(
             "human: files must be the names of the set's files, got"
             f" {files!r}; measure it on a set of files"
         )
-    people = trials_lib.people(root, dataset)
+    people = trials.people(root, dataset)
     counted = functools.partial(
         numbers, dataset=dataset, files=tuple(files), people=people
     )
-    digest = trials_lib.digest(people)
+    digest = trials.digest(people)
     return probe.Probe({"": ()}, probe.as_it_is, counted, digest=digest)
 
 
@@ -82,7 +81,7 @@ def numbers(
     *,
     dataset: str,
     files: Sequence[str],
-    people: Sequence[trials_lib.Trials],
+    people: Sequence[trials.Trials],
 ) -> list[decisions.Number]:
     """What each rule's decisions, in Geirhos' 16 classes, have in common with people's.
 
@@ -95,7 +94,7 @@ def numbers(
     error_consistency and human_accuracy. People may have seen more images than were
     shown; the column "index" says which of `files` these were, if not all.
     """
-    ids = np.array([trials_lib.image_id(name) for name in files])
+    ids = np.array([trials.image_id(name) for name in files])
     found = []
     for rule, decided in by_rule.items():
         shown = decided.columns.get("index", np.arange(len(decided.prediction)))
@@ -105,7 +104,7 @@ def numbers(
                 f" images were shown, got {len(shown):,} decisions without"
             )
         names = ids[shown].tolist()
-        same = [person.of(names) for person in people]
+        same = [person.select(names) for person in people]
         network = dataclasses.replace(
             same[0], subject="network", response=decided.prediction
         )
@@ -114,8 +113,8 @@ def numbers(
 
 
 def compare(
-    network: trials_lib.Trials,
-    people: Sequence[trials_lib.Trials],
+    network: trials.Trials,
+    people: Sequence[trials.Trials],
     dataset: str,
     rule: str = "",
 ) -> list[decisions.Number]:
@@ -210,7 +209,7 @@ def _observed(one, others) -> Float[np.ndarray, "d"]:
 
 
 def shape_biases(
-    people: Sequence[trials_lib.Trials],
+    people: Sequence[trials.Trials],
 ) -> dict[int, cue_conflict.ShapeBias]:
     """By class of shapes, of all people's answers to cue conflicts together."""
     known = tuple(labels.geirhos16())
@@ -222,6 +221,6 @@ def shape_biases(
     )
 
 
-def confusion(one: trials_lib.Trials) -> Float[np.ndarray, "rows 16"]:
+def confusion(one: trials.Trials) -> Float[np.ndarray, "rows 16"]:
     """Which per cent of each class gets which answer; a last row for none."""
     return classes.confusion(np.asarray(one.response), one.category, 16)

@@ -79,7 +79,7 @@ def ranks(saliency: Float[Array, "h w"]) -> Int[Array, "h w"]:
 def salient(
     rank: Int[Array, "h w"], count: Int[Array, ""], least: Bool[Array, ""]
 ) -> Bool[Array, "h w"]:
-    """Hides so many of the most salient pixels, or of the least, by their `ranks`."""
+    """Hides so many of the most salient pixels, or of the least, by their `saliency_ranks`."""
     return jnp.where(least, rank >= rank.size - count, rank < count)
 
 
@@ -111,7 +111,7 @@ def instead(
 def params(
     where: str, fill: str, mean: Sequence[float], others: probe.Others | None
 ) -> dict[str, Array]:
-    """What `instead` takes for a fill. ValueError for one that is not there."""
+    """What `replacement` takes for a fill. ValueError for one that is not there."""
     options.one_of(where, "fill", fill, FILLS)
     if np.shape(mean) != (3,) or not all(0 <= value <= 1 for value in mean):
         raise ValueError(

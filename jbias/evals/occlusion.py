@@ -49,7 +49,7 @@ def make(
     orders: of "grad_cam": whether the "most" or the "least" salient pixels go, or, for
       each image at "random", one of the two. quantise: the map is in steps of 1/255.
     fractions: i, in thousandths between 0 and 1.
-    fill, mean, others: as of `cut_occlusion.make`.
+    fill, mean, others: as of `make_cut_occlusion`.
     site: where the network is looked into, of models.taps.sites. "stage3" passes 8 by 8
       places of 32 pixels in a ResNet with the small stem, as published; a VGG has as many
       at "stage1" (2 by 2 at "stage3"), a BagNet 6 by 6 at "stage2" (2 by 2 or 3 by 3).

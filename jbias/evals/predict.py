@@ -59,7 +59,7 @@ def decided(
 ) -> tuple:
     """The decisions of each network, int32 (b), by its logits of a batch.
 
-    With labels each is a `Sure`. Logits may have a leading axis of several networks; then
+    With labels each is a `Confidence`. Logits may have a leading axis of several networks; then
     decisions have it.
 
     matrix, aggregate: of data.labels.ClassMap; without a matrix each decides among its
@@ -135,7 +135,7 @@ def predict(
 ) -> Iterator[list[Int[np.ndarray, "n"] | Sure]]:
     """Decides about every image of some sets once; yields an array a seed, set by set.
 
-    Where a rule has labels, it is a `Sure` a seed.
+    Where a rule has labels, it is a `Confidence` a seed.
 
     many: `scorer` mapped over seeds. batches: the images of all sets in order, in
     batches of one size, on the devices, the last padded. rules: one a set. split: makes

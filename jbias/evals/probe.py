@@ -62,7 +62,7 @@ class Probe(NamedTuple):
     static: what `show` must know of a condition before it is compiled, such as which
       corruption it is; then it is called as show(rows, params, static(condition)), and
       compiled for each answer.
-    whole: whether images of classes that the network lacks are shown too; their label is
+    include_unknown: whether images of classes that the network lacks are shown too; their label is
       -1, so that no answer is right. Without it they are left out.
     digest: tells whether what it read beside its options, such as people's answers, is
       still the same; "" where it read nothing.
@@ -76,7 +76,7 @@ class Probe(NamedTuple):
     static: Callable[[str], Hashable] | None = None
     digest: str = ""
     look: Callable[[Rows], PyTree] | None = None
-    whole: bool = False
+    include_unknown: bool = False
 
 
 def as_it_is(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:

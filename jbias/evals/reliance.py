@@ -61,7 +61,7 @@ class Kind:
         return self.extreme.drop - self.curve[0].drop
 
     @property
-    def own(self) -> float:
+    def own_drop(self) -> float:
         """The drop at the extreme level whatever the reference's is."""
         return self.extreme.within - self.extreme.outside
 
@@ -127,13 +127,13 @@ def measure(
     half = cells.halves(label, value, kept, rng)
     count = table[np.ix_(*kept)]
     with np.errstate(invalid="ignore"):
-        accuracy = cells.sums(share, label, value, table.shape)[np.ix_(*kept)] / count
-    told = dict(classes=kept[0], values=kept[1], count=count, accuracy=accuracy)
+        mean = cells.sums(share, label, value, table.shape)[np.ix_(*kept)] / count
+    told = dict(classes=kept[0], values=kept[1], count=count, accuracy=mean)
     if not count.size:
         return Reliance(kinds={}, half=half, missing=missing, **told)
     both = correct, against
-    halves = [_Half.of(*both, label, value, half == h, kept) for h in (0, 1)]
-    everything = _Half.of(*both, label, value, half >= 0, kept)
+    halves = [_Half.from_answers(*both, label, value, half == h, kept) for h in (0, 1)]
+    everything = _Half.from_answers(*both, label, value, half >= 0, kept)
     drawn = _drawn(*both, halves, rng, draws)
     found = {kind: _kind(kind, everything, halves, drawn, confidence) for kind in kinds}
     return Reliance(MappingProxyType(found), half=half, missing=missing, **told)
@@ -148,7 +148,7 @@ class _Half(NamedTuple):
     variance: Float[np.ndarray, "k m"]  # Of the mean of these, smoothed.
 
     @classmethod
-    def of(cls, correct, against, label, value, mine, kept) -> "_Half":
+    def from_answers(cls, correct, against, label, value, mine, kept) -> "_Half":
         members = [
             np.flatnonzero(mine & (label == k) & (value == a))
             for k in kept[0]

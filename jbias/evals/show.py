@@ -120,7 +120,7 @@ def shown(
     condition: str,
     seen: PyTree = None,
 ) -> Float[Array, "b h w 3"]:
-    """The stimuli of one condition, made of a batch; `seen` saves `looked` again."""
+    """The stimuli of one condition, made of a batch; `seen` saves `look_once` again."""
     params = jax.tree.map(jnp.asarray, made.conditions[condition])
     how = made.static(condition) if made.static else None
     own = (network.variables, batch.image, batch.index, batch.target, params)
@@ -223,7 +223,7 @@ def agreement(
 
 
 def of(found: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Decisions by condition, of what `decide` found and what is known of the images."""
+    """Decisions by condition, of what `run_probe` found and what is known of the images."""
     return {
         name: decisions.Decisions(
             one["prediction"],

@@ -19,7 +19,7 @@ class Suspect(NamedTuple):
     """One candidate: its drops, what was found, and after which other attribute."""
 
     name: str
-    found: reliance.Reliance
+    result: reliance.Reliance
     pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
     kind: str  # Of the drop that it is ranked by; "" where it cannot be tested.
     verdict: str  # "bug", "some", "goes with", "none" or "untestable".
@@ -28,7 +28,7 @@ class Suspect(NamedTuple):
 
     @property
     def drop(self) -> float:
-        return self.found.kinds[self.kind].drop if self.kind else float("nan")
+        return self.result.kinds[self.kind].drop if self.kind else float("nan")
 
 
 def rank(
@@ -48,7 +48,7 @@ def rank(
     at most, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
     "bug" where some kind is, and the drop stays above `tau`, interval and all, within
     every bug that is ranked before it; else it "goes with" the one after which least is
-    left, `other`. See `kind_of` for which kind is told. "some": so it would be of these
+    left, `other`. See `hurtful_kind` for which kind is told. "some": so it would be of these
     networks, but they differ, and so the interval is wide: by the standard error of their
     images alone the drop is above `tau`.
     """
@@ -110,7 +110,7 @@ def kind_of(
     if not found.kinds:
         return "", False
     hurts = {
-        kind: one.extreme.low > tau and one.own > tau and pvalues[kind] <= alpha
+        kind: one.extreme.low > tau and one.own_drop > tau and pvalues[kind] <= alpha
         for kind, one in found.kinds.items()
     }
     there = [kind for kind in found.kinds if hurts[kind]] or [*found.kinds]
@@ -125,7 +125,7 @@ def kind_of(
 
 def _some(one: reliance.Kind, tau: float) -> bool:
     """Whether the drop of these networks is above `tau`, as far as images tell."""
-    sure = min(one.drop - _NORMAL * one.error, one.own) > tau
+    sure = min(one.drop - _NORMAL * one.error, one.own_drop) > tau
     return len(one.each) > 1 and sure
 
 
@@ -136,7 +136,7 @@ def _beside(row: Suspect, bugs, hold, candidates, tau: float) -> Suspect:
     left = []
     for bug in bugs:
         pair = candidates[row.name], candidates[bug.name]
-        rest = hold(*pair, row.found, row.kind)
+        rest = hold(*pair, row.result, row.kind)
         left.append((-np.inf if rest is None else rest.low, bug.name, rest))
     low, other, rest = min(left, key=lambda one: one[:2])
     hurts = row.verdict in ("bug", "some")

@@ -40,7 +40,7 @@ class Trials:
     category: Int[np.ndarray, "n"]  # The right one.
     condition: tuple[str, ...]
 
-    def of(self, image: Sequence[str]) -> "Trials":
+    def select(self, image: Sequence[str]) -> "Trials":
         """The answers to some images, in their order; ValueError where one lacks."""
         places = {name: i for i, name in enumerate(self.image)}
         lacking = [name for name in image if name not in places]

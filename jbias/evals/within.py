@@ -36,7 +36,7 @@ def drop(
 ) -> Within | None:
     """The drop of a kind of shift of `value`, adjusted for `other`; None: not to be told.
 
-    correct, against: as `reliance.measure` had them for `found`, whose arrangements are
+    correct, against: as `attribute_reliance.measure` had them for `found`, whose arrangements are
     taken, each on the half of the images that it was not chosen on, whose images with another
     value of `other` than any (negative) are left out. In each class k, with n_bt images
     of the cell with values b and t, b_b + c_t is fitted to the cell means; the drop is

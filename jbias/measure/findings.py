@@ -157,14 +157,16 @@ def _told(
     """How a measure is made, and on what."""
     source, others = asked.sources[task.dataset], task.measure.others
     beside = {"others": asked.sources[others].fingerprint} if others else {}
-    made = None if task.measure.inside else asked.made(*task)
+    made = None if task.measure.inside else asked.make_probe(*task)
     counted = {}
-    if made and made.whole:  # Of all that have a class, whatever the network's are.
+    if (
+        made and made.include_unknown
+    ):  # Of all that have a class, whatever the network's are.
         n = int((np.asarray(source.columns["label"]) >= 0).sum())
         n = min(n, task.measure.images or n)
         counted = {"images": n * len(made.conditions)}
     return {
-        "measure": task.measure.told,
+        "measure": task.measure.description,
         **({"read": made.digest} if made and made.digest else {}),
         **counted,
         "precision": precision,

@@ -1,4 +1,4 @@
-"""What `python -m jbias.evaluate --suite` does: finds networks, and measures each."""
+"""Opens the networks that flags name: files, runs, and runs under way."""
 
 import argparse
 import os
@@ -13,15 +13,12 @@ from flax import errors
 
 from jbias import checkpoint, config_files, data, kinds, models, presets
 from jbias import config as jc
-from jbias.measure import checkpoint_paths, subjects, suite, survey
+from jbias.measure import checkpoint_paths, subjects, survey
 from jbias.store import disk
-from jbias.terminal import console
 
 # Tells when a running job's new checkpoint is whole.
 _DONE = "done"
 _ZOO = "jbias:zoo"
-_HEADS = "--checkpoint names linear layers alone"
-_NAMED = 8  # Networks that the last line names.
 # Of one network: its files, its shapes, its memory. Others may be measured.
 OWN_FAULT = (
     *(ValueError, OSError, MemoryError),
@@ -35,66 +32,6 @@ class Opened(NamedTuple):
     name: str
     subject: subjects.Subject | None
     refused: str = ""
-
-    @classmethod
-    def of(cls, subject: subjects.Subject) -> "Opened":
-        return cls(subject.name, subject)
-
-
-def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Measures what the arguments name; returns the exit code."""
-    out = epath.Path(args.out)
-    say = console.logger(None)
-    config = config_files.load(args.suite, changes, flag="suite")
-    if args.devices:
-        config.run.devices = args.devices
-    paths = checked(args, out, config)
-    if args.follow and disk.is_remote(args.follow):
-        raise ValueError(
-            f"--follow: with --suite must be a local directory, got {args.follow}; leave "
-            "--suite out, or measure what it has saved by --checkpoint="
-            f"{args.follow}"
-        )
-    if args.follow and not (epath.Path(args.follow) / "config.json").exists():
-        raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
-    asked = suite.open(config, say, only=args.only)
-    step = str(args.step or asked.run["step"])
-    opened = _followed(args, say) if args.follow else networks(paths, args, step, say)
-    done, partly, failed = [], [], []
-    for name, subject, refused in opened:
-        into = failed
-        if subject:
-            try:
-                lacking = survey.run(subject, asked, out, say, whole=not args.only)
-            except OWN_FAULT as error:
-                refused = f"{name}: {survey.line(error)}"
-                # The folder is another's, or holds what was measured otherwise.
-                lacking = None if isinstance(error, ValueError) else [refused]
-            if lacking is not None:
-                records = (out / name / "evals").glob("*.jsonl")
-                into = done if not lacking else partly if any(records) else failed
-        if refused:
-            say(f"not measured: {refused}")
-        into.append(name)
-    if not (done or partly or failed):
-        why = f"{args.follow} holds no checkpoint yet" if args.follow else _HEADS
-        say(f"not measured: {why}")
-    say(_summary(len(done), partly, failed, out))
-    return 2 if not (done or partly) else 1 if partly or failed else 0
-
-
-def _summary(done: int, partly: list[str], failed: list[str], out: epath.Path) -> str:
-    """How many were measured, and which were not; why has been told of each."""
-    count = done + len(partly)
-    line = f"measured {count} network{'' if count == 1 else 's'} in {out}"
-    if partly:
-        line += f", {len(partly)} of them in part ({_some(partly)})"
-    return line + (f"; {len(failed)} not ({_some(failed)})" if failed else "")
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def checked(
@@ -170,11 +107,11 @@ def networks(
                 if not (epath.Path(path) / _DONE).exists():
                     say(f"{path}: has not ended; what it saved so far is measured")
                 for subject in subjects.from_run(path, step=step):
-                    yield Opened.of(subject)
+                    yield Opened(subject.name, subject)
             else:
                 subject = _from_file(path, stem, args, zoo, say)
                 say(_constants(subject))
-                yield Opened.of(subject)
+                yield Opened(subject.name, subject)
         except OWN_FAULT as error:
             line = survey.line(error)
             line = line if path in line else f"{path}: {line}"
@@ -265,7 +202,7 @@ def _constants(subject: subjects.Subject) -> str:
     return f"{subject.name}: {', '.join(numbers)}{told}; --mean and --std change it"
 
 
-def _followed(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Opened]:
+def followed(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Opened]:
     """Opens each checkpoint of a run as it comes, until the run is done."""
     workdir, seen = epath.Path(args.follow), set()
     say(f"following {workdir}")
@@ -277,7 +214,7 @@ def _followed(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[
             seen.add(step)
             try:
                 for subject in subjects.from_run(str(workdir), step=str(step)):
-                    yield Opened.of(subject)
+                    yield Opened(subject.name, subject)
             except OWN_FAULT as error:
                 if step in checkpoint.steps(workdir / "checkpoints"):
                     line = f"step {step}: {survey.line(error)}"

@@ -56,7 +56,7 @@ def of(
     devices: jax.sharding.Mesh,
 ) -> dict[str, Shaped[np.ndarray, "n h w 3"]]:
     """What the network gets under some conditions; the image as it is comes first."""
-    made = asked.made(*task, few.classes)
+    made = asked.make_probe(*task, few.classes)
     found = {} if "" in conditions else {AS_IT_IS: [images(asked, few, devices)]}
     for batch in shown.batches(asked, few, devices):
         for name in conditions:

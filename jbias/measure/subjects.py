@@ -152,7 +152,7 @@ def from_file(
     name: of the network, for its folder of records; by itself the file's. `options` are
     models.load's. `about["constants"]` says where mean and std are from; of those among
     `options` it is the caller's; "train_data" and "method" are what it was trained on and
-    with, for its records. classes: see `names`; None: what the file itself names, or
+    with, for its records. classes: see `read_classes`; None: what the file itself names, or
     ImageNet's. ValueError if it cannot be.
     """
     if os.path.isdir(path):

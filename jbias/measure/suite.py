@@ -74,7 +74,7 @@ class Suite(NamedTuple):
     run: Mapping[str, Any]
     config: Mapping[str, Any]
 
-    def made(
+    def make_probe(
         self,
         measure: suite_measure.Measure,
         dataset: str,
@@ -232,7 +232,7 @@ def _checked(
     lacking: dict[tuple[str, str], str] = {}
     for one, dataset in suite.tasks():
         try:
-            suite_measure.inside(one) if one.inside else suite.made(one, dataset)
+            suite_measure.inside(one) if one.inside else suite.make_probe(one, dataset)
         except spec.Missing as error:
             lacking[one.name, dataset] = f"{_argument(needs, one.name)}{error}"
     for why in dict.fromkeys(lacking.values()):

@@ -41,7 +41,7 @@ class Measure(NamedTuple):
         return self.probe in probes.INSIDE
 
     @property
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """What decides its numbers, as JSON has it; options where they are unusual."""
         told = dict(
             probe=self.probe,

@@ -148,7 +148,7 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
                     else:
                         found = _decided(*of[1:], rules, devices, *hears)
                     with aside("computing its numbers"):
-                        numbers = asked.made(*task, given.classes).numbers(found)
+                        numbers = asked.make_probe(*task, given.classes).numbers(found)
                         numbers += _agreement(*of, devices)
             except _OWN_FAULT as error:
                 refuse(f"{task.name}: {_line(error)}")
@@ -176,7 +176,9 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
 
 def _images(asked: suite.Suite, task: suite_measure.Task) -> tuple[str, bool]:
     """Which images a measure is of: the set, and whether without a right class, too."""
-    return task.dataset, not task.measure.inside and asked.made(*task).whole
+    return task.dataset, not task.measure.inside and asked.make_probe(
+        *task
+    ).include_unknown
 
 
 def _same(
@@ -185,7 +187,7 @@ def _same(
     """What measures have in common that need the same answers; None: nobody else's."""
     if task.measure.inside:
         return None
-    made = asked.made(*task)
+    made = asked.make_probe(*task)
     if made.show is not probe.as_it_is or made.move or set(made.conditions) != {""}:
         return None
     return task.dataset, len(given.index), task.measure.images
@@ -210,7 +212,9 @@ def _agreement(
         return []
     exact = exact._replace(variables=network.variables)
     batches = shown.batches(asked, shown.some(given, count), devices)
-    return show.agreement(network, exact, asked.made(*task, given.classes), batches)
+    return show.agreement(
+        network, exact, asked.make_probe(*task, given.classes), batches
+    )
 
 
 def _asked(asked: suite.Suite, task: suite_measure.Task, given: shown.Shown) -> int:
@@ -218,7 +222,7 @@ def _asked(asked: suite.Suite, task: suite_measure.Task, given: shown.Shown) -> 
     n = min(len(given.index), task.measure.images or len(given.index))
     if task.measure.inside:
         return n
-    return n * len(asked.made(*task).conditions)
+    return n * len(asked.make_probe(*task).conditions)
 
 
 def _looked(
@@ -246,7 +250,7 @@ def _decided(
     compiling: Callable[[], contextlib.AbstractContextManager],
 ) -> dict[str, decisions.Decisions]:
     """The decisions by condition, under each of these rules."""
-    made = asked.made(*task, given.classes)
+    made = asked.make_probe(*task, given.classes)
     shown.check(task.measure.probe, made, given)
     chosen = {key: given.rules[name] for key, name in rules.items()}
     chosen = {

@@ -20,7 +20,7 @@ Drawn = Iterator[tuple[str, str, mpl_figure.Figure, str]]
 
 def of(found: audited.Audited) -> Drawn:
     """Gives names, sections, figures and captions."""
-    tested = [one for one in found.suspects if one.kind]
+    tested = [one for one in found.candidates if one.kind]
     if not tested:
         return
     yield (
@@ -68,7 +68,7 @@ def drops(found: audited.Audited, some: list[suspects.Suspect]) -> mpl_figure.Fi
     fig, panels = _panels(len(found.kinds), len(some))
     for axes, kind in zip(panels, found.kinds, strict=True):
         for i, one in enumerate(some):
-            curve, style = one.found.kinds[kind].curve, figures.style_of(i)
+            curve, style = one.result.kinds[kind].curve, figures.style_of(i)
             share = [point.share for point in curve]
             drop, low, high = 100 * np.array([(p.drop, p.low, p.high) for p in curve]).T
             axes.plot(share, drop, linewidth=1.5, marker="o", markersize=2.5, **style)
@@ -84,7 +84,7 @@ def drops(found: audited.Audited, some: list[suspects.Suspect]) -> mpl_figure.Fi
 
 def levels(one: suspects.Suspect) -> mpl_figure.Figure:
     """Both accuracies of one attribute, a panel for each kind."""
-    kinds = one.found.kinds
+    kinds = one.result.kinds
     fig, panels = _panels(len(kinds), 2)
     for axes, kind in zip(panels, kinds, strict=True):
         curve = kinds[kind].curve

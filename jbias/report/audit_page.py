@@ -94,7 +94,7 @@ def _facts(found: audited.Audited) -> dict[str, object]:
     return {
         "Networks": len(found.networks),
         "Images": f"{len(found.label):,}",
-        "Attributes": len(found.suspects),
+        "Attributes": len(found.candidates),
         "Accuracy": f"{audit_words.points(found.correct.mean())} %",
         "Threshold": f"{audit_words.points(found.tau)} points",
     }
@@ -130,7 +130,7 @@ def _over(every, names, told) -> dict[str, str | bytes]:
             heading=f"{len(every)} audited models",
             under=f"Audit on {every[0].dataset}, jbias report",
             answer=answer,
-            facts={"Models": len(every), "Attributes": len(every[0].suspects)},
+            facts={"Models": len(every), "Attributes": len(every[0].candidates)},
             sections=[
                 ("models", "Models", tables.to_html(table) + f"<ul>{links}</ul>"),
                 ("caveats", "What to keep in mind", page.points(list(told))),
@@ -144,7 +144,7 @@ def _models(every: Sequence[audited.Audited]) -> tables.Table:
     """Each model with what hurts it, and what comes first in its ranking."""
     rows = []
     for found in every:
-        first = next((one for one in found.suspects if one.kind), None)
+        first = next((one for one in found.candidates if one.kind), None)
         cells = ("–", "–", "–")
         if first:
             cells = (first.name, first.kind, audit_words.interval(first))

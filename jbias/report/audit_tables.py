@@ -17,14 +17,14 @@ def of(found: audited.Audited) -> Iterator[tuple[str, tables.Table]]:
     yield "ranked", ranked(found)
     yield "likelihood", likelihood_table(found)
     for one in found.shown:
-        if one.found.count.size <= _CELLS:
+        if one.result.count.size <= _CELLS:
             yield "groups", groups(found, one)
 
 
 def ranked(found: audited.Audited) -> tables.Table:
     """Attributes by how much they hurt."""
     rows, data, strong = [], [], set()
-    for number, one in enumerate(found.suspects):
+    for number, one in enumerate(found.candidates):
         values = found.values[one.name]
         told = [one.name, str(len(values)), audit_words.verdict(one), one.kind or "–"]
         record = {"rank": number + 1, "attribute": one.name, "values": len(values)}
@@ -62,7 +62,7 @@ def _numbers(
     found: audited.Audited, one: suspects.Suspect
 ) -> tuple[list[str], dict[str, object]]:
     """Cells of a tested attribute, and the same in full."""
-    kinds, extreme = one.found.kinds, one.found.kinds[one.kind].extreme
+    kinds, extreme = one.result.kinds, one.result.kinds[one.kind].extreme
     shown = [audit_words.interval(one), tables.p_text(one.pvalues[one.kind])]
     shown += [audit_words.points(kinds[kind].drop) for kind in kinds]
     within, outside = map(audit_words.points, (extreme.within, extreme.outside))
@@ -101,8 +101,8 @@ def curves(found: audited.Audited) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"attribute": one.name, "kind": kind, **point._asdict()}
-            for one in found.suspects
-            for kind, here in one.found.kinds.items()
+            for one in found.candidates
+            for kind, here in one.result.kinds.items()
             for point in here.curve
         ],
         columns=["attribute", "kind", *reliance.Point._fields],
@@ -112,15 +112,15 @@ def curves(found: audited.Audited) -> pd.DataFrame:
 def cells(found: audited.Audited) -> pd.DataFrame:
     """Every class and value that has a part, of every attribute."""
     rows = []
-    for one in found.suspects:
-        for (k, a), n in np.ndenumerate(one.found.count):
+    for one in found.candidates:
+        for (k, a), n in np.ndenumerate(one.result.count):
             rows.append(
                 {
                     "attribute": one.name,
-                    "class": found.classes[one.found.classes[k]],
-                    "value": found.values[one.name][one.found.values[a]],
+                    "class": found.classes[one.result.classes[k]],
+                    "value": found.values[one.name][one.result.values[a]],
                     "images": int(n),
-                    "accuracy": float(one.found.accuracy[k, a]),
+                    "accuracy": float(one.result.accuracy[k, a]),
                 }
             )
     columns = ["attribute", "class", "value", "images", "accuracy"]
@@ -129,13 +129,13 @@ def cells(found: audited.Audited) -> pd.DataFrame:
 
 def groups(found: audited.Audited, one: suspects.Suspect) -> tables.Table:
     """Accuracy of each class and value, deep where they agree."""
-    share, values = one.found.accuracy, found.values[one.name]
-    contrast = one.found.kinds[one.kind].chosen.contrast()
-    names = [found.classes[k] for k in one.found.classes]
-    head = [values[a] for a in one.found.values]
+    share, values = one.result.accuracy, found.values[one.name]
+    contrast = one.result.kinds[one.kind].chosen.contrast()
+    names = [found.classes[k] for k in one.result.classes]
+    head = [values[a] for a in one.result.values]
     rows = [
         (name, *(f"{100 * p:.0f} ({n})" for p, n in zip(line, counts, strict=True)))
-        for name, line, counts in zip(names, share, one.found.count, strict=True)
+        for name, line, counts in zip(names, share, one.result.count, strict=True)
     ]
     shade = {(k, a + 1): 0.35 for k, a in np.argwhere(contrast > 1e-12).tolist()}
     worst = np.unravel_index(share.argmin(), share.shape)
@@ -159,7 +159,7 @@ def groups(found: audited.Audited, one: suspects.Suspect) -> tables.Table:
 
 def likelihood(found: audited.Audited, one: suspects.Suspect) -> pd.DataFrame:
     """Shares of images by the probability of their right class, in and out."""
-    both = sides.weights(one.found, one.kind, found.label, found.columns[one.name])
+    both = sides.weights(one.result, one.kind, found.label, found.columns[one.name])
     edges = np.linspace(0, 1, BINS + 1)
     data = pd.DataFrame({"low": edges[:-1], "high": edges[1:]})
     for name, weight in zip(("within", "outside"), both, strict=True):
@@ -171,17 +171,17 @@ def likelihood(found: audited.Audited, one: suspects.Suspect) -> pd.DataFrame:
 
 def means(found: audited.Audited, one: suspects.Suspect) -> list[float]:
     """The mean probability of the right class, in and out of distribution."""
-    both = sides.weights(one.found, one.kind, found.label, found.columns[one.name])
+    both = sides.weights(one.result, one.kind, found.label, found.columns[one.name])
     return [float((found.likelihood * weight).sum(1).mean()) for weight in both]
 
 
 def likelihood_table(found: audited.Audited) -> tables.Table:
     """Means of probabilities in and out of distribution."""
     rows, data = [], []
-    for one in found.suspects:
+    for one in found.candidates:
         if not one.kind:
             continue
-        both = sides.weights(one.found, one.kind, found.label, found.columns[one.name])
+        both = sides.weights(one.result, one.kind, found.label, found.columns[one.name])
         record = {"attribute": one.name, "kind": one.kind}
         for name, weight in zip(("within", "outside"), both, strict=True):
             record |= {

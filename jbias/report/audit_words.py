@@ -21,7 +21,7 @@ def points(value: float) -> str:
 
 def interval(one: suspects.Suspect) -> str:
     """The drop of the kind that is told, with its interval, in points."""
-    extreme = one.found.kinds[one.kind].extreme
+    extreme = one.result.kinds[one.kind].extreme
     return f"{points(one.drop)} [{points(extreme.low)}, {points(extreme.high)}]"
 
 
@@ -33,8 +33,8 @@ def verdict(one: suspects.Suspect) -> str:
 
 def answer(found: audited.Audited) -> tuple[str, str]:
     """The finding in one sentence, and what it rests on."""
-    tested = [one for one in found.suspects if one.kind]
-    count = f"{len(found.suspects)} attribute{'s' * (len(found.suspects) != 1)}"
+    tested = [one for one in found.candidates if one.kind]
+    count = f"{len(found.candidates)} attribute{'s' * (len(found.candidates) != 1)}"
     networks = _count(found.networks)
     basis = (
         f"{networks}, {len(found.label):,} images of {found.dataset}, {count}"
@@ -55,7 +55,7 @@ def answer(found: audited.Audited) -> tuple[str, str]:
         return f"{found.model}: {tables.join(told)} {hurt}.", basis
     first = tested[0]
     if first.verdict == "some":
-        most = points(max(first.found.kinds[first.kind].each))
+        most = points(max(first.result.kinds[first.kind].each))
         return (
             f"{found.model}: {first.name} hurts some networks, by up to {most} points"
             f" ({first.kind}), and others less or not at all; see below."
@@ -73,10 +73,10 @@ def _count(networks: Sequence[str]) -> str:
 
 def direction(found: audited.Audited, one: suspects.Suspect) -> str:
     """Which values go with which classes, or do better than which."""
-    chosen = one.found.kinds[one.kind].chosen
+    chosen = one.result.kinds[one.kind].chosen
     contrast = chosen.contrast()
-    values = [found.values[one.name][a] for a in one.found.values]
-    classes = [found.classes[k] for k in one.found.classes]
+    values = [found.values[one.name][a] for a in one.result.values]
+    classes = [found.classes[k] for k in one.result.classes]
 
     def better(row) -> list[str]:
         return [name for name, w in zip(values, row, strict=True) if w > 1e-12]
@@ -94,14 +94,14 @@ def direction(found: audited.Audited, one: suspects.Suspect) -> str:
 
 def links(found: audited.Audited, one: suspects.Suspect, count: int = 4) -> str:
     """Classes and values whose accuracy is most above what both let expect."""
-    accuracy = one.found.accuracy
+    accuracy = one.result.accuracy
     apart = accuracy - accuracy.mean(0) - accuracy.mean(1, keepdims=True)
     apart = apart + accuracy.mean()
     order = np.argsort(-apart, axis=None)[:count]
     told = []
     for k, a in zip(*np.unravel_index(order, apart.shape), strict=True):
-        value = found.values[one.name][one.found.values[a]]
-        name = found.classes[one.found.classes[k]]
+        value = found.values[one.name][one.result.values[a]]
+        name = found.classes[one.result.classes[k]]
         told.append(f"{value} with {name} (+{points(apart[k, a])})")
     return ", ".join(told)
 
@@ -109,7 +109,7 @@ def links(found: audited.Audited, one: suspects.Suspect, count: int = 4) -> str:
 def findings(found: audited.Audited) -> Iterator[str]:
     """A sentence for each bug, and for what goes with it."""
     for one in found.bugs:
-        extreme = one.found.kinds[one.kind].extreme
+        extreme = one.result.kinds[one.kind].extreme
         yield (
             f"{one.name}: {one.kind}, {KINDS[one.kind]}: {direction(found, one)}."
             f" Accuracy is {points(extreme.within)} % where they agree and"
@@ -123,7 +123,7 @@ def findings(found: audited.Audited) -> Iterator[str]:
                 else f" Most above what class and value let expect: {links(found, one)}."
             )
         )
-    for one in found.suspects:
+    for one in found.candidates:
         if one.verdict == "goes with":
             rest = one.remains
             left = (
@@ -134,7 +134,7 @@ def findings(found: audited.Audited) -> Iterator[str]:
             )
             yield f"{one.name} is not blamed: {left}."
         if one.verdict == "some":
-            each = one.found.kinds[one.kind].each
+            each = one.result.kinds[one.kind].each
             yield (
                 f"{one.name}: {one.kind}, {direction(found, one)}. Networks differ, their"
                 f" drops are {tables.join(sorted(map(points, each), key=float))} points,"
@@ -182,7 +182,7 @@ def made_of(found: audited.Audited) -> Iterator[str]:
         " test is not. p: one-sided, that the cross-fitted drop is at most"
         f" {points(found.tau)} points, by the mean of both halves' standard errors"
         f"{' and the deviation between networks' if several else ', for this network'};"
-        f" Holm over {sum(len(one.pvalues) for one in found.suspects)} tests (attributes"
+        f" Holm over {sum(len(one.pvalues) for one in found.candidates)} tests (attributes"
         " times kinds)."
     )
     if not several:
@@ -196,15 +196,15 @@ def made_of(found: audited.Audited) -> Iterator[str]:
     if several:
         yield "Bug of some networks: the same by images alone, and networks differ."
     yield _KEPT
-    parts = [int(one.found.count.min()) for one in found.suspects if one.kind]
+    parts = [int(one.result.count.min()) for one in found.candidates if one.kind]
     yield (
         f"{len(found.label):,} images; the smallest class and value that has a part has"
         f" {min(parts, default=0)}."
     )
     yield from found.notes
-    for one in found.suspects:
-        if one.found.missing:
-            yield f"{one.name}: {one.found.missing}."
+    for one in found.candidates:
+        if one.result.missing:
+            yield f"{one.name}: {one.result.missing}."
 
 
 def _some(names: Sequence[str]) -> str:

@@ -37,7 +37,7 @@ class Audited:
     correct: Bool[np.ndarray, "s n"]
     likelihood: Float[np.ndarray, "s n"]
     confidence: Float[np.ndarray, "s n"]
-    suspects: Sequence[suspects.Suspect]
+    candidates: Sequence[suspects.Suspect]
     examples: Mapping[str, Examples]  # By candidate.
     notes: Sequence[str]  # What was left out, and why.
     tau: float
@@ -47,16 +47,16 @@ class Audited:
 
     @property
     def bugs(self) -> list[suspects.Suspect]:
-        return [one for one in self.suspects if one.verdict == "bug"]
+        return [one for one in self.candidates if one.verdict == "bug"]
 
     @property
     def kinds(self) -> list[str]:
         """The kinds of shift that were asked for; none where nothing could be tested."""
-        return next(([*one.found.kinds] for one in self.suspects if one.kind), [])
+        return next(([*one.result.kinds] for one in self.candidates if one.kind), [])
 
     @property
     def shown(self) -> list[suspects.Suspect]:
         """Those that figures are drawn of: what hurts, else the first."""
-        tested = [one for one in self.suspects if one.kind]
+        tested = [one for one in self.candidates if one.kind]
         hurt = [one for one in tested if one.verdict in ("bug", "some")]
         return (hurt or tested[:1])[:4]

@@ -208,12 +208,12 @@ def _sets(cells: Cells) -> list[str]:
 
 def _filled(mean: generalisation.Mean, told: bias_made.Measures) -> bias_made.Made:
     """Says of what a mean over corruptions is: published files, or not all of them."""
-    how = bias_made.unlike(told.get(mean.made, {}))
+    how = bias_made.unlike(told.get(mean.source, {}))
     if not mean.files:
-        return bias_made.of(mean.made, told, how=how)
-    if mean.made == generalisation.FILES:
+        return bias_made.of(mean.source, told, how=how)
+    if mean.source == generalisation.FILES:
         return bias_made.Made("published files")
-    return bias_made.Made(f"{mean.files} published files and {mean.made[1]}", how=how)
+    return bias_made.Made(f"{mean.files} published files and {mean.source[1]}", how=how)
 
 
 def _curves(cells: Cells, made: Mapping[str, bias_made.Made]) -> dict[str, float]:

@@ -15,8 +15,8 @@ import scipy.stats
 from jbias import stats
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
-from jbias.stats import draws as draws_lib
-from jbias.stats import scores as scores_lib
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 _MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
 
@@ -25,7 +25,7 @@ _MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled
 class Evidence:
     """Results of jbias.stats, in the unit that is shown; None where one cannot be had."""
 
-    table: scores_lib.Scores  # The means that are tested.
+    table: score_table.Scores  # The means that are tested.
     size: Any  # Of F at alpha, for so many data sets and algorithms.
     spread_of_units: tuple[str, str] | None  # Data sets that cannot be of one unit.
     quade: Any
@@ -41,7 +41,7 @@ class Evidence:
     reach: float  # From the smallest score to the largest.
     twins: tuple[tuple[str, str], ...]  # Algorithms, or runs, with the same scores.
     no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
-    runs: scores_lib.Scores | None = None
+    runs: score_table.Scores | None = None
     draws: int = 0  # Of runs.
     narrow: tuple[int, float] | None = None  # Fewest runs; what their intervals hold.
     intervals: Any = None
@@ -80,7 +80,7 @@ def gather(
         found = _of_seeds(runs, direction, _draws(runs), points, options.alpha)
     return Evidence(
         table=table,
-        size=stats.approximation(
+        size=stats.type_1_error(
             len(table.datasets), len(table.algorithms), alpha=options.alpha
         ),
         spread_of_units=_units(table),
@@ -108,7 +108,7 @@ def gather(
     )
 
 
-def _bradley_terry(table: scores_lib.Scores, direction):
+def _bradley_terry(table: score_table.Scores, direction):
     try:
         return stats.bradley_terry(table, **direction)
     except ValueError as error:
@@ -130,7 +130,7 @@ def _twins(table, runs) -> Iterator[tuple[str, str]]:
     """Names algorithms, and runs of one, that have the same scores everywhere."""
     yield from _equal(table.means.T, table.algorithms)
     for name in runs.algorithms if runs is not None else ():
-        scores = runs.of(name).T
+        scores = runs.runs(name).T
         yield from _equal(scores, [f"{name} run {i + 1}" for i in range(len(scores))])
 
 
@@ -141,7 +141,7 @@ def _equal(rows: np.ndarray, names: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield names[first[place]], names[i]
 
 
-def _units(table: scores_lib.Scores) -> tuple[str, str] | None:
+def _units(table: score_table.Scores) -> tuple[str, str] | None:
     """Names two data sets of which one has fractions and the other has not."""
     most = np.abs(table.means).max(axis=1)
     low, high = int(np.argmin(most)), int(np.argmax(most))
@@ -150,19 +150,19 @@ def _units(table: scores_lib.Scores) -> tuple[str, str] | None:
     return None
 
 
-def means(study: study_lib.Study, analysis: study_lib.Analysis) -> scores_lib.Scores:
+def means(study: study_lib.Study, analysis: study_lib.Analysis) -> score_table.Scores:
     """Gives the tested means in the unit that is shown."""
     matrix = analysis.cells.pivot(index="dataset", columns="algorithm", values="mean")
     matrix = matrix.loc[list(analysis.datasets), list(analysis.algorithms)]
     shown = study_lib.significant_digits(matrix.to_numpy() * study.unit.scale)
-    return scores_lib.read(
+    return score_table.read(
         pd.DataFrame(shown, index=matrix.index, columns=matrix.columns)
     )
 
 
 def seeds_of(
     study: study_lib.Study, analysis: study_lib.Analysis
-) -> tuple[scores_lib.Scores | None, str]:
+) -> tuple[score_table.Scores | None, str]:
     """Gives the tested scores seed by seed, or why that cannot be."""
     values = study.values
     wanted = values["dataset"].isin(analysis.datasets)
@@ -176,11 +176,11 @@ def seeds_of(
         }
     )[wanted.to_numpy()]
     what = "seed" if study.is_runs else "run"
-    lacking = scores_lib.missing(frame)
+    lacking = score_table.missing(frame)
     if lacking:
         told = "; ".join(lacking[:3])
         return None, f"not every {what} has a score on every data set ({told})"
-    found = scores_lib.read(frame)
+    found = score_table.read(frame)
     found = found.only(datasets=analysis.datasets, algorithms=analysis.algorithms)
     single = [a for a, n in zip(found.algorithms, found.counts, strict=True) if n < 2]
     if single:
@@ -189,7 +189,7 @@ def seeds_of(
     return found, ""
 
 
-def _draws(runs: scores_lib.Scores) -> int:
+def _draws(runs: score_table.Scores) -> int:
     """Gives 2000 draws of runs, fewer for very large tables: a report takes seconds."""
     n, k, r = runs.values.shape
     return int(np.clip(5e7 / (n * k * k * r), 200, 2000))
@@ -224,13 +224,13 @@ def _untold(result):
     bare = {
         name: dataclasses.replace(one, low=one.low * np.nan, high=one.high * np.nan)
         for name, one in vars(result).items()
-        if isinstance(one, draws_lib.Estimate)
+        if isinstance(one, resampling.Estimate)
     }
     return dataclasses.replace(result, **bare)
 
 
 def best_cells(
-    runs: scores_lib.Scores | None, *, larger_is_better: bool, alpha: float
+    runs: score_table.Scores | None, *, larger_is_better: bool, alpha: float
 ) -> list[tuple[int, int]]:
     """Gives the cells (algorithm, data set) that may be called best of their data set.
 

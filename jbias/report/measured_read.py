@@ -122,7 +122,7 @@ class Network:
     def corrupted(self) -> dict[Place, dict[tuple[str, int], float]]:
         """Accuracy by corruption and severity, of each measure and set.
 
-        `generalisation.FILES` are sets of their own, as ImageNet-C is published.
+        `corruption_error.FILES` are sets of their own, as ImageNet-C is published.
         """
         own = {key: value for key, value in self.cells.items() if not math.isnan(value)}
         found = generalisation.corrupted(own)

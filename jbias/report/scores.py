@@ -10,9 +10,9 @@ import pandas as pd
 from jbias.report import csv_rows, gather, trained
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
-from jbias.stats import scores as scores_lib
+from jbias.stats import scores as score_table
 
-NEEDED = scores_lib.NEEDED
+NEEDED = score_table.NEEDED
 OPTIONAL = ("run", "trained_on")
 _YES = ("1", "yes", "true")
 _NO = ("", "0", "no", "false")
@@ -74,12 +74,12 @@ def _complete(
     """Refuses missing cells, or leaves out what `drop` says and tells what."""
     before = _names(frame)
     if drop:
-        frame = scores_lib.filled(frame, drop=drop)
+        frame = score_table.filled(frame, drop=drop)
     if min(len(set(frame[name])) for name in ("algorithm", "dataset")) < 1:
         raise ValueError(
             f"{path}: --drop={drop} leaves nothing over; fill the missing cells"
         )
-    told = scores_lib.missing(frame)
+    told = score_table.missing(frame)
     if told:
         more = f" and {len(told) - 5} more" if len(told) > 5 else ""
         raise ValueError(
@@ -187,7 +187,7 @@ def _check_head(head: list[str], place: str) -> None:
         raise ValueError(
             f"{place}: the first line must name the columns {', '.join(NEEDED)} once each "
             f"(and run, if there are several), got {', '.join(head) or 'nothing'}"
-            f"{scores_lib.renames(head)}"
+            f"{score_table.renames(head)}"
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jbias.report import shift_read
-from jbias.stats import draws as draws_lib
+from jbias.stats import draws as resampling
 from jbias.stats import few
 
 CONFIDENCE = 0.95
@@ -102,7 +102,7 @@ class Draws:
 
 def estimate(value: float, drawn: Float[np.ndarray, "b"]) -> Estimate:
     """Joins a value with the percentiles of its draws."""
-    found = draws_lib.estimate(value, drawn, confidence=CONFIDENCE)
+    found = resampling.estimate(value, drawn, confidence=CONFIDENCE)
     return Estimate(float(value), float(found.low), float(found.high))
 
 

@@ -11,7 +11,8 @@ import pandas as pd
 
 from jbias import stats
 from jbias.report import workdirs
-from jbias.stats import pairs, ranks
+from jbias.stats import pairs
+from jbias.stats import scores as score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -200,7 +201,7 @@ def rank_table(study: Study, analysis: Analysis) -> pd.DataFrame:
     """Gives the rank of every algorithm on every tested data set."""
     matrix = analysis.cells.pivot(index="dataset", columns="algorithm", values="mean")
     matrix = matrix.loc[list(analysis.datasets), list(analysis.algorithms)]
-    ranked = ranks.rank(
+    ranked = score_table.rank(
         significant_digits(matrix.to_numpy()), larger_is_better=study.larger_is_better
     )
     return pd.DataFrame(ranked, index=matrix.index, columns=matrix.columns)

@@ -1,38 +1,29 @@
 """Tests of tables of scores: they give numbers and decide nothing."""
 
-from jbias.stats.adjustment import adjust
-from jbias.stats.bayes import bayesian_signed_rank, correlated_t
-from jbias.stats.bootstrap import (
-    intervals,
-    mean_differences,
-    performance_profiles,
-    probability_of_improvement,
+from jbias.stats import (
+    adjustment,
+    bayes,
+    bootstrap,
+    correlation,
+    effects,
+    hierarchical,
+    mixed,
+    omnibus,
+    paired_comparison,
+    pairs,
+    partials,
+    permutation,
+    power,
+    ranks,
+    sensitivity,
+    signed_rank,
+    size,
+    stability,
 )
-from jbias.stats.correlation import kendall, spearman
-from jbias.stats.effects import effect_sizes
-from jbias.stats.hierarchical import hierarchical_t
-from jbias.stats.mixed import mixed_model
-from jbias.stats.omnibus import aligned_ranks, quade
-from jbias.stats.paired_comparison import bradley_terry, bradley_terry_of_wins
-from jbias.stats.pairs import bonferroni_dunn, conover, nemenyi
-from jbias.stats.partials import partial
-from jbias.stats.permutation import friedman_permutation, max_t
-from jbias.stats.power import (
-    datasets_for_nemenyi,
-    minimal_difference_of_t,
-    power_of_design,
-    power_of_t,
-)
-from jbias.stats.ranks import friedman
-from jbias.stats.sensitivity import influence
-from jbias.stats.signed_rank import wilcoxon
-from jbias.stats.size import approximation
-from jbias.stats.stability import rank_stability
 
 __all__ = [
     "adjust",
     "aligned_ranks",
-    "approximation",
     "bayesian_signed_rank",
     "bonferroni_dunn",
     "bradley_terry",
@@ -60,5 +51,38 @@ __all__ = [
     "quade",
     "rank_stability",
     "spearman",
+    "type_1_error",
     "wilcoxon",
 ]
+
+adjust = adjustment.adjust
+bayesian_signed_rank = bayes.bayesian_signed_rank
+correlated_t = bayes.correlated_t
+intervals = bootstrap.intervals
+mean_differences = bootstrap.mean_differences
+performance_profiles = bootstrap.performance_profiles
+probability_of_improvement = bootstrap.probability_of_improvement
+kendall = correlation.kendall
+spearman = correlation.spearman
+effect_sizes = effects.effect_sizes
+hierarchical_t = hierarchical.hierarchical_t
+mixed_model = mixed.mixed_model
+aligned_ranks = omnibus.aligned_ranks
+quade = omnibus.quade
+bradley_terry = paired_comparison.bradley_terry
+bradley_terry_of_wins = paired_comparison.bradley_terry_of_wins
+bonferroni_dunn = pairs.bonferroni_dunn
+conover = pairs.conover
+nemenyi = pairs.nemenyi
+partial = partials.partial
+friedman_permutation = permutation.friedman_permutation
+max_t = permutation.max_t
+datasets_for_nemenyi = power.datasets_for_nemenyi
+minimal_difference_of_t = power.minimal_difference_of_t
+power_of_design = power.power_of_design
+power_of_t = power.power_of_t
+friedman = ranks.friedman
+influence = sensitivity.influence
+wilcoxon = signed_rank.wilcoxon
+type_1_error = size.type_1_error
+rank_stability = stability.rank_stability

@@ -13,9 +13,8 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import draws as draws_lib
-from jbias.stats import scores as scores_lib
-from jbias.stats import ties
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 _NODES = 256  # Of the quadrature over a posterior mean.
 
@@ -51,15 +50,15 @@ def bayesian_signed_rank(
     need_rope(rope)
     if not prior > 0:
         raise ValueError(f"prior: must be positive, got {prior}")
-    table = scores_lib.read(scores, axis=axis)
+    table = score_table.read(scores, axis=axis)
     n, k = table.means.shape
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet([prior] + [1.0] * n, size=draws)
     means = table.means if larger_is_better else -table.means
     # Equal to the rope is equal up to rounding, as of scores with one decimal.
-    tolerance = ties.tolerated(None, means)
+    tolerance = score_table.tolerated(None, means)
     right, left = [], []
-    for i, j in draws_lib.pairs(k):
+    for i, j in resampling.pairs(k):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
         walsh = (z[:, None] + z) / 2
         shares = [_share(weights, w, rope, tolerance) for w in (walsh, -walsh)]
@@ -92,14 +91,14 @@ def correlated_t(
     Raises ValueError for single runs, missing cells, and unequal numbers of paired runs.
     """
     need_rope(rope)
-    table = scores_lib.read(scores, axis=axis)
-    draws_lib.need_runs(table)
+    table = score_table.read(scores, axis=axis)
+    resampling.need_runs(table)
     need_pairs(table, paired, rho)
     sign = 1 if larger_is_better else -1
-    rounding = ties.rounding(table.values)[:, 0]
+    rounding = score_table.rounding(table.values)[:, 0]
     right, left = [], []
-    for i, j in draws_lib.pairs(len(table.algorithms)):
-        x, y = (sign * table.of(table.algorithms[a]) for a in (i, j))
+    for i, j in resampling.pairs(len(table.algorithms)):
+        x, y = (sign * table.runs(table.algorithms[a]) for a in (i, j))
         above = _above_paired if paired else _above_independent
         extra = (rho,) if paired else ()
         right.append(above(x, y, rope, rounding, *extra))
@@ -113,7 +112,7 @@ def need_rope(rope: float) -> None:
         raise ValueError(f"rope: must be 0 or larger, got {rope}")
 
 
-def need_pairs(table: scores_lib.Scores, paired: bool, rho: float) -> None:
+def need_pairs(table: score_table.Scores, paired: bool, rho: float) -> None:
     """Refuses paired runs whose numbers differ, and a correlation without pairs."""
     if not 0 <= rho < 1:
         raise ValueError(f"rho: must lie in [0, 1), got {rho}")
@@ -187,7 +186,7 @@ def _sign(x, tolerance):
 
 def _result(table, right, left) -> PosteriorResult:
     k = len(table.algorithms)
-    better = draws_lib.mirrored(
+    better = resampling.mirrored(
         k, right, lambda _: np.moveaxis(left, 0, -1), diagonal=0
     )
     rope = np.clip(1 - better - np.swapaxes(better, -1, -2), 0, 1)

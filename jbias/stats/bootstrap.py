@@ -1,6 +1,6 @@
 """How sure are the numbers? Bootstrap intervals of cells, aggregates and pairs.
 
-Runs are drawn as in `draws`. Aggregates and profiles after Agarwal, Schwarzer, Castro,
+Runs are drawn as in `resampling`. Aggregates and profiles after Agarwal, Schwarzer, Castro,
 Courville and Bellemare 2021, https://arxiv.org/abs/2108.13264 (rliable). Deviation: there the
 runs of each task are drawn apart; here a run is one model, drawn for all data sets together.
 """
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jbias.stats import draws as draws_lib
-from jbias.stats import scores as scores_lib
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 Bounds = Sequence[tuple[float, float]]
 
@@ -23,10 +23,10 @@ class IntervalsResult:
 
     datasets: tuple[str, ...]
     algorithms: tuple[str, ...]
-    cells: draws_lib.Estimate  # (n, k), means over runs, in the unit of the scores.
-    mean: draws_lib.Estimate  # (k,), mean over data sets, in that unit.
-    iqm: draws_lib.Estimate  # (k,), of normalised scores: 0 the worst, 1 the best.
-    optimality_gap: draws_lib.Estimate  # (k,), normalised; smaller is better.
+    cells: resampling.Estimate  # (n, k), means over runs, in the unit of the scores.
+    mean: resampling.Estimate  # (k,), mean over data sets, in that unit.
+    iqm: resampling.Estimate  # (k,), of normalised scores: 0 the worst, 1 the best.
+    optimality_gap: resampling.Estimate  # (k,), normalised; smaller is better.
     bounds: Float[np.ndarray, "n 2"]  # (worst, best) of every data set.
 
 
@@ -36,7 +36,7 @@ class ProfilesResult:
 
     algorithms: tuple[str, ...]
     thresholds: Float[np.ndarray, "t"]
-    share: draws_lib.Estimate  # (k, t), pointwise.
+    share: resampling.Estimate  # (k, t), pointwise.
     bounds: Float[np.ndarray, "n 2"]
 
 
@@ -45,7 +45,7 @@ class PairsResult:
     """A number for every ordered pair (row against column), with its interval."""
 
     algorithms: tuple[str, ...]
-    pairs: draws_lib.Estimate  # (k, k)
+    pairs: resampling.Estimate  # (k, k)
     better: Float[np.ndarray, "k k"]  # Share of draws in which the row is the better.
 
 
@@ -68,8 +68,8 @@ def intervals(
     Optimality gap: mean of 1 - min(x, 1). `datasets` draws data sets too (not for cells).
     Raises ValueError for single runs, missing cells and bounds of no extent.
     """
-    table = scores_lib.read(scores, axis=axis)
-    drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets)
+    table = score_table.read(scores, axis=axis)
+    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     cells = drawn.means(table)
     per_algorithm = [values[:, : table.counts[j]] for j, values in enumerate(normal)]
@@ -84,14 +84,14 @@ def intervals(
     def joined(pairs):
         value = np.array([single for single, _ in pairs])
         many = np.stack([several for _, several in pairs], axis=1)
-        return draws_lib.estimate(value, many, confidence=confidence)
+        return resampling.estimate(value, many, confidence=confidence)
 
     mean = drawn.over_datasets(cells)
     return IntervalsResult(
         datasets=table.datasets,
         algorithms=table.algorithms,
-        cells=draws_lib.estimate(table.means, cells, confidence=confidence),
-        mean=draws_lib.estimate(table.means.mean(axis=0), mean, confidence=confidence),
+        cells=resampling.estimate(table.means, cells, confidence=confidence),
+        mean=resampling.estimate(table.means.mean(axis=0), mean, confidence=confidence),
         iqm=joined(middle),
         optimality_gap=joined(gap),
         bounds=limits,
@@ -116,8 +116,8 @@ def performance_profiles(
     `intervals`; `thresholds` are 51 from 0 to 1 if None.
     Raises ValueError for single runs, missing cells and bounds of no extent.
     """
-    table = scores_lib.read(scores, axis=axis)
-    drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets)
+    table = score_table.read(scores, axis=axis)
+    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     grid = np.linspace(0, 1, 51) if thresholds is None else np.asarray(thresholds)
     value, many = [], []
@@ -126,7 +126,7 @@ def performance_profiles(
         value.append(reached.mean(axis=(0, 1)))
         by_dataset = np.einsum("br,nrt->bnt", counts, reached.astype(np.float64))
         many.append(drawn.over_datasets(by_dataset) / counts.shape[1])
-    share = draws_lib.estimate(
+    share = resampling.estimate(
         np.stack(value), np.stack(many, axis=1), confidence=confidence
     )
     return ProfilesResult(table.algorithms, grid, share, limits)
@@ -148,12 +148,12 @@ def probability_of_improvement(
     Vargha and Delaney's A12. Row and column exchanged give 1 minus it.
     Raises ValueError for single runs and missing cells.
     """
-    table = scores_lib.read(scores, axis=axis)
-    drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets)
+    table = score_table.read(scores, axis=axis)
+    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
     value, many = [], []
-    for i, j in draws_lib.pairs(len(table.algorithms)):
-        x, y = (sign * table.of(table.algorithms[a]) for a in (i, j))
+    for i, j in resampling.pairs(len(table.algorithms)):
+        x, y = (sign * table.runs(table.algorithms[a]) for a in (i, j))
         wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
         value.append(wins.mean(axis=(1, 2)).mean())
         rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
@@ -178,8 +178,8 @@ def mean_differences(
     seeds on other data sets like these. Positive is better, whatever the direction.
     Raises ValueError for single runs and missing cells.
     """
-    table = scores_lib.read(scores, axis=axis)
-    drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets)
+    table = score_table.read(scores, axis=axis)
+    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
     rows, columns = np.triu_indices(len(table.algorithms), 1)
     many = sign * drawn.over_datasets(drawn.means(table))
@@ -196,19 +196,19 @@ def mean_differences(
 def _pairs(table, value, many, even: float, confidence: float) -> PairsResult:
     """Fills matrices from pairs (p,) and draws (b, p); `even` is where neither is better."""
     k = len(table.algorithms)
-    upper = draws_lib.estimate(value, many, confidence=confidence)
+    upper = resampling.estimate(value, many, confidence=confidence)
     better = (many > even).mean(axis=0) + (many == even).mean(axis=0) / 2
 
     def matrix(given, mirror):
-        return draws_lib.mirrored(k, given, lambda _: 2 * even - mirror, diagonal=even)
+        return resampling.mirrored(k, given, lambda _: 2 * even - mirror, diagonal=even)
 
-    estimate = draws_lib.Estimate(
+    estimate = resampling.Estimate(
         value=matrix(upper.value, upper.value),
         low=matrix(upper.low, upper.high),
         high=matrix(upper.high, upper.low),
         confidence=confidence,
     )
-    half = draws_lib.mirrored(k, better, lambda v: 1 - v, diagonal=0.5)
+    half = resampling.mirrored(k, better, lambda v: 1 - v, diagonal=0.5)
     return PairsResult(table.algorithms, estimate, half)
 
 

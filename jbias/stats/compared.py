@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jbias.stats import adjustment
-from jbias.stats import scores as scores_lib
+from jbias.stats import scores as score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class ControlResult:
 
 
 def all_pairs(
-    scores: scores_lib.Scores,
+    scores: score_table.Scores,
     ranks: Float[np.ndarray, "k"],
     statistics: Float[np.ndarray, "m"],
     pvalues: Float[np.ndarray, "m"],
@@ -84,7 +84,7 @@ def all_pairs(
 
 
 def with_control(
-    scores: scores_lib.Scores,
+    scores: score_table.Scores,
     ranks: Float[np.ndarray, "k"],
     at: int,
     statistics: Float[np.ndarray, "k-1"],
@@ -126,9 +126,9 @@ def checked(alpha: float) -> float:
     return alpha
 
 
-def place(control: str | int, scores: scores_lib.Scores) -> int:
+def place(control: str | int, scores: score_table.Scores) -> int:
     """Gives the index of a control; the algorithms of a bare matrix are "0", "1", ..."""
-    name = scores_lib.known(str(control), scores.algorithms, "control")
+    name = score_table.known(str(control), scores.algorithms, "control")
     return scores.algorithms.index(name)
 
 

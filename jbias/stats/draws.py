@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int
 
-from jbias.stats import scores as scores_lib
+from jbias.stats import scores as score_table
 
 _FEWEST = 100
 
@@ -37,7 +37,7 @@ class Draws:
     runs: tuple[Int[np.ndarray, "b r"], ...]  # Algorithm after algorithm.
     datasets: Int[np.ndarray, "b n"]
 
-    def means(self, scores: scores_lib.Scores) -> Float[np.ndarray, "b n k"]:
+    def means(self, scores: score_table.Scores) -> Float[np.ndarray, "b n k"]:
         """Gives means over the drawn runs, for each of the data sets that there are."""
         cells = [
             counts @ scores.values[:, j, : counts.shape[1]].T / counts[0].sum()
@@ -60,7 +60,7 @@ class Draws:
 
 
 def draw(
-    scores: scores_lib.Scores,
+    scores: score_table.Scores,
     *,
     draws: int,
     seed: int,
@@ -85,7 +85,7 @@ def draw(
     return Draws(drawn, _counts(rng, draws, n, n) if datasets else kept)
 
 
-def need_runs(scores: scores_lib.Scores, least: int = 2) -> None:
+def need_runs(scores: score_table.Scores, least: int = 2) -> None:
     """Refuses algorithms with too few runs to see how seeds vary."""
     for name, r in zip(scores.algorithms, scores.counts, strict=True):
         if r < least:

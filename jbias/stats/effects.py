@@ -14,9 +14,8 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import draws as draws_lib
-from jbias.stats import scores as scores_lib
-from jbias.stats import ties
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 _CONSISTENT = 1 / scipy.stats.norm.ppf(0.75)  # MAD of a normal to its deviation.
 
@@ -30,11 +29,11 @@ class EffectsResult:
     a12: Float[np.ndarray, "n k k"]
     cliffs_delta: Float[np.ndarray, "n k k"]  # 2 A12 - 1.
     gamma: Float[np.ndarray, "n k k"]  # inf where neither has any spread.
-    a12_mean: draws_lib.Estimate  # (k, k), over data sets.
-    cliffs_delta_mean: draws_lib.Estimate  # (k, k)
+    a12_mean: resampling.Estimate  # (k, k), over data sets.
+    cliffs_delta_mean: resampling.Estimate  # (k, k)
     gamma_median: Float[np.ndarray, "k k"]  # Over data sets.
-    rank_biserial: draws_lib.Estimate  # (k, k)
-    hedges_g: draws_lib.Estimate  # (k, k); of data sets, not of runs.
+    rank_biserial: resampling.Estimate  # (k, k)
+    hedges_g: resampling.Estimate  # (k, k); of data sets, not of runs.
 
 
 def effect_sizes(
@@ -57,15 +56,15 @@ def effect_sizes(
     data sets, whose J(1) is 0 because the mean of g does not exist.
     Raises ValueError for single runs and missing cells.
     """
-    table = scores_lib.read(scores, axis=axis)
-    drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets)
+    table = score_table.read(scores, axis=axis)
+    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     k = len(table.algorithms)
     sign = 1 if larger_is_better else -1
     a12, gamma, superior = [], [], []
-    rounding = ties.rounding(table.values)[:, 0]
-    centres = [_centre(sign * table.of(name), rounding) for name in table.algorithms]
-    for i, j in draws_lib.pairs(k):
-        x, y = (sign * table.of(table.algorithms[a]) for a in (i, j))
+    rounding = score_table.rounding(table.values)[:, 0]
+    centres = [_centre(sign * table.runs(name), rounding) for name in table.algorithms]
+    for i, j in resampling.pairs(k):
+        x, y = (sign * table.runs(table.algorithms[a]) for a in (i, j))
         wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
         a12.append(wins.mean(axis=(1, 2)))
         runs = x.shape[1], y.shape[1]
@@ -73,9 +72,9 @@ def effect_sizes(
         rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
         each = np.einsum("bns,bs->bn", rows, drawn.runs[j]) / wins[0].size
         superior.append(drawn.over_datasets(each))
-    a12 = draws_lib.mirrored(k, a12, lambda v: 1 - v, diagonal=0.5)
-    gamma = draws_lib.mirrored(k, gamma, lambda v: -v, diagonal=0)
-    superior = draws_lib.mirrored(k, superior, lambda v: 1 - v, diagonal=0.5)
+    a12 = resampling.mirrored(k, a12, lambda v: 1 - v, diagonal=0.5)
+    gamma = resampling.mirrored(k, gamma, lambda v: -v, diagonal=0)
+    superior = resampling.mirrored(k, superior, lambda v: 1 - v, diagonal=0.5)
 
     rows, columns = np.triu_indices(k, 1)
     means = sign * np.concatenate([table.means[None], drawn.means(table)])
@@ -83,12 +82,12 @@ def effect_sizes(
     differences[1:] = drawn.picked(differences[1:])
 
     # What differs by rounding alone does not differ.
-    tolerance = ties.tolerated(None, table.means)
+    tolerance = score_table.tolerated(None, table.means)
     differences[np.abs(differences) <= tolerance] = 0
 
     def paired(effect):
-        found = draws_lib.mirrored(k, effect(differences).T, lambda v: -v, diagonal=0)
-        return draws_lib.estimate(found[0], found[1:], confidence=confidence)
+        found = resampling.mirrored(k, effect(differences).T, lambda v: -v, diagonal=0)
+        return resampling.estimate(found[0], found[1:], confidence=confidence)
 
     return EffectsResult(
         datasets=table.datasets,
@@ -96,8 +95,8 @@ def effect_sizes(
         a12=a12,
         cliffs_delta=2 * a12 - 1,
         gamma=gamma,
-        a12_mean=draws_lib.estimate(a12.mean(axis=0), superior, confidence=confidence),
-        cliffs_delta_mean=draws_lib.estimate(
+        a12_mean=resampling.estimate(a12.mean(axis=0), superior, confidence=confidence),
+        cliffs_delta_mean=resampling.estimate(
             2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence=confidence
         ),
         gamma_median=_middle(gamma),
@@ -115,7 +114,7 @@ def rank_biserial(
     """
     # Beside a true zero, which is the lowest.
     sizes = np.pad(np.abs(np.swapaxes(differences, 1, 2)), ((0, 0), (0, 0), (1, 0)))
-    levels = ties.near_levels(sizes, tolerance)[:, :, 1:]
+    levels = score_table.near_levels(sizes, tolerance)[:, :, 1:]
     ranks = np.where(levels == 0, 0, scipy.stats.rankdata(levels, axis=2))
     signed = np.sum(np.sign(np.swapaxes(differences, 1, 2)) * ranks, axis=2)
     total = np.sum(ranks, axis=2)

@@ -30,7 +30,7 @@ class Side:
     shape: Float[np.ndarray, "p 1"]  # Of the inverse gamma of a run's variance.
 
     @classmethod
-    def of(cls, values: Float[np.ndarray, "n p r"], per_run, shape) -> "Side":
+    def from_runs(cls, values: Float[np.ndarray, "n p r"], per_run, shape) -> "Side":
         """Sums up runs, NaN where there is none."""
         values = np.moveaxis(values, 1, 0)
         mean = np.nanmean(values, axis=2)

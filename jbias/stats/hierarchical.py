@@ -17,11 +17,10 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from jbias.stats import bayes as bayes_lib
-from jbias.stats import chains as chains_lib
-from jbias.stats import draws as draws_lib
-from jbias.stats import gibbs
-from jbias.stats import scores as scores_lib
+from jbias.stats import bayes, gibbs
+from jbias.stats import chains as mcmc
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 _AGREE = 1.02  # Largest R-hat that is answered.
 _FEWEST = 400  # Smallest number of effective draws that is answered.
@@ -37,7 +36,7 @@ class HierarchicalResult:
     better: Float[np.ndarray, "k k"]  # On a next data set, by more than the rope.
     rope: Float[np.ndarray, "k k"]  # ... by nothing that matters; diagonal 1.
     positive: Float[np.ndarray, "k k"]  # P(d_0 > 0); diagonal 1/2.
-    difference: draws_lib.Estimate  # (k, k), d_0: mean and equal-tailed interval.
+    difference: resampling.Estimate  # (k, k), d_0: mean and equal-tailed interval.
     between: Float[np.ndarray, "k k"]  # Median of s_0.
     by_dataset: Float[np.ndarray, "n k k"]  # Means of d_i.
     rhat: Float[np.ndarray, "k k"]  # The worst of d_0, log s_0, log nu; diagonal 1.
@@ -66,10 +65,10 @@ def hierarchical_t(
     Raises ValueError where R-hat stays above 1.02 or effective draws below 400, and for single
     runs (paired: fewer than 3), fewer than 3 data sets and missing cells.
     """
-    bayes_lib.need_rope(rope)
-    table = scores_lib.read(scores, axis=axis)
-    draws_lib.need_runs(table, 3 if paired else 2)
-    bayes_lib.need_pairs(table, paired, rho)
+    bayes.need_rope(rope)
+    table = score_table.read(scores, axis=axis)
+    resampling.need_runs(table, 3 if paired else 2)
+    bayes.need_pairs(table, paired, rho)
     n, k = table.means.shape
     if n < 3:
         raise ValueError(f"scores: must have at least 3 data sets, got {n}")
@@ -99,7 +98,7 @@ def hierarchical_t(
         )
 
     def matrix(values, turn=lambda v: v, diagonal=0.0):
-        return draws_lib.mirrored(k, values, turn, diagonal=diagonal)
+        return resampling.mirrored(k, values, turn, diagonal=diagonal)
 
     better = matrix(found["right"], lambda _: found["left"])
     return HierarchicalResult(
@@ -108,7 +107,7 @@ def hierarchical_t(
         better=better,
         rope=np.clip(1 - better - better.T, 0, 1),
         positive=matrix(found["positive"], lambda v: 1 - v, 0.5),
-        difference=draws_lib.Estimate(
+        difference=resampling.Estimate(
             matrix(found["d0"], lambda v: -v),
             matrix(found["low"], lambda _: -found["high"]),
             matrix(found["high"], lambda _: -found["low"]),
@@ -128,10 +127,12 @@ def _sides(table, sign: int, paired: bool, rho: float):
         values = sign * (table.values[:, rows] - table.values[:, columns])
         r = values.shape[2]
         per_run = np.full(len(rows), 1 / r + rho / (1 - rho))
-        return gibbs.Side.of(values, per_run, (r - 1) / 2), None
+        return gibbs.Side.from_runs(values, per_run, (r - 1) / 2), None
     counts = table.counts
     return tuple(
-        gibbs.Side.of(sign * table.values[:, side], 1 / counts[side], counts[side] / 2)
+        gibbs.Side.from_runs(
+            sign * table.values[:, side], 1 / counts[side], counts[side] / 2
+        )
         for side in (rows, columns)
     )
 
@@ -144,7 +145,7 @@ def _summary(chains: gibbs.Chains, rope: float, confidence: float):
     below = scipy.special.stdtr(nu, (-d0 - rope) / s0)
     between = 1 - above - below if rope > 0 else np.full_like(above, -1)
     largest = np.argmax(np.stack([below, between, above]), axis=0)
-    middle = draws_lib.estimate(0, d0.reshape(-1, d0.shape[2]), confidence=confidence)
+    middle = resampling.estimate(0, d0.reshape(-1, d0.shape[2]), confidence=confidence)
     return {
         "right": (largest == 2).mean(axis=(0, 1)),
         "left": (largest == 0).mean(axis=(0, 1)),
@@ -154,6 +155,6 @@ def _summary(chains: gibbs.Chains, rope: float, confidence: float):
         "high": middle.high,
         "s0": np.median(s0, axis=(0, 1)),
         "d": chains.d,
-        "rhat": np.max([chains_lib.split_rhat(x) for x in watched], axis=0),
-        "effective": np.min([chains_lib.effective_draws(x) for x in watched], axis=0),
+        "rhat": np.max([mcmc.split_rhat(x) for x in watched], axis=0),
+        "effective": np.min([mcmc.effective_draws(x) for x in watched], axis=0),
     }

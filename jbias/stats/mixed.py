@@ -14,8 +14,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import draws as draws_lib
-from jbias.stats import scores as scores_lib
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class MixedResult:
     pvalue: float
     df: tuple[float, float]  # Of F; the second after Satterthwaite.
     variances: dict[str, float]  # dataset, interaction, run, residual; at least 0.
-    difference: draws_lib.Estimate  # (k, k), points; positive where the row is better.
+    difference: resampling.Estimate  # (k, k), points; positive where the row is better.
     standard_error: Float[np.ndarray, "k k"]
     pvalues: Float[np.ndarray, "k k"]  # Of each pair alone: adjust them.
 
@@ -44,8 +44,8 @@ def mixed_model(
     interaction: an algorithm that is unlike the others on each data set widens all intervals;
     leave it out with `Scores.only` to see. Raises ValueError for single runs and missing cells.
     """
-    table = scores_lib.read(scores, axis=axis)
-    draws_lib.need_runs(table)
+    table = score_table.read(scores, axis=axis)
+    resampling.need_runs(table)
     n, k = table.means.shape
     counts, r = table.counts, float(k / np.sum(1 / table.counts))
     squares = _mean_squares(table)
@@ -68,7 +68,7 @@ def mixed_model(
         t = np.where(value == 0, 0.0, np.abs(value) / errors)
 
     def matrix(values, turn=lambda v: v, diagonal=0.0):
-        return draws_lib.mirrored(k, values, turn, diagonal=diagonal)
+        return resampling.mirrored(k, values, turn, diagonal=diagonal)
 
     return MixedResult(
         algorithms=table.algorithms,
@@ -81,7 +81,7 @@ def mixed_model(
             "run": _excess(squares, "run", "residual") / n,
             "residual": squares["residual"][0],
         },
-        difference=draws_lib.Estimate(
+        difference=resampling.Estimate(
             matrix(value, lambda v: -v),
             matrix(value - half, lambda _: -value - half),
             matrix(value + half, lambda _: -value + half),
@@ -92,7 +92,7 @@ def mixed_model(
     )
 
 
-def _mean_squares(table: scores_lib.Scores) -> dict[str, tuple[float, int]]:
+def _mean_squares(table: score_table.Scores) -> dict[str, tuple[float, int]]:
     """Gives (mean square, degrees of freedom) of every source of variance.
 
     Those of data sets and interaction are of cell means, times the harmonic mean of runs.
@@ -100,7 +100,7 @@ def _mean_squares(table: scores_lib.Scores) -> dict[str, tuple[float, int]]:
     n, k = table.means.shape
     residual = run = 0.0
     for name in table.algorithms:
-        x = table.of(name)
+        x = table.runs(name)
         of_run = x.mean(axis=0) - x.mean()
         run += n * np.sum(of_run**2)
         residual += np.sum((x - x.mean(axis=1, keepdims=True) - of_run) ** 2)

@@ -12,9 +12,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import ranks as ranks_lib
-from jbias.stats import scores as scores_lib
-from jbias.stats import ties
+from jbias.stats import scores as score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,7 +26,7 @@ class OmnibusResult:
 
 
 def quade(
-    scores: ranks_lib.Table,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     axis: int = 1,
@@ -44,12 +42,12 @@ def quade(
     sets must be of one unit. If all scores are equal, F = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    matrix = scores_lib.matrix(scores, axis=axis)
-    tolerance = ties.tolerated(tolerance, matrix)
-    levels = ties.near_levels(matrix, tolerance)
+    matrix = score_table.matrix(scores, axis=axis)
+    tolerance = score_table.tolerated(tolerance, matrix)
+    levels = score_table.near_levels(matrix, tolerance)
     ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
     n, k = ranked.shape
-    spans = ties.near_levels(np.ptp(matrix, axis=1), tolerance)
+    spans = score_table.near_levels(np.ptp(matrix, axis=1), tolerance)
     weights = scipy.stats.rankdata(spans)
     # Ranks are halves of integers, so agreement and its absence are seen exactly.
     s = np.rint(2 * weights[:, None] * (2 * ranked - (k + 1))).astype(np.int64)
@@ -66,7 +64,7 @@ def quade(
 
 
 def aligned_ranks(
-    scores: ranks_lib.Table,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     axis: int = 1,
@@ -83,11 +81,11 @@ def aligned_ranks(
     of one unit. If all scores are equal, T = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    matrix = scores_lib.matrix(scores, axis=axis)
-    tolerance = ties.tolerated(tolerance, matrix)
+    matrix = score_table.matrix(scores, axis=axis)
+    tolerance = score_table.tolerated(tolerance, matrix)
     n, k = matrix.shape
     aligned = matrix - matrix.mean(axis=1, keepdims=True)
-    levels = ties.near_levels(aligned.ravel(), tolerance)
+    levels = score_table.near_levels(aligned.ravel(), tolerance)
     levels = -levels if larger_is_better else levels
     ranked = scipy.stats.rankdata(levels).reshape(n, k)
     twice = np.rint(2 * ranked).astype(np.int64)

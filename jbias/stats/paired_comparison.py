@@ -16,10 +16,9 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from jbias.stats import bradley_terry_draws
-from jbias.stats import chains as chains_lib
-from jbias.stats import draws as draws_lib
-from jbias.stats import scores as scores_lib
-from jbias.stats import ties as ties_lib
+from jbias.stats import chains as mcmc
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 _PAIRS = 64  # Pairs whose draws are held at once.
 _FEWEST = 1000  # Effective draws, below which the answer is refused.
@@ -32,11 +31,11 @@ class BradleyTerryResult:
     algorithms: tuple[str, ...]
     wins: Int[np.ndarray, "k k"]  # With ties as they were dealt.
     ties: Int[np.ndarray, "k k"]
-    strengths: draws_lib.Estimate  # (k,), b; mean and HDI.
-    p_win: draws_lib.Estimate  # (k, k); mean and HDI; diagonal 1/2.
+    strengths: resampling.Estimate  # (k,), b; mean and HDI.
+    p_win: resampling.Estimate  # (k, k); mean and HDI; diagonal 1/2.
     better: Float[np.ndarray, "k k"]  # P(p_win > 1/2); diagonal 1/2.
     equivalent: Float[np.ndarray, "k k"]  # P(p_win in [0.45, 0.55]); diagonal 1.
-    effective_draws: float  # Fewest of b and log s (see `chains`); at most the draws.
+    effective_draws: float  # Fewest of b and log s (see `mcmc`); at most the draws.
 
 
 def bradley_terry(
@@ -58,15 +57,15 @@ def bradley_terry(
     `draws` are 30000 if None, and 600000 / k if there are more than 20 algorithms.
     Raises ValueError for missing cells, and for single runs if there is a `local_rope`.
     """
-    table = scores_lib.read(scores, axis=axis)
+    table = score_table.read(scores, axis=axis)
     if local_rope is not None:
         if not local_rope >= 0:
             raise ValueError(f"local_rope: must be 0 or larger, got {local_rope}")
-        draws_lib.need_runs(table)
+        resampling.need_runs(table)
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
     means = table.means if larger_is_better else -table.means
     wins, ties = wins_and_ties(
-        means, stds, local_rope or 0.0, ties_lib.rounding(table.values)
+        means, stds, local_rope or 0.0, score_table.rounding(table.values)
     )
     result = bradley_terry_of_wins(
         wins,
@@ -86,7 +85,7 @@ def wins_and_ties(
 ) -> tuple[Int[np.ndarray, "k k"], Int[np.ndarray, "k k"]]:
     """Counts on how many data sets the row wins, ties dealt out, and on how many it ties.
 
-    Larger means win. Ends of the region are in it, up to `rounding` (see `ties`).
+    Larger means win. Ends of the region are in it, up to `rounding` (see `score_table`).
     """
     difference = means[:, :, None] - means[:, None, :]
     variances = stds[:, :, None] ** 2 + stds[:, None, :] ** 2
@@ -124,7 +123,7 @@ def bradley_terry_of_wins(
     if draws < _FEWEST:
         raise ValueError(f"draws: must be at least {_FEWEST}, got {draws}")
     chains = bradley_terry_draws.posterior(wins, draws, np.random.default_rng(seed))
-    effective = float(min(chains_lib.effective_draws(chains).min(), draws))
+    effective = float(min(mcmc.effective_draws(chains).min(), draws))
     if effective < _FEWEST:
         raise ValueError(
             f"draws: {draws} are worth only {effective:.0f} here, and {_FEWEST} are "
@@ -142,16 +141,16 @@ def bradley_terry_of_wins(
     mean, better, equivalent, low, high = np.concatenate(blocks, axis=1)
 
     def matrix(value, turn=lambda v: 1 - v, diagonal=0.5):
-        return draws_lib.mirrored(k, value, turn, diagonal=diagonal)
+        return resampling.mirrored(k, value, turn, diagonal=diagonal)
 
     return BradleyTerryResult(
         algorithms=tuple(map(str, range(k))),
         wins=wins,
         ties=np.zeros((k, k), int),
-        strengths=draws_lib.Estimate(
+        strengths=resampling.Estimate(
             b.mean(axis=0), *_shortest(b, confidence), confidence
         ),
-        p_win=draws_lib.Estimate(
+        p_win=resampling.Estimate(
             matrix(mean),
             matrix(low, lambda _: 1 - high),
             matrix(high, lambda _: 1 - low),

@@ -15,8 +15,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from jbias.stats import compared, studentized
-from jbias.stats import ranks as ranks_lib
-from jbias.stats import scores as scores_lib
+from jbias.stats import scores as score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,7 +36,7 @@ class NemenyiResult(compared.PairsResult):
 
 
 def nemenyi(
-    scores: ranks_lib.Table, *, larger_is_better: bool, axis: int = 1
+    scores: score_table.Table, *, larger_is_better: bool, axis: int = 1
 ) -> NemenyiResult:
     """Compares all pairs of k algorithms over n data sets by their mean ranks.
 
@@ -68,7 +67,7 @@ def nemenyi(
 
 
 def conover(
-    scores: ranks_lib.Table,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     axis: int = 1,
@@ -104,7 +103,7 @@ def conover(
 
 
 def bonferroni_dunn(
-    scores: ranks_lib.Table,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     control: str | int,
@@ -156,10 +155,10 @@ def cliques(
 
 
 def _ranked(
-    scores: ranks_lib.Table, larger_is_better: bool, axis: int
-) -> tuple[scores_lib.Scores, Float[np.ndarray, "n k"]]:
-    read = scores_lib.read(scores, axis=axis)
-    return read, ranks_lib.rank(read, larger_is_better=larger_is_better)
+    scores: score_table.Table, larger_is_better: bool, axis: int
+) -> tuple[score_table.Scores, Float[np.ndarray, "n k"]]:
+    read = score_table.read(scores, axis=axis)
+    return read, score_table.rank(read, larger_is_better=larger_is_better)
 
 
 def _scale(n: int, k: int) -> float:

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jbias.stats import compared, null
-from jbias.stats import ranks as ranks_lib
-from jbias.stats import scores as scores_lib
+from jbias.stats import ranks as omnibus
+from jbias.stats import scores as score_table
 
 _CELLS = 200_000  # Pairs of rank sums at a time.
 
@@ -27,7 +27,7 @@ class PermutationResult:
     exact: bool  # All permutations, or draws.
     permutations: int  # Drawn; 0 if exact.
     ranks: Float[np.ndarray, "k"]  # Means over data sets; 1 is the best.
-    approximate: ranks_lib.FriedmanResult
+    approximate: omnibus.FriedmanResult
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class MaxTResult(compared.PairsResult):
 
 
 def friedman_permutation(
-    scores: ranks_lib.Table,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     axis: int = 1,
@@ -57,8 +57,8 @@ def friedman_permutation(
     fewer than 1 permutation.
     """
     _checked(permutations)
-    matrix = scores_lib.matrix(scores, axis=axis)
-    ranked = ranks_lib.rank(matrix, larger_is_better=larger_is_better)
+    matrix = score_table.matrix(scores, axis=axis)
+    ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
     twice = np.rint(2 * ranked).astype(np.int64)
     seen = int(np.sum(twice.sum(axis=0) ** 2))
     found = null.exact(twice)
@@ -71,7 +71,7 @@ def friedman_permutation(
         hits = sum(int(np.sum(np.sum(sums**2, axis=1) >= seen)) for sums in blocks)
         pvalue = (1 + hits) / (1 + permutations)
         error = float(_error(pvalue, permutations))
-    plain = ranks_lib.friedman(matrix, larger_is_better=larger_is_better)
+    plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
     return PermutationResult(
         statistic=plain.statistic,
         pvalue=pvalue,
@@ -84,7 +84,7 @@ def friedman_permutation(
 
 
 def max_t(
-    scores: ranks_lib.Table,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     axis: int = 1,
@@ -101,8 +101,8 @@ def max_t(
     of mean ranks promises more (`wilcoxon` does). Raises as `friedman_permutation` does.
     """
     _checked(permutations)
-    read = scores_lib.read(scores, axis=axis)
-    ranked = ranks_lib.rank(read, larger_is_better=larger_is_better)
+    read = score_table.read(scores, axis=axis)
+    ranked = score_table.rank(read, larger_is_better=larger_is_better)
     n, k = ranked.shape
     twice = np.rint(2 * ranked).astype(np.int64)
     found = null.exact(twice)

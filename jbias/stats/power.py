@@ -13,9 +13,8 @@ import scipy.optimize
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import draws as draws_lib
-from jbias.stats import scores as scores_lib
-from jbias.stats import ties
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 _NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemenyi's"}
 TESTS = tuple(_NAMES)
@@ -62,8 +61,8 @@ def power_of_design(
     Found means significant and with the right sign. Monte Carlo error: 0.5 / sqrt(draws).
     Raises ValueError for single runs and missing cells.
     """
-    table = scores_lib.read(scores, axis=axis)
-    draws_lib.need_runs(table)
+    table = score_table.read(scores, axis=axis)
+    resampling.need_runs(table)
     n, k = table.means.shape
     _check(difference, seeds, datasets, alpha, target, draws)
     several = k * (k - 1) // 2 if comparisons is None else comparisons
@@ -156,10 +155,10 @@ def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) ->
 class _Study:
     """What the table says of data sets and of runs, main effects left out."""
 
-    def __init__(self, table: scores_lib.Scores, pair: tuple[str, str] | None):
+    def __init__(self, table: score_table.Scores, pair: tuple[str, str] | None):
         self.names = table.algorithms
         self.pair = pair and [
-            self.names.index(scores_lib.known(a, self.names, "pair")) for a in pair
+            self.names.index(score_table.known(a, self.names, "pair")) for a in pair
         ]
         if pair and pair[0] == pair[1]:
             raise ValueError(f"pair: must be two algorithms, got {pair[0]!r} twice")
@@ -174,7 +173,9 @@ class _Study:
         self.common, self.rest = [], []
         for j, name in enumerate(self.names):
             r = int(table.counts[j])
-            off = (table.of(name) - table.means[:, j : j + 1]) * math.sqrt(r / (r - 1))
+            off = (table.runs(name) - table.means[:, j : j + 1]) * math.sqrt(
+                r / (r - 1)
+            )
             common = off.mean(axis=0)
             rest = (off - common) * math.sqrt(n / (n - 1))
             own = np.mean(rest**2) / n  # That much of the common part is of the rest.
@@ -223,10 +224,10 @@ class _Tests:
         std = d.std(axis=1, ddof=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.nan_to_num(d.mean(axis=1) * math.sqrt(n) / std)
-        tolerance = ties.tolerated(None, means)
+        tolerance = score_table.tolerated(None, means)
         sizes = np.abs(d)
         sizes[sizes <= tolerance] = 0
-        ranks = scipy.stats.rankdata(ties.near_levels(sizes, tolerance), axis=1)
+        ranks = scipy.stats.rankdata(score_table.near_levels(sizes, tolerance), axis=1)
         plus = np.sum(ranks * (np.sign(d) * (sizes > 0) + 1) / 2, axis=1)
         # Mean ranks differ by how often either beats the others, and each other.
         places = np.zeros((2, studies))

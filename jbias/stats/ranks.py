@@ -9,14 +9,10 @@ import math
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import scores as scores_lib
-from jbias.stats import ties as ties_lib
-
-Table = Float[np.ndarray, "n k"] | pd.DataFrame | scores_lib.Scores
+from jbias.stats import scores as score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +29,7 @@ class FriedmanResult:
 
 
 def friedman(
-    scores: Table,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     axis: int = 1,
@@ -49,7 +45,7 @@ def friedman(
     that, as the package pingouin does. If all scores are equal, W = 0 and both p are 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    ranked = rank(scores, larger_is_better=larger_is_better, axis=axis)
+    ranked = score_table.rank(scores, larger_is_better=larger_is_better, axis=axis)
     n, k = ranked.shape
     degrees = _degrees(n, k, df)
     # Ranks are halves of integers, so agreement and its absence are seen exactly.
@@ -73,19 +69,6 @@ def friedman(
         df=degrees,
         kendall_w=w,
     )
-
-
-def rank(
-    scores: Table, *, larger_is_better: bool, axis: int = 1
-) -> Float[np.ndarray, "n k"]:
-    """Ranks the algorithms on every data set: 1 is the best, ties share their mean.
-
-    `scores` is what `scores.read` takes; several runs are averaged first, and means that
-    differ by rounding alone tie.
-    """
-    table = scores_lib.read(scores, axis=axis)
-    levels = ties_lib.near_levels(table.means, ties_lib.rounding(table.values))
-    return scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
 
 
 def _tie_sum(ranked: Float[np.ndarray, "n k"]) -> int:

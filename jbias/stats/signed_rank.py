@@ -14,15 +14,15 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import compared, ranks, ties
-from jbias.stats import scores as scores_lib
+from jbias.stats import compared
+from jbias.stats import scores as score_table
 
 ZEROS = ("wilcox", "pratt", "split")
 EXACT = 200  # Up to so many data sets p-values are exact.
 
 
 def wilcoxon(
-    scores: ranks.Table,
+    scores: score_table.Table,
     *,
     larger_is_better: bool,
     control: str | int | None = None,
@@ -45,9 +45,9 @@ def wilcoxon(
     be of one unit, for their differences are ranked together.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read = scores_lib.read(scores, axis=axis)
+    read = score_table.read(scores, axis=axis)
     means = read.means
-    tolerance = ties.tolerated(tolerance, means)
+    tolerance = score_table.tolerated(tolerance, means)
     if zeros not in ZEROS:
         raise ValueError(f"zeros: must be one of {', '.join(ZEROS)}, got {zeros!r}")
     n, k = means.shape
@@ -57,7 +57,7 @@ def wilcoxon(
         # Of a normal W, by Cauchy and Schwarz: sum r <= sqrt(n) sqrt(sum r^2).
         "least": 2.0 ** (1 - n) if n <= EXACT else _normal(math.sqrt(n)),
     }
-    mean_ranks = ranks.rank(read, larger_is_better=larger_is_better).mean(axis=0)
+    mean_ranks = score_table.rank(read, larger_is_better=larger_is_better).mean(axis=0)
     better = means.T if larger_is_better else -means.T
     if control is None:
         rows, columns = np.triu_indices(k, 1)
@@ -74,7 +74,7 @@ def _tested(
     """Gives W and p of m rows of differences."""
     # Beside a true zero, which is the lowest of each row.
     sizes = np.concatenate([np.zeros((len(d), 1)), np.abs(d)], axis=1)
-    levels = ties.near_levels(sizes, tolerance)[:, 1:]
+    levels = score_table.near_levels(sizes, tolerance)[:, 1:]
     zero = levels == 0
     ranked = scipy.stats.rankdata(levels, axis=1)
     if zeros == "wilcox":

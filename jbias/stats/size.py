@@ -15,7 +15,7 @@ from jbias.stats import compared, null
 
 
 @dataclasses.dataclass(frozen=True)
-class Approximation:
+class Type1ErrorResult:
     """Actual sizes of nominal tests of k algorithms over n data sets without ties."""
 
     n: int
@@ -29,9 +29,9 @@ class Approximation:
 
 
 @functools.lru_cache(maxsize=256)
-def approximation(
+def type_1_error(
     n: int, k: int, *, alpha: float = 0.05, draws: int = 100_000, seed: int = 0
-) -> Approximation:
+) -> Type1ErrorResult:
     """Gives the size of Friedman's tests at alpha: P(p <= alpha) if algorithms are alike.
 
     From all rankings where that is quick, else from `draws` of them; answers are kept.
@@ -39,7 +39,7 @@ def approximation(
     """
     if n < 2 or k < 2 or draws < 1:
         raise ValueError(
-            "approximation: needs at least 2 data sets, 2 algorithms and 1 draw, got "
+            "type_1_error: needs at least 2 data sets, 2 algorithms and 1 draw, got "
             f"{n}, {k} and {draws}"
         )
     compared.checked(alpha)
@@ -59,7 +59,7 @@ def approximation(
         f += float(chances[(n - 1) * w >= limit * (1 - w)].sum())
         limit = scipy.stats.chi2.isf(alpha, k - 1)
         chi2 += float(chances[n * (k - 1) * w >= limit].sum())
-    return Approximation(
+    return Type1ErrorResult(
         n=n,
         k=k,
         alpha=alpha,

@@ -11,11 +11,9 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import draws as draws_lib
-from jbias.stats import pairs as pairs_lib
-from jbias.stats import ranks as ranks_lib
-from jbias.stats import scores as scores_lib
-from jbias.stats import ties
+from jbias.stats import draws as resampling
+from jbias.stats import pairs as posthoc
+from jbias.stats import scores as score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,7 +21,7 @@ class RankStabilityResult:
     """What redrawn seeds do to ranks and decisions; shares of draws throughout."""
 
     algorithms: tuple[str, ...]
-    ranks: draws_lib.Estimate  # (k,), means over data sets; 1 is the best.
+    ranks: resampling.Estimate  # (k,), means over data sets; 1 is the best.
     places: Float[np.ndarray, "k k"]  # Algorithm at place 1, 2, ... by mean rank.
     before: Float[np.ndarray, "k k"]  # Row has the smaller mean rank; ties half.
     same_order: float  # All pairs as observed.
@@ -60,11 +58,13 @@ def rank_stability(
     Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's decides by the
     critical difference. Raises ValueError for single runs and missing cells.
     """
-    table = scores_lib.read(scores, axis=axis)
-    drawn = draws_lib.draw(table, draws=draws, seed=seed, datasets=datasets, runs=runs)
-    observed = ranks_lib.rank(table, larger_is_better=larger_is_better)
+    table = score_table.read(scores, axis=axis)
+    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets, runs=runs)
+    observed = score_table.rank(table, larger_is_better=larger_is_better)
     # Sums in another order tie as before.
-    levels = ties.near_levels(drawn.means(table), ties.rounding(table.values))
+    levels = score_table.near_levels(
+        drawn.means(table), score_table.rounding(table.values)
+    )
     ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=2)
     ranked = drawn.picked(ranked)
     mean_ranks = np.round(ranked.mean(axis=1), 9)
@@ -72,16 +72,16 @@ def rank_stability(
     sign = np.sign(mean_ranks[:, :, None] - mean_ranks[:, None, :])
     as_observed = sign == np.sign(original[:, None] - original)
 
-    cd = pairs_lib.nemenyi(
-        table, larger_is_better=larger_is_better
-    ).critical_difference(alpha)
+    cd = posthoc.nemenyi(table, larger_is_better=larger_is_better).critical_difference(
+        alpha
+    )
     apart = np.abs(mean_ranks[:, :, None] - mean_ranks[:, None, :]) >= cd
     nemenyi = np.abs(original[:, None] - original) >= cd
     rejects = friedman_pvalues(ranked) <= alpha
     rejected = bool(friedman_pvalues(observed[None])[0] <= alpha)
     return RankStabilityResult(
         algorithms=table.algorithms,
-        ranks=draws_lib.estimate(original, mean_ranks, confidence=confidence),
+        ranks=resampling.estimate(original, mean_ranks, confidence=confidence),
         places=_places(mean_ranks),
         before=((1 - sign) / 2).mean(axis=0),
         same_order=float(as_observed.all(axis=(1, 2)).mean()),
@@ -96,7 +96,7 @@ def rank_stability(
 
 
 def friedman_pvalues(ranked: Float[np.ndarray, "b n k"]) -> Float[np.ndarray, "b"]:
-    """Gives the p-values of `ranks.friedman` for many tables of ranks at once.
+    """Gives the p-values of `omnibus.friedman` for many tables of ranks at once.
 
     The sum of squares of all ranks stands for the correction for ties (Conover 1999, 5.8).
     """

@@ -28,8 +28,8 @@ def test_confusion_columns_sum_to_a_hundred():
     assert found.shape == (5, 5)
     np.testing.assert_allclose(found.sum(0), 100)
     for i in range(5):
-        accuracy = (response[label == i] == i).mean()
-        assert found[i, i] == pytest.approx(100 * accuracy)
+        right = (response[label == i] == i).mean()
+        assert found[i, i] == pytest.approx(100 * right)
 
 
 def test_confusion_of_none_and_of_no_images():

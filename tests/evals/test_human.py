@@ -142,7 +142,7 @@ def test_probe_compares_decisions_with_people(tmp_path):
     made = human.make(root=str(tmp_path), dataset="contrast", files=images)
     columns = {"label": first.category[shown], "index": shown}
     found = made.numbers({"": evals.Decisions(first.response[shown], columns)})
-    part = [one.of([first.image[i] for i in shown]) for one in (first, *people)]
+    part = [one.select([first.image[i] for i in shown]) for one in (first, *people)]
     assert found == human.compare(part[0], part[1:], "contrast")
     again = human.make(root=str(tmp_path), dataset="contrast/c30", files=images)
     assert again.numbers({"": evals.Decisions(first.response[shown], columns)}) == found
@@ -254,7 +254,7 @@ def test_other_files_and_folders_are_refused(tmp_path):
 def test_people_must_have_seen_the_same(tmp_path):
     one, two, *_ = of_oracle("contrast")
     write(tmp_path, "contrast", one)
-    write(tmp_path, "contrast", two.of(two.image[:-1]))
+    write(tmp_path, "contrast", two.select(two.image[:-1]))
     with pytest.raises(ValueError, match=r"must have the same images.*\(image\)"):
         trials.people(str(tmp_path), "contrast")
     other = tmp_path / "contrast_subject-02_session_1.csv"
@@ -262,4 +262,4 @@ def test_people_must_have_seen_the_same(tmp_path):
     with pytest.raises(ValueError, match="a subject must have one file"):
         trials.people(str(tmp_path), "contrast")
     with pytest.raises(ValueError, match="1 of 2 lack, first 'x'; compare answers"):
-        one.of([one.image[0], "x"])
+        one.select([one.image[0], "x"])

@@ -1049,7 +1049,7 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
     back = decisions.read_conditions(path)[""]
     (measure,) = opened.measures
     for one in (decided, back):
-        numbers = opened.made(measure, "contrast").numbers({"": one})
+        numbers = opened.make_probe(measure, "contrast").numbers({"": one})
         by = {(n.metric, n.condition): n for n in numbers}
         assert by["ood_accuracy", ""][1:4] == (2 / 3, 2, 3)  # c100 does not count.
         assert by["human_accuracy", "c10"].value == 2 / 3

@@ -44,7 +44,7 @@ def made(
     }
     ranked = suspects.rank(correct, label, columns, found)
     first = next(one for one in ranked if one.kind)
-    side = sides.of(first.found, first.kind, label, columns[first.name])
+    side = sides.of(first.result, first.kind, label, columns[first.name])
     pairs = sides.pairs(correct[0], likelihood[0], side, label, np.array([hat, sky]), 4)
     pictures = rng.integers(0, 256, (2, len(pairs), 8, 8, 3)).astype(np.uint8)
     return audited.Audited(
@@ -100,7 +100,7 @@ def test_ranks_and_names_what_was_planted(planted):
 
 
 def test_says_which_values_go_with_which_classes(planted):
-    hair = planted.suspects[0]
+    hair = planted.candidates[0]
     sides_of = audit_words.direction(planted, hair).split("; ")
     assert sorted(sides_of) == [
         "black, blond with cat, dog",
@@ -128,9 +128,9 @@ def test_answers_in_one_sentence(planted):
 def test_networks_that_differ_are_told_apart():
     """One of three has learned nothing: of others like these little is known."""
     found = made(networks=3, dead=2)
-    first = found.suspects[0]
+    first = found.candidates[0]
     assert (first.name, first.verdict) == ("hair", "some")
-    each = first.found.kinds[first.kind].each
+    each = first.result.kinds[first.kind].each
     assert each[0] > 0.4
     assert max(map(abs, each[1:])) < 0.1
     assert np.mean(each) == pytest.approx(first.drop)
@@ -181,12 +181,12 @@ def test_the_page_is_whole_and_escaped(written):
 
 
 def test_probabilities_are_those_of_the_extreme_sets(planted):
-    hair = planted.suspects[0]
+    hair = planted.candidates[0]
     data = audit_tables.likelihood(planted, hair)
     assert data["within"].sum() == pytest.approx(1)
     assert data["outside"].sum() == pytest.approx(1)
     right = data["low"] >= 0.5  # Made so: right images have 0.7 or more.
-    extreme = hair.found.kinds[hair.kind].extreme
+    extreme = hair.result.kinds[hair.kind].extreme
     assert data["within"][right].sum() == pytest.approx(extreme.within)
     assert data["outside"][right].sum() == pytest.approx(extreme.outside)
 

@@ -10,7 +10,7 @@ import scipy.stats
 
 from jbias import report, stats
 from jbias.report import evidence, methods
-from jbias.stats import scores as scores_lib
+from jbias.stats import scores as score_table
 from tests.report import conftest, test_scores
 
 EXAMPLES = test_scores.EXAMPLES
@@ -140,14 +140,14 @@ def test_cells_called_best_are_those_that_welch_leaves():
     values = rng.normal(size=(3, 4, 8))
     values[0, 0] += 9  # One best.
     values[1, :2] += 9  # Two that are alike.
-    table = scores_lib.read(values)
+    table = score_table.read(values)
     found = evidence.best_cells(table, larger_is_better=True, alpha=0.001)
     assert sorted(found) == [(0, 0), (0, 1), (1, 1)]
     p = [
         scipy.stats.ttest_ind(values[0, 0], values[0, j], equal_var=False) for j in (1,)
     ]
     assert p[0].pvalue < 0.001
-    turned = scores_lib.read(-values)
+    turned = score_table.read(-values)
     assert evidence.best_cells(turned, larger_is_better=False, alpha=0.001) == found
     assert evidence.best_cells(None, larger_is_better=True, alpha=0.05) == []
 
@@ -159,7 +159,7 @@ def test_few_data_sets_are_told_with_the_size_of_the_test(tmp_path):
     path = tmp_path / "scores.csv"
     path.write_text("\n".join(["algorithm,dataset,score", *lines]))
     tree = test_scores.run(path, tmp_path / "out")
-    size = stats.approximation(5, 3)
+    size = stats.type_1_error(5, 3)
     told = f"it rejects in {100 * size.f:.1f} % of tables"
     assert any(told in one for one in tree["caveats"])
 
@@ -222,7 +222,7 @@ def test_bold_is_as_rare_as_alpha_where_all_are_alike():
         values = rng.normal(50, 0.6, size=(400, k, r))
         values = np.round(values / step) * step if step else values
         found = evidence.best_cells(
-            scores_lib.read(values), larger_is_better=True, alpha=0.05
+            score_table.read(values), larger_is_better=True, alpha=0.05
         )
         assert len({i for _, i in found}) / 400 < 0.07
 

@@ -113,12 +113,12 @@ def everything(seed, people):
         for severity in (1, 5)
     }
     right = int((plain.prediction == plain.columns["label"]).sum())
-    accuracy = [Number("accuracy", right / N, right, N)]
+    overall = [Number("accuracy", right / N, right, N)]
     by = {"": plain}
     return {
-        ("accuracy", "plain", "imagenet"): (accuracy, None),
-        ("accuracy", "plain", "cue-conflict"): (accuracy, None),
-        ("accuracy", "plain", "fog-3"): (accuracy, None),
+        ("accuracy", "plain", "imagenet"): (overall, None),
+        ("accuracy", "plain", "cue-conflict"): (overall, None),
+        ("accuracy", "plain", "fog-3"): (overall, None),
         ("shape_bias", "shape_bias", "cue-conflict"): (
             cue_conflict.numbers({"": conflict, "mean_logit": conflict}, classes=NAMES),
             None,

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from jbias import stats
-from jbias.stats import draws as draws_lib
-from jbias.stats import scores as scores_lib
+from jbias.stats import draws as resampling
+from jbias.stats import scores as score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 CASES = json.loads((ROOT / "tests" / "oracles" / "rliable_metrics.json").read_text())
@@ -73,7 +73,7 @@ def test_intervals_equal_explicit_resampling(array, datasets):
 
 def test_runs_are_drawn_for_all_data_sets_together(array):
     """Effects of whole runs do not average out over data sets."""
-    table = scores_lib.read(np.repeat(array[:1], 20, axis=0))
+    table = score_table.read(np.repeat(array[:1], 20, axis=0))
     found = stats.intervals(table, larger_is_better=True)
     width = found.mean.high - found.mean.low
     np.testing.assert_allclose(width, (found.cells.high - found.cells.low)[0])
@@ -141,7 +141,7 @@ def test_unequal_runs_and_the_same_seed():
     found = stats.intervals(frame, larger_is_better=True, seed=3)
     again = stats.intervals(frame, larger_is_better=True, seed=3)
     np.testing.assert_array_equal(found.iqm.low, again.iqm.low)
-    table = scores_lib.read(frame)
+    table = score_table.read(frame)
     np.testing.assert_allclose(found.cells.value, table.means)
     cae = found.algorithms.index("DeepAugERM-CAE")
     assert table.counts[cae] == 9
@@ -166,4 +166,4 @@ def test_refusals(array):
     with pytest.raises(ValueError, match="bounds: the best must be better .* for 0"):
         stats.intervals(array, larger_is_better=False, bounds=[(0, 1)] * 5)
     with pytest.raises(ValueError, match="runs: must be at least 1, got 0"):
-        draws_lib.draw(scores_lib.read(array), draws=100, seed=0, runs=0)
+        resampling.draw(score_table.read(array), draws=100, seed=0, runs=0)

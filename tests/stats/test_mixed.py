@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import scores as scores_lib
+from jbias.stats import scores as score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = ROOT / "tests" / "oracles" / "statsmodels_mixed.json"
@@ -90,7 +90,7 @@ def test_unequal_runs():
     frame = pd.read_csv(ROOT / "examples" / "biasbed_runs.csv")
     found = stats.mixed_model(frame, larger_is_better=True)
     cae = found.algorithms.index("DeepAugERM-CAE")
-    means = scores_lib.matrix(frame).mean(axis=0)
+    means = score_table.matrix(frame).mean(axis=0)
     np.testing.assert_allclose(found.difference.value[cae], means[cae] - means)
     assert found.standard_error[cae, 0] > found.standard_error[1, 0]
     np.testing.assert_array_equal(found.pvalues, found.pvalues.T)

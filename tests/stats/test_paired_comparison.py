@@ -10,7 +10,8 @@ import scipy.special
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import bradley_terry_draws, paired_comparison, ties
+from jbias.stats import bradley_terry_draws, paired_comparison
+from jbias.stats import scores as score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = ROOT / "tests" / "oracles" / "biasbed_bradley_terry.json"
@@ -32,7 +33,7 @@ def test_equals_the_reference(name):
     means, stds = paper(name.split("/")[0])
     rope = 0.4 if "localrope" in name else 0.0
     wins, tied = paired_comparison.wins_and_ties(
-        means, stds if rope else 0 * stds, rope, ties.rounding(means[:, :, None])
+        means, stds if rope else 0 * stds, rope, score_table.rounding(means[:, :, None])
     )
     np.testing.assert_array_equal(wins, expected["wins_after_ties"])
     np.testing.assert_array_equal(tied, expected["ties"])
@@ -87,7 +88,7 @@ def test_reads_scores_in_any_direction():
 def test_equal_means_tie():
     means = np.array([[1.0, 1.0], [1.0, 1.0], [0.3, 0.1 + 0.2], [2, 1]])
     wins, tied = paired_comparison.wins_and_ties(
-        means, np.zeros((4, 2)), 0, ties.rounding(means[:, :, None])
+        means, np.zeros((4, 2)), 0, score_table.rounding(means[:, :, None])
     )
     np.testing.assert_array_equal(tied, [[0, 3], [3, 0]])
     np.testing.assert_array_equal(wins, [[0, 3], [2, 0]])

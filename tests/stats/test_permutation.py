@@ -153,7 +153,7 @@ def test_approximation_is_the_rate_of_rejection():
     """By simulating what `friedman` says, and exactly where that is possible."""
     rng = np.random.default_rng(2)
     for n, k in [(3, 3), (5, 4), (6, 8)]:
-        told = stats.approximation(n, k)
+        told = stats.type_1_error(n, k)
         assert told.exact == (k < 8)
         results = [
             stats.friedman(draw, larger_is_better=True)
@@ -167,12 +167,12 @@ def test_approximation_is_the_rate_of_rejection():
 
 def test_approximation_of_few():
     """Three data sets and algorithms: F rejects where chi2 is 4.67, six times too often."""
-    told = stats.approximation(3, 3)
+    told = stats.type_1_error(3, 3)
     assert told.exact
     assert (told.f, told.chi2) == (pytest.approx(7 / 36), pytest.approx(1 / 36))
     assert told.least == pytest.approx(1 / 36)
-    assert stats.approximation(2, 2).least == 0.5
-    assert stats.approximation(7, 8) is stats.approximation(7, 8)
+    assert stats.type_1_error(2, 2).least == 0.5
+    assert stats.type_1_error(7, 8) is stats.type_1_error(7, 8)
 
 
 def test_size_under_the_null():
@@ -196,6 +196,6 @@ def test_refusals():
         with pytest.raises(TypeError, match="larger_is_better"):
             test(scores)
     with pytest.raises(ValueError, match="at least 2 data sets.*got 1, 3"):
-        stats.approximation(1, 3)
+        stats.type_1_error(1, 3)
     with pytest.raises(ValueError, match="alpha: must lie"):
-        stats.approximation(4, 3, alpha=1)
+        stats.type_1_error(4, 3, alpha=1)

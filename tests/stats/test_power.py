@@ -9,7 +9,8 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import power, ranks
+from jbias.stats import power
+from jbias.stats import scores as score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 BETWEEN, COMMON, NOISE = 1.0, 0.5, 1.5  # Deviations of interactions, runs, residuals.
@@ -28,7 +29,7 @@ def large():
 
 
 def power_at(scores, difference, *, runs, datasets, draws):
-    study = power._Study(stats.scores.read(scores), None)
+    study = power._Study(score_table.read(scores), None)
     k = len(study.names)
     rng = np.random.default_rng(0)
     simulated = study.simulate(rng, draws, datasets, [runs] * k)
@@ -49,7 +50,7 @@ def test_equals_studies_simulated_apart(large):
         ahead = d.mean() > 0
         hits[0] += ahead and scipy.stats.ttest_1samp(d, 0).pvalue <= 0.05
         hits[1] += ahead and scipy.stats.wilcoxon(d, method="exact").pvalue <= 0.05
-        mean_ranks = ranks.rank(means, larger_is_better=True).mean(axis=0)
+        mean_ranks = score_table.rank(means, larger_is_better=True).mean(axis=0)
         hits[2] += mean_ranks[1] - mean_ranks[0] >= q
     found = power_at(large, difference, runs=r, datasets=n, draws=2000)
     got = [found[test] for test in power.TESTS]
@@ -98,7 +99,7 @@ def test_simulated_variances_are_unbiased():
     """Of small tables, with the noise of their runs taken out of the interactions."""
     rng, found = np.random.default_rng(2), []
     for _ in range(150):
-        study = power._Study(stats.scores.read(table(rng, 8, 3, 4)), None)
+        study = power._Study(score_table.read(table(rng, 8, 3, 4)), None)
         means, _ = study.simulate(rng, 60, 8, [4, 4, 4])
         d = means[:, :, 0] - means[:, :, 1]
         found.append([d.var(axis=1, ddof=1).mean(), np.mean(d.mean(axis=1) ** 2)])

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import ranks
+from jbias.stats import scores as score_table
 
 
 @pytest.fixture(params=[(2, 3), (7, 8), (10, 4), (30, 12)], ids=str)
@@ -133,7 +133,7 @@ def test_conover_degrees():
     ],
 )
 def test_refuses_what_cannot_be_ranked(scores, message):
-    for test in (stats.friedman, stats.nemenyi, ranks.rank):
+    for test in (stats.friedman, stats.nemenyi, score_table.rank):
         with pytest.raises(ValueError, match=f"^scores: .*{message}"):
             test(scores, larger_is_better=True)
 
