@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from jbias import checkpoint
+from jbias.runs import checkpoints
 
 BEST = "the best step"
 
@@ -39,7 +39,7 @@ def _best(workdir: pathlib.Path) -> dict[str, tuple[float, int]]:
 
 def weights(workdir: pathlib.Path) -> dict[str, np.ndarray]:
     """All numbers of the latest checkpoint, by its step and their names."""
-    manager = checkpoint.open(workdir / "checkpoints")
+    manager = checkpoints.open(workdir / "checkpoints")
     step = manager.latest_step()
     args = ocp.args.Composite(state=ocp.args.StandardRestore())
     tree = manager.restore(step, args=args)["state"]

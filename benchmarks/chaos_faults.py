@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Mapping
 
 from benchmarks import chaos_ends, chaos_hooks, chaos_runs
-from jbias.store import lock, lock_owner
+from jbias.runtime import lock
 
 NAMED = "not to be made anew"  # What a run says of decisions that stay lost.
 ERRORS = (errno.ENOSPC, errno.EIO, errno.ESTALE, errno.EROFS, errno.EDQUOT)
@@ -240,9 +240,7 @@ def lock_of_another_host(bench, random_):
     path, alive = bench.workdir / "lock", random_.random() < 0.5
     path.write_text("")
     with path.open("r+b") as file:
-        other = lock.Held(
-            path, file.fileno(), lock_owner.Owner("host-a", "b", 7, "s", "t")
-        )
+        other = lock.Lock(path, file.fileno(), lock.Owner("host-a", "b", 7, "s", "t"))
         other.beat()
         patience = 30.0 if alive else 1.0  # A busy disk's beat may take seconds.
         child = bench.start(lambda: setattr(lock, "PATIENCE_SECONDS", patience))

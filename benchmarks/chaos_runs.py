@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator
 import jax
 
 from benchmarks import chaos_ends, chaos_hooks
-from jbias import checkpoint, main, train
+from jbias import main, train
 from jbias.configs import erm
 from jbias.report import gather
-from jbias.terminal import console
+from jbias.runs import checkpoints
+from jbias.runtime import console
 from jbias.training import opening
 
-FOR_FORKS = (checkpoint, erm, gather, main, opening, train)  # Imported once.
+FOR_FORKS = (checkpoints, erm, gather, main, opening, train)  # Imported once.
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
 RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"
@@ -155,7 +156,7 @@ class Bench:
 
 
 def _main(argv: list[str]) -> int:
-    console.hush()
+    console.silence_warnings()
     sys.argv = argv
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -17,10 +17,11 @@ import jax
 
 from benchmarks import measured, peer
 from benchmarks.settings import SETTINGS, Setting
-from jbias import algos, augment, mesh, seeds
+from jbias import algos, augment, seeds
 from jbias import config as jc
 from jbias.data import pipeline
 from jbias.feeding import sets
+from jbias.runtime import mesh
 from jbias.training import build
 
 TORCH = "PyTorch"

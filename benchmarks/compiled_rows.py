@@ -6,7 +6,7 @@ such as cifar16/erm, imagenet/padain,p=0.05, cifar16/erm+flip+mixup, cifar64/erm
 or imagenet/erm/evaluate; pixels/erm+mixup is what the network is given. Instead of an
 algorithm there are `flax`, the ResNet-50 of Flax's example for ImageNet, and `bare`, the
 least that a step of that network can be; `vmem=N` of these is a TPU's vector memory that an
-operation may take, in KiB (jbias.xla.options).
+operation may take, in KiB (jbias.runtime.xla.compiler_options).
 """
 
 import ast

@@ -26,10 +26,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from benchmarks import collectives, compiled_peers, compiled_rows, measured
-from jbias import feed, optim, seeds, xla
+from jbias import feed, optim, seeds
 from jbias import step as train_step
 from jbias.algos import base
 from jbias.evals import predict
+from jbias.runtime import xla
 from jbias.training import memory, parts, targets, trainer
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
@@ -157,7 +158,7 @@ def shown(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
 
     own = jax.eval_shape(lambda: jax.random.key(0))
     given = (_placed(one, devices, "data") for one in (taken, beside))
-    compiled = jax.jit(program, compiler_options=xla.options(_kind(devices)))
+    compiled = jax.jit(program, compiler_options=xla.compiler_options(_kind(devices)))
     lowered = compiled.lower(_placed(own, devices), *given, _placed(held, devices))
     return lowered, 1, 0
 
@@ -267,7 +268,7 @@ def main(name: str, target: str, folder: str, reuse: str = "") -> None:
         aim, devices = mesh_of(target)
         with xla.compiling_for(aim.platform):
             program, times, gradients = lowered(row, devices)
-            options = [xla.options(_kind(devices)), row.options.get("vmem")]
+            options = [xla.compiler_options(_kind(devices)), row.options.get("vmem")]
             told |= {
                 "program": _digest(program, target, options),
                 "times": times,

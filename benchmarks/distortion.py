@@ -41,9 +41,10 @@ from benchmarks import common, measured, occluded, roofline
 from benchmarks import eval as evaluation
 from benchmarks.settings import SETTINGS
 from jbias import config as jc
-from jbias import mesh, seeds
+from jbias import seeds
 from jbias.configs import distortion
 from jbias.data import cifar
+from jbias.runtime import mesh
 from jbias.training import parts
 
 EVALUATION = "evaluation"

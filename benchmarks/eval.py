@@ -15,9 +15,10 @@ import jax
 import numpy as np
 
 from benchmarks import common, measured, roofline
-from jbias import feed, mesh
+from jbias import feed
 from jbias import step as train_step
 from jbias.evals import predict
+from jbias.runtime import mesh
 
 
 def main() -> None:

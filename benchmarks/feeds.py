@@ -20,10 +20,11 @@ from typing import Any
 import jax
 
 from benchmarks import measured
-from jbias import mesh, seeds
 from jbias import order as orders
+from jbias import seeds
 from jbias.data import pipeline
 from jbias.feeding import sets
+from jbias.runtime import mesh
 from jbias.training import build
 
 

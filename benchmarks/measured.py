@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from jbias.rundir import workdir as workdirs
+from jbias.runs import workdirs
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 

@@ -16,11 +16,11 @@ from flax import linen as nn
 
 from benchmarks import measured
 from benchmarks.settings import Setting
-from jbias import mesh
 from jbias.configs.suites import distortion
 from jbias.data import cifar
 from jbias.evals import probe, show
 from jbias.measure import shown, subjects, suite, survey
+from jbias.runtime import mesh
 
 SHOWN = sum(cifar.COUNTS.values())
 PLAIN = "as they are"

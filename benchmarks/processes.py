@@ -25,8 +25,7 @@ from typing import Any
 
 from benchmarks import collectives, common, measured
 from jbias import config as jc
-from jbias import mesh
-from jbias.multihost import hub, places, processes
+from jbias.runtime import coordinator, mesh, processes
 from jbias.training import hlo
 
 DEVICES = pathlib.Path("/proc/net/dev")
@@ -38,7 +37,7 @@ class Group:
     def __init__(self, count: int, options: argparse.Namespace):
         self.steps, self.sent = options.steps, []
         command = [sys.executable, "-m", "benchmarks.processes", *sys.argv[1:]]
-        address = f"localhost:{hub.free_port()}"
+        address = f"localhost:{coordinator.free_port()}"
         self._all = [
             subprocess.Popen(
                 [*command, f"--part={address},{count},{number}"],
@@ -88,12 +87,12 @@ def _looped() -> int:
 def child(options: argparse.Namespace) -> None:
     """One process of a group: steps as its standard input says, until that ends."""
     address, count, number = options.part.split(",")
-    where = places.Place(address, int(count), int(number))
+    where = processes.ProcessId(address, int(count), int(number))
 
     def tell(line: str, code: int) -> None:
         print(line, code, file=sys.stderr)
 
-    with processes.joined(where, dict, tell, differing=jc.differing):
+    with processes.join(where, dict, tell, differing=jc.differing):
         setting, devices = common.setting_of(options), mesh.make()
         config = common.configured(
             options.algorithm,

@@ -22,10 +22,10 @@ import time
 import numpy as np
 
 from benchmarks import measured
-from jbias import results, selection
 from jbias.report import gather, write
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
+from jbias.runs import results, selection
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -30,7 +30,7 @@ from typing import Any
 import jax
 
 from benchmarks import collectives, common, measured
-from jbias import mesh
+from jbias.runtime import mesh
 from jbias.training import hlo
 
 # Bytes a second that a chip sends, and as many that it receives, on all links together.

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks import measured, slurm_cluster, slurm_nodes
-from jbias.rundir import run_state
+from jbias.runs import status
 
 LIMIT = 3600.0  # Seconds.
 
@@ -74,7 +74,7 @@ def scenario(
         slurm_cluster.call(
             *jbias, "jbias.report", named, f"--out={out}", environment=env
         )
-    states = {name: run_state.read(runs / name).word for name in jobs.values()}
+    states = {name: status.read(runs / name).phase for name in jobs.values()}
     log = (runs / broken / "log.txt").read_text().replace(str(folder), "...")
     return {
         "version": slurm_cluster.call("sinfo", "--version", environment=env).strip(),
@@ -111,7 +111,7 @@ def watched(
         if not now:
             return
         here = [job for job, where in now.items() if where == ("RUNNING", first)]
-        if not broken and here and run_state.curve(runs / jobs[here[0]]):
+        if not broken and here and status.validation_curve(runs / jobs[here[0]]):
             drained, broken = True, here[0]
             drain = (*update, "state=drain", "reason=test")
             slurm_cluster.call(*drain, environment=env)

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks import slurm_cluster
-from jbias import results
-from jbias.rundir import run_state
+from jbias.runs import results, status
 
 LIMIT = 3600.0  # Seconds.
 CONFIG = (
@@ -39,7 +38,7 @@ def scenario(folder: pathlib.Path, env: Mapping[str, str]) -> dict[str, Any]:
     log = (runs / name / "log.txt").read_text().replace(str(folder), "...")
     return {
         "job": name,
-        "state": run_state.read(runs / name).word,
+        "state": status.read(runs / name).phase,
         "events": events,
         "wall_seconds": wall,
         "log": [line for line in log.splitlines() if " images of " not in line],
@@ -62,7 +61,7 @@ def watched(
             before = now
         if not told:
             return
-        seen = len(run_state.curve(workdir))
+        seen = len(status.validation_curve(workdir))
         if not killed and state == "RUNNING" and seen:
             killed = seen
             pid = process_of(number, 1)

@@ -27,7 +27,7 @@ import sys
 import pandas as pd
 import scipy.stats
 
-from jbias import results, selection
+from jbias.runs import results, selection
 
 METHODS = (
     *("erm", "stylized_erm", "debiased", "infodrop", "sagnet", "padain"),

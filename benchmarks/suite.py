@@ -24,10 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import measured
-from jbias import mesh, models
+from jbias import models
 from jbias.configs.suites import biases
 from jbias.evals import predict, probe, show
 from jbias.measure import subjects, suite_measure
+from jbias.runtime import mesh
 
 # Images of each published set, by measure. That of accuracy is all sets together:
 # ImageNet, ReaL, V2, A, R, Sketch, stylized (1,000 classes and 16), edges, silhouettes

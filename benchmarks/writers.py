@@ -20,12 +20,12 @@ import time
 from etils import epath
 
 from benchmarks import measured
-from jbias import writers
+from jbias.runs import loggers
 
 LINE = 10.0  # Seconds from one line of progress to the next.
 
 
-def given(several: writers.Writers, steps, numbers: writers.Numbers) -> None:
+def given(several: loggers.Loggers, steps, numbers: loggers.Numbers) -> None:
     """One line of progress."""
     several.scalars(next(steps), numbers)
 
@@ -41,15 +41,17 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=measured.RESULTS)
     options = parser.parse_args()
     tags = {f"progress/{number}": 0.5 for number in range(options.tags)}
-    of = [writers.MEAN, *(f"seed-{seed}" for seed in range(options.seeds))]
+    of = [loggers.MEAN, *(f"seed-{seed}" for seed in range(options.seeds))]
     numbers = dict.fromkeys(of, tags)
     ways, opened = {}, {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
-        for name in ("none", *writers.WRITERS):
-            several = ends.enter_context(contextlib.closing(writers.Writers(print)))
-            run = writers.Run(epath.Path(folder) / name, "erm-shapes", {"run": {}}, 0)
+        for name in ("none", *loggers.LOGGERS):
+            several = ends.enter_context(contextlib.closing(loggers.Loggers(print)))
+            run = loggers.RunInfo(
+                epath.Path(folder) / name, "erm-shapes", {"run": {}}, 0
+            )
             began = time.perf_counter()
-            several.begin([name] if name in writers.WRITERS else [], run)
+            several.begin([name] if name in loggers.LOGGERS else [], run)
             opened[name] = time.perf_counter() - began
             ways[name] = functools.partial(given, several, itertools.count(), numbers)
         seconds = measured.in_turns(ways, options.rounds, clock=time.process_time)
@@ -64,7 +66,7 @@ def main() -> None:
         measured.markdown(
             ("writer", "ms a line", f"of {LINE:g} s", "to open, s"), rows
         ),
-        ratios={f"{name} / line": median[name] / LINE for name in writers.WRITERS},
+        ratios={f"{name} / line": median[name] / LINE for name in loggers.LOGGERS},
         out=options.out,
     )
 

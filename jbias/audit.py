@@ -37,8 +37,7 @@ import ml_collections
 from etils import epath
 
 from jbias import config_files, presets
-from jbias.measure import command, flags
-from jbias.terminal import console, parsing
+from jbias.runtime import cli, console
 
 _SET, _MEASURE = "audited", "accuracy"
 _SIZE = 224  # Of files, which do not say theirs.
@@ -47,18 +46,18 @@ _KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, options = command.parse(parser(), argv, "data", presets.check)
+    args, options = cli.parse(parser(), argv, "data", presets.check)
     if not args.checkpoint:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
     if not args.data:
         parser().error("--data is missing, e.g. --data=attributed --root=DIR")
-    return command.run(lambda: run(args, options), stopped="goes on")
+    return cli.run(lambda: run(args, options), stopped="goes on")
 
 
-def parser() -> parsing.Parser:
+def parser() -> cli.Parser:
     """The command line."""
-    made = parsing.Parser("audit", __doc__)
-    flags.add_networks(made)
+    made = cli.Parser("audit", __doc__)
+    cli.add_network_flags(made)
     add = made.add_argument
     add(
         "--data",
@@ -70,13 +69,13 @@ def parser() -> parsing.Parser:
     add("--split", default="test", help="of the data set (default: %(default)s)")
     add(
         "--size",
-        type=parsing.at_least(1),
+        type=cli.at_least(1),
         metavar="PIXELS",
         help="of the images' sides (default: that of the runs, for files 224)",
     )
     add(
         "--images",
-        type=parsing.at_least(0),
+        type=cli.at_least(0),
         default=0,
         metavar="N",
         help="so many images, evenly spaced; 0 is all (default: %(default)s)",
@@ -92,7 +91,7 @@ def parser() -> parsing.Parser:
     )
     add(
         "--attributes",
-        type=parsing.names,
+        type=cli.names,
         default=(),
         metavar="A,B",
         help="columns of the data set (default: all whose values have names)",
@@ -126,27 +125,27 @@ def parser() -> parsing.Parser:
     )
     add(
         "--draws",
-        type=parsing.at_least(100),
+        type=cli.at_least(100),
         default=2000,
         metavar="N",
         help="of the bootstrap (default: %(default)s)",
     )
     add(
         "--seed",
-        type=parsing.at_least(0),
+        type=cli.at_least(0),
         default=0,
         help="of halves and draws (default: %(default)s)",
     )
     add(
         "--pairs",
-        type=parsing.at_least(0),
+        type=cli.at_least(0),
         default=8,
         metavar="N",
         help="so many pairs of images that flip are shown of each bug (default: %(default)s)",
     )
     add(
         "--devices",
-        type=parsing.at_least(0),
+        type=cli.at_least(0),
         default=0,
         metavar="N",
         help="how many of those here are used; 0 is all (default: %(default)s)",
@@ -156,7 +155,7 @@ def parser() -> parsing.Parser:
 
 
 def _kinds(text: str) -> tuple[str, ...]:
-    found = parsing.names(text)
+    found = cli.names(text)
     for name in found:
         if name not in _KINDS:
             raise argparse.ArgumentTypeError(
@@ -167,7 +166,7 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 def _between(least: float, most: float):
     what = f"a number from {least:g} to below {most:g}"
-    return parsing.number(float, lambda value: least <= value < most, what)
+    return cli.number(float, lambda value: least <= value < most, what)
 
 
 class Answers(NamedTuple):
@@ -451,7 +450,7 @@ def _tested(
     from jbias.evals import reliance
 
     tested = {}
-    with console.bar(f"{name}: testing", len(columns)) as tell:
+    with console.progress_bar(f"{name}: testing", len(columns)) as tell:
         for key, column in columns.items():
             tested[key] = reliance.measure(
                 *(correct, label, column),
@@ -471,10 +470,10 @@ def _examples(
     """Pairs of images that flip, of what is shown."""
     import numpy as np
 
-    from jbias import mesh
     from jbias.evals import sides
     from jbias.measure import stimuli
     from jbias.report import audited
+    from jbias.runtime import mesh
 
     devices = mesh.make(asked.run["devices"])
     hurt = {one.name for one in found.shown}

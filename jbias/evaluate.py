@@ -29,17 +29,15 @@ from collections.abc import Sequence
 from etils import epath
 
 from jbias import config_files, presets
-from jbias.measure import command, flags
-from jbias.store import disk
-from jbias.terminal import console, parsing
+from jbias.runtime import cli, console, files
 
 # Of what need not be known to be given, once it is known not to be ignored.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
 # What is not looked at, and with what.
 _IGNORED = (
     (("once", "interval"), "--checkpoint"),
-    (("step", *flags.OF_FILES), "--follow and --suite"),
-    (("only", "out", "step", *flags.OF_FILES), "--follow alone"),
+    (("step", *cli.FILE_FLAGS), "--follow and --suite"),
+    (("only", "out", "step", *cli.FILE_FLAGS), "--follow alone"),
 )
 _HEADS = "--checkpoint names linear layers alone"
 _NAMED = 8  # Networks that the last line names.
@@ -47,7 +45,7 @@ _NAMED = 8  # Networks that the last line names.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "suite", presets.check)
+    args, changes = cli.parse(parser(), argv, "suite", presets.check)
     if bool(args.follow) == bool(args.checkpoint):
         parser().error("give one of --checkpoint and --follow")
     if (args.checkpoint or changes) and not args.suite:
@@ -59,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, value in _DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-    return command.run(lambda: _work(args, changes), stopped="goes on")
+    return cli.run(lambda: _work(args, changes), stopped="goes on")
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -79,11 +77,11 @@ def _kind(args: argparse.Namespace) -> str:
     return "--follow and --suite" if args.suite else "--follow alone"
 
 
-def parser() -> parsing.Parser:
+def parser() -> cli.Parser:
     """The command line."""
-    made = parsing.Parser("evaluate", __doc__)
+    made = cli.Parser("evaluate", __doc__)
     add = made.add_argument
-    flags.add(made)
+    cli.add_suite_flags(made)
     add(
         "--out",
         metavar="DIR",
@@ -102,7 +100,7 @@ def parser() -> parsing.Parser:
     )
     add(
         "--interval",
-        type=parsing.positive,
+        type=cli.positive,
         metavar="SECONDS",
         help="with --follow: between looks at the checkpoints (default: 10)",
     )
@@ -119,7 +117,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.devices:
         config.run.devices = args.devices
     paths = measuring.checked(args, out, config)
-    if args.follow and disk.is_remote(args.follow):
+    if args.follow and files.is_remote(args.follow):
         raise ValueError(
             f"--follow: with --suite must be a local directory, got {args.follow}; leave "
             "--suite out, or measure what it has saved by --checkpoint="

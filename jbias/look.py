@@ -38,15 +38,14 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import config_files, presets
-from jbias.measure import command, flags
-from jbias.terminal import console, parsing
+from jbias.runtime import cli, console
 
-_OF_NETWORKS = (*flags.OF_FILES, "step", "site", "seeds", "maps")
+_OF_NETWORKS = (*cli.FILE_FLAGS, "step", "site", "seeds", "maps")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "suite", presets.check)
+    args, changes = cli.parse(parser(), argv, "suite", presets.check)
     if not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
     given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]
@@ -55,24 +54,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.only, args.set = args.only or (), args.set or ()
     args.seeds = 1 if args.seeds is None else args.seeds
     args.maps = 256 if args.maps is None else args.maps
-    return command.run(lambda: run(args, changes), stopped="draws all anew")
+    return cli.run(lambda: run(args, changes), stopped="draws all anew")
 
 
-def parser() -> parsing.Parser:
+def parser() -> cli.Parser:
     """The command line."""
-    made = parsing.Parser("look", __doc__)
-    flags.add(made)
+    made = cli.Parser("look", __doc__)
+    cli.add_suite_flags(made)
     add = made.add_argument
     add(
         "--set",
-        type=parsing.names,
+        type=cli.names,
         metavar="A,B",
         help="sets of the suite, by their names there; if not given all of each measure, "
         "and for saliency the first",
     )
     add(
         "--images",
-        type=parsing.at_least(1),
+        type=cli.at_least(1),
         default=8,
         metavar="N",
         help="rows of a sheet; of the smallest set at most all (default: %(default)s)",
@@ -85,13 +84,13 @@ def parser() -> parsing.Parser:
     )
     add(
         "--seeds",
-        type=parsing.at_least(0),
+        type=cli.at_least(0),
         metavar="N",
         help="so many seeds of each run, the first ones; 0 is all (default: 1)",
     )
     add(
         "--maps",
-        type=parsing.at_least(0),
+        type=cli.at_least(0),
         metavar="N",
         help="so many images have a part in the mean map, evenly spaced; 0 draws none "
         "(default: 256)",
@@ -219,8 +218,8 @@ def _narrow(
 def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
     import numpy as np
 
-    from jbias import mesh
     from jbias.evals import occlusion
+    from jbias.runtime import mesh
 
     often = collections.Counter(dataset for _, dataset in asked.tasks())
     sizes = {name: len(asked.sources[name]) for name in often}
@@ -250,8 +249,8 @@ def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
 
 def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
     """Looks into a network, and draws the sheets that it has a part in."""
-    from jbias import mesh
     from jbias.measure import measuring, shown, stimuli, survey
+    from jbias.runtime import mesh
 
     names = _names(subject)
     network = subject.network(mesh.dtype(look.suite.run["precision"]))
@@ -294,7 +293,7 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
         return found, None
     some = shown.some(given, look.maps)
     batches = shown.batches(look.suite, some, look.devices)
-    with console.counted(look.log, f"{label}: maps", len(some.index)) as (tell, _):
+    with console.count_images(look.log, f"{label}: maps", len(some.index)) as (tell, _):
         return found, _mean_map(network, batches, look.site, tell)
 
 

@@ -35,9 +35,8 @@ from etils import epath
 from ml_collections import ConfigDict, config_flags
 
 from jbias import config as jc
-from jbias import config_files, entries, presets, xla
-from jbias.store import disk, lock
-from jbias.terminal import console, faults, heap, messages, parsing, signals
+from jbias import config_files, entries, presets
+from jbias.runtime import cli, console, files, heap, lock, messages, signals, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -65,7 +64,7 @@ _NO_ENTRY = re.compile("indices|index out of|not support indexing")
 _QUOTES = "\"'\\"
 
 
-def main(argv: list[str], heard: signals.Heard) -> int:
+def main(argv: list[str], heard: signals.StopSignal) -> int:
     """Runs what the flags say; returns the exit code."""
     if len(argv) > 1:
         return _fail(None, f"unknown argument {argv[1]!r}; see --help", 2)
@@ -80,16 +79,16 @@ def main(argv: list[str], heard: signals.Heard) -> int:
         return _fail(None, _gist(str(error)), 2)
     xla.set_flags(deterministic=_CONFIG.value.run.get("deterministic", False))
     # Only now: what is wrong with the flags is told at once.
-    from jbias.multihost import places, processes
+    from jbias.runtime import processes
 
-    xla.keep_programs()
+    xla.cache_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / name
     try:
-        where = places.place(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
-        log = None if where.number else disk.place(workdir)
+        where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+        log = None if where.number else files.resolve(workdir)
         tell = functools.partial(_fail, log)
         options = dict(differing=jc.differing, wait=_WAIT.value)
-        with processes.joined(where, _alike, tell, **options) as team:
+        with processes.join(where, _alike, tell, **options) as team:
             return _train(workdir, team, log, heard)
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
@@ -99,44 +98,44 @@ def main(argv: list[str], heard: signals.Heard) -> int:
 
 def _alike() -> dict[str, Any]:
     """What all processes of a run must have in common."""
-    from jbias.rundir import workdir as workdirs
+    from jbias.runs import workdirs
 
-    return {"config": jc.plain(_CONFIG.value), **workdirs.software()}
+    return {"config": jc.plain(_CONFIG.value), **workdirs.software_versions()}
 
 
 def _train(
     workdir: epath.PathLike,
     team: Any,
     log: epath.PathLike | None,
-    heard: signals.Heard,
+    heard: signals.StopSignal,
 ) -> int:
     """Trains; what ends it here ends the other processes, too."""
     from jbias import train
-    from jbias.multihost import processes
+    from jbias.runtime import processes
 
     try:
         return 0 if train.run(_CONFIG.value, workdir, team, heard=heard) else 3
     except signals.Interrupted as stopped:
         early = signals.is_early(stopped)
         with team.reporting() if early else contextlib.nullcontext():
-            code = _fail(log, stopped, signals.code(stopped))
+            code = _fail(log, stopped, signals.exit_code(stopped))
         if early:
             team.fail(str(stopped), code)
         return code
     except (ValueError, OSError) as error:
         if team.count > 1:
-            processes.of_others(error)
+            processes.is_of_lost_process(error)
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         with team.reporting():
-            code = 1 if isinstance(error, faults.Own) else 2
-            _fail(log, faults.line(error), code)
+            code = 1 if isinstance(error, messages.UserCodeError) else 2
+            _fail(log, messages.describe_error(error), code)
         team.fail(" ".join(str(error).split()), code)
         return code
     except Exception as error:
         if team.count > 1 or os.environ.get("JBIAS_TRACEBACK"):
             raise
-        return _fail(log, faults.told(error), 1)
+        return _fail(log, messages.describe_crash(error), 1)
 
 
 def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
@@ -144,18 +143,18 @@ def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
 
     Another process that is at work there keeps its log for itself.
     """
-    line = f"jbias: {messages.line(error)}"
-    told = console.Line(line, "error" if code < 3 else "stop", code=code)
+    line = f"jbias: {messages.one_line(error)}"
+    told = console.LogEvent(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
     with contextlib.suppress(OSError):  # Neither may be there any more.
         print(told if known else line, file=sys.stderr)
     with contextlib.suppress(OSError):
-        for name, text in zip(console.FILES, (line, told)) if workdir else ():
+        for name, text in zip(console.LOG_FILES, (line, told)) if workdir else ():
             path = epath.Path(workdir) / name
-            if path.exists() and not lock.is_others(path.parent / "lock"):
-                disk.append(path, text)
-                disk.flush(path)
+            if path.exists() and not lock.is_held_elsewhere(path.parent / "lock"):
+                files.append(path, text)
+                files.flush(path)
     return code
 
 
@@ -181,7 +180,7 @@ def _parse(argv: list[str]) -> list[str]:
             raise
         text = str(error)
         if isinstance(error, flags.UnrecognizedFlagError):
-            text = parsing.unknown(f"--{error.flagname}", flags.FLAGS)
+            text = cli.unknown_argument(f"--{error.flagname}", flags.FLAGS)
         if isinstance(error, (AttributeError, KeyError)):
             text = _no_key(error)
         changed = [one for one in argv if one.startswith("--config.")]
@@ -217,13 +216,13 @@ def _gist(text: str) -> str:
 
 def command() -> None:
     """The command: flags, then the run."""
-    console.hush()
-    heap.bound()
-    with signals.heard() as heard:  # Before anything that takes a while.
+    console.silence_warnings()
+    heap.limit_arenas()
+    with signals.listen() as heard:  # Before anything that takes a while.
         try:
             app.run(functools.partial(main, heard=heard), flags_parser=_parse)
         except signals.Interrupted as stopped:
-            sys.exit(_fail(None, stopped, signals.code(stopped)))
+            sys.exit(_fail(None, stopped, signals.exit_code(stopped)))
         except SystemExit as ended:
             if heard.name and heard.job is None:
                 _leave(ended.code)

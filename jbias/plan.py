@@ -30,8 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jbias import presets
-from jbias.measure import command
-from jbias.terminal import cells, parsing
+from jbias.runtime import cli, messages
 
 _HOW = {
     "cycles": "by the compiler's estimate",
@@ -67,7 +66,7 @@ _COLUMNS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "config", presets.check)
+    args, changes = cli.parse(parser(), argv, "config", presets.check)
     if bool(args.config) == bool(args.runs):
         parser().error("give one of --config and --runs, e.g. --config=jbias:erm")
     if args.runs and (changes or args.compare):
@@ -77,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     many = len(args.compare or (args.on,))
     if args.price and len(args.price) not in (1, many):
         parser().error(f"--price: must be one number or {many}, got {len(args.price)}")
-    return command.run(lambda: _work(args, changes), stopped="begins anew")
+    return cli.run(lambda: _work(args, changes), stopped="begins anew")
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -106,7 +105,7 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
         print(json.dumps(found if args.compare else found[0], indent=1))
     else:
         rows = _compared(found) if args.compare else _page(found[0])
-        print("\n".join(cells.aligned(rows)))
+        print("\n".join(messages.align_columns(rows)))
     if all("error" in one for one in found):
         return 2
     return 0 if any(one.get("fits") for one in found) else 1
@@ -132,16 +131,16 @@ def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
     """A run's config, the devices that it had last, and what was measured there."""
     from etils import epath
 
-    from jbias.rundir import workdir as workdirs
-    from jbias.store import disk
+    from jbias.runs import workdirs
+    from jbias.runtime import files
     from jbias.training import parts, targets
 
     path = epath.Path(workdir)
     if not (path / "config.json").exists():
         raise ValueError(f"--runs: must be a run's workdir, got {workdir!r}; check it")
-    config = disk.read_json(path / "config.json", dict, "name a run's workdir")
+    config = files.read_json(path / "config.json", dict, "name a run's workdir")
     here, steps, before, on = [], 0, 0, ()
-    for start in workdirs.starts(path):
+    for start in workdirs.read_costs(path):
         if (start["device"], start["devices"]) != on:
             on, here, steps = (start["device"], start["devices"]), [], 0
         here.append(start)
@@ -203,24 +202,24 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def parser() -> parsing.Parser:
+def parser() -> cli.Parser:
     """The command line."""
-    made = parsing.Parser("plan", __doc__)
+    made = cli.Parser("plan", __doc__)
     add = made.add_argument
     add("--config", metavar="FILE:ARGS", help="the experiment, as for jbias.main")
     add("--on", metavar="TARGET", help="devices, such as v5e:4x4, h100x8, a100x4, cpu")
-    add("--compare", type=parsing.names, metavar="A,B", help="several, in a table")
+    add("--compare", type=cli.names, metavar="A,B", help="several, in a table")
     add("--runs", metavar="WORKDIR", help="a run: its plan beside what was measured")
     add(
         "--price",
-        type=lambda text: tuple(map(parsing.positive, text.split(","))),
+        type=lambda text: tuple(map(cli.positive, text.split(","))),
         metavar="X",
         help="price of a device hour, in any currency; with --compare one, or A,B for each",
     )
     for name in ("images", "classes"):
         add(
             f"--{name}",
-            type=parsing.at_least(1),
+            type=cli.at_least(1),
             default=0,
             metavar="N",
             help=f"{name} of sets that are not there, if nobody published them",

@@ -16,7 +16,7 @@ import jax
 from jax.sharding import PartitionSpec
 from jaxtyping import PRNGKeyArray
 
-from jbias import xla
+from jbias.runtime import xla
 from jbias.strategies import batched
 from jbias.strategies import layout as layouts
 
@@ -124,7 +124,7 @@ def over(
     `donate` gives the states' memory to the outputs.
     """
     kept = dict(static_argnums=3, donate_argnums=(0,) if donate else ())
-    kept["compiler_options"] = xla.options(layout.kind)
+    kept["compiler_options"] = xla.compiler_options(layout.kind)
     tree = of_tree(one, layout, strategy)
     if strategy.dispatch == "unrolled":
 

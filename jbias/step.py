@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from jbias import optim, seeds, xla
+from jbias import optim, seeds
 from jbias.algos import base
+from jbias.runtime import xla
 
 
 class State(NamedTuple):

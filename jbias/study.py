@@ -25,22 +25,20 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import config_files, presets
-from jbias.measure import command
-from jbias.store import disk
-from jbias.terminal import console, parsing, signals
+from jbias.runtime import cli, console, files, signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "config", presets.check)
+    args, changes = cli.parse(parser(), argv, "config", presets.check)
     if not args.config:
         parser().error("--config is missing, e.g. --config=jbias:erm")
-    return command.run(lambda: run(args, changes), stopped="goes on")
+    return cli.run(lambda: run(args, changes), stopped="goes on")
 
 
-def parser() -> parsing.Parser:
+def parser() -> cli.Parser:
     """The command line."""
-    made = parsing.Parser("study", __doc__)
+    made = cli.Parser("study", __doc__)
     add = made.add_argument
     add(
         "--config",
@@ -50,21 +48,21 @@ def parser() -> parsing.Parser:
     )
     add(
         "--models",
-        type=parsing.names,
+        type=cli.names,
         default=(),
         metavar="A,B",
         help="networks to train each recipe with (default: the recipe's own)",
     )
     add(
         "--attributes",
-        type=parsing.names,
+        type=cli.names,
         default=("attribute",),
         metavar="A,B",
         help="columns of the data set (default: attribute)",
     )
     add(
         "--levels",
-        type=parsing.names,
+        type=cli.names,
         default=("M", "C", "J"),
         metavar="A,B",
         help="such as M4,C6; a letter is all of its kind, `only` trains on each value "
@@ -87,15 +85,15 @@ class Run(NamedTuple):
 
     @property
     def state(self) -> str:
-        from jbias.rundir import run_state
+        from jbias.runs import status
 
-        return run_state.read(self.workdir).word
+        return status.read(self.workdir).phase
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Trains what is not trained yet; returns the exit code."""
     say = console.logger(None)
-    if disk.is_remote(args.workdir):
+    if files.is_remote(args.workdir):
         raise ValueError(
             f"--workdir: must be a local directory, got {args.workdir}; mount the "
             "bucket, or copy the study when it is done"
@@ -107,12 +105,12 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         for one in runs:
             print(f"{one.workdir}: {one.state}")
         return 1 if refused else 0
-    with signals.heard() as heard:
+    with signals.listen() as heard:
         try:
             lost = _trained(runs, heard, say)
         except signals.Interrupted as stopped:
             say(f"stopped: {stopped}")
-            return signals.code(stopped)
+            return signals.exit_code(stopped)
     if lost == len(runs):
         raise ValueError("no network was trained; above stands why")
     say(
@@ -122,7 +120,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return 1 if lost or refused else 0
 
 
-def _trained(runs: Sequence[Run], heard: signals.Heard, say: Callable) -> int:
+def _trained(runs: Sequence[Run], heard: signals.StopSignal, say: Callable) -> int:
     """Trains what is not; returns how many could not be, or diverged."""
     import jax
 

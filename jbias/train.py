@@ -13,15 +13,12 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import checkpoint
 from jbias import config as jc
 from jbias import step as train_step
-from jbias.multihost import team as teams
-from jbias.rundir import costs, life
-from jbias.rundir import workdir as workdirs
-from jbias.store import disk, sums
+from jbias.runs import checkpoints, checksums, costs, status, workdirs
+from jbias.runtime import console, files, messages, signals
+from jbias.runtime import processes as teams
 from jbias.strategies import layout as layouts
-from jbias.terminal import console, faults, signals
 from jbias.training import (
     build,
     checks,
@@ -39,9 +36,9 @@ from jbias.training.job import Job
 def run(
     config: Mapping[str, Any],
     workdir: epath.PathLike,
-    team: teams.Team = teams.ALONE,
+    team: teams.ProcessGroup = teams.ALONE,
     *,
-    heard: signals.Heard | None = None,
+    heard: signals.StopSignal | None = None,
 ) -> bool:
     """Trains, evaluates and records; returns whether any seed stayed finite.
 
@@ -51,14 +48,14 @@ def run(
     was saved. Who trains several runs gives what notes the signals, `heard`.
     """
     if heard is None:
-        with signals.heard() as by:
+        with signals.listen() as by:
             return run(config, workdir, team, heard=by)
-    meter = costs.Meter()
+    meter = costs.Stopwatch()
     config = jc.plain(config)
     checks.whole(config)
     saving.energy(config)
-    workdir = disk.place(workdir)
-    own = config["run"].get("log", console.LOGS[0])
+    workdir = files.resolve(workdir)
+    own = config["run"].get("log", console.LOG_FORMATS[0])
     say = console.logger(workdir, own) if team.is_main else _unheard
     if not team.is_main:
         of = f"process {team.number} of {team.count}"
@@ -75,7 +72,7 @@ def run(
                 say(f"{workdir} is {so}: nothing to do; another --workdir trains again")
                 return fate != "diverged"
         if team.is_main and (workdir / "config.json").exists():
-            life.Life(workdir, say).update("opening")
+            status.Heartbeat(workdir, say).update("opening")
         job = opening.job(config, workdir, say, team=team, guard=guard)
         job.meter = meter
         heard.attach(job)
@@ -89,7 +86,10 @@ def run(
 
 @contextlib.contextmanager
 def _claimed(
-    workdir: epath.Path, config: dict, say: Callable[[str], None], team: teams.Team
+    workdir: epath.Path,
+    config: dict,
+    say: Callable[[str], None],
+    team: teams.ProcessGroup,
 ) -> Iterator[Callable[[], None]]:
     """Holds the workdir in the process that writes it; yields what tells it is lost."""
     if not team.is_main:
@@ -100,11 +100,13 @@ def _claimed(
             try:
                 yield held.check
             except OSError:
-                disk.hurry(workdir)
+                files.stop_retrying(workdir)
                 raise
             except Exception as error:
-                if isinstance(error, faults.Own) or not isinstance(error, ValueError):
-                    faults.keep(error, workdir, held.check)
+                if isinstance(error, messages.UserCodeError) or not isinstance(
+                    error, ValueError
+                ):
+                    messages.save_traceback(error, workdir, held.check)
                 raise
     finally:
         console.flush(workdir)
@@ -114,11 +116,11 @@ def _end(job: Job, fate: str) -> None:
     """Writes how the run ended, and tells it."""
     job.guard()
     for folder in (*(b.folder for b in job.branches if b.folder), ""):
-        disk.keep(job.workdir / folder / "done", fate + "\n")
-    cost = costs.words(saving.write_cost(job))
+        files.save(job.workdir / folder / "done", fate + "\n")
+    cost = costs.describe(saving.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"
     step = max(job.saved, 0)
-    job.say(console.Line(line, "finished", step=step, fate=fate))
+    job.say(console.LogEvent(line, "finished", step=step, fate=fate))
     signs.doing(job, fate, step)
     if job.config["vary"]:
         job.say(
@@ -164,7 +166,7 @@ def _train(job: Job) -> None:
         for stage in job.stages:
             stage.close()
         if job.team.is_main:
-            checkpoint.finish(job.manager)
+            checkpoints.finish(job.manager)
     if job.watch.all_diverged:
         job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
 
@@ -172,17 +174,19 @@ def _train(job: Job) -> None:
 def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
     """What the first process finds in the latest whole checkpoint, in all."""
     job.guard()  # What is damaged is moved.
-    return _of_first(job, lambda like: checkpoint.restore(job.manager, like, job.say))
+    return _of_first(job, lambda like: checkpoints.restore(job.manager, like, job.say))
 
 
 def _decide_again(job: Job) -> None:
     """Makes decisions anew that are lost, where their step's states are kept; seals all."""
-    held = {k: v for k, v in job.sums.items() if not sums.is_record(k)}
+    held = {k: v for k, v in job.sums.items() if not checksums.is_record(k)}
     lost, steps = recorded.astray(job.workdir, held, job.config["run"])
     for step in job.team.broadcast("lost decisions", steps):
         if job.halted:
             break
-        if found := _of_first(job, lambda x, n=step: checkpoint.at(job.manager, n, x)):
+        if found := _of_first(
+            job, lambda x, n=step: checkpoints.restore_step(job.manager, n, x)
+        ):
             stage = job.stages[found[1]["stage"]]
             nets = stage.layout.pack(map(observe.net_alone, found[0]))
             observe.decide(job, stage, nets, step)
@@ -216,7 +220,7 @@ def _begin(job: Job, step: int) -> None:
     """Says what begins or goes on, and opens what hears of it."""
     line = f"{job.name} begins at step {step}"
     told = dict(run=job.name, seeds=job.seeds, total=job.stages[-1].last)
-    job.say(console.Line(line, "start", step=step, **told).at("info", quiet=True))
+    job.say(console.LogEvent(line, "start", step=step, **told).at("info", quiet=True))
     signs.begin(job, step)
     signs.doing(job, "opening", step)
 

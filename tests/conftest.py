@@ -11,9 +11,9 @@ import tarfile
 import jax
 import pytest
 
-from jbias import xla
+from jbias.runtime import xla
 
-xla.set_alone()
+xla.quiet_absent_backends()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 

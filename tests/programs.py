@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import collectives, compiled_step
-from jbias import algos, feed, mesh, optim, seeds, xla
+from jbias import algos, feed, optim, seeds
 from jbias.models import resnet
+from jbias.runtime import mesh, xla
 from jbias.training import hlo, parts, targets, trainer
 from tests.methods import METHODS
 

@@ -17,10 +17,11 @@ import numpy as np
 
 from benchmarks import collectives
 from jbias import config as jc
-from jbias import mesh, seeds
+from jbias import seeds
+from jbias.runtime import mesh
 from jbias.strategies import layout as layouts
 from jbias.training import build, hlo
-from tests import runs
+from tests import smoke_runs
 
 
 def moved(stage, which, strategy: str, devices) -> list:
@@ -66,7 +67,7 @@ def held(devices) -> list[int]:
 def _config(asked: dict) -> dict:
     if "config" in asked:
         return asked["config"]
-    config = runs.small(asked["preset"])
+    config = smoke_runs.small(asked["preset"])
     config.train.batch = 64
     config.train.n = 128
     if asked["preset"] == "padain":
@@ -86,11 +87,13 @@ def main(text: str) -> None:
         return
     for strategy, count in asked["ways"]:
         devices = mesh.make(count, len(which))
-        stage = runs.stage(config, devices)
+        stage = smoke_runs.stage(config, devices)
         if asked.get("moved"):
             print(json.dumps(moved(stage, which, strategy, devices)))
             return
-        states, seen = runs.trained(stage, which, strategy, steps=2, devices=devices)
+        states, seen = smoke_runs.trained(
+            stage, which, strategy, steps=2, devices=devices
+        )
         kernel = states[0].params["net"]["fc"]["kernel"]
         if devices.shape["seed"] == 1:
             assert len(kernel.sharding.device_set) == count

@@ -8,10 +8,11 @@ import pytest
 from flax import linen as nn
 
 from jbias import config as jc
-from jbias import mesh, seeds, step
+from jbias import seeds, step
 from jbias.algos import base, erm
 from jbias.models import norm
-from tests import runs
+from jbias.runtime import mesh
+from tests import smoke_runs
 from tests.test_devices import emulated
 
 KEY = jax.random.key(0)
@@ -178,27 +179,27 @@ def test_refuses_what_cannot_be_cut():
         ValueError, match="8 devices x accumulate 3 x 4 .* = 96, got 64"
     ):
         mesh.check_batch(64, 4, emulated(8), accumulate=3, block=4)
-    config = jc.plain(runs.small(algo=dict(name="simclr")))
+    config = jc.plain(smoke_runs.small(algo=dict(name="simclr")))
     config["train"]["accumulate"] = 2
     with pytest.raises(ValueError, match="accumulate: must be 1 .* whole batch, got 2"):
-        runs.stage(config)
+        smoke_runs.stage(config)
 
 
 def test_examples_that_belong_together_stay_so():
     """Those that mix, that batch norm takes together, and a share of each source."""
-    config = jc.plain(runs.small("padain"))
+    config = jc.plain(smoke_runs.small("padain"))
     config["train"]["accumulate"], config["model"]["norm_group"] = 2, 4
-    runs.stage(config)  # Blocks of 8: two in each of two.
+    smoke_runs.stage(config)  # Blocks of 8: two in each of two.
     config["model"]["norm_group"] = 32
     with pytest.raises(ValueError, match="accumulate 2 x 32 examples .* = 64, got 32"):
-        runs.stage(config)
+        smoke_runs.stage(config)
     config["model"]["norm_group"] = 0
     config["train"]["also"] = [dict(config["train"], split="valid", n=64)]
     for key in ("also", "batch", "accumulate"):
         config["train"]["also"][0].pop(key, None)
     config["train"]["shares"] = [0.75, 0.25]
-    stage = runs.stage(config)
+    stage = smoke_runs.stage(config)
     assert stage.order.period == 4
     config["train"].update(shares=[29 / 32, 3 / 32])
     with pytest.raises(ValueError, match="accumulate 2 x 32 examples"):
-        runs.stage(config)
+        smoke_runs.stage(config)

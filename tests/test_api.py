@@ -20,12 +20,17 @@ COMMANDS = (
 MODULES = (
     *("jbias.train", "jbias.config", "jbias.config_files", "jbias.presets"),
     *("jbias.configs.common", "jbias.launch.axes"),
-    *("jbias.results", "jbias.selection", "jbias.stats", "jbias.stats.scores"),
+    *(
+        "jbias.runs.results",
+        "jbias.runs.selection",
+        "jbias.stats",
+        "jbias.stats.scores",
+    ),
     *("jbias.data", "jbias.data.spec", "jbias.data.sources", "jbias.data.labels"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.examples"),
     *("jbias.evals", "jbias.evals.decisions", "jbias.evals.probe"),
-    *("jbias.evals.probes", "jbias.writers"),
+    *("jbias.evals.probes", "jbias.runs.loggers"),
 )
 HEAD = """# The public API
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from jbias import data, prepare, train
 from jbias.configs import erm
-from tests import runs
+from tests import smoke_runs
 
 HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair", "Gray_Hair")
 EACH = 30  # Images of each gender and hair, in training.
@@ -102,7 +102,7 @@ def tiny(argument: str):
 def finished(config, workdir) -> tuple[dict, dict]:
     """Records by set of the last step, and what provenance says of each set."""
     assert train.run(config, workdir)
-    rows = [r for r in runs.records(workdir) if r["metric"] == "accuracy"]
+    rows = [r for r in smoke_runs.records(workdir) if r["metric"] == "accuracy"]
     last = max(r["step"] for r in rows)
     told = json.loads((workdir / "provenance.json").read_text())["data"]
     return {r["dataset"]: r for r in rows if r["step"] == last}, told

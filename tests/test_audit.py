@@ -10,7 +10,7 @@ import pytest
 
 from jbias import audit, data, models, train
 from jbias.evals import decisions
-from tests import runs
+from tests import smoke_runs
 
 N = 320
 DATA = ("--data=shapes", "--data.factors=True", f"--data.n={N}")
@@ -84,7 +84,7 @@ def test_again_shows_nothing_again(audited, capsys):
 
 
 def test_a_run_is_one_model_and_what_is_no_network_is_told(network, tmp_path, capsys):
-    train.run(runs.small(epochs=0.25), str(tmp_path / "run"))
+    train.run(smoke_runs.small(epochs=0.25), str(tmp_path / "run"))
     (tmp_path / "broken.pth").write_bytes(b"no weights")
     out = tmp_path / "audit"
     paths = [f"--runs={tmp_path / name}" for name in ("run", "broken.pth")]

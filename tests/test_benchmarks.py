@@ -19,7 +19,7 @@ from benchmarks import (
 )
 from jbias import models
 from jbias.configs import distortion as configs_distortion
-from tests import runs
+from tests import smoke_runs
 
 
 def test_everything_takes_its_turn_and_begins_some_round():
@@ -97,7 +97,7 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
 def test_each_is_one_command(name, options, tmp_path):
     subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *options, f"--out={tmp_path}"],
-        cwd=runs.ROOT,
+        cwd=smoke_runs.ROOT,
         check=True,
     )
     (found,) = tmp_path.glob(f"{name}*.json")

@@ -10,7 +10,7 @@ import types
 import pytest
 
 from benchmarks import chaos, chaos_faults, chaos_hooks, chaos_peers, chaos_runs
-from tests import runs
+from tests import smoke_runs
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_one_fault_of_every_kind_loses_nothing(kinds, tmp_path):
             *(f"--trials={len(kinds)}", f"--kinds={','.join(kinds)}"),
             *(f"--work={tmp_path / 'work'}", f"--out={tmp_path}"),
         ],
-        cwd=runs.ROOT,
+        cwd=smoke_runs.ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

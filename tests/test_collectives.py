@@ -4,9 +4,10 @@ import functools
 
 import pytest
 
-from jbias import algos, mesh, xla
+from jbias import algos
+from jbias.runtime import mesh, xla
 from jbias.training import hlo
-from tests import programs, runs
+from tests import programs, smoke_runs
 
 TEXT = """\
 HloModule jit_one, is_scheduled=true
@@ -64,7 +65,7 @@ BUDGETS = {"coral": 1.15, "debiased": 2.1, "dfr": 1.5, "simclr": 1.2}
 @functools.cache
 def compiled(*names: str) -> dict:
     """What each algorithm's step moves among eight devices."""
-    return runs.on_eight("tests.programs", *names)
+    return smoke_runs.on_eight("tests.programs", *names)
 
 
 def within_budget(found: dict, budget: float) -> None:

@@ -15,9 +15,10 @@ from benchmarks import (
     compiled_rows,
     roofline,
 )
-from jbias import algos, mesh, models, xla
+from jbias import algos, models
+from jbias.runtime import mesh, xla
 from jbias.training import hlo
-from tests import programs, runs
+from tests import programs, smoke_runs
 
 NAMES = ("erm", "padain", "infodrop")
 needs_libtpu = pytest.mark.skipif(
@@ -33,7 +34,7 @@ EACH = ("erm", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:
 @functools.cache
 def compiled(name: str) -> dict:
     """A step on one device of v5e, that holds 300 MB of images."""
-    return runs.on_eight("tests.programs", "v5e", name)[name]
+    return smoke_runs.on_eight("tests.programs", "v5e", name)[name]
 
 
 def operations(name: str) -> list[hlo.Operation]:
@@ -109,7 +110,7 @@ def test_devices_send_each_other_gradients(name):
 @functools.cache
 def shared() -> dict:
     """What steps move among eight devices of v5e."""
-    return runs.on_eight("tests.programs", "tpu", "erm", "padain", "sagnet")
+    return smoke_runs.on_eight("tests.programs", "tpu", "erm", "padain", "sagnet")
 
 
 _GATHER = re.compile(

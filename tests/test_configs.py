@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias import mesh, models, presets, seeds
+from jbias import models, presets, seeds
 from jbias.algos import base
 from jbias.data import pipeline
 from jbias.feeding import sets
+from jbias.runtime import mesh
 from jbias.training import build, checks, parts
 
 NAMES = [name.replace("/", ".") for name in presets.names("config")]

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from jbias import algos, augment, data, evals, models, optim, prepare, seeds, writers
+from jbias import algos, augment, data, evals, models, optim, prepare, seeds
 from jbias.configs import zoo
 from jbias.data import corruptions
 from jbias.evals import probes
+from jbias.runs import loggers
 
 HERE = pathlib.Path(__file__).parent
 PINNED = HERE / "contents.json"
@@ -63,7 +64,7 @@ def contents() -> dict[str, Any]:
         "strategies": list(seeds.STRATEGIES),
         "optimisers": options(optim.OPTIMISERS),
         "schedules": options(optim.SCHEDULES),
-        "writers": list(writers.WRITERS),
+        "writers": list(loggers.LOGGERS),
         "configs": sorted(
             path.relative_to(configs).with_suffix("").as_posix()
             for path in configs.rglob("[!_]*.py")

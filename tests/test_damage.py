@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from jbias import checkpoint
+from jbias.runs import checkpoints
 from tests import test_checkpoint as saved
 
 VALID = {1: {"0/0": 0.5}, 2: {"0/0": 0.25}}
@@ -47,12 +47,12 @@ def damaged(whole, folder, path, content):
 def assert_goes_on(directory) -> int:
     """Restores bits that were saved, says so of a fall back, and saves the next step."""
     said = []
-    manager = checkpoint.open(directory, valid_at=VALID.get)
-    states, info = checkpoint.restore(manager, saved.template, said.append)
+    manager = checkpoints.open(directory, valid_at=VALID.get)
+    states, info = checkpoints.restore(manager, saved.template, said.append)
     saved.assert_equal(states, saved.states(float(info["step"])))
     assert bool(said) == (info["step"] == 1), said
-    checkpoint.save(manager, 3, saved.states(3.0), {"step": 3, "stage": 0})
-    checkpoint.finish(manager)
+    checkpoints.save(manager, 3, saved.states(3.0), {"step": 3, "stage": 0})
+    checkpoints.finish(manager)
     assert saved.latest(directory)[1]["step"] == 3
     return info["step"]
 
@@ -82,7 +82,7 @@ def test_damaged_metrics_are_written_anew_from_the_checkpoint(whole, tmp_path, c
     path = pathlib.Path("c/2/metrics/metrics")
     directory = damaged(whole, tmp_path / "run", path, content.encode())
     # Whatever damaged records say.
-    checkpoint.finish(checkpoint.open(directory, valid_at=lambda step: {"0/0": 1.0}))
+    checkpoints.finish(checkpoints.open(directory, valid_at=lambda step: {"0/0": 1.0}))
     assert json.loads((tmp_path / "run" / path).read_text()) == VALID[2]
 
 
@@ -90,18 +90,18 @@ def test_damaged_metrics_are_written_anew_from_the_checkpoint(whole, tmp_path, c
 @pytest.mark.parametrize("said", [OSError, ValueError], ids=["system", "tensorstore"])
 def test_a_disk_that_fails_is_no_damage(whole, tmp_path, monkeypatch, number, said):
     directory = shutil.copytree(whole, tmp_path / "run") / "c"
-    manager = checkpoint.open(directory)
+    manager = checkpoints.open(directory)
     text = f"Error reading [os_error_code='{number}']"
 
     def failing(*_):
         raise OSError(number, "failed") if said is OSError else ValueError(text)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="nothing was"):
-        patch.setattr(checkpoint, "_states", failing)
-        checkpoint.restore(manager, saved.template, print)
-    assert checkpoint.steps(directory) == [1, 2]
-    assert checkpoint.restore(manager, saved.template, print)[1]["step"] == 2
-    checkpoint.finish(manager)
+        patch.setattr(checkpoints, "_states", failing)
+        checkpoints.restore(manager, saved.template, print)
+    assert checkpoints.steps(directory) == [1, 2]
+    assert checkpoints.restore(manager, saved.template, print)[1]["step"] == 2
+    checkpoints.finish(manager)
 
 
 def test_a_damaged_position_is_seen_before_it_is_used(whole, tmp_path):

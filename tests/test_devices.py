@@ -6,9 +6,10 @@ import jax
 import pytest
 
 from jbias import config as jc
-from jbias import mesh, seeds
+from jbias import seeds
+from jbias.runtime import mesh
 from jbias.training import parts
-from tests import runs
+from tests import smoke_runs
 
 # On the seed axis alone, on both axes, and on that of the examples alone.
 WAYS = (("looped", 1), ("looped", 2), ("looped", 8))
@@ -18,7 +19,7 @@ def losses(preset: str, count: int, ways, change=(), **more) -> list[dict]:
     """What `tests.strategy_runs` found on eight devices of a CPU."""
     asked = {"preset": preset, "seeds": count, "ways": ways, "change": dict(change)}
     asked |= more
-    return runs.on_eight("tests.strategy_runs", json.dumps(asked))
+    return smoke_runs.on_eight("tests.strategy_runs", json.dumps(asked))
 
 
 def alike(one: dict, other: dict) -> None:
@@ -115,18 +116,18 @@ def test_refuses_norm_groups_that_cut_a_share(norm_group, near):
 
 
 def test_a_norm_group_counts_images_whatever_the_views():
-    config = jc.plain(runs.small())
+    config = jc.plain(smoke_runs.small())
     assert parts.network(config, 5).norm_group == 0
     config["model"]["norm_group"] = 8
     assert parts.network(config, 5, 3).norm_group == 24
     (made,) = parts.transforms("inputs", [{"name": "augmix"}])
     assert made.views == 3
-    stage = runs.stage({**config, "inputs": [{"name": "views", "views": 2}]})
+    stage = smoke_runs.stage({**config, "inputs": [{"name": "views", "views": 2}]})
     assert stage.algo.net.norm_group == 16
 
 
 def test_the_norm_group_is_of_a_runs_identity():
-    config = jc.plain(runs.small())
+    config = jc.plain(smoke_runs.small())
     grouped = {**config, "model": {**config["model"], "norm_group": 8}}
     assert jc.digest(grouped) != jc.digest(config)
     assert jc.differing(config, grouped) == ["model.norm_group: 0 != 8"]

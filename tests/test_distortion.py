@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import data, evaluate, models, results
+from jbias import data, evaluate, models
 from jbias.configs.suites import distortion
 from jbias.evals import decisions, probes
 from jbias.measure import (
@@ -18,6 +18,7 @@ from jbias.measure import (
     suite_measure,
     survey,
 )
+from jbias.runs import results
 
 ASKED = [
     "",

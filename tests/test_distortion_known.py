@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias import data, evaluate, models, results
+from jbias import data, evaluate, models
 from jbias.configs import distortion as training
 from jbias.evals import decisions
 from jbias.report import distortion as report
 from jbias.report import figures
+from jbias.runs import results
 
 K = 16
 ABOVE, BELOW = 3, 5  # The classes it answers.

@@ -23,9 +23,9 @@ from jbias import (
     study,
 )
 from jbias.launch import sweep
-from jbias.measure import command
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
+from jbias.runtime import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -97,7 +97,7 @@ LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWa
 
 def measured_with(arguments: list[str]) -> None:
     """Reads what jbias.evaluate would, the suite with its changes."""
-    args, changes = command.parse(evaluate.parser(), arguments, "suite", presets.check)
+    args, changes = cli.parse(evaluate.parser(), arguments, "suite", presets.check)
     if changes:
         config_files.load(args.suite, changes, flag="suite")
 
@@ -111,16 +111,16 @@ READERS = {
     "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
-    "audit": lambda arguments: command.parse(
+    "audit": lambda arguments: cli.parse(
         audit.parser(), arguments, "data", presets.check
     ),
-    "study": lambda arguments: command.parse(
+    "study": lambda arguments: cli.parse(
         study.parser(), arguments, "config", presets.check
     ),
-    "plan": lambda arguments: command.parse(
+    "plan": lambda arguments: cli.parse(
         plan.parser(), arguments, "config", presets.check
     ),
-    "launch.sweep": lambda arguments: command.parse(
+    "launch.sweep": lambda arguments: cli.parse(
         sweep.parser(), arguments, "config", presets.check
     ),
     "look": lambda arguments: look.parser().parse_args(arguments),

@@ -9,7 +9,7 @@ import pytest
 
 from jbias import config as jc
 from jbias.training import build
-from tests import runs
+from tests import smoke_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 MINE = ROOT / "examples" / "own_algorithm.py"
@@ -18,17 +18,17 @@ MINE = ROOT / "examples" / "own_algorithm.py"
 @pytest.fixture(scope="module")
 def config() -> dict:
     """A tiny run of the example's algorithm."""
-    return jc.plain(runs.small(algo={"name": f"{MINE}:make"}))
+    return jc.plain(smoke_runs.small(algo={"name": f"{MINE}:make"}))
 
 
 def stage(config: dict, **options) -> build.Stage:
     """Its stage, on the embedded set."""
-    return runs.stage({**config, "algo": {**config["algo"], **options}})
+    return smoke_runs.stage({**config, "algo": {**config["algo"], **options}})
 
 
 def train(stage: build.Stage) -> tuple:
     """One seed's state after two steps, and the metrics of both."""
-    (state,), seen = runs.trained(stage, (0,), "auto", steps=2)
+    (state,), seen = smoke_runs.trained(stage, (0,), "auto", steps=2)
     return state, [metrics for (metrics,) in seen]
 
 

@@ -8,11 +8,11 @@ import types
 import pytest
 
 from jbias import main
-from jbias.store import lock
-from tests import runs
+from jbias.runtime import lock
+from tests import smoke_runs
 
 
-def jbias(*args: str, cwd=runs.ROOT) -> subprocess.CompletedProcess:
+def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
     """Runs `python -m jbias.main` with these arguments."""
     return subprocess.run(
         [sys.executable, "-m", "jbias.main", *args],
@@ -107,6 +107,8 @@ def test_the_log_of_a_run_that_another_process_trains_is_its_own(tmp_path, monke
     config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
     monkeypatch.setattr(main, "_CONFIG", config)
     (tmp_path / "log.txt").touch()
-    monkeypatch.setattr(lock, "is_others", lambda path: path == tmp_path / "lock")
+    monkeypatch.setattr(
+        lock, "is_held_elsewhere", lambda path: path == tmp_path / "lock"
+    )
     assert main._fail(tmp_path, "another is at work", 2) == 2
     assert (tmp_path / "log.txt").read_text() == ""

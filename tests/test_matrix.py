@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import algos, augment, mesh, seeds, step
+from jbias import algos, augment, seeds, step
 from jbias import config as jc
+from jbias.runtime import mesh
 from jbias.training import build
-from tests import runs, test_devices, test_resume
+from tests import smoke_runs, test_devices, test_resume
 from tests.methods import METHODS
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,7 @@ def config_of(name: str, *inputs: str, **entries):
         make = algos.ALGOS.get(options["name"]) or augment.AUGMENTS[options["name"]]
         if "mix_group" in (make.__kwdefaults__ or {}):
             options["mix_group"] = 4
-    config = runs.small(algo=algo, inputs=(*method.inputs, *more), **entries)
+    config = smoke_runs.small(algo=algo, inputs=(*method.inputs, *more), **entries)
     with config.unlocked():
         config.train.renders = True
         if inputs:
@@ -49,12 +50,12 @@ def start_of(stage):
 
 def trained(stage, which: tuple[int, ...], strategy: str, steps: int = 3) -> tuple:
     """The states of these seeds after some steps."""
-    return runs.trained(stage, which, strategy, steps=steps)[0]
+    return smoke_runs.trained(stage, which, strategy, steps=steps)[0]
 
 
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_seeds_in_company_are_seeds_alone(name):
-    stage = runs.stage(jc.plain(config_of(name)))
+    stage = smoke_runs.stage(jc.plain(config_of(name)))
     together = trained(stage, (0, 1), "unrolled")
     for seed, state in enumerate(together):
         (alone,) = trained(stage, (seed,), "threaded")
@@ -78,7 +79,7 @@ def test_devices_change_no_number(name, devices):
 def test_killed_and_resumed_ends_the_same(name, tmp_path):
     config = config_of(name, epochs=2.0, save_every="3 steps")
     test_resume.finish(config, tmp_path / "whole")
-    killed = runs.start(config, tmp_path / "killed", "step", "5")
+    killed = smoke_runs.start(config, tmp_path / "killed", "step", "5")
     killed.communicate(timeout=600)
     assert killed.returncode == -9
     test_resume.finish(config, tmp_path / "killed")
@@ -92,7 +93,7 @@ def test_joins_every_transform(name, transform):
     if METHODS[name].views > 1 and transform in VIEWS:
         pytest.skip(f"{name} has views of its own")
     if name == "debiased" and transform in MIXING:
-        stage = runs.stage(jc.plain(config_of(name, transform)))
+        stage = smoke_runs.stage(jc.plain(config_of(name, transform)))
         arg = seeds.key(0), stage.take(0, 0)
         with pytest.raises(ValueError, match="must have 'renders'"):
             jax.eval_shape(
@@ -100,7 +101,7 @@ def test_joins_every_transform(name, transform):
                 start_of(stage),
             )
         return
-    stage = runs.stage(jc.plain(config_of(name, transform)))
+    stage = smoke_runs.stage(jc.plain(config_of(name, transform)))
     # As a run does: with the data, or the second step would have another sharding.
     state = start = mesh.replicate(build.start(stage, 0), mesh.make(1))
     one = jax.jit(stage.one, static_argnums=3)
@@ -116,7 +117,7 @@ def test_joins_every_transform(name, transform):
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_evaluation_is_not_random(name):
     """An image is decided about by itself, whatever comes with it and where."""
-    stage = runs.stage(jc.plain(config_of(name)))
+    stage = smoke_runs.stage(jc.plain(config_of(name)))
     (state,) = trained(stage, (0,), "unrolled", steps=1)
     net, laid = step.net_of(state), build.laid_out(stage, 1, mesh.make(1))
     image = jax.random.randint(jax.random.key(0), (16, 32, 32, 3), 0, 256).astype("u1")

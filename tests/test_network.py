@@ -8,7 +8,7 @@ import pytest
 
 import jbias
 from jbias import train
-from tests import runs
+from tests import smoke_runs
 
 FILES = sorted(pathlib.Path(jbias.__file__).parent.rglob("*.py"))
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -44,7 +44,7 @@ def test_the_watch_sees_a_call(alone):
 
 
 def test_a_run_asks_for_no_address(alone, tmp_path):
-    config = runs.small(seeds=(0,), tests={})
+    config = smoke_runs.small(seeds=(0,), tests={})
     config.epochs = 0.5
     assert train.run(config, tmp_path / "run")
     assert not alone

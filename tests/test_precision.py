@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import common
-from jbias import checkpoint, feed
 from jbias import config as jc
+from jbias import feed
 from jbias import step as train_step
 from jbias.configs import erm
 from jbias.evals import predict
+from jbias.runs import checkpoints
 from jbias.training import opening
 
 
@@ -23,7 +24,7 @@ def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
     config.model, config.optim.rate = {"name": "cnn", "width": 16}, 0.01
     config.train.n, config.epochs = 2048, 4.0
     job = opening.job(jc.plain(config), tmp_path, lambda line: None)
-    checkpoint.finish(job.manager)
+    checkpoints.finish(job.manager)
     (stage,) = job.stages
     trainer = common.Trainer(stage)
     trainer.run(stage.last)

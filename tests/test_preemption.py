@@ -11,16 +11,17 @@ import jax
 import numpy as np
 import pytest
 
-from jbias import checkpoint, main, seeds, study, train
-from jbias.terminal import console, faults, signals
+from jbias import main, seeds, study, train
+from jbias.runs import checkpoints
+from jbias.runtime import console, messages, signals
 from jbias.training import loop, observe, opening
-from tests import runs, test_resume
+from tests import smoke_runs, test_resume
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
 
 
 def asked(**entries):
-    config = runs.small(**entries)
+    config = smoke_runs.small(**entries)
     config.run.steps_per_dispatch = 1
     config.tests, config.model = {}, dict(name="cnn", width=2, norm_group=0)
     return config
@@ -52,14 +53,14 @@ def stop(name: str = "SIGTERM") -> None:
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
 def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, name):
-    handlers = [signal.getsignal(number) for number in signals.STOPPING]
+    handlers = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
     job = before(opening.job, lambda: stop(name))
     monkeypatch.setattr(opening, "job", job)
     with pytest.raises(signals.Interrupted, match=f"{name} before a step") as stopped:
         train.run(asked(), tmp_path / "run")
-    assert signals.code(stopped.value) == (130 if name == "SIGINT" else 143)
+    assert signals.exit_code(stopped.value) == (130 if name == "SIGINT" else 143)
     assert not (tmp_path / "run").exists()
-    assert handlers == [signal.getsignal(number) for number in signals.STOPPING]
+    assert handlers == [signal.getsignal(number) for number in signals.STOP_SIGNALS]
 
 
 def test_a_stop_while_the_config_is_read_has_its_code(tmp_path):
@@ -70,7 +71,7 @@ def test_a_stop_while_the_config_is_read_has_its_code(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-m", "jbias.main", f"--config={path}"],
         check=False,
-        cwd=runs.ROOT,
+        cwd=smoke_runs.ROOT,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -97,7 +98,7 @@ def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     ("module", "name", "saved"),
-    [(observe, "_decisions", 5), (loop, "_announced", 1), (checkpoint, "restore", 0)],
+    [(observe, "_decisions", 5), (loop, "_announced", 1), (checkpoints, "restore", 0)],
 )
 def test_a_stop_is_saved_and_the_same_command_ends_the_same(
     finished, tmp_path, monkeypatch, module, name, saved
@@ -110,7 +111,7 @@ def test_a_stop_is_saved_and_the_same_command_ends_the_same(
             signals.Interrupted, match=f"SIGTERM at step {saved}: saved"
         ):
             train.run(asked(), workdir)
-    assert checkpoint.steps(workdir / "checkpoints")[-1] == saved
+    assert checkpoints.steps(workdir / "checkpoints")[-1] == saved
     assert train.run(asked(), workdir)
     test_resume.assert_same_end(finished, workdir)
 
@@ -118,7 +119,7 @@ def test_a_stop_is_saved_and_the_same_command_ends_the_same(
 def test_a_stop_while_the_last_checkpoint_is_written_changes_nothing(
     finished, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(checkpoint, "finish", before(checkpoint.finish, stop))
+    monkeypatch.setattr(checkpoints, "finish", before(checkpoints.finish, stop))
     assert train.run(asked(), tmp_path / "run")
     test_resume.assert_same_end(finished, tmp_path / "run")
 
@@ -153,8 +154,8 @@ def test_an_error_is_told_and_what_was_trained_is_saved(
         update = before(console.Progress.update, fail, at=2)
         patch.setattr(console.Progress, "update", update)
         train.run(asked(), workdir)
-    assert checkpoint.steps(workdir / "checkpoints") == [3]
-    said = faults.told(failed.value)
+    assert checkpoints.steps(workdir / "checkpoints") == [3]
+    said = messages.describe_crash(failed.value)
     assert said.startswith("RuntimeError: a bug (")
     assert "test_preemption.py" in said
     assert "step 3 is saved" in said
@@ -180,8 +181,8 @@ def test_states_that_are_gone_do_not_become_a_checkpoint(
     with monkeypatch.context() as patch, pytest.raises(RuntimeError) as failed:
         patch.setattr(seeds, "stepper", gone)
         train.run(asked(), workdir)
-    assert "in the midst of a step" in faults.line(failed.value)
-    assert "the latest checkpoint is of step 4" in faults.line(failed.value)
+    assert "in the midst of a step" in messages.describe_error(failed.value)
+    assert "the latest checkpoint is of step 4" in messages.describe_error(failed.value)
     assert train.run(asked(), workdir)
     test_resume.assert_same_end(finished, workdir)
 
@@ -198,7 +199,11 @@ def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
     )
     config.seeds = (0, 1, 2)
     assert train.run(config, tmp_path / "whole")
-    told = [r for r in runs.records(tmp_path / "whole") if r["metric"] == "rolled_back"]
+    told = [
+        r
+        for r in smoke_runs.records(tmp_path / "whole")
+        if r["metric"] == "rolled_back"
+    ]
     assert told
     assert {r["status"] for r in told} == {"ok"}
     first = min(told, key=lambda r: r["step"])
@@ -231,7 +236,7 @@ def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
     assert not train.run(config, tmp_path / "run")
     ends = [
         (
-            max(checkpoint.steps(tmp_path / name / "checkpoints")),
+            max(checkpoints.steps(tmp_path / name / "checkpoints")),
             sorted(path.name for path in (tmp_path / name / "evals").iterdir()),
         )
         for name in ("unbroken", "run")

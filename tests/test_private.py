@@ -13,8 +13,8 @@ import pytest
 
 import jbias
 from jbias.launch import slurm
-from jbias.multihost import places
-from jbias.rundir import retention
+from jbias.runs import checkpoints
+from jbias.runtime import processes
 
 ROOT = pathlib.Path(jbias.__file__).parent
 KNOWN = {
@@ -101,7 +101,7 @@ def test_jax_detects_clusters():
         detect = clusters.ClusterEnv.auto_detect_unset_distributed_params
     except (ImportError, AttributeError):
         pytest.fail(message)
-    asked = {*places._DETECTED, "initialization_timeout"}
+    asked = {*processes._DETECTED, "initialization_timeout"}
     assert inspect.signature(detect).parameters.keys() == asked, message
 
 
@@ -113,7 +113,7 @@ def test_orbax_asks_tensorstore_at_one_place():
         names = vars(tensorstore_utils.ts)
     except (ImportError, AttributeError):
         pytest.fail(message)
-    assert names["KvStore"].Spec is retention._Spec, message
+    assert names["KvStore"].Spec is checkpoints._Spec, message
 
 
 def test_submitit_writes_scripts():

@@ -11,14 +11,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from jbias import checkpoint
-from jbias.rundir import costs
-from tests import runs
+from jbias.runs import checkpoints, costs
+from tests import smoke_runs
 
 
 def saved(workdir) -> tuple[int, dict]:
     """The latest checkpoint's step and raw tree."""
-    manager = checkpoint.open(workdir / "checkpoints")
+    manager = checkpoints.open(workdir / "checkpoints")
     step = manager.latest_step()
     args = ocp.args.Composite(state=ocp.args.StandardRestore())
     tree = manager.restore(step, args=args)["state"]
@@ -31,10 +30,10 @@ def assert_same_end(a, b):
     (step, tree), (other_step, other) = saved(a), saved(b)
     assert step == other_step
     jax.tree.map(np.testing.assert_array_equal, tree, other)
-    assert runs.records(a) == runs.records(b)
+    assert smoke_runs.records(a) == smoke_runs.records(b)
     keys = [
         tuple(r[k] for k in ("stage", "seed", "step", "dataset", "condition", "metric"))
-        for r in runs.records(a)
+        for r in smoke_runs.records(a)
     ]
     assert len(keys) == len(set(keys))
     assert (a / "done").read_text() == (b / "done").read_text() == "finished\n"
@@ -42,7 +41,7 @@ def assert_same_end(a, b):
 
 def finish(config, workdir) -> str:
     """Runs to the end; returns what it said."""
-    process = runs.start(config, workdir)
+    process = smoke_runs.start(config, workdir)
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
     return said
@@ -50,7 +49,7 @@ def finish(config, workdir) -> str:
 
 def sagnet():
     """Twelve steps; saves do not fall together with evaluations."""
-    return runs.small("sagnet", epochs=3.0, save_every="3 steps")
+    return smoke_runs.small("sagnet", epochs=3.0, save_every="3 steps")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def unbroken(tmp_path_factory):
 def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
     workdir = tmp_path / "run"
     for what, number in (("step", 5), ("save", 3), ("rename", 3)):
-        process = runs.start(sagnet(), workdir, what, str(number))
+        process = smoke_runs.start(sagnet(), workdir, what, str(number))
         said, _ = process.communicate(timeout=600)
         assert process.returncode == -signal.SIGKILL, said
     said = finish(sagnet(), workdir)
@@ -84,7 +83,7 @@ def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
 def test_a_signal_saves_and_leaves_with_a_message(unbroken, tmp_path, name):
     """A cluster may send it twice."""
     workdir = tmp_path / "run"
-    process = runs.start(sagnet(), workdir)
+    process = smoke_runs.start(sagnet(), workdir)
     while not (workdir / "evals" / "4.jsonl").exists():
         assert process.poll() is None
         time.sleep(0.02)
@@ -102,7 +101,7 @@ def test_a_signal_saves_and_leaves_with_a_message(unbroken, tmp_path, name):
 
 def test_a_lost_evaluation_is_put_back_from_its_checkpoint(unbroken, tmp_path):
     config, workdir = sagnet(), tmp_path / "run"
-    process = runs.start(config, workdir, "step", "9")
+    process = smoke_runs.start(config, workdir, "step", "9")
     process.communicate(timeout=600)
     (workdir / "evals" / "8.jsonl").unlink()
     finish(config, workdir)
@@ -112,12 +111,14 @@ def test_a_lost_evaluation_is_put_back_from_its_checkpoint(unbroken, tmp_path):
 @pytest.mark.slow
 def test_spread_seeds_in_waves_killed_go_on_to_the_same_end(tmp_path):
     """Four seeds over two devices; the run goes on without waves."""
-    config = runs.small("erm", seeds=(0, 1, 2, 3), epochs=2.0, save_every="3 steps")
+    config = smoke_runs.small(
+        "erm", seeds=(0, 1, 2, 3), epochs=2.0, save_every="3 steps"
+    )
     flags = os.environ.get("XLA_FLAGS", "")
     two = {"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=2"}
 
     def ended(workdir, *death) -> str:
-        process = runs.start(config, workdir, *death, JAX_PLATFORMS="cpu", **two)
+        process = smoke_runs.start(config, workdir, *death, JAX_PLATFORMS="cpu", **two)
         said, _ = process.communicate(timeout=600)
         assert process.returncode == (-signal.SIGKILL if death else 0), said
         return said
@@ -136,7 +137,7 @@ def test_ten_kills_at_random_moments_end_the_same(unbroken, tmp_path):
     workdir, moments = tmp_path / "run", random.Random(0)
     for kill in range(10):
         death = {3: ("save", "2"), 6: ("rename", "2")}.get(kill, ())
-        process = runs.start(sagnet(), workdir, *death)
+        process = smoke_runs.start(sagnet(), workdir, *death)
         if not death:
             time.sleep(moments.uniform(2.0, 14.0))
             process.kill()
@@ -150,11 +151,11 @@ def test_killed_in_a_later_stage_and_at_its_border_ends_the_same(tmp_path):
     """ERM for an epoch, then SagNet on the net that it left."""
     algo = sagnet().algo.to_dict()
     stages = ({"epochs": 1.0}, {"algo": algo, "epochs": 1.0})
-    config = runs.small("erm", stages=stages, save_every="3 steps")
+    config = smoke_runs.small("erm", stages=stages, save_every="3 steps")
     finish(config, tmp_path / "unbroken")
     # After the fourth step, which ends the first stage, and two steps later.
     for number in ("4", "2"):
-        process = runs.start(config, tmp_path / "run", "step", number)
+        process = smoke_runs.start(config, tmp_path / "run", "step", number)
         process.communicate(timeout=600)
         assert process.returncode == -signal.SIGKILL
     finish(config, tmp_path / "run")

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias import mesh, seeds
-from tests import runs
+from jbias import seeds
+from jbias.runtime import mesh
+from tests import smoke_runs
 
 STEPS = 4
 EXACT = [name for name, one in seeds.STRATEGIES.items() if not one.stacked]
@@ -19,17 +20,17 @@ SAGNET = pytest.param("sagnet", marks=pytest.mark.slow)
 @pytest.fixture(scope="module", params=["erm", "padain", SAGNET])
 def stage(request):
     """A stage of that algorithm, its gates open often enough to be seen."""
-    config = runs.small(request.param)
+    config = smoke_runs.small(request.param)
     if request.param == "padain":
         config.algo.p = 0.3
     config = jc.plain(config)
     assert config["inputs"]
-    return runs.stage(config)
+    return smoke_runs.stage(config)
 
 
 def train(stage, which: tuple[int, ...], strategy: str, **options) -> tuple:
     """The states of these seeds after a few steps."""
-    states, seen = runs.trained(stage, which, strategy, steps=STEPS, **options)
+    states, seen = smoke_runs.trained(stage, which, strategy, steps=STEPS, **options)
     assert len(seen) == STEPS
     assert {len(metrics) for metrics in seen} == {len(which)}
     return states
@@ -85,9 +86,9 @@ def test_stacked_seeds_are_near_over_the_first_step(stage, strategy):
         if "style" in jax.eval_shape(stage.draw, seeds.key(0), None).params
         else 1e-4
     )
-    together, [told] = runs.trained(stage, (0, 1), strategy, steps=1)
+    together, [told] = smoke_runs.trained(stage, (0, 1), strategy, steps=1)
     for seed, state in enumerate(together):
-        ((lone,), [[losses]]) = runs.trained(stage, (seed,), "looped", steps=1)
+        ((lone,), [[losses]]) = smoke_runs.trained(stage, (seed,), "looped", steps=1)
         assert difference(state.params, lone.params) < limit
         for name, loss in losses.items():
             assert float(told[seed][name]) == pytest.approx(float(loss), rel=1e-5)

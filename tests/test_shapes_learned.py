@@ -5,8 +5,9 @@ Trained where texture is no cue, the same network shows that the test sets are f
 
 import pytest
 
-from jbias import results, selection, train
+from jbias import train
 from jbias.configs import erm
+from jbias.runs import results, selection
 
 
 def scores(correlation: float, workdir) -> dict[str, float]:

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from jbias import config_files, results, study
+from jbias import config_files, study
+from jbias.runs import results
 
 RECIPE = "configs/erm.py:smoke,seeds=2"  # Of the embedded set, whose attribute is the texture.
 LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jbias import checkpoint, results, selection, train
 from jbias import config as jc
-from jbias.rundir import workdir as workdirs
-from jbias.store import sums
-from jbias.terminal import console, faults, signals
+from jbias import train
+from jbias.runs import checkpoints, checksums, results, selection, workdirs
+from jbias.runtime import console, messages, signals
 from jbias.training import opening, parts, saving
-from tests import runs
+from tests import smoke_runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
 
@@ -26,7 +25,7 @@ MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A finished run of two seeds, with decisions kept."""
-    config = runs.small()
+    config = smoke_runs.small()
     config.run.decisions = True
     with config.unlocked():
         config.tests.edge.size = 40  # Shares no batch with the others.
@@ -37,7 +36,7 @@ def finished(tmp_path_factory):
 
 def test_every_set_seed_and_epoch_is_recorded_once(finished):
     _, workdir = finished
-    rows = [r for r in runs.records(workdir) if r["dataset"] != "train"]
+    rows = [r for r in smoke_runs.records(workdir) if r["dataset"] != "train"]
     keys = {(r["seed"], r["step"], r["dataset"], r["metric"]) for r in rows}
     sets = [("valid", "accuracy"), ("edge", "accuracy"), ("cue_conflict", "accuracy")]
     sets.append(("cue_conflict", "shape_bias"))
@@ -49,7 +48,7 @@ def test_every_set_seed_and_epoch_is_recorded_once(finished):
 def test_accuracies_are_counts_of_all_images(finished):
     _, workdir = finished
     n = {"valid": 64, "edge": 48, "cue_conflict": 240}
-    for r in runs.records(workdir):
+    for r in smoke_runs.records(workdir):
         if r["metric"] == "accuracy":
             assert r["n"] == n[r["dataset"]]
             assert r["value"] == r["count"] / r["n"]
@@ -60,7 +59,7 @@ def test_records_are_functions_of_the_decisions(finished):
     from jbias.evals import decisions
 
     _, workdir = finished
-    for r in runs.records(workdir):
+    for r in smoke_runs.records(workdir):
         if r["dataset"] != "cue_conflict":
             continue
         path = workdir / "decisions" / "cue_conflict" / f"{r['step']}.parquet"
@@ -95,7 +94,7 @@ def test_seeds_in_waves_are_recorded_as_seeds_together(finished, tmp_path, capsy
     config.run.memory = 0.015
     assert train.run(config, tmp_path / "waves")
     assert "2 seeds in waves of at most 1: 2 together need" in capsys.readouterr().err
-    assert runs.records(tmp_path / "waves") == runs.records(workdir)
+    assert smoke_runs.records(tmp_path / "waves") == smoke_runs.records(workdir)
     config.run.memory = 1e-4
     with pytest.raises(
         ValueError, match="one seed needs .* take --config.train.accumulate"
@@ -120,7 +119,7 @@ def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypa
     assert not (tmp_path / "run" / "done").exists()
     config.run.together = 0
     assert train.run(config, tmp_path / "run")
-    assert runs.records(tmp_path / "run") == runs.records(workdir)
+    assert smoke_runs.records(tmp_path / "run") == smoke_runs.records(workdir)
 
 
 def test_a_stop_after_what_is_due_was_decided_is_saved_all_the_same(
@@ -142,9 +141,9 @@ def test_a_stop_after_what_is_due_was_decided_is_saved_all_the_same(
         patch.setattr(console.Progress, "idle", then_stopped)
         with pytest.raises(signals.Interrupted, match="SIGTERM at step 3: saved"):
             train.run(config, tmp_path / "run")
-    assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] == 3
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[-1] == 3
     assert train.run(config, tmp_path / "run")
-    assert runs.records(tmp_path / "run") == runs.records(workdir)
+    assert smoke_runs.records(tmp_path / "run") == smoke_runs.records(workdir)
 
 
 def test_the_same_again_says_done_and_changes_nothing(finished, capsys):
@@ -174,7 +173,7 @@ def test_report_reads_the_run(finished):
 
 
 def test_a_second_process_is_kept_out(finished, tmp_path):
-    from jbias.rundir import workdir as workdirs
+    from jbias.runs import workdirs
 
     config, _ = finished
     refused = pytest.raises(ValueError, match="another process is at work")
@@ -185,7 +184,7 @@ def test_a_second_process_is_kept_out(finished, tmp_path):
 def test_files_of_another_kind_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(ValueError, match="holds files but no run"):
-        train.run(runs.small(), tmp_path)
+        train.run(smoke_runs.small(), tmp_path)
 
 
 def test_what_an_early_error_left_is_no_foreign_file(tmp_path, monkeypatch, capsys):
@@ -193,15 +192,15 @@ def test_what_an_early_error_left_is_no_foreign_file(tmp_path, monkeypatch, caps
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="early"):
         patch.setattr(opening, "job", _raise_early)
-        train.run(runs.small(), workdir)
+        train.run(smoke_runs.small(), workdir)
     assert (workdir / "traceback.txt").exists()
     (workdir / "stopped.json").write_text("{}")
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="early"):
         patch.setattr(opening, "job", _raise_early)
-        train.run(runs.small(), workdir)
+        train.run(smoke_runs.small(), workdir)
     (workdir / "thesis.tex").write_text("precious")
     with pytest.raises(ValueError, match="holds files but no run"):
-        train.run(runs.small(), workdir)
+        train.run(smoke_runs.small(), workdir)
 
 
 BUGGY = """
@@ -218,7 +217,9 @@ def make(net, *, site="stage1", p=0.5):
 
 
 def _one_seed(path, **algo):
-    config = runs.small(algo={"name": f"{path}:make", **algo}, epochs=1.0, seeds=(0,))
+    config = smoke_runs.small(
+        algo={"name": f"{path}:make", **algo}, epochs=1.0, seeds=(0,)
+    )
     config.tests = {}
     return config
 
@@ -232,7 +233,7 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
     with pytest.raises(ValueError, match=r"config\.init: .*nofile\.pth"):
         train.run(config, workdir)
     config.init = ""
-    with pytest.raises(faults.Own, match="KeyError: 'images'"):
+    with pytest.raises(messages.UserCodeError, match="KeyError: 'images'"):
         train.run(config, workdir)
     path.write_text(BUGGY.replace("images", "image"))
     with pytest.raises(ValueError, match=r"config\.algo\.site: .*'stage9'"):
@@ -243,7 +244,7 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
     facts = json.loads((workdir / "provenance.json").read_text())
     assert held == facts["config"] == jc.plain(config) and not facts["resumed"]
     assert facts["own_code"] == parts.own_files(held)
-    sums.check(workdir, lambda name: True)
+    checksums.check(workdir, lambda name: True)
     config.algo.site = "stage3"
     with pytest.raises(ValueError, match="another config .*stage2.* != .*stage3"):
         train.run(config, workdir)
@@ -260,15 +261,16 @@ def test_a_run_that_computed_anything_keeps_its_identity(tmp_path, made):
     """So does one that another process waits to evaluate, and what is no run's."""
     workdir, old, new = epath.Path(tmp_path), {"seeds": [0]}, {"seeds": [1]}
     workdirs.record_config(workdir, old)
-    sums.write(
-        workdir, {"config.json": sums.of((workdir / "config.json").read_bytes())}
+    checksums.write(
+        workdir,
+        {"config.json": checksums.checksum((workdir / "config.json").read_bytes())},
     )
     if made:
         workdirs.record_provenance(workdir, {"config": old})
         (workdir / made).parent.mkdir(parents=True, exist_ok=True)
     if made and not made.endswith("lock"):
         (workdir / made).write_text("")
-    followed = made.endswith("lock") and workdirs.follow(workdir)
+    followed = made.endswith("lock") and workdirs.claim_evaluation(workdir)
     with followed or contextlib.nullcontext():
         with (
             pytest.raises(ValueError, match=r"another config .*seeds: \[0\] != \[1\]"),
@@ -278,7 +280,7 @@ def test_a_run_that_computed_anything_keeps_its_identity(tmp_path, made):
         workdirs.record_config(workdir, new, anew=True)
     assert json.loads((workdir / "config.json").read_text()) == old
     assert (workdir / "provenance.json").exists() == bool(made)
-    assert sums.read(workdir)
+    assert checksums.read(workdir)
 
 
 def test_a_run_that_computed_nothing_leaves_nothing_to_the_next(tmp_path):
@@ -308,10 +310,10 @@ def _raise_early(*args, **kwargs):
 
 def test_a_diverged_seed_is_marked_and_the_others_go_on(tmp_path, capsys):
     """The algorithm's loss is not finite where a draw of the seed's own says so."""
-    config = runs.small(algo={"name": f"{MINE}:make", "chance": 0.2}, epochs=2.0)
+    config = smoke_runs.small(algo={"name": f"{MINE}:make", "chance": 0.2}, epochs=2.0)
     config.seeds = (0, 1, 2)
     assert train.run(config, tmp_path / "run")
-    rows = runs.records(tmp_path / "run")
+    rows = smoke_runs.records(tmp_path / "run")
     marks = {r["seed"]: r["value"] for r in rows if r["metric"] == "diverged"}
     assert 0 < len(marks) < 3, "choose another chance"
     said = capsys.readouterr().err
@@ -327,7 +329,7 @@ def test_a_diverged_seed_is_marked_and_the_others_go_on(tmp_path, capsys):
 
 
 def test_when_all_diverge_the_run_ends_and_says_so(tmp_path, capsys):
-    config = runs.small(algo={"name": f"{MINE}:make", "chance": 1.0})
+    config = smoke_runs.small(algo={"name": f"{MINE}:make", "chance": 1.0})
     assert not train.run(config, tmp_path / "run")
     assert "every seed diverged" in capsys.readouterr().err
     assert not train.run(config, tmp_path / "run"), "done, and still diverged"
@@ -335,10 +337,10 @@ def test_when_all_diverge_the_run_ends_and_says_so(tmp_path, capsys):
 
 def test_stages_follow_one_another(tmp_path):
     """SagNet's head grows on the net that ERM left; the net itself goes on."""
-    sagnet = jc.plain(runs.small("sagnet"))["algo"]
-    config = runs.small(stages=({"epochs": 1.0}, {"algo": sagnet, "epochs": 1.0}))
+    sagnet = jc.plain(smoke_runs.small("sagnet"))["algo"]
+    config = smoke_runs.small(stages=({"epochs": 1.0}, {"algo": sagnet, "epochs": 1.0}))
     assert train.run(config, tmp_path / "run")
-    rows = [r for r in runs.records(tmp_path / "run") if r["dataset"] == "train"]
+    rows = [r for r in smoke_runs.records(tmp_path / "run") if r["dataset"] == "train"]
     assert {r["algorithm"] for r in rows} == {"erm+sagnet"}
     assert {(r["stage"], r["step"], r["epoch"]) for r in rows} == {
         (0, 4, 1.0),
@@ -393,7 +395,7 @@ def _split(options):
 def test_what_cannot_be_is_refused_before_anything_is_written(
     tmp_path, change, message
 ):
-    config = runs.small()
+    config = smoke_runs.small()
     with config.unlocked():
         change(config)
     with pytest.raises(ValueError, match=message) as refused:
@@ -425,7 +427,7 @@ def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
     ],
 )
 def test_an_algorithm_refuses_what_it_cannot_mean(tmp_path, preset, change, message):
-    config = runs.small(preset)
+    config = smoke_runs.small(preset)
     config.algo.update(change)
     with pytest.raises(ValueError, match=message):
         train.run(config, tmp_path / "run")
@@ -433,7 +435,7 @@ def test_an_algorithm_refuses_what_it_cannot_mean(tmp_path, preset, change, mess
 
 
 def test_an_unknown_option_of_an_algorithm_is_refused_by_name(tmp_path):
-    config = runs.small("padain")
+    config = smoke_runs.small("padain")
     with config.algo.unlocked():
         config.algo.mixgroup = 4
     with pytest.raises(ValueError, match="'mixgroup'; did you mean 'mix_group'"):

@@ -9,7 +9,7 @@ from etils import epath
 from jbias import evaluate
 from jbias.measure import findings
 from jbias.training import parts
-from tests import runs
+from tests import smoke_runs
 
 EVIL = """
 import pathlib
@@ -25,7 +25,7 @@ def foreign(tmp_path):
     """The workdir of a run whose config names a file of Python."""
     (tmp_path / "evil.py").write_text(EVIL)
     (workdir := tmp_path / "run").mkdir()
-    config = runs.small().to_dict()
+    config = smoke_runs.small().to_dict()
     config["algo"] = {"name": f"{tmp_path}/evil.py:make"}
     (workdir / "config.json").write_text(json.dumps(config))
     told = {"data": {"train/0": {"space": "names", "names": ["a", "b"]}}}

@@ -13,8 +13,9 @@ import sys
 import jax
 import numpy as np
 
-from jbias import feed, mesh
+from jbias import feed
 from jbias.feeding import sets
+from jbias.runtime import mesh
 from jbias.training import build
 
 

@@ -31,7 +31,7 @@ from benchmarks.fuzz import (
     runs,
     sweeps,
 )
-from jbias.terminal import console
+from jbias.runtime import console
 
 
 class Kind(NamedTuple):
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--only", default="", metavar="KIND", help=", ".join(KINDS))
     made.add_argument("--out", default=measured.RESULTS, type=pathlib.Path)
     args = made.parse_args(argv)
-    console.hush()
+    console.silence_warnings()
     rows, failed = [], 0
     for name, kind in KINDS.items():
         if args.only and name != args.only:

@@ -16,7 +16,7 @@ from jbias import main as main_lib
 from jbias.launch import sweep
 from jbias.measure import survey
 from jbias.report import cli, drawn
-from jbias.terminal import signals
+from jbias.runtime import signals
 
 
 def training(argv: tuple[str, ...]) -> int:
@@ -24,7 +24,7 @@ def training(argv: tuple[str, ...]) -> int:
     held, kept = flagsaver.save_flag_values(flags.FLAGS), (sys.argv, train._train)
     sys.argv, train._train = ["jbias.main", *argv], _traced
     try:
-        return main_lib.main(main_lib._parse(sys.argv), signals.Heard())
+        return main_lib.main(main_lib._parse(sys.argv), signals.StopSignal())
     finally:
         sys.argv, train._train = kept
         flagsaver.restore_flag_values(held, flags.FLAGS)

@@ -11,7 +11,7 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations
-from jbias import results
+from jbias.runs import results
 
 _SETS = ("valid", "edge", "sketch")
 _BESIDE = ("config.json", "provenance.json", "costs.json")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from benchmarks.fuzz import attempts, mutations, records
 from jbias.report import status as report_status
 from jbias.report import status_table
-from jbias.rundir import life
+from jbias.runs import status
 
 _FILES = (
     *("config.json", "progress.json", "log.txt", "lock", "evals/20.jsonl"),
@@ -28,7 +28,7 @@ def made(folder: pathlib.Path) -> None:
     for name in ("padain", "stopped"):
         (folder / name / "log.txt").write_text(_LOG)
         (folder / name / "lock").write_text("host 7 2026-01-01\n")
-        sign = life.Life(folder / name, print)
+        sign = status.Heartbeat(folder / name, print)
         told = dict(step=12, total=20, rate=1.5, images=96.0, eta_seconds=5.0)
         sign.update("stepping", devices="1 cpu", log_seconds=10.0, **told)
     (folder / "stopped/done").unlink()

@@ -12,9 +12,10 @@ import tempfile
 import matplotlib.figure
 import numpy as np
 
-from jbias import data, results
+from jbias import data
 from jbias.prepare import sheet
 from jbias.report import figures
+from jbias.runs import results
 
 DOCS = pathlib.Path(__file__).parents[1]
 SHOWN = {"valid": "validation", "silhouette": "silhouettes", "stylized": "new textures"}

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from jbias import xla
 from jbias.algos import base, mixstyle
 from jbias.augment import examples
+from jbias.runtime import xla
 
 
 def make(

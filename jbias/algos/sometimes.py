@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool
 
-from jbias import xla
 from jbias.algos import base
+from jbias.runtime import xla
 
 
 def make(algo: base.Algo, plain: base.Algo, gates: Callable, p: Any) -> base.Algo:

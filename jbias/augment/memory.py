@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from jbias import xla
+from jbias.runtime import xla
 
 
 def written(f: Callable, *args: PyTree) -> PyTree:

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias import xla
 from jbias.augment import options
 from jbias.augment import views as compose
+from jbias.runtime import xla
 
 
 def make(

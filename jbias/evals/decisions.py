@@ -9,7 +9,8 @@ import pandas as pd
 from etils import epath
 from jaxtyping import Int, Shaped
 
-from jbias.store import disk, sums
+from jbias.runs import checksums
+from jbias.runtime import files
 
 _SET = "set_condition"  # A set's column "condition" in a file that has the probe's.
 
@@ -70,8 +71,8 @@ def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = frame.to_parquet(index=False)
-    disk.write(path, content)
-    return sums.of(content)
+    files.write(path, content)
+    return checksums.checksum(content)
 
 
 def read(path: epath.PathLike) -> dict[int, Decisions]:

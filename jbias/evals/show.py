@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt8
 
-from jbias import xla
 from jbias.evals import decisions, predict, probe
+from jbias.runtime import xla
 
 AHEAD = 8  # Answers in flight while the next stimuli are made.
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias.data import pipeline, sources, spec
-from jbias.terminal import console
+from jbias.runtime import console
 
 
 def load(
@@ -37,7 +37,7 @@ def load(
             left -= pipeline.nbytes(source)
     images = {}
     for name, source in chosen.items():
-        with console.bar(f"reading {source.name}", len(source)) as progress:
+        with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             images[name] = pipeline.resident(source, workers=threads, progress=progress)
     for name, source in {**resident, **tested}.items():
         _tell(name, source, name in images, say)

@@ -11,7 +11,7 @@ from typing import Any
 from jbias import config as jc
 from jbias import config_files, kinds, presets
 from jbias.launch import axes, stopping, trials
-from jbias.store import disk
+from jbias.runtime import files
 
 DEFAULTS = {"search": "grid", "trials": 10, "seed": 0}
 DEFAULTS |= {"stop": "never", "fewest": stopping.FEWEST, "grace": 0}
@@ -70,7 +70,7 @@ def _remembered(path: pathlib.Path) -> dict[str, Any]:
 def _mark(path: pathlib.Path, text: str) -> pathlib.Path:
     """What stands in this user's cache once a search of these words was begun there."""
     words = hashlib.sha256(f"{path.resolve()}\n{text}".encode()).hexdigest()
-    return disk.cache("searches") / words
+    return files.cache_path("searches") / words
 
 
 def _of_file(named: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from jbias import config as jc
 from jbias.launch import asked, local, sky, slurm, stopping, tpu_pod, trials, xpk
-from jbias.terminal import console
+from jbias.runtime import console
 
 CLOUDS = types.MappingProxyType({"tpu_pod": tpu_pod, "xpk": xpk, "sky": sky})
 EXECUTORS = types.MappingProxyType({"local": local, "slurm": slurm, **CLOUDS})
@@ -67,13 +67,13 @@ def _here(
             _keep_table(trials.seen(found), found[0].workdir.parent)
             say(f"{ended}: all running trials have saved; the same command goes on")
             return _STOPPED[ended]
-        others = [one for one in found if one.state.word == "running"]
+        others = [one for one in found if one.state.phase == "running"]
         if others:
             say(f"waiting for {others[0].name}, which another process runs ...")
-            while others[0].state.word == "running":
+            while others[0].state.phase == "running":
                 time.sleep(1)
         words = ("not started", "interrupted")
-        todo = [t for t in others if t.name not in tried and t.state.word in words]
+        todo = [t for t in others if t.name not in tried and t.state.phase in words]
         if not others:
             break
     return _summed_up(trials.seen(found), say)
@@ -103,7 +103,7 @@ def _todo(
         words |= {"failed"}
     if args.stopped or stop == "never":
         words |= {"stopped"}
-    return [trial for trial in found if trial.state.word in words]
+    return [trial for trial in found if trial.state.phase in words]
 
 
 def _shown(
@@ -193,18 +193,18 @@ def _summed_up(looks: Sequence[trials.Seen], say: Callable[[str], None]) -> int:
     _keep_table(looks, workdir)
     say(trials.count(states))
     for trial, state, _ in looks:
-        if state.word == "damaged":
+        if state.phase == "damaged":
             say(trials.line(trial, state))
-    if any(state.word == "failed" for state in states):
+    if any(state.phase == "failed" for state in states):
         say(
             f"again: python -m launch.sweep retry --workdir={shlex.quote(str(workdir))}"
         )
     _tell_best(looks, say)
-    return 1 if any(state.word not in trials.ENDED for state in states) else 0
+    return 1 if any(state.phase not in trials.ENDED for state in states) else 0
 
 
 def _tell_best(looks: Sequence[trials.Seen], say: Callable[[str], None]) -> None:
-    if damaged := sum(one.state.word == "damaged" for one in looks):
+    if damaged := sum(one.state.phase == "damaged" for one in looks):
         say(
             f"{damaged} damaged: neither run again nor compared until mended, see above"
         )

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jbias.multihost import hub
-from jbias.rundir import run_state
+from jbias.runs import status
+from jbias.runtime import coordinator
 
 TOLD = (0, 3)  # Exit codes of a run that has ended by itself.
-LEFT = (hub.LOST, 130, 143)  # Asked to stop, or a peer lost.
+LEFT = (coordinator.EXIT_LOST, 130, 143)  # Asked to stop, or a peer lost.
 ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # To save and leave.
 
 
@@ -57,10 +57,10 @@ def note_end(workdir: pathlib.Path, code: int, log: pathlib.Path, before: int) -
 
     before: how long that log was when the process began.
     """
-    if run_state.held(workdir):
+    if status.is_running(workdir):
         return  # It is another's, who was there before.
     try:
-        why = run_state.read(workdir).from_log
+        why = status.read(workdir).from_log
     except (ValueError, OSError):
         why = False  # What is damaged there ends no search.
     if code in TOLD or why and told(workdir) > before:
@@ -75,7 +75,7 @@ def reason(code: int, output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if -code in ASKED:
         name = signal.Signals(-code).name
-        return f"{name} before there was anything to save; {run_state.RESUMES}"
+        return f"{name} before there was anything to save; {status.RESUMES}"
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (out of memory?)" if -code == signal.SIGKILL else ""
@@ -129,7 +129,7 @@ class Job:
         code = process.wait()
         if not number:  # The others write nothing into the workdir.
             note_end(workdir, code, log, before)
-        if code == hub.LOST:
+        if code == coordinator.EXIT_LOST:
             self._requeue()
         if code not in (*TOLD, *LEFT, *(-one for one in ASKED)):
             raise RuntimeError(f"{self.workdir}: {reason(code, tail(log))}")

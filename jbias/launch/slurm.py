@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias.launch import job, local, stopping, trials
-from jbias.rundir import run_state
+from jbias.runs import status
 
 SIGNAL = "USR1"  # The run saves on it; submitit's own, USR2, would kill it.
 OPTIONS = {
@@ -119,19 +119,19 @@ def wait(
     began = said = time.monotonic()
     first = trials.share([one.state for one in all_trials])
     # Cancelled again while it saves, a run would be killed.
-    sent = {t.name for t in all_trials if (t.workdir / run_state.STOPPED).exists()}
+    sent = {t.name for t in all_trials if (t.workdir / status.STOPPED_FILE).exists()}
     while True:
         there = active(all_trials)
         for trial in all_trials:
             state, queued = trial.state, there.get(trial.name, "")
-            now = (queued, state.word, state.evaluated)
+            now = (queued, state.phase, state.evaluated)
             if before.get(trial.name, ("", "not started", -1)) != now:
                 say(trials.line(trial, state, queued))
             before[trial.name] = now
         if not there:
             return
         live = [t for t in all_trials if there.get(t.name) == "running"]
-        live = [t for t in live if t.state.word == "running" and t.name not in sent]
+        live = [t for t in live if t.state.phase == "running" and t.name not in sent]
         for trial, why in stop(live) if stop else ():
             sent.add(trial.name)
             stopping.mark(trial.workdir, why)

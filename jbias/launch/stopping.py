@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from jbias.launch import trials as trials_
-from jbias.rundir import run_state
+from jbias.runs import status
 
 FEWEST = 3  # Completed trials before any is stopped: fewer say little.
 
@@ -70,19 +70,19 @@ def _curve(trial: trials_.Trial, *, ended: bool = False) -> Mapping[int, float]:
     ended: one that is not done has none either.
     """
     try:
-        if ended and not run_state.is_done(trial.workdir):
+        if ended and not status.is_done(trial.workdir):
             return {}
-        return run_state.curve(trial.workdir)
+        return status.validation_curve(trial.workdir)
     except (ValueError, OSError):
         return {}
 
 
 def mark(workdir: pathlib.Path, reason: str) -> None:
     """Leaves word in a trial's folder that it is stopped, and why."""
-    with trials_.whole(workdir / run_state.STOPPED) as path:
+    with trials_.whole(workdir / status.STOPPED_FILE) as path:
         path.write_text(json.dumps({"reason": reason}) + "\n")
 
 
 def unmark(workdir: pathlib.Path) -> None:
     """Lets a trial go on."""
-    (workdir / run_state.STOPPED).unlink(missing_ok=True)
+    (workdir / status.STOPPED_FILE).unlink(missing_ok=True)

@@ -36,15 +36,14 @@ import sys
 from collections.abc import Sequence
 
 from jbias import presets
-from jbias.measure import command
-from jbias.terminal import parsing
+from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = command.parse(parser(), argv, "config", presets.check)
+    args, changes = cli.parse(parser(), argv, "config", presets.check)
     args.changes = changes
-    return command.run(lambda: _work(args), stopped="goes on")
+    return cli.run(lambda: _work(args), stopped="goes on")
 
 
 def _work(args: argparse.Namespace) -> int:
@@ -53,9 +52,9 @@ def _work(args: argparse.Namespace) -> int:
     return doing.run(args)
 
 
-def parser() -> parsing.Parser:
+def parser() -> cli.Parser:
     """The command line."""
-    made = parsing.Parser(
+    made = cli.Parser(
         doc=__doc__,
         prog="python -m launch.sweep",
         usage="%(prog)s run|status|retry --workdir=DIR [--config=FILE:ARGUMENTS ...] "

@@ -16,8 +16,8 @@ from ml_collections import config_flags
 from jbias import config as jc
 from jbias import config_files, presets
 from jbias.launch import axes as search_space
-from jbias.rundir import run_state
-from jbias.terminal import messages
+from jbias.runs import status
+from jbias.runtime import messages
 
 ENDED = ("done", "diverged", "stopped")  # What `run` leaves alone, beside failed ones.
 
@@ -43,9 +43,9 @@ class Trial(NamedTuple):
     config: Mapping[str, Any]
 
     @property
-    def state(self) -> run_state.State:
+    def state(self) -> status.RunStatus:
         try:
-            return run_state.read(self.workdir)
+            return status.read(self.workdir)
         except (ValueError, OSError) as error:
             return _damaged(error)
 
@@ -54,12 +54,12 @@ class Seen(NamedTuple):
     """What one look into a trial's folder tells."""
 
     trial: Trial
-    state: run_state.State
+    state: status.RunStatus
     best: tuple[float, int] | None  # Its best validation accuracy, and at which step.
 
 
-def _damaged(error: Exception) -> run_state.State:
-    return run_state.State("damaged", messages.line(error))
+def _damaged(error: Exception) -> status.RunStatus:
+    return status.RunStatus("damaged", messages.one_line(error))
 
 
 def command(
@@ -171,8 +171,8 @@ def seen(trials: Sequence[Trial]) -> list[Seen]:
     return [_seen(trial, trial.state) for trial in trials]
 
 
-def _seen(trial: Trial, state: run_state.State) -> Seen:
-    if state.word == "damaged":
+def _seen(trial: Trial, state: status.RunStatus) -> Seen:
+    if state.phase == "damaged":
         return Seen(trial, state, None)
     try:
         return Seen(trial, state, objective(trial.workdir))
@@ -182,7 +182,7 @@ def _seen(trial: Trial, state: run_state.State) -> Seen:
 
 def objective(workdir: pathlib.Path) -> tuple[float, int] | None:
     """The best validation accuracy (the mean over all seeds) and its step, if any."""
-    curve = run_state.curve(workdir)
+    curve = status.validation_curve(workdir)
     return max(((v, s) for s, v in curve.items()), key=_early) if curve else None
 
 
@@ -195,13 +195,13 @@ def best(looks: Sequence[Seen]) -> Seen | None:
 
     The first of equal ones.
     """
-    done = [one for one in looks if one.state.word == "done" and one.best]
+    done = [one for one in looks if one.state.phase == "done" and one.best]
     return max(done, key=lambda one: one.best[0]) if done else None
 
 
-def line(trial: Trial, state: run_state.State, queued: str = "") -> str:
+def line(trial: Trial, state: status.RunStatus, queued: str = "") -> str:
     """What one line tells of a trial."""
-    word = queued if queued and state.word != "running" else state.word
+    word = queued if queued and state.phase != "running" else state.phase
     parts = [trial.name]
     if state.steps:
         parts.append(f"step {state.step}/{state.steps}")
@@ -210,23 +210,23 @@ def line(trial: Trial, state: run_state.State, queued: str = "") -> str:
     if state.diverged:
         parts.append(f"diverged: seed {', '.join(map(str, state.diverged))}")
     parts += [f"{key}={value}" for key, value in trial.values.items()]
-    if state.reason and word == state.word:
+    if state.reason and word == state.phase:
         parts.append(state.reason)
-    return f"{word:<11} {messages.line(', '.join(parts))}"
+    return f"{word:<11} {messages.one_line(', '.join(parts))}"
 
 
-def count(states: Sequence[run_state.State]) -> str:
+def count(states: Sequence[status.RunStatus]) -> str:
     """How many are in which state."""
-    words = [state.word for state in states]
-    told = [f"{words.count(w)} {w}" for w in run_state.WORDS if w in words]
+    words = [state.phase for state in states]
+    told = [f"{words.count(w)} {w}" for w in status.PHASES if w in words]
     return f"{len(words)} trials: {', '.join(told)}"
 
 
-def share(states: Sequence[run_state.State]) -> float:
+def share(states: Sequence[status.RunStatus]) -> float:
     """The part of all steps that is done; what is ended has none left."""
     parts = [
         1.0
-        if state.word in (*ENDED, "failed", "damaged")
+        if state.phase in (*ENDED, "failed", "damaged")
         else min(1.0, state.step / state.steps)
         if state.steps
         else 0.0
@@ -244,7 +244,7 @@ def table(looks: Sequence[Seen]) -> str:
     write([*head, *keys, "workdir", "command"])
     for trial, state, told in looks:
         write(
-            [trial.name, state.word, state.reason, state.step, state.steps]
+            [trial.name, state.phase, state.reason, state.step, state.steps]
             + [*(told or ("", ""))]
             + [trial.values.get(key, "") for key in keys]
             + [trial.workdir, shown(command(trial, "python"))]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from etils import epath
 
 from jbias.models import states
-from jbias.store import disk
+from jbias.runtime import files
 
 
 def find(paths: Sequence[str]) -> list[str]:
@@ -21,7 +21,7 @@ def find(paths: Sequence[str]) -> list[str]:
     found: dict[str, str] = {}
     for given in paths:
         where = "--checkpoint (or --runs)"
-        path = os.path.expanduser(disk.local(given, where, checkpoints=True))
+        path = os.path.expanduser(files.local_copy(given, where, checkpoints=True))
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if not matches:
             raise ValueError(

@@ -20,12 +20,11 @@ import numpy as np
 from etils import epath
 
 from jbias import config as jc
-from jbias import mesh, results
 from jbias.evals import decisions
 from jbias.feeding import sets
 from jbias.measure import suite, suite_measure
-from jbias.rundir import workdir as workdirs
-from jbias.store import disk
+from jbias.runs import results, workdirs
+from jbias.runtime import files, mesh
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 _PLAIN = "accuracy"
@@ -56,7 +55,7 @@ def claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
         )
     held = folder / "config.json"
     if held.exists():
-        whole = disk.read_json(held, dict, "restore it or name another --out")
+        whole = files.read_json(held, dict, "restore it or name another --out")
         how = {"train": whole.get("train"), "variant": whole.get("variant")}
         before = {**whole.get("run", {}), **how}
         now = {**subject.identity, **{key: jc.plain(identity)[key] for key in how}}
@@ -67,10 +66,10 @@ def claimed(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
                 f"{'; '.join(differing)}; name another --out"
             )
     folder.mkdir(parents=True, exist_ok=True)
-    with workdirs.follow(folder):
-        disk.write(held, json.dumps(jc.plain(identity), indent=1) + "\n")
+    with workdirs.claim_evaluation(folder):
+        files.write(held, json.dumps(jc.plain(identity), indent=1) + "\n")
         facts = {**_known(asked, workdirs.provenance(folder)), **workdirs.environment()}
-        disk.write(folder / "provenance.json", json.dumps(facts, indent=1))
+        files.write(folder / "provenance.json", json.dumps(facts, indent=1))
         yield
 
 
@@ -106,7 +105,7 @@ def is_done(
         return False
     path = folder / "measures" / f"{task.name}.json"
     remedy = f"restore it, or delete evals/{task.name}.jsonl to measure again"
-    held = disk.read_json(path, dict, remedy)
+    held = files.read_json(path, dict, remedy)
     # What is as usual may have been said, and is the same measure.
     if "options" in (before := held.get("measure", {})):
         options = suite_measure.unusual(before.get("probe", ""), before["options"])
@@ -130,7 +129,7 @@ def keep(folder, subject, asked, task: suite_measure.Task, numbers, told) -> Non
     }
     path = folder / "measures" / f"{task.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    disk.write(path, json.dumps(told, indent=1))
+    files.write(path, json.dumps(told, indent=1))
     prefix = "" if task.measure.name == _PLAIN else task.measure.name
     records = [
         results.Record(

@@ -11,10 +11,11 @@ import ml_collections
 from etils import epath
 from flax import errors
 
-from jbias import checkpoint, config_files, data, kinds, models, presets
 from jbias import config as jc
+from jbias import config_files, data, kinds, models, presets
 from jbias.measure import checkpoint_paths, subjects, survey
-from jbias.store import disk
+from jbias.runs import checkpoints
+from jbias.runtime import files
 
 # Tells when a running job's new checkpoint is whole.
 _DONE = "done"
@@ -55,7 +56,7 @@ def checked(
             )
     if trained == {False} and args.step:
         raise ValueError("--step: says nothing of files; leave it out")
-    if disk.is_remote(out):
+    if files.is_remote(out):
         raise ValueError(
             f"--out: must be a local folder, got {out}; copy it afterwards"
         )
@@ -80,7 +81,7 @@ def _check_step(where: str, step: str | int | None, paths: Sequence[str]) -> Non
         raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
     if not paths or not all(map(checkpoint_paths.is_trained, paths)):
         return
-    held = {s for path in paths for s in checkpoint.steps(f"{path}/checkpoints")}
+    held = {s for path in paths for s in checkpoints.steps(f"{path}/checkpoints")}
     if held and int(step) not in held:
         known = ", ".join(map(str, sorted(held)))
         raise ValueError(f"{where}: no run has step {step}; there are {known}")
@@ -208,7 +209,7 @@ def followed(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[O
     say(f"following {workdir}")
     while True:
         over = args.once or (workdir / _DONE).exists()
-        for step in checkpoint.steps(workdir / "checkpoints"):
+        for step in checkpoints.steps(workdir / "checkpoints"):
             if step in seen:
                 continue
             seen.add(step)
@@ -216,7 +217,7 @@ def followed(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[O
                 for subject in subjects.from_run(str(workdir), step=str(step)):
                     yield Opened(subject.name, subject)
             except OWN_FAULT as error:
-                if step in checkpoint.steps(workdir / "checkpoints"):
+                if step in checkpoints.steps(workdir / "checkpoints"):
                     line = f"step {step}: {survey.line(error)}"
                     yield Opened(f"step {step}", None, line)
         if over:

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jbias import data, feed, mesh, xla
+from jbias import data, feed
 from jbias.data import labels, spec, wordnet
 from jbias.evals import predict, probe, show
 from jbias.feeding import sets
 from jbias.measure import subjects, suite
+from jbias.runtime import mesh, xla
 
 
 class Shown(NamedTuple):

@@ -29,12 +29,13 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias import config as jc
-from jbias import feed, kinds, mesh
+from jbias import feed, kinds
 from jbias.data import spec
 from jbias.evals import probe
 from jbias.feeding import in_memory, sets
 from jbias.measure import suite_measure
-from jbias.rundir import costs
+from jbias.runs import costs
+from jbias.runtime import mesh
 
 _RUN = dict(
     step="best",
@@ -153,7 +154,7 @@ def open(
                 "suite, FILE:ARGS; add it"
             )
         jc.check_known("--only", name, config["measures"])
-    costs.energy("suite.run.energy", run["energy"])
+    costs.parse_energy("suite.run.energy", run["energy"])
     measures = tuple(
         suite_measure.read(name, options, config["sets"])
         for name, options in config["measures"].items()

@@ -10,13 +10,12 @@ import jax.numpy as jnp
 from etils import epath
 from flax import errors
 
-from jbias import feed, mesh
+from jbias import feed
 from jbias.data import spec
 from jbias.evals import brief, decisions, probe, show
 from jbias.measure import findings, shown, subjects, suite, suite_measure
-from jbias.rundir import costs
-from jbias.rundir import workdir as workdirs
-from jbias.terminal import console, messages
+from jbias.runs import costs, workdirs
+from jbias.runtime import console, mesh, messages
 
 # Of one measure: its options, shapes, memory. Others may be made.
 _OWN_FAULT = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
@@ -68,7 +67,7 @@ def run(
 
 def line(error: BaseException) -> str:
     """What went wrong, in one line."""
-    return messages.line(error)[:_LETTERS] or type(error).__name__
+    return messages.one_line(error)[:_LETTERS] or type(error).__name__
 
 
 def _line(error: BaseException) -> str:
@@ -112,7 +111,7 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
     network = subject.network(mesh.dtype(asked.run["precision"]))
     network = network._replace(variables=mesh.replicate(network.variables, devices))
     tasks = [task for task in tasks if _images(asked, task) in prepared]
-    assumed = costs.energy("suite.run.energy", asked.run["energy"])
+    assumed = costs.parse_energy("suite.run.energy", asked.run["energy"])
     alone = _ALONE if _is_alone(subject, asked) else {}
     if alone:
         kind = jnp.dtype(subject.net.dtype)
@@ -125,7 +124,7 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
         if same := _same(asked, task, given):
             rules = _rules(task, given).values()
             shared.setdefault(same, {}).update(zip(rules, rules, strict=True))
-    with console.counted(say, subject.name, total) as (tell, aside):
+    with console.count_images(say, subject.name, total) as (tell, aside):
         hears = tell, aside
         for task, whole in zip(tasks, all_of, strict=True):
             began = time.monotonic()
@@ -161,7 +160,9 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
             # None where another measure of the set had asked for the same decisions.
             told = {"images": images, "seconds": None if again else round(seconds, 2)}
             if not again:
-                told["cost"] = costs.of(seconds, workdirs.paid(devices), assumed)
+                told["cost"] = costs.estimate(
+                    seconds, workdirs.billed_devices(devices), assumed
+                )
             if not task.measure.inside:
                 told["classes"] = given.classes
                 told |= alone

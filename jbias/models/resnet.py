@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias import xla
 from jbias.models import backbone, layers, mapping, taps
+from jbias.runtime import xla
 
 # A module's path here, and the name of the published module that has its weights.
 # A rule matches a whole path; each path has one rule.

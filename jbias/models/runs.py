@@ -20,8 +20,9 @@ import orbax.checkpoint as ocp
 from etils import epath
 from flax import linen as nn
 
-from jbias import kinds, reads
+from jbias import kinds
 from jbias.models import catalogue, importing, registry
+from jbias.runtime import heap
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
 _CLASSES = 9973  # A number of classes that no other axis has.
@@ -194,7 +195,7 @@ def nets(checkpoints: str | os.PathLike, step: int) -> tuple[list[Net], dict[str
         raise
     # Of damaged bytes orbax raises anything.
     except Exception as error:
-        reads.forget()
+        heap.collect_silently()
         reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise ValueError(
             f"checkpoint: {path} cannot be read ({reason}); take another step"

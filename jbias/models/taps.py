@@ -20,8 +20,8 @@ from jax.extend import core
 from jax.interpreters import partial_eval
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias import xla
 from jbias.models import rescaled
+from jbias.runtime import xla
 
 Tap = Callable[[Array, str, PRNGKeyArray], Array]
 

@@ -24,7 +24,7 @@ import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
 
-from jbias.terminal import faults, messages, parsing
+from jbias.runtime import cli, messages
 
 # Each is a module here, with a function `add` that adds its arguments. It is imported
 # when it is asked for, since most need JAX.
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         known = isinstance(error, (ValueError, OSError))
-        told = messages.line(error if known else faults.told(error))
+        told = messages.one_line(error if known else messages.describe_crash(error))
         print(f"jbias: {told}", file=sys.stderr)
         return 2
     return 0
@@ -74,12 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _tell(told: str | Sequence[str]) -> None:
     """Prints a line, or several; names in them come from files."""
     for line in [told] if isinstance(told, str) else told:
-        print(messages.shown(line))
+        print(messages.printable(line))
 
 
-def parser(names: Collection[str]) -> parsing.Parser:
+def parser(names: Collection[str]) -> cli.Parser:
     """Reads the arguments of these subcommands, and lists the others."""
-    made = parsing.Parser("prepare", __doc__.splitlines()[0])
+    made = cli.Parser("prepare", __doc__.splitlines()[0])
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     for name, told in COMMANDS.items():
         one = commands.add_parser(name, help=told)

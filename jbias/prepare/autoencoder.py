@@ -21,7 +21,7 @@ from jbias import seeds
 from jbias.data import spec
 from jbias.models import published
 from jbias.prepare import image_nets, reading
-from jbias.terminal import console
+from jbias.runtime import console
 
 BATCH, IMAGES = 8, 10_000
 _TESTED = 256
@@ -108,7 +108,7 @@ def from_source(
     read = reading.sample(source, images, seed)
     key = seeds.stream(seeds.key(seed), "autoencoder")
     title = f"training {net.published.name}"
-    with console.bar(title, steps) as progress:
+    with console.progress_bar(title, steps) as progress:
         weights = train(
             net,
             read,

@@ -21,7 +21,7 @@ import numpy as np
 from jbias import data, prepare
 from jbias.data import damaged, listing, spec
 from jbias.prepare import reading, sheet
-from jbias.terminal import cells, console
+from jbias.runtime import console, messages
 
 _NAMED = 20  # Damaged images that are printed.
 _COLUMNS = 12
@@ -48,7 +48,7 @@ def check(src: str, splits: str, **options) -> list[str]:
     Raises ValueError for what is no set, and prepare.Damaged, with the table, where an image
     does not decode.
     """
-    console.hush()
+    console.silence_warnings()
     name, path, listed = (options.pop(key) for key in ("data", "sheet", "list"))
     options |= reading.further("prepare check", options.pop("options"))
     options = {key: value for key, value in options.items() if value}
@@ -61,7 +61,7 @@ def check(src: str, splits: str, **options) -> list[str]:
         rows[split] = _images(source, [i for i in range(len(source)) if i not in bad])
     if listed:
         damaged.write(listed, noted)
-    table = cells.aligned([_HEAD, *lines])
+    table = messages.align_columns([_HEAD, *lines])
     if path:
         shown = {split: images for split, images in rows.items() if images}
         sheet.write(path, shown, foot=source.cite)
@@ -118,7 +118,7 @@ def _decode(source: spec.Source) -> list[tuple[int, str]]:
     """Decodes all images; returns the numbers and reasons of those that do not."""
     with (
         futures.ThreadPoolExecutor(reading.WORKERS) as pool,
-        console.bar(f"decoding {source.name}", len(source)) as progress,
+        console.progress_bar(f"decoding {source.name}", len(source)) as progress,
     ):
         wrong = functools.partial(_wrong, source)
         order = getattr(source, "store", None)

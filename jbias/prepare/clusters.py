@@ -24,18 +24,18 @@ from jaxtyping import Float, Int
 
 from jbias import data
 from jbias.data import annotated, spec, subset
-from jbias.measure import flags, measuring, subjects
+from jbias.measure import measuring, subjects
 from jbias.prepare import claims, embeddings, kmeans, reading, sheet
-from jbias.terminal import console
+from jbias.runtime import cli, console
 
 _WHERE = "prepare clusters"
 _RULE = ("k", "restarts", "seed", "normalise", "balanced", "least")
-_NETWORK = (*flags.OF_FILES, "checkpoint", "step", "network")
+_NETWORK = (*cli.FILE_FLAGS, "checkpoint", "step", "network")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
-    flags.add_networks(parser)
+    cli.add_network_flags(parser)
     pixels = "pixels; 0 is what a run was trained with, of others 224 (%(default)s)"
     reading.add_options(parser, size=0, pixels=pixels)
     parser.set_defaults(command=clusters)
@@ -71,7 +71,7 @@ def clusters(
     cluster, and a folder that holds clusters of other settings.
     """
     rule = _rule({key: arguments.pop(key) for key in _RULE})
-    console.hush()
+    console.silence_warnings()
     subject = _network({key: arguments.pop(key, None) for key in _NETWORK})
     arguments["size"] = arguments["size"] or _size(subject)
     kind, split, given = reading.asked(arguments)
@@ -169,7 +169,7 @@ def _found(
     with (
         # Products are thin: threads would wait for one another, and sum otherwise.
         threadpoolctl.threadpool_limits(1),
-        console.bar("clustering", len(classes)) as progress,
+        console.progress_bar("clustering", len(classes)) as progress,
     ):
         for k, (name, index) in enumerate(zip(classes, members, strict=True)):
             rows = _rows(blocks, index, rule)
@@ -197,7 +197,7 @@ def _rows(blocks, index, rule) -> Float[np.ndarray, "m d"]:
 
 def _show(stem: pathlib.Path, source, members, blocks, found, rule, shown: int) -> None:
     """Writes a picture of each class: a row a cluster, nearest to the centre first."""
-    with console.bar("drawing", len(found)) as progress:
+    with console.progress_bar("drawing", len(found)) as progress:
         for k, (index, one) in enumerate(zip(members, found, strict=True)):
             apart = kmeans.squared(_rows(blocks, index, rule), one.centres)
             pictures = {}

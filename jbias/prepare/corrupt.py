@@ -21,7 +21,7 @@ from PIL import Image
 from jbias.data import corruptions, spec
 from jbias.foreign import opening
 from jbias.prepare import reading, sheet
-from jbias.terminal import console
+from jbias.runtime import console
 
 _KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
 # Without `frost`, which needs photographs.
@@ -98,7 +98,7 @@ def corrupt(
 
     with (
         futures.ThreadPoolExecutor(reading.WORKERS) as pool,
-        console.bar("corrupting", len(work)) as progress,
+        console.progress_bar("corrupting", len(work)) as progress,
     ):
         for done, _ in enumerate(reading.ahead(pool, make, work, 16), 1):
             progress(done, len(work))

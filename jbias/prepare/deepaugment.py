@@ -32,7 +32,7 @@ from jbias.augment import deepaugment as law
 from jbias.data import sources, spec
 from jbias.models import published
 from jbias.prepare import autoencoder, claims, image_nets, reading
-from jbias.terminal import console
+from jbias.runtime import console
 
 _TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
 _FORMATS = {"png": {}, "jpeg": {"quality": 75}}
@@ -203,7 +203,7 @@ def _make(
     total = sum(len(index) for _, index in todo)
     with (
         futures.ThreadPoolExecutor(reading.WORKERS) as pool,
-        console.bar(f"{settings.net} {source.name}", total) as progress,
+        console.progress_bar(f"{settings.net} {source.name}", total) as progress,
     ):
         for (first, index), images in reading.ahead(pool, lambda b: read(b[1]), todo):
             if first != owner:

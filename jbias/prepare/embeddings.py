@@ -18,7 +18,7 @@ from jbias.evals import features
 from jbias.measure import subjects
 from jbias.models import taps
 from jbias.prepare import reading
-from jbias.terminal import console
+from jbias.runtime import console
 
 _BLOCK = 512  # Images of a file.
 _WIDTH = 8192  # Columns, beyond which features are projected to so many.
@@ -92,7 +92,9 @@ def _make(
 
     with (
         futures.ThreadPoolExecutor(reading.WORKERS) as pool,
-        console.bar(f"{subject.name} on {source.name}", len(source)) as progress,
+        console.progress_bar(
+            f"{subject.name} on {source.name}", len(source)
+        ) as progress,
     ):
         done = len(source) - sum(min(_BLOCK, len(source) - b * _BLOCK) for b in todo)
         for block, images in reading.ahead(pool, read, todo):

@@ -12,7 +12,7 @@ import pathlib
 
 from jbias import models
 from jbias.models import class_names, states
-from jbias.terminal import console
+from jbias.runtime import console
 
 
 def add(parser) -> None:
@@ -62,7 +62,7 @@ def export(
     file of another kind; `overwrite` replaces a file, never a workdir.
     """
     _check_new(pathlib.Path(out), overwrite)
-    console.hush()
+    console.silence_warnings()
     options = {key: value for key, value in given.items() if value is not None}
     if step is not None:
         options["step"] = int(step) if step.isdecimal() else step

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, UInt8
 from jbias import augment, data, models
 from jbias.data import spec
 from jbias.prepare import sheet
-from jbias.terminal import console
+from jbias.runtime import console
 from jbias.training import parts
 
 # They change no pixel, or serve others: a half, a second set.
@@ -85,7 +85,7 @@ def inputs(
     style = {"name": transfer or ("render" if data == "shapes" else "small")}
     shown = {**SHOWN, "stylize": {"transfer": style | _given(weights=weights)}}
     batch, cite = _batch(data, split, size, _given(root=root))
-    with console.bar("drawing", len(chosen)) as progress:
+    with console.progress_bar("drawing", len(chosen)) as progress:
         for i, name in enumerate(chosen):
             options = {"name": name, **shown.get(name, {})}
             rows = _rows(options, batch, columns, jax.random.key(seed))

@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 
 from jbias import data
 from jbias.data import pipeline, spec
-from jbias.terminal import console
+from jbias.runtime import console
 
 _OPTIONS = ("root", "space", "correlation", "n")  # Of data sets, by the same name.
 WORKERS = 4
@@ -76,7 +76,7 @@ def folders(source: spec.Source) -> list[str]:
 def sample(source: spec.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h w 3"]:
     """Reads all images of a set, or so many random ones of it."""
     if len(source) <= count:
-        with console.bar(f"reading {source.name}", len(source)) as progress:
+        with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             return pipeline.resident(source, workers=WORKERS, progress=progress)
     index = np.random.default_rng(seed).permutation(len(source))[:count]
     return np.stack([source[int(i)]["image"] for i in index])

@@ -21,7 +21,7 @@ import numpy as np
 from jbias import data
 from jbias.data import example, form_records, forms, sources
 from jbias.prepare import reading
-from jbias.terminal import console
+from jbias.runtime import console
 
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
 
@@ -92,7 +92,7 @@ def _make(
     title = f"writing {source.name}"
     with (
         futures.ThreadPoolExecutor(reading.WORKERS) as pool,
-        console.bar(title, len(source)) as progress,
+        console.progress_bar(title, len(source)) as progress,
     ):
         for i, path in enumerate(paths):
             if not path.exists():

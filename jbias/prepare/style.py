@@ -22,7 +22,7 @@ from jbias import seeds
 from jbias.data import collages
 from jbias.models import adain, published, small_adain
 from jbias.prepare import reading
-from jbias.terminal import console
+from jbias.runtime import console
 
 STEPS, BATCH, RATE, PICTURES = 9000, 32, 1e-3, 16_384
 _READING, _DRAWN = 600, 512  # Steps that read only; pictures of a draw.
@@ -67,7 +67,7 @@ def style(
         photos = reading.sample(reading.source(arguments), _PHOTOS, seed)
     rng = np.random.default_rng(seed)
     drawn = _draw(rng, pictures, photos)
-    with console.bar("training small_adain", steps) as progress:
+    with console.progress_bar("training small_adain", steps) as progress:
         params = train(drawn, seeds.key(seed), steps=steps, progress=progress)
     arrays = small_adain.flat(params)
     published.save(out, {k: np.asarray(v, np.float16) for k, v in arrays.items()})
@@ -77,7 +77,7 @@ def style(
 
 def _draw(rng: np.random.Generator, n: int, photos) -> collages.Pictures:
     parts = []
-    with console.bar("drawing pictures", n) as progress:
+    with console.progress_bar("drawing pictures", n) as progress:
         for start in range(0, n, _DRAWN):
             parts.append(collages.draw(rng, min(_DRAWN, n - start), photos))
             progress(start + len(parts[-1].image), n)

@@ -27,7 +27,7 @@ from jbias.data import listing, spec, transforms
 from jbias.foreign import opening
 from jbias.models import published
 from jbias.prepare import claims, reading, sheet
-from jbias.terminal import console
+from jbias.runtime import console
 from jbias.training import parts
 
 _TOGETHER, _SHOWN = 16, 8
@@ -149,7 +149,7 @@ def _make(
     blocks = [todo[i : i + _TOGETHER] for i in range(0, len(todo), _TOGETHER)]
     with (
         futures.ThreadPoolExecutor(reading.WORKERS) as pool,
-        console.bar("stylising", len(todo)) as progress,
+        console.progress_bar("stylising", len(todo)) as progress,
     ):
         done = 0
         for block, (content, style) in reading.ahead(pool, read, blocks):

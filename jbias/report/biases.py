@@ -15,21 +15,20 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from jbias.report import arguments
-from jbias.terminal import parsing
+from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     parser = _parser()
-    args = parser.parse_args(arguments.spread(argv, "--measured"))
+    args = parser.parse_args(cli.split_values(argv, "--measured"))
     if args.printed and not args.benchmark:
         parser.error("--printed has no say without --benchmark: it is about its models")
     if args.kinds and args.benchmark:
         parser.error("--kinds has no say for --benchmark: the study names its models")
     if args.each_seed and args.benchmark:
         parser.error("--each-seed has no say for --benchmark: it has one seed a model")
-    return arguments.answered("biases", lambda: _made(args))
+    return cli.print_lines("biases", lambda: _made(args))
 
 
 def _made(args: argparse.Namespace) -> Iterator[str]:
@@ -70,11 +69,11 @@ def _read(args: argparse.Namespace):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parsing.Parser("report.biases", __doc__)
+    parser = cli.Parser("report.biases", __doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--measured",
-        **arguments.WORKDIRS,
+        **cli.WORKDIRS,
         help="workdirs of measured checkpoints, the folder that holds them, or globs",
     )
     source.add_argument(
@@ -83,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the study's published raw-data/benchmark.csv",
     )
     add = parser.add_argument
-    add("--out", **arguments.OUT, help="folder of the report")
+    add("--out", **cli.OUT, help="folder of the report")
     add(
         "--kinds",
         metavar="CSV",
@@ -106,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="photographs; the first three are shown as filters leave them",
     )
-    arguments.add_permutation_tests(parser)
+    cli.add_permutation_flags(parser)
     return parser
 
 

@@ -15,9 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from jbias.report import arguments
 from jbias.report import options as options_lib
-from jbias.terminal import messages, parsing
+from jbias.runtime import cli, messages
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.scores or args.out:
             parser.error("--status needs --runs and writes nothing: leave the rest out")
         try:
-            return arguments.answered("report", lambda: _status(args))
+            return cli.print_lines("report", lambda: _status(args))
         except KeyboardInterrupt:
             return 130 if args.watch is None else 0
     if args.watch is not None or args.json:
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = [name for name in ("selection", "last", "metric") if getattr(args, name)]
     if args.scores and given:
         parser.error(f"--{given[0]} has no say for --scores: it is about runs")
-    return arguments.answered("report", lambda: _made(args))
+    return cli.print_lines("report", lambda: _made(args))
 
 
 def _made(args: argparse.Namespace) -> Iterator[str]:
@@ -93,7 +92,7 @@ def _watched(tell: Callable[[], str], args: argparse.Namespace) -> Iterator[str]
         try:
             yield clear + tell()
         except (ValueError, OSError) as error:
-            yield f"{clear}report: {messages.line(error)}"
+            yield f"{clear}report: {messages.one_line(error)}"
         sys.stdout.flush()
         time.sleep(args.watch)
 
@@ -105,9 +104,9 @@ def _tell(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parsing.Parser("report", __doc__)
+    parser = cli.Parser("report", __doc__)
     add = parser.add_argument
-    out = {**arguments.OUT, "required": False}
+    out = {**cli.OUT, "required": False}
     add("--out", **out, help="folder of the report; made if needed")
     add(
         "--status",
@@ -116,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--watch",
-        type=parsing.positive,
+        type=cli.positive,
         nargs="?",
         const=5.0,
         metavar="SECONDS",
@@ -126,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--runs",
-        **arguments.WORKDIRS,
+        **cli.WORKDIRS,
         help="workdirs of runs, or globs of them",
     )
     source.add_argument(
@@ -142,13 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--last",
-        type=arguments.at_least_one,
+        type=cli.at_least_1,
         metavar="N",
         help="evaluations that last_n averages (default: 30 %% of them)",
     )
     add(
         "--epoch",
-        type=parsing.positive,
+        type=cli.positive,
         metavar="E",
         help="epoch that at_epoch takes (default: the last that all seeds have)",
     )
@@ -160,19 +159,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--alpha",
-        **arguments.ALPHA,
+        **cli.ALPHA,
         help="level of the tests, between 0 and 1 (default: %(default)s)",
     )
     add(
         "--datasets",
-        type=parsing.names,
+        type=cli.names,
         default=(),
         metavar="A,B",
         help="data sets to report and test, in this order (default: all test sets)",
     )
     add(
         "--algorithms",
-        type=parsing.names,
+        type=cli.names,
         default=(),
         metavar="A,B",
         help="algorithms to report and test, in this order (default: all)",
@@ -197,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--points",
-        type=parsing.positive,
+        type=cli.positive,
         metavar="D",
         help="the smallest difference that matters to you, in the unit shown: for "
         "equivalence and power (default: 1, or 0.01 where no score exceeds 1)",

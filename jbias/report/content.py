@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 
-from jbias import results
 from jbias.report import doubts, gather, tables, words
 from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
+from jbias.runs import results
 
 _RUNS = 200  # Rows that the page shows; the CSV file has all.
 

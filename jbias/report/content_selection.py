@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pandas as pd
 
-from jbias import results
 from jbias.report import gather, selection_rules, tables, words
 from jbias.report import study as study_lib
+from jbias.runs import results
 
 
 def selection_table(study: study_lib.Study) -> tables.Table:
@@ -90,7 +90,7 @@ def variability(study: study_lib.Study, last: int | None) -> pd.DataFrame:
     every = gather.averaged(rows, [*by, "epoch"])
     if not every["epoch"].is_monotonic_increasing:
         every = every.sort_values("epoch", kind="stable")
-    keys, _ = pd.factorize(results.keyed(every, by))
+    keys, _ = pd.factorize(results.number_rows(every, by))
     later = every.groupby(keys).cumcount(ascending=False).to_numpy()
     found = every["value"][later < last].groupby(keys[later < last])
     found = found.agg(["mean", "var", "size"]).set_index(np.unique(keys))

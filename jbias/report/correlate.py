@@ -15,14 +15,14 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from jbias.report import arguments, csv_rows
-from jbias.terminal import parsing
+from jbias.report import csv_rows
+from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     args = _parser().parse_args(argv)
-    return arguments.answered("correlate", lambda: _made(args))
+    return cli.print_lines("correlate", lambda: _made(args))
 
 
 def _made(args: argparse.Namespace) -> Iterator[str]:
@@ -117,20 +117,20 @@ def _number(field: str, name: str, place: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parsing.Parser("report.correlate", __doc__)
+    parser = cli.Parser("report.correlate", __doc__)
     add = parser.add_argument
     add("--table", required=True, metavar="CSV", help="one line a model, with a header")
     add(
         "--x",
         required=True,
-        type=parsing.names,
+        type=cli.names,
         metavar="A,B",
         help="measures, such as biases",
     )
     add(
         "--y",
         required=True,
-        type=parsing.names,
+        type=cli.names,
         metavar="C,D",
         help="measures to correlate with, such as averages of accuracies",
     )
@@ -141,10 +141,10 @@ def _parser() -> argparse.ArgumentParser:
         help="column with each model's kind: it colours, and partial correlations "
         "control for it",
     )
-    add("--out", **arguments.OUT, help="folder of the report")
+    add("--out", **cli.OUT, help="folder of the report")
     add(
         "--among",
-        type=parsing.names,
+        type=cli.names,
         action="append",
         default=[],
         metavar="E,F",
@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--size", metavar="COL", help="column that sizes markers; cells may be empty")
     add("--method", choices=("spearman", "kendall"), default="spearman")
-    arguments.add_permutation_tests(parser)
+    cli.add_permutation_flags(parser)
     return parser
 
 

@@ -17,17 +17,16 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from jbias.report import arguments
-from jbias.terminal import parsing
+from jbias.runtime import cli
 
 _PRINTED = "examples/published"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    argv = arguments.spread(argv, "--measured")
-    args = _parser().parse_args(arguments.spread(argv, "--runs"))
-    return arguments.answered("distortion", lambda: _made(args))
+    argv = cli.split_values(argv, "--measured")
+    args = _parser().parse_args(cli.split_values(argv, "--runs"))
+    return cli.print_lines("distortion", lambda: _made(args))
 
 
 def _made(args: argparse.Namespace) -> Iterator[str]:
@@ -60,20 +59,20 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parsing.Parser("report.distortion", __doc__)
+    parser = cli.Parser("report.distortion", __doc__)
     add = parser.add_argument
     add(
         "--measured",
-        **arguments.WORKDIRS,
+        **cli.WORKDIRS,
         required=True,
         help="workdirs of measured networks, or globs of them",
     )
     add(
         "--runs",
-        **arguments.WORKDIRS,
+        **cli.WORKDIRS,
         help="workdirs of the runs that trained them, or globs: for what training cost",
     )
-    add("--out", **arguments.OUT, help="folder of the report")
+    add("--out", **cli.OUT, help="folder of the report")
     add(
         "--printed",
         default=_PRINTED if os.path.isdir(_PRINTED) else "",
@@ -81,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         help="folder with the published distortion_*.csv (default: examples/published, "
         "where it is)",
     )
-    add("--alpha", **arguments.ALPHA, help="level of the tests (default: %(default)s)")
+    add("--alpha", **cli.ALPHA, help="level of the tests (default: %(default)s)")
     return parser
 
 

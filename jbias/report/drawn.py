@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib import figure as mpl_figure
 
-from jbias import results
 from jbias.report import cell_plots, figures, gather, plots
 from jbias.report import study as study_lib
+from jbias.runs import results
 
 PANELS, CURVES, MATRIX = 9, 12, 25  # More on one figure nobody can read.
 

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from jbias import results, selection
 from jbias.report import options as options_lib
 from jbias.report import selection_rules, trained, workdirs
 from jbias.report import study as study_lib
-from jbias.store import sums
+from jbias.runs import checksums, results, selection
 
 
 def from_runs(patterns: Sequence[str], options: options_lib.Options) -> study_lib.Study:
     """Reads runs, selects models and takes the scores of one metric."""
-    full, empty = results.find(patterns)
+    full, empty = results.find_workdirs(patterns)
     if not full:
         raise ValueError(
             f"--runs: must match runs with evaluations, got none: {patterns}"
@@ -128,7 +127,7 @@ def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def _used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
     """Tells which rows make the number of each of `by`: that without condition, or all."""
     whole = rows["condition"] == ""
-    keys = pd.Series(results.keyed(rows, by), rows.index)
+    keys = pd.Series(results.number_rows(rows, by), rows.index)
     return whole | ~keys.isin(keys[whole])
 
 
@@ -164,7 +163,7 @@ def _unfit(chosen, selected, values, runs, datasets, metric):
     """Names data sets that are not the same in all runs, or that tell nothing."""
     told = ["dataset", "condition", "n"]
     rows = chosen[told][chosen["metric"] == "accuracy"]
-    rows = rows[~pd.Series(results.keyed(rows, told), rows.index).duplicated()]
+    rows = rows[~pd.Series(results.number_rows(rows, told), rows.index).duplicated()]
     prints = _fingerprints(runs)
     uneven = _uneven(selected[selected["metric"] == metric])
     scores = values.groupby("dataset")["value"].agg(["nunique", "count"])
@@ -187,7 +186,7 @@ def _uneven(rows: pd.DataFrame) -> set[str]:
     """Names data sets whose numbers are not of the same conditions in all seeds."""
     seeds = ["label", "dataset", "run", "seed"]
     rows = rows[_used(rows, seeds)]
-    rows = rows.assign(unit=results.keyed(rows, seeds))
+    rows = rows.assign(unit=results.number_rows(rows, seeds))
     each = rows.groupby(["dataset", "condition"])["unit"].nunique()
     every = rows.groupby("dataset")["unit"].nunique()
     few = each < every.reindex(each.index.get_level_values("dataset")).to_numpy()
@@ -214,10 +213,12 @@ def _notes(empty, runs, frame, chosen):
         if not run.finished:
             yield f"{run.workdir} is not finished (it has no file `done`)."
         if lost := list(
-            sums.amiss(run.workdir, sums.of_folder(run.workdir), quick=True)
+            checksums.find_damaged(
+                run.workdir, checksums.read_folder(run.workdir), quick=True
+            )
         ):
             yield (
-                f"{run.workdir}: {sums.told(lost)}; the run's command makes anew what a "
+                f"{run.workdir}: {checksums.summarize(lost)}; the run's command makes anew what a "
                 "checkpoint is kept of."
             )
         if run.config is None:

@@ -12,14 +12,13 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from jbias.report import arguments
-from jbias.terminal import parsing
+from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the page; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = _parser().parse_args(arguments.spread(argv, "--measured"))
-    return arguments.answered("measured", lambda: _made(args))
+    args = _parser().parse_args(cli.split_values(argv, "--measured"))
+    return cli.print_lines("measured", lambda: _made(args))
 
 
 def _made(args: argparse.Namespace) -> Iterator[str]:
@@ -33,14 +32,14 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parsing.Parser("report.measured", __doc__)
+    parser = cli.Parser("report.measured", __doc__)
     parser.add_argument(
         "--measured",
-        **arguments.WORKDIRS,
+        **cli.WORKDIRS,
         required=True,
         help="workdirs of measured networks, the folder that holds them, or globs",
     )
-    parser.add_argument("--out", **arguments.OUT, help="folder of the page")
+    parser.add_argument("--out", **cli.OUT, help="folder of the page")
     return parser
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from jbias import results, selection
+from jbias.runs import results, selection
 
 _ONE = ["run", "seed", "step"]  # What a network is in records.
 
@@ -22,7 +22,7 @@ def read(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     if records.empty:
         raise ValueError(f"{' '.join(workdirs)}: must hold evaluations, got none")
     alike = _alike(records)
-    _, empty = results.find(workdirs)
+    _, empty = results.find_workdirs(workdirs)
     told = [f"Nothing was measured of {', '.join(map(str, empty))}."] if empty else []
     if alike:
         again = [one for those in alike for one in those[1:]]

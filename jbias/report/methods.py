@@ -11,7 +11,7 @@ import jbias
 from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
 from jbias.report import tables, words
-from jbias.terminal import messages
+from jbias.runtime import messages
 
 _ENTRIES = (
     (pathlib.Path(__file__).parent / "methods.bib").read_text("utf-8").split("\n\n")
@@ -137,4 +137,4 @@ def _p(p: float) -> str:
 def markdown(text: str) -> str:
     """Wraps the paragraph for a file."""
     lines = textwrap.wrap(text, 100, break_on_hyphens=False)
-    return "".join(messages.shown(line) + "\n" for line in lines)
+    return "".join(messages.printable(line) + "\n" for line in lines)

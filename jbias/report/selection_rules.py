@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from jbias import results, selection
+from jbias.runs import results, selection
 
 SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
 
@@ -67,7 +67,7 @@ class Rules:
 
     def _often(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Leaves out what is not asked for and was evaluated less than `last` times."""
-        cells, _ = pd.factorize(results.keyed(frame, selection.CELL))
+        cells, _ = pd.factorize(results.number_rows(frame, selection.CELL))
         asked = (frame["metric"] == self.metric) & frame["dataset"].isin(self.datasets)
         return frame[asked | (np.bincount(cells)[cells] >= self.last)]
 
@@ -79,14 +79,16 @@ def common_epoch(rows: pd.DataFrame) -> float:
     """Gives the last epoch that all seeds were evaluated at, NaN if there is none."""
     digits = round(-math.log10(selection.EPOCH_ATOL))
     rows = rows[[*selection.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
-    rows = rows[~pd.Series(results.keyed(rows, list(rows)), rows.index).duplicated()]
+    rows = rows[
+        ~pd.Series(results.number_rows(rows, list(rows)), rows.index).duplicated()
+    ]
     seeds = rows["epoch"].value_counts()
-    common = seeds.index[seeds == len(set(results.keyed(rows, selection.UNIT)))]
+    common = seeds.index[seeds == len(set(results.number_rows(rows, selection.UNIT)))]
     return float(common.max()) if len(common) else math.nan
 
 
 def default_last(rows: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of what was evaluated least, at least one."""
-    cells = pd.Series(results.keyed(rows, selection.CELL))
+    cells = pd.Series(results.number_rows(rows, selection.CELL))
     fewest = min(cells.value_counts(), default=0)
     return max(1, round(SHARE_OF_LAST * fewest))

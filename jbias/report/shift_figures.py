@@ -19,7 +19,7 @@ from jbias.report import (
     shift_sizes,
     shift_verdicts,
 )
-from jbias.store import sums
+from jbias.runs import checksums
 
 FIRST = 1_000  # Iterations of learning curves.
 _FEWEST = 5  # Evaluations that make a curve.
@@ -202,7 +202,7 @@ def likelihoods(cell: shift_read.Cell, dataset: str) -> np.ndarray:
             path = pathlib.Path(workdir) / f"decisions/{dataset}/{step}.parquet"
             if not path.exists():
                 continue
-            sums.check(workdir, path.as_posix().endswith)
+            checksums.check(workdir, path.as_posix().endswith)
             by_seed = decisions.read(path)
             for seed in some["seed"]:
                 columns = by_seed[seed].columns if seed in by_seed else {}

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from jbias import results
-from jbias import selection as selection_lib
 from jbias.data import shifts
 from jbias.report import gather, selection_rules, shift_recipes, workdirs
+from jbias.runs import results
+from jbias.runs import selection as selection_lib
 
 ID, OOD = "id", "ood"
 ONLY = shift_recipes.ONLY
@@ -106,7 +106,7 @@ def read(
     Raises ValueError where no run was trained under a shift, where a level is not known,
     and as `results.read` and the rules of selection do.
     """
-    full, empty = results.find(patterns)
+    full, empty = results.find_workdirs(patterns)
     if not full:
         raise ValueError(
             f"--runs: must match runs with evaluations, got none: {' '.join(patterns)}"

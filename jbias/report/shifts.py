@@ -16,8 +16,7 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from jbias.report import arguments
-from jbias.terminal import parsing
+from jbias.runtime import cli
 
 _PRINTED = "examples/published"
 _OUT = "report-shifts"
@@ -26,10 +25,10 @@ _OUT = "report-shifts"
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     parser = _parser()
-    args = parser.parse_args(arguments.spread(argv, "--runs"))
+    args = parser.parse_args(cli.split_values(argv, "--runs"))
     if args.last is not None and args.selection != "last_n":
         parser.error("--last has no say without --selection=last_n")
-    return arguments.answered("shifts", lambda: _made(args))
+    return cli.print_lines("shifts", lambda: _made(args))
 
 
 def _made(args: argparse.Namespace) -> Iterator[str]:
@@ -52,17 +51,17 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parsing.Parser("report.shifts", __doc__)
+    parser = cli.Parser("report.shifts", __doc__)
     add = parser.add_argument
     add(
         "--runs",
-        **arguments.WORKDIRS,
+        **cli.WORKDIRS,
         required=True,
         help="workdirs of runs, or globs of them; those without a shift are left out",
     )
     add(
         "--out",
-        **{**arguments.OUT, "required": False},
+        **{**cli.OUT, "required": False},
         default=_OUT,
         help="folder of the report (default: %(default)s)",
     )
@@ -74,19 +73,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--last",
-        type=arguments.at_least_one,
+        type=cli.at_least_1,
         metavar="N",
         help="evaluations that last_n averages (default: 30 %% of them)",
     )
     add(
         "--tau",
-        type=parsing.positive,
+        type=cli.positive,
         default=5.0,
         metavar="POINTS",
         help="a drop is a bug if its interval, less the control's, lies above this "
         "(default: %(default)g)",
     )
-    add("--alpha", **arguments.ALPHA, help="level of the tests (default: %(default)s)")
+    add("--alpha", **cli.ALPHA, help="level of the tests (default: %(default)s)")
     add(
         "--reference",
         default="erm",
@@ -96,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--draws",
-        type=arguments.draws,
+        type=cli.at_least_100,
         default=2_000,
         metavar="N",
         help="draws of seeds and images behind an interval, at least 100 (default: "
@@ -104,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--seed",
-        type=arguments.natural,
+        type=cli.at_least_0,
         default=0,
         help="of the draws (default: %(default)s)",
     )

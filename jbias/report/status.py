@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jbias.rundir import life, run_state
-from jbias.store import disk
+from jbias.runs import status
+from jbias.runtime import files
 
 _OURS = ("log.txt", "lock")  # What every run has from its first moment on.
 _DEPTH = 4  # Of folders of sweeps and studies below the one named.
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 def rows(patterns: Sequence[str]) -> list[Row]:
     """The state of each run that the folders or globs hold; ValueError without any."""
-    here = [os.fspath(disk.local(one, "--runs")) for one in patterns]
+    here = [os.fspath(files.local_copy(one, "--runs")) for one in patterns]
     found = [*dict.fromkeys(path for one in here for path in _runs(one))]
     if not found:
         raise ValueError(
@@ -58,10 +58,10 @@ def rows(patterns: Sequence[str]) -> list[Row]:
 
 def row(workdir: pathlib.Path) -> Row:
     """The state of the run in a folder."""
-    told, config = life.read(workdir), _config(workdir)
+    told, config = status.read_heartbeat(workdir), _config(workdir)
     age = _age(workdir)
     try:
-        state = run_state.read(workdir)
+        state = status.read(workdir)
     except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
         return Row(str(workdir), "damaged", reason, age_seconds=age)
@@ -90,12 +90,12 @@ def row(workdir: pathlib.Path) -> Row:
     )
 
 
-def _word(state: run_state.State, told: dict[str, Any], age: float) -> tuple[str, str]:
+def _word(state: status.RunStatus, told: dict[str, Any], age: float) -> tuple[str, str]:
     """The state, and what is being done."""
     doing = told.get("doing", "")
     if told and doing not in _ACTIVE:
         doing = "opening"
-    word = state.word
+    word = state.phase
     if word != "running":
         return word, ""
     patience = _PATIENCE.get(doing, _USUAL_PATIENCE)
@@ -128,7 +128,7 @@ def _below(folder: pathlib.Path, depth: int) -> Iterator[pathlib.Path]:
 def _age(workdir: pathlib.Path) -> float | None:
     """Seconds since the run last wrote a line or its sign of life."""
     times = []
-    for name in ("done", life.NAME, "log.txt"):
+    for name in ("done", status.HEARTBEAT_FILE, "log.txt"):
         try:
             times.append((workdir / name).stat().st_mtime)
         except OSError:

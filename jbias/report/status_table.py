@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from jbias.report import status
-from jbias.terminal import messages
+from jbias.runtime import messages
 
 _HEAD = (
     "run",
@@ -47,7 +47,10 @@ def as_text(rows: Sequence[status.Row], width: int | None = None) -> str:
     told = ", ".join(f"{count} {state}" for state, count in counts(rows).items())
     shared = _shared([one.workdir for one in rows])
     some = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
-    lines = [*textwrap.wrap(messages.line(f"{some} in {shared}: {told}"), width), ""]
+    lines = [
+        *textwrap.wrap(messages.one_line(f"{some} in {shared}: {told}"), width),
+        "",
+    ]
     cells = [_cells(one, shared) for one in rows]
     kept = _kept(cells, width)
     sizes = {name: max(len(c[name]) for c in (*cells, _head())) for name in kept}
@@ -58,7 +61,7 @@ def as_text(rows: Sequence[status.Row], width: int | None = None) -> str:
         lines.append("  ".join(_placed(of[n], n, sizes[n]) for n in kept).rstrip())
     reasons = [one for one in rows if one.reason and one.state in _EXPLAINED]
     for one in reasons:
-        line = messages.line(f"{_name(one, shared)}: {one.state}: {one.reason}")
+        line = messages.one_line(f"{_name(one, shared)}: {one.state}: {one.reason}")
         lines += ["", *textwrap.wrap(line, width, subsequent_indent="  ")]
     return "\n".join(lines)
 
@@ -85,7 +88,7 @@ def _cells(one: status.Row, shared: str) -> dict[str, str]:
     part = f"{100 * one.step / one.total:.0f}" if one.total else ""
     steps = f"{one.step}/{one.total}" if one.total else f"{one.step}" * bool(one.step)
     return {
-        "run": messages.line(_name(one, shared)),
+        "run": messages.one_line(_name(one, shared)),
         "state": state,
         "step": steps,
         "%": part,
@@ -93,7 +96,7 @@ def _cells(one: status.Row, shared: str) -> dict[str, str]:
         "ETA": "" if one.eta_seconds is None else _span(one.eta_seconds),
         "valid %": "" if one.accuracy is None else f"{100 * one.accuracy:.1f}",
         "lost": f"{len(one.diverged)}/{one.seeds}" if one.diverged else "",
-        "hardware": messages.line(_hardware(one.devices)),
+        "hardware": messages.one_line(_hardware(one.devices)),
         "age": "" if one.age_seconds is None else _span(one.age_seconds),
     }
 

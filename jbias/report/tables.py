@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from jbias.report import latex
-from jbias.terminal import messages
+from jbias.runtime import messages
 
 WIDE = 9  # Columns; more are set smaller.
 TALL = 25  # Rows; more scroll under their head.
@@ -120,7 +120,7 @@ def to_markdown(table: Table) -> str:
 
 def _marked_down(text: object) -> str:
     """Text as Markdown shows it, without what a terminal would obey."""
-    return messages.shown(str(text).translate(_MARKDOWN))
+    return messages.printable(str(text).translate(_MARKDOWN))
 
 
 def to_csv(table: Table) -> str:

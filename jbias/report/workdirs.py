@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from jbias import results
+from jbias.runs import results
 
 # What may differ between runs whose seeds are pooled: how they ran, not what.
 _NO_IDENTITY = ("run", "seeds", "workdir")
@@ -56,7 +56,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
     """Reads config and provenance of the workdirs of all records, and labels the runs."""
     runs = []
     told = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
-    frame = frame[told][~pd.Series(results.keyed(frame, told)).duplicated()]
+    frame = frame[told][~pd.Series(results.number_rows(frame, told)).duplicated()]
     for workdir, rows in frame.groupby("workdir", sort=False):
         path = pathlib.Path(workdir)
         last = rows[rows["stage"] == rows["stage"].max()]

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias import mesh
+from jbias.runtime import mesh
 
 Wave = tuple[PyTree, ...]
 Packed = tuple[Wave, ...]

@@ -12,12 +12,13 @@ from flax import linen as nn
 from jaxtyping import PyTree, UInt8
 
 from jbias import config as jc
-from jbias import feed, mesh, seeds, xla
+from jbias import feed, seeds
 from jbias import order as orders
 from jbias import step as train_step
 from jbias.algos import base
 from jbias.evals import predict
 from jbias.feeding import sets
+from jbias.runtime import mesh, xla
 from jbias.strategies import chunked
 from jbias.strategies import layout as layouts
 from jbias.training import guard, parts, supply, trainer, vary
@@ -283,7 +284,7 @@ def reading(loading: Mapping[str, Any], devices: jax.sharding.Mesh) -> feed.Read
     workers = loading["workers"]
     cores = len(os.sched_getaffinity(0))
     threads = loading["threads"] or max(1, cores // max(1, workers))
-    return feed.Reading(threads, workers, *mesh.part(devices))
+    return feed.Reading(threads, workers, *mesh.local_part(devices))
 
 
 def template(stage: Stage, count: int) -> tuple:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jbias import algos, augment, data, entries, models, optim, results, seeds, writers
+from jbias import algos, augment, data, entries, models, optim, seeds
 from jbias import config as jc
 from jbias.data import labels, spec
-from jbias.terminal import console
+from jbias.runs import loggers, results
+from jbias.runtime import console
 from jbias.training import own, parts, vary
 
 
@@ -31,12 +32,12 @@ def whole(config: Mapping[str, Any]) -> None:
             "config.run.evaluate: must be here or elsewhere, got "
             f"{config['run']['evaluate']!r}"
         )
-    if config["run"].get("log", console.LOGS[0]) not in console.LOGS:
+    if config["run"].get("log", console.LOG_FORMATS[0]) not in console.LOG_FORMATS:
         raise ValueError(
-            f"config.run.log: must be one of {', '.join(console.LOGS)}, got "
+            f"config.run.log: must be one of {', '.join(console.LOG_FORMATS)}, got "
             f"{config['run']['log']!r}"
         )
-    writers.check(config["run"])
+    loggers.check(config["run"])
     for cadence in ("eval_every", "save_every"):
         jc.steps(config[cadence], steps_per_epoch=1, total=1, where=f"config.{cadence}")
     for name in config["tests"]:

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 
 from jbias import config as jc
-from jbias import seeds, xla
-from jbias.store import disk
+from jbias import seeds
+from jbias.runtime import files, xla
 from jbias.training import build, hlo, memory
 
 _LEAST = 500  # Steps of a run that is worth a comparison.
@@ -76,10 +76,10 @@ def strategy(
     about = (device.device_kind, device.client.platform_version, devices.shape)
     about += (len(own), several, run["together"], run["memory"], jax.__version__)
     about += (run["steps_per_dispatch"], len(os.sched_getaffinity(0)))
-    path = disk.cache("strategies")
+    path = files.cache_path("strategies")
     path /= f"{hashlib.sha256(f'{text}{about}'.encode()).hexdigest()}.json"
     with contextlib.suppress(OSError, ValueError, jax.errors.JaxRuntimeError):
-        cached = disk.read_json(path, dict, "delete it")
+        cached = files.read_json(path, dict, "delete it")
         name = cached.get("strategy")
         if name in several and all(one.count for one in fits(name)):
             return cached
@@ -99,7 +99,7 @@ def strategy(
     if fitting == costs:  # What did not fit may fit another time.
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            disk.keep(path, json.dumps(found))
+            files.save(path, json.dumps(found))
     return found
 
 

@@ -13,13 +13,11 @@ from collections.abc import Callable
 import jax
 from etils import epath
 
-from jbias import checkpoint, entries
+from jbias import entries
 from jbias import step as train_step
 from jbias.models import runs
-from jbias.rundir import orbax_errors
-from jbias.rundir import workdir as workdirs
-from jbias.store import disk, lock, sums
-from jbias.terminal import console
+from jbias.runs import checkpoints, checksums, workdirs
+from jbias.runtime import console, files, lock
 from jbias.training import build, memory, observe, opening, parts, recorded, signs
 from jbias.training.job import Job
 
@@ -37,11 +35,11 @@ def run(
     here, whatever the run has; 0: all. ValueError or OSError where that cannot be; what
     was evaluated stands, and the same call goes on.
     """
-    workdir = disk.place(workdir, "--follow")
+    workdir = files.resolve(workdir, "--follow")
     say = _await_run(workdir, interval, once)
     with contextlib.ExitStack() as ends:
         ends.callback(console.flush, workdir)
-        held = ends.enter_context(workdirs.follow(workdir, say))
+        held = ends.enter_context(workdirs.claim_evaluation(workdir, say))
         job, again = None, iter(recorded.to_evaluate(workdir, say))
         while True:
             over = once or (workdir / "done").exists()
@@ -62,7 +60,7 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
     """Waits while a run is being opened; ValueError where there is none."""
     told = False
     while not (workdir / "provenance.json").exists():
-        if once or not workdirs.claimed(workdir):
+        if once or not workdirs.is_claimed(workdir):
             raise ValueError(
                 f"--follow: {workdir} is no run (no provenance.json); start its "
                 "training first, or name its workdir"
@@ -71,7 +69,9 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
             console.logger(None)(f"waiting until the run in {workdir} is opened ...")
         told = True
         time.sleep(interval)
-    return console.logger(workdir, _config(workdir)["run"].get("log", console.LOGS[0]))
+    return console.logger(
+        workdir, _config(workdir)["run"].get("log", console.LOG_FORMATS[0])
+    )
 
 
 def _config(workdir: epath.Path) -> dict:
@@ -85,7 +85,7 @@ def _opened(
     workdir: epath.Path,
     say: Callable,
     devices: int,
-    held: lock.Held,
+    held: lock.Lock,
     ends: contextlib.ExitStack,
 ) -> Job:
     """The run's data and networks, laid out for the devices of this process."""
@@ -95,7 +95,7 @@ def _opened(
     config["run"].update(here, devices=devices)
     job = opening.job(config, workdir, say, follows=True)
     job.guard = held.check
-    job.sums = sums.read(workdir, sums.FOLLOWER)
+    job.sums = checksums.read(workdir, checksums.FOLLOWER)
     job.stages = [
         build.laid_out(stage, len(job.entries), job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)
@@ -119,12 +119,12 @@ def _evaluate(job: Job, step: int) -> None:
     """Makes one evaluation as the run itself would have made it."""
     folder = job.workdir / "checkpoints"
     try:
-        states, info = checkpoint.read(folder, step, observe.template(job))
-    except (*orbax_errors.OF_THE_MACHINE, PermissionError):
+        states, info = checkpoints.read(folder, step, observe.template(job))
+    except (*checkpoints.MACHINE_ERRORS, PermissionError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
     except Exception as error:
-        if step not in checkpoint.steps(folder):
+        if step not in checkpoints.steps(folder):
             return
         reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise ValueError(

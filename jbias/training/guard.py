@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jbias import config as jc
 from jbias import step as train_step
-from jbias import xla
 from jbias.algos import base
+from jbias.runtime import xla
 
 # Metrics that must be finite; any other may be anything.
 WATCHED = ("loss_", "gradient_norm_")

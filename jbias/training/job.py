@@ -9,12 +9,10 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from jbias import config as jc
-from jbias import results, writers
 from jbias.feeding import sets
-from jbias.multihost import team as teams
-from jbias.rundir import costs, life
-from jbias.rundir import workdir as workdirs
-from jbias.terminal import console
+from jbias.runs import costs, loggers, results, status, workdirs
+from jbias.runtime import console
+from jbias.runtime import processes as teams
 from jbias.training import build, vary, watch
 
 
@@ -45,9 +43,11 @@ class Job:
     saving: bool = False  # Whether a save has begun and not returned.
     note: str = ""
     profiled: bool = False
-    began: str = dataclasses.field(default_factory=workdirs.now)  # This start of it.
-    meter: costs.Meter = dataclasses.field(default_factory=costs.Meter)
-    team: teams.Team = dataclasses.field(default_factory=teams.Team)
+    began: str = dataclasses.field(
+        default_factory=workdirs.utc_now
+    )  # This start of it.
+    meter: costs.Stopwatch = dataclasses.field(default_factory=costs.Stopwatch)
+    team: teams.ProcessGroup = dataclasses.field(default_factory=teams.ProcessGroup)
     stop: str = ""  # The name of the signal that has come to this process,
     halted: str = ""  # and of the one that all processes stop for.
     # The watch's resets, counts and sums as they were last shown.
@@ -56,8 +56,8 @@ class Job:
     guard: Callable[[], None] = lambda: None
 
     def __post_init__(self):
-        self.life = life.Life(self.workdir, self.say)
-        self.writers = writers.Writers(self.say)
+        self.life = status.Heartbeat(self.workdir, self.say)
+        self.writers = loggers.Loggers(self.say)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ class Job:
                 then = f"rolled back to step {to}, its rate is {scale:g} of what it was"
             line = f"seed {seed} diverged: {what} not finite at step {step}; {then}"
             event = "rolled_back" if rolled_back else "diverged"
-            told = console.Line(line, event, step=step, seed=str(seed))
+            told = console.LogEvent(line, event, step=step, seed=str(seed))
             self.say(told.at("warning"))
 
     def rollback(self, seed: Hashable, step: int) -> tuple[int, float]:

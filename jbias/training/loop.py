@@ -10,9 +10,8 @@ import jax
 
 from jbias import config as jc
 from jbias import seeds
-from jbias.store import disk
+from jbias.runtime import console, files, signals
 from jbias.strategies import layout as layouts
-from jbias.terminal import console, signals
 from jbias.training import build, observe, profiling, saving, signs
 from jbias.training.job import Job
 
@@ -193,7 +192,7 @@ def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
             count=len(job.entries),
             seconds=seconds[0],
         )
-        disk.write(job.workdir / "profile.md", page)
+        files.write(job.workdir / "profile.md", page)
         job.say(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
         job.profiled = True
         return states, seen
@@ -211,14 +210,14 @@ def _announced(job: Job, progress: console.Progress, step: int) -> Iterator[None
         + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
         + " ..."
     )
-    job.say(console.Line(line, "compile", step=step))
+    job.say(console.LogEvent(line, "compile", step=step))
     signs.doing(job, "compiling", step)
     with job.meter.during("compiling"):
         yield
     progress.restart()
     took = time.monotonic() - began
     line = f"compiled, first steps done in {took:.1f} s"
-    job.say(console.Line(line, "compiled", step=step, seconds=round(took, 3)))
+    job.say(console.LogEvent(line, "compiled", step=step, seconds=round(took, 3)))
     signs.doing(job, "stepping", step)
 
 

@@ -11,9 +11,9 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias import feed, mesh, seeds, xla
+from jbias import feed, seeds
+from jbias.runtime import console, mesh, xla
 from jbias.strategies import layout as layouts
-from jbias.terminal import waits
 from jbias.training import build
 
 _USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
@@ -81,7 +81,11 @@ def laid_out(
             if spread == first:
                 raise
             continue  # The batch cannot be shared out among so many.
-        with contextlib.nullcontext() if free is None else waits.told(say, doing):
+        with (
+            contextlib.nullcontext()
+            if free is None
+            else console.announce_slow(say, doing)
+        ):
             fits = [fit(stages, one, own, devices, run, free) for one in stages]
         if all(one.count for one in fits):
             break
@@ -294,7 +298,7 @@ def lowered(
             seeds.of_tree(one, layout, strategy),
             static_argnums=3,
             donate_argnums=0,
-            compiler_options=xla.options(layout.kind),
+            compiler_options=xla.compiler_options(layout.kind),
         )
     return program.lower(state, arg, placed(held), static)
 

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from jbias import config as jc
-from jbias import evals, feed, mesh, results
+from jbias import evals, feed
 from jbias import step as train_step
 from jbias.evals import decisions, predict
 from jbias.feeding import sets
-from jbias.store import disk, sums
+from jbias.runs import checksums, results
+from jbias.runtime import console, files, heap, mesh
 from jbias.strategies import layout as layouts
-from jbias.terminal import console, heap
 from jbias.training import build, recorded, signs, vary
 from jbias.training.job import Job
 
@@ -54,7 +54,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     line = f"step {step}/{total}: {seen} ({took:.1f} s)"
     told = dict(step=step, total=total, seconds=round(took, 3))
     means = {f"{d}/{m}": mean(values) for (d, m), values in _cells(records).items()}
-    job.say(console.Line(line, "evaluation", **told, means=means))
+    job.say(console.LogEvent(line, "evaluation", **told, means=means))
 
 
 def decide(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> None:
@@ -160,14 +160,14 @@ def _keep_decisions(
     for test, branch in itertools.product(job.tests, branches):
         path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
         name = recorded.named(job.workdir, path)
-        if not again and not sums.harm(path, job.sums.get(name)):
+        if not again and not checksums.damage(path, job.sums.get(name)):
             continue
         of_branch = {
             entry.seed: _decisions(one, test)
             for entry, one in zip(job.entries, predicted[test.name], strict=True)
             if entry.branch == branch
         }
-        with disk.writing(str(path)):
+        with files.translate_os_errors(str(path)):
             told[name] = decisions.write(path, of_branch)
     return told
 

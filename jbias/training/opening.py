@@ -6,12 +6,12 @@ from collections.abc import Callable
 import jax
 from etils import epath
 
-from jbias import checkpoint, mesh, results, seeds
 from jbias import config as jc
+from jbias import seeds
 from jbias.feeding import in_memory, sets
-from jbias.multihost import team as teams
-from jbias.rundir import workdir as workdirs
-from jbias.store import disk, sums
+from jbias.runs import checkpoints, checksums, results, workdirs
+from jbias.runtime import files, mesh
+from jbias.runtime import processes as teams
 from jbias.training import (
     build,
     checks,
@@ -32,7 +32,7 @@ def job(
     workdir: epath.Path,
     say: Callable,
     *,
-    team: teams.Team = teams.ALONE,
+    team: teams.ProcessGroup = teams.ALONE,
     follows: bool = False,
     guard: Callable[[], None] = lambda: None,
 ) -> Job:
@@ -101,8 +101,10 @@ def job(
         facts["layout"] = _layout(stages, devices, chosen["strategy"])
         facts["chosen"] = chosen
     record = workdirs.record_follower if follows else workdirs.record_provenance
-    if writes and (held := sums.read(workdir)):  # Until what changes now stands.
-        sums.write(workdir, {k: v for k, v in held.items() if not sums.is_fact(k)})
+    if writes and (held := checksums.read(workdir)):  # Until what changes now stands.
+        checksums.write(
+            workdir, {k: v for k, v in held.items() if not checksums.is_fact(k)}
+        )
     differing = record(workdir, facts) if team.is_main else []
     if differing:
         say(
@@ -111,7 +113,7 @@ def job(
         )
     manager, sealed = None, {}
     if writes:
-        manager = checkpoint.open(
+        manager = checkpoints.open(
             workdir / "checkpoints",
             keep=config["run"]["keep"],
             valid_at=functools.partial(recorded.valid_at, workdir),
@@ -122,8 +124,10 @@ def job(
             workdirs.record_config(workdir / branch.folder, branch.config)
             workdirs.record_provenance(workdir / branch.folder, own_facts)
         for folder in {workdir, *(workdir / branch.folder for branch in branches)}:
-            for path in (folder / name for name in sums.FACTS):
-                sealed[recorded.named(workdir, path)] = sums.of(path.read_bytes())
+            for path in (folder / name for name in checksums.FACTS):
+                sealed[recorded.named(workdir, path)] = checksums.checksum(
+                    path.read_bytes()
+                )
     eyes = watch.Watch(tuple(entry.name for entry in entries))
     parts_of = (devices, tests, stages, branches, manager, eyes, given)
     return Job(config, workdir, say, *parts_of, facts=sealed, team=team, guard=guard)
@@ -134,7 +138,7 @@ def check_moved(config: dict, workdir: epath.Path) -> None:
 
     Where data lies is no part of a run's identity, which gives it its folder.
     """
-    kept = disk.read_json(workdir / "config.json", dict, "name another --workdir")
+    kept = files.read_json(workdir / "config.json", dict, "name another --workdir")
     places = [{**one, "run": None} for one in (kept, config)]
     if places[0] == places[1]:
         return
@@ -149,9 +153,9 @@ def check_moved(config: dict, workdir: epath.Path) -> None:
         )
 
 
-def _check_alike(team: teams.Team, facts: dict) -> None:
+def _check_alike(team: teams.ProcessGroup, facts: dict) -> None:
     """Refuses processes that found other images or code than the first."""
-    first, *others = team.all_gather("the data", workdirs.contents(facts))
+    first, *others = team.all_gather("the data", workdirs.data_identity(facts))
     for number, other in enumerate(others, 1):
         if found := jc.differing(first, other):
             raise ValueError(
@@ -211,7 +215,7 @@ def _given(
     """The nets to start from and their digest; a run under way needs them no more."""
     if not config["init"]:
         return None, None
-    if follows or checkpoint.steps(workdir / "checkpoints"):
+    if follows or checkpoints.steps(workdir / "checkpoints"):
         return None, workdirs.provenance(workdir).get("init")
     given = warmstart.nets(config["init"], config["seeds"])
     return given, warmstart.digest(given)

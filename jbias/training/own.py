@@ -11,7 +11,7 @@ from flax import linen as nn
 from jbias import config as jc
 from jbias import config_files
 from jbias.algos import base
-from jbias.terminal import faults
+from jbias.runtime import messages
 
 _WHERE = "config.algo.name"
 _TAKEN = ("params", "stats", "batch", "key", "static")
@@ -31,7 +31,7 @@ def algorithm(named: str) -> Callable[..., base.Algo]:
     So are those of all that the algorithm which it makes consists of.
     """
     path, name = place(named)
-    with faults.own(path):
+    with messages.user_code(path):
         known = vars(config_files.module(_WHERE, path))
     if not callable(made := known.get(name)):
         hint = jc.nearest(name, (key for key in known if callable(known[key])))
@@ -41,7 +41,7 @@ def algorithm(named: str) -> Callable[..., base.Algo]:
 
     @functools.wraps(made)
     def make(net: Any, **options: Any) -> base.Algo:
-        with faults.own(path, _line(path, made)):
+        with messages.user_code(path, _line(path, made)):
             algo = made(net, **options)
             if not isinstance(algo, base.Algo):
                 raise TypeError(f"{name} must return a base.Algo, got {str(algo)[:80]}")
@@ -81,7 +81,7 @@ def _guarded(path: str, function: Any) -> Any:
 
     @functools.wraps(function)
     def called(*args: Any) -> Any:
-        with faults.own(path, line):
+        with messages.user_code(path, line):
             return function(*args)
 
     return called
@@ -99,7 +99,7 @@ def _losses(path: str, algo: base.Algo) -> Callable:
             taps = "; a tap is called with (x, site, key)" if tap else ""
             return f"losses are called with {', '.join(words)}{taps}"
 
-        with faults.own(path, _line(path, algo.losses, tap), given):
+        with messages.user_code(path, _line(path, algo.losses, tap), given):
             told = algo.losses(*args)
             if not (
                 type(told) is tuple and len(told) == 2 and isinstance(told[0], dict)

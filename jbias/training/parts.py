@@ -12,10 +12,11 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from jbias import algos, augment, entries, kinds, mesh, models, optim
+from jbias import algos, augment, entries, kinds, models, optim
 from jbias import config as jc
 from jbias.algos import base
 from jbias.models import taps
+from jbias.runtime import mesh
 from jbias.training import own
 
 

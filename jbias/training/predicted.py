@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jbias import config as jc
-from jbias import data, feed, mesh, models, results, seeds, xla
+from jbias import data, feed, models, seeds
 from jbias import step as train_step
 from jbias.data import (
     celeba,
@@ -38,8 +38,8 @@ from jbias.data import (
     wordnet,
 )
 from jbias.feeding import sets
-from jbias.rundir import workdir as workdirs
-from jbias.terminal import waits
+from jbias.runs import results, workdirs
+from jbias.runtime import console, mesh, xla
 from jbias.training import build, checks, choose, hlo, memory, supply, targets, vary
 
 # Images by split, and classes, of sets that may lie elsewhere.
@@ -278,7 +278,7 @@ def _program(
     doing = f"{asked.target.name}: compiling {what}" + f" of {count} seeds" * (
         count > 1
     )
-    with waits.told(asked.say, doing), warnings.catch_warnings():
+    with console.announce_slow(asked.say, doing), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of memory that could not be used again.
         lowered = memory.lowered(*of_step)
         if on_gpu:  # Whose compiler counts nothing.
@@ -498,7 +498,7 @@ def _times(asked: Asked, made: Built, notes: list[str]) -> dict[str, Any]:
         "evaluations": evaluations,
         "evaluation_s": evaluation,
         "run_hours": hours,
-        "run_device_hours": hours * workdirs.paid(made.devices).count,
+        "run_device_hours": hours * workdirs.billed_devices(made.devices).count,
         "input_bytes_per_second": max(size for size, _ in inputs),
         "input_images_per_second": max(images for _, images in inputs),
         "moved_bytes_per_step": sums["moved"] / total,

@@ -5,9 +5,9 @@ from typing import Any
 
 from etils import epath
 
-from jbias import checkpoint, results
 from jbias import config as jc
-from jbias.store import disk, sums
+from jbias.runs import checkpoints, checksums, results
+from jbias.runtime import files
 from jbias.training import vary
 from jbias.training.job import Job
 
@@ -33,8 +33,8 @@ def valid_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
 def left(workdir: epath.Path) -> Iterator[int]:
     """The steps saved for another process to evaluate, while nobody has, in order."""
     folder = workdir / "checkpoints"
-    for step in checkpoint.steps(folder):
-        if not written(workdir, step) and checkpoint.left(folder, step):
+    for step in checkpoints.steps(folder):
+        if not written(workdir, step) and checkpoints.awaits_evaluation(folder, step):
             yield step
 
 
@@ -72,12 +72,12 @@ def write(
         path = path_of(job.workdir / branch.folder, step)
         name = jc.run_name(branch.config)
         text = results.dumps(record for record in records if record.run == name)
-        known = sums.of(text.encode())
-        what = "" if again else sums.harm(path, known)
+        known = checksums.checksum(text.encode())
+        what = "" if again else checksums.damage(path, known)
         if what:
             job.say(f"{path} {what}: written anew from the checkpoint of its step")
         if again or what:
-            with disk.writing(str(path)):
+            with files.translate_os_errors(str(path)):
                 results.write_text(path, text)
         # Only now: what is saved may rely on it.
         job.sums[named(job.workdir, path)] = known
@@ -88,8 +88,10 @@ def mend(job: Job, position: Callable[[int], dict[str, Any]]) -> None:
 
     `position` gives what stands beside a checkpoint; ValueError where there is none.
     """
-    held = {k: v for k, v in job.sums.items() if sums.is_record(k)}
-    for name, what in sums.amiss(job.workdir, held) if job.team.is_main else ():
+    held = {k: v for k, v in job.sums.items() if checksums.is_record(k)}
+    for name, what in (
+        checksums.find_damaged(job.workdir, held) if job.team.is_main else ()
+    ):
         path = job.workdir / name
         try:
             text = position(int(path.stem))["records"]
@@ -116,10 +118,10 @@ def to_mend(
     """
     to_evaluate(workdir, say)  # Not by this process: it says so.
     folder = workdir / "checkpoints"
-    held = sums.read(workdir) or checkpoint.told(folder).get("sums", {})
+    held = checksums.read(workdir) or checkpoints.latest_info(folder).get("sums", {})
     lost, steps = astray(workdir, held, run)
     for name, what in lost.items():
-        if sums.is_record(name) and _step(name) not in steps:
+        if checksums.is_record(name) and _step(name) not in steps:
             raise _lost(workdir / name, what)
     if lost and not steps:
         say(_told_lost(workdir, lost))
@@ -128,39 +130,47 @@ def to_mend(
 
 def to_evaluate(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
     """The steps whose files are not as a follower wrote them, and can be made anew by it."""
-    held = sums.of_folder(workdir, follower=True)
+    held = checksums.read_folder(workdir, follower=True)
     lost, steps = astray(workdir, held, {"decisions": True})
-    again = [one for one in steps if checkpoint.left(workdir / "checkpoints", one)]
+    again = [
+        one
+        for one in steps
+        if checkpoints.awaits_evaluation(workdir / "checkpoints", one)
+    ]
     if lost:
         then = "jbias.evaluate --follow makes anew what a checkpoint is kept of: steps"
-        say(f"{workdir}: {sums.told(lost.items())}; {then} {again or 'none'}")
+        say(f"{workdir}: {checksums.summarize(lost.items())}; {then} {again or 'none'}")
     return again
 
 
 def astray(
-    workdir: epath.Path, held: sums.Sums, run: Mapping[str, Any]
+    workdir: epath.Path, held: checksums.Checksums, run: Mapping[str, Any]
 ) -> tuple[dict[str, str], list[int]]:
     """The files that are not as sealed, and the steps whose files can be made anew."""
-    lost = dict(sums.amiss(workdir, held))
-    kept = checkpoint.steps(workdir / "checkpoints") if lost else []
-    made = (_step(name) for name in lost if sums.is_record(name) or run["decisions"])
+    lost = dict(checksums.find_damaged(workdir, held))
+    kept = checkpoints.steps(workdir / "checkpoints") if lost else []
+    made = (
+        _step(name) for name in lost if checksums.is_record(name) or run["decisions"]
+    )
     return lost, sorted({*made} & {*kept})
 
 
 def seal(job: Job, lost: Iterable[str] = ()) -> None:
     """Seals what is written; tells which of the `lost` files still are."""
     job.guard()
-    if still := dict(sums.amiss(job.workdir, {k: job.sums[k] for k in lost})):
+    if still := dict(
+        checksums.find_damaged(job.workdir, {k: job.sums[k] for k in lost})
+    ):
         job.say(_told_lost(job.workdir, still))
     if job.manager is not None:
-        sums.write(job.workdir, {**job.facts, **job.sums})
+        checksums.write(job.workdir, {**job.facts, **job.sums})
     elif job.team.is_main:
-        sums.write(job.workdir, job.sums, sums.FOLLOWER)
+        checksums.write(job.workdir, job.sums, checksums.FOLLOWER)
 
 
 def _told_lost(workdir: epath.Path, lost: Mapping[str, str]) -> str:
     return (
-        f"{workdir}: {sums.told(lost.items())}, not to be made anew: no checkpoint of the "
+        f"{workdir}: {checksums.summarize(lost.items())}, not to be made anew: no checkpoint of the "
         "step is kept, or config.run.decisions is off; the records stand; restore from a "
         "copy, or train again in another --workdir"
     )

@@ -7,11 +7,9 @@ from typing import Any
 
 import jax
 
-from jbias import checkpoint, results
-from jbias.rundir import costs, seal
-from jbias.rundir import workdir as workdirs
+from jbias.runs import checkpoints, costs, results, workdirs
+from jbias.runtime import console, messages
 from jbias.strategies import layout as layouts
-from jbias.terminal import console, faults
 from jbias.training import build, recorded, signs
 from jbias.training.job import Job
 
@@ -46,14 +44,14 @@ def save(
     valid = {f"{stage.number}/{name}": value for name, value in job.valid.items()}
     told = {} if left else (valid or None) if here else None
     job.saving = True
-    write = checkpoint.replace if step == job.saved else checkpoint.save
+    write = checkpoints.replace if step == job.saved else checkpoints.save
     whole = stage.layout.unpack(states)
     known = _check_same(job, whole, step)
     if job.team.is_main:
         write(job.manager, step, whole, info, told, known)
     job.saved, job.complete, job.saving = step, here, False
     job.say(
-        console.Line(f"saved step {step}", "checkpoint", step=step).at(
+        console.LogEvent(f"saved step {step}", "checkpoint", step=step).at(
             "debug", quiet=True
         )
     )
@@ -70,7 +68,7 @@ def _check_same(job: Job, states: tuple, step: int) -> int | None:
     """
     if job.team.count == 1:
         return None
-    sums = job.team.all_gather("a checkpoint", seal.digest(states))
+    sums = job.team.all_gather("a checkpoint", checkpoints.states_checksum(states))
     if len(set(sums)) > 1:
         raise ValueError(
             f"processes: their weights differ at step {step} (sums {sums}), though all "
@@ -85,13 +83,13 @@ def saved_first(job: Job, stage: build.Stage, states: tuple, step: int) -> Itera
     """Saves what was trained before an image that does not decode ends the run."""
     try:
         yield
-    except faults.Own:
+    except messages.UserCodeError:
         raise  # No image is to blame.
     except ValueError as error:
         if step > max(job.saved, stage.first):
             save(job, stage, states, step)
         if job.team.is_main:
-            checkpoint.wait(job.manager)
+            checkpoints.wait(job.manager)
         job.team.all_gather(
             "the end of a save", None
         )  # Who ends first ends the others.
@@ -140,7 +138,7 @@ def rescue(job: Job, stage: build.Stage, latest: Latest, error: Exception) -> No
 def _held(job: Job) -> str:
     """What is there to go on from, as far as can be seen."""
     try:
-        known = checkpoint.steps(job.workdir / "checkpoints")
+        known = checkpoints.steps(job.workdir / "checkpoints")
     except OSError:
         return "which one is cannot be seen now"
     return f"the latest checkpoint is of step {known[-1]}" if known else "none is"
@@ -168,7 +166,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
     job.best, job.sums = info["best"], info.get("sums", {})
     total = job.stages[-1].last
     line = f"resuming {job.name} at step {step}/{total}"
-    job.say(console.Line(line, "resume", step=step, total=total))
+    job.say(console.LogEvent(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
     written = job.team.is_main and recorded.written(job.workdir, step)
     written = job.team.broadcast("what is evaluated", written)
@@ -181,7 +179,7 @@ def take_up(job: Job, info: dict[str, Any]) -> None:
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
         recorded.write(job, step, records, again=False)
         signs.evaluated(job, step, records)
-    recorded.mend(job, lambda at: checkpoint.position(job.manager, at))
+    recorded.mend(job, lambda at: checkpoints.read_info(job.manager, at))
 
 
 def write_cost(job: Job) -> dict[str, Any]:
@@ -192,11 +190,14 @@ def write_cost(job: Job) -> dict[str, Any]:
     if not job.team.is_main:
         return {}
     spent, step = job.meter.spent(), max(job.saved, 0)
-    paid, assumed = workdirs.paid(job.devices, job.team.cores), energy(job.config)
-    start = costs.start(job.began, spent, paid, assumed, step)
+    paid, assumed = (
+        workdirs.billed_devices(job.devices, job.team.cores),
+        energy(job.config),
+    )
+    start = costs.of_start(job.began, spent, paid, assumed, step)
     return workdirs.record_cost(job.workdir, start)
 
 
 def energy(config: Mapping[str, Any]) -> costs.Energy:
     """What config.run.energy assumes; ValueError where it cannot be."""
-    return costs.energy("config.run.energy", config["run"].get("energy", {}))
+    return costs.parse_energy("config.run.energy", config["run"].get("energy", {}))

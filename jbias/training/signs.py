@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jbias import config as jc
-from jbias import results, writers
-from jbias.rundir import workdir as workdirs
-from jbias.terminal import console
+from jbias.runs import loggers, results, workdirs
+from jbias.runtime import console
 from jbias.training import vary
 from jbias.training.job import Job
 
@@ -26,15 +25,15 @@ def begin(job: Job, step: int, *, alone: bool = True) -> None:
     if not job.team.is_main:
         return
     configs = {b.folder.rpartition("/")[2]: b.config for b in job.branches}
-    run = writers.Run(job.workdir, job.name, job.config, step, alone, configs)
-    job.writers.begin(writers.named(job.config["run"]), run)
+    run = loggers.RunInfo(job.workdir, job.name, job.config, step, alone, configs)
+    job.writers.begin(loggers.configured(job.config["run"]), run)
 
 
 def doing(job: Job, what: str, step: int) -> None:
     """Says what the run does from now on."""
     if not job.team.is_main:
         return
-    paid = workdirs.paid(job.devices, job.team.cores)
+    paid = workdirs.billed_devices(job.devices, job.team.cores)
     _tell(
         job,
         what,
@@ -67,7 +66,7 @@ def beat(job: Job, speed: console.Speed) -> None:
         of: {f"progress/{name}": value for name, value in means.items()}
         for of, means in _since(job).items()
     }
-    job.writers.scalars(speed.done, _merged({writers.MEAN: rates}, _means(by_entry)))
+    job.writers.scalars(speed.done, _merged({loggers.MEAN: rates}, _means(by_entry)))
 
 
 def _tell(job: Job, what: str, **facts: Any) -> None:
@@ -116,7 +115,7 @@ def _means(found: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, floa
     """The numbers, and beside each branch's seeds their means."""
     pooled = collections.defaultdict(lambda: collections.defaultdict(list))
     for of, values in found.items():
-        mean = "/".join(filter(None, (of.rpartition("/")[0], writers.MEAN)))
+        mean = "/".join(filter(None, (of.rpartition("/")[0], loggers.MEAN)))
         for tag, value in values.items():
             if tag != DIVERGED:
                 pooled[mean][tag].append(value)

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias import feed, mesh
+from jbias import feed
 from jbias import order as orders
 from jbias.algos import groups
 from jbias.data import crops, sources, spec
 from jbias.feeding import balance, pairing, rows, sets, streams
+from jbias.runtime import mesh
 from jbias.training import parts
 
 CROP = "random_resized_crop"

@@ -17,7 +17,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import AxisType
 
-from jbias import xla
+from jbias.runtime import xla
 
 
 class Kind(NamedTuple):
@@ -151,7 +151,7 @@ def devices(target: Target) -> list:
     package, compiler = _COMPILERS[target.platform]
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"{target.name}: needs {compiler}; pip install 'jbias[plan]'")
-    xla.set_alone()
+    xla.quiet_absent_backends()
     count, sides = math.prod(target.shape), "x".join(map(str, target.shape))
     if target.platform == "tpu":
         asked, options = (f"{target.generation}:{sides}", "tpu"), {}

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jbias import feed, seeds, xla
+from jbias import feed, seeds
 from jbias import step as train_step
 from jbias.algos import base
+from jbias.runtime import xla
 from jbias.training import guard, parts
 
 

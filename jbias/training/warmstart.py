@@ -8,9 +8,9 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import checkpoint
 from jbias.models import runs
-from jbias.store import disk
+from jbias.runs import checkpoints
+from jbias.runtime import files
 from jbias.training import vary
 
 
@@ -21,7 +21,9 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[runs.Net]:
     runs/x/vary/optim.rate=0.1, those of that branch. ValueError where the workdir holds
     no checkpoint, or none of such a seed.
     """
-    workdir = whole = epath.Path(disk.local(workdir, "config.init", checkpoints=True))
+    workdir = whole = epath.Path(
+        files.local_copy(workdir, "config.init", checkpoints=True)
+    )
     if workdir.parent.name == "vary" and not (workdir / "checkpoints").exists():
         whole = workdir.parent.parent
     config, folder = whole / "config.json", whole / "checkpoints"
@@ -44,7 +46,7 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[runs.Net]:
             f"config.init: {workdir} has the seeds {held} and not {lacking[0]}; "
             "train that one, or start from a run of a single seed"
         )
-    steps = checkpoint.steps(folder)
+    steps = checkpoints.steps(folder)
     if not steps:
         raise ValueError(f"config.init: {folder} holds no checkpoint yet")
     found, _ = runs.nets(folder, steps[-1])

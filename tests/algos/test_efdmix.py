@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import xla
 from jbias.algos import efdmix
+from jbias.runtime import xla
 
 KEY = jax.random.key(6)
 RNG = np.random.default_rng(0)

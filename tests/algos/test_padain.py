@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import models, xla
+from jbias import models
 from jbias.algos import padain
 from jbias.models import taps
+from jbias.runtime import xla
 from jbias.strategies import batched
 
 X = jax.random.normal(jax.random.key(5), (4, 2, 2, 1))

@@ -6,10 +6,11 @@ import struct
 import numpy as np
 import pytest
 
-from jbias import data, results, selection, train
+from jbias import data, train
 from jbias.configs import erm
 from jbias.data import colored_mnist, mnist
 from jbias.feeding import sets
+from jbias.runs import results, selection
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles/colored_mnist.npz"
 N = {"train": 6000, "t10k": 1000}

@@ -11,7 +11,7 @@ import pytest
 
 from jbias import data, evals, step, train
 from jbias.augment import half, replace
-from tests import runs
+from tests import smoke_runs
 
 N = {"train": 600, "test": 300}
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
@@ -131,7 +131,7 @@ def test_a_half_is_transformed_alone():
 
 
 def config(roots, **model):
-    c = runs.small().to_dict()
+    c = smoke_runs.small().to_dict()
     c["model"].update(model)
     c["train"] = dict(data="stacked", split="train", batch=64, **roots)
     c["train"]["other"] = dict(
@@ -142,7 +142,7 @@ def config(roots, **model):
 
 
 def test_each_step_has_another_digit_of_the_class(roots):
-    stage = runs.stage(config(roots))
+    stage = smoke_runs.stage(config(roots))
     held = stage.held(0)
     firsts = {}
     for number in range(2 * stage.order.steps_per_epoch):
@@ -160,7 +160,7 @@ def test_images_of_two_squares_are_trained_on(roots, name):
     c = config(roots)
     if name == "cnn":
         c["model"] = dict(name="cnn", width=4, norm_group=0)
-    stage = runs.stage(c)
+    stage = smoke_runs.stage(c)
     assert stage.shape == (64, 32)
     state = jax.eval_shape(stage.draw, jax.random.key(0), None)
     arg = jax.random.key(0), stage.take(0, 0)
@@ -184,7 +184,7 @@ def test_a_run_is_tested_by_either_half_and_on_images_of_other_shapes(roots, tmp
     assert train.run(c, tmp_path / "run")
     found = {
         (r["dataset"], r["metric"], r["condition"]): (r["count"], r["n"])
-        for r in runs.records(tmp_path / "run")
+        for r in smoke_runs.records(tmp_path / "run")
     }
     for one, other in (("cifar", "mnist"), ("mnist", "cifar")):
         follows = found[one, "follows_label", ""]
@@ -200,8 +200,8 @@ def test_pairs_that_cannot_be_are_refused(roots):
     c = config(roots)
     c["train"]["other"]["pair"] = "label"
     with pytest.raises(ValueError, match="config.train.other.pair: must be 'class'"):
-        runs.stage(c)
+        smoke_runs.stage(c)
     c = config(roots)
     c["train"]["pair"] = "class"
     with pytest.raises(ValueError, match="belongs to the second set"):
-        runs.stage(c)
+        smoke_runs.stage(c)

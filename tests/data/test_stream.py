@@ -7,7 +7,7 @@ import sys
 import time
 
 from jbias.data import stream
-from tests import runs
+from tests import smoke_runs
 
 PROGRAM = """
 import os, sys
@@ -29,7 +29,7 @@ def test_a_worker_outlives_what_a_scheduler_sends_but_not_its_parent(tmp_path):
     (path := tmp_path / "program.py").write_text(PROGRAM)
     with subprocess.Popen(
         [sys.executable, path],
-        env={**os.environ, "PYTHONPATH": str(runs.ROOT), "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, "PYTHONPATH": str(smoke_runs.ROOT), "JAX_PLATFORMS": "cpu"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

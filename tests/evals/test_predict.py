@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jbias import feed, mesh, seeds
+from jbias import feed, seeds
 from jbias.data import labels, wordnet
 from jbias.evals import predict
 from jbias.models import cnn
+from jbias.runtime import mesh
 from jbias.strategies import layout as layouts
 
 CLASSES = 40

@@ -9,7 +9,7 @@ from PIL import Image
 
 from jbias import config as jc
 from jbias.feeding import balance
-from tests import runs
+from tests import smoke_runs
 
 COUNTS = (40, 3, 9, 1, 27)
 GROUPS = np.random.default_rng(0).permutation(np.repeat([0, 2, 3, 5, 9], COUNTS))
@@ -86,7 +86,7 @@ def test_impossible_batches_are_refused():
 
 
 def config(**train):
-    c = jc.plain(runs.small())
+    c = jc.plain(smoke_runs.small())
     c["train"].update(n=256, correlation=0.8, **train)
     return c
 
@@ -95,7 +95,7 @@ def config(**train):
     ("by", "count"), [("class", 16), ("attribute", 16), ("group", None)]
 )
 def test_a_config_says_by_what(by, count):
-    stage = runs.stage(config(balance=by))
+    stage = smoke_runs.stage(config(balance=by))
     rows = stage.held(0)["train"]
     label, attribute = (np.asarray(rows[k]) for k in ("label", "attribute"))
     group = {"class": label, "attribute": attribute}.get(by, label * 16 + attribute)
@@ -107,7 +107,7 @@ def test_a_config_says_by_what(by, count):
 
 
 def test_stages_and_streams_have_orders_of_their_own():
-    one = runs.stage(config(balance="group")).order
+    one = smoke_runs.stage(config(balance="group")).order
     assert one.stream == "order"
     assert (one.index(0, 0) != one.index(0, 1)).any()
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_balanced_is_refused(train, message):
     if "other" in train:
         train["other"] |= {"split": "train", "n": 64}
     with pytest.raises(ValueError, match=message):
-        runs.stage(config(**train))
+        smoke_runs.stage(config(**train))
 
 
 def test_streamed_rows_are_balanced_and_windows_refused(tmp_path):
@@ -150,15 +150,15 @@ def test_streamed_rows_are_balanced_and_windows_refused(tmp_path):
         for i in range(count):
             image = np.full((40, 40, 3), 10 * i, np.uint8)
             Image.fromarray(image).save(tmp_path / "photo" / name / f"{i}.png")
-    c = jc.plain(runs.small())
+    c = jc.plain(smoke_runs.small())
     c["train"] = dict(
         data="folder", split="photo", root=str(tmp_path), batch=6, balance="class"
     )
-    stage = runs.stage({**c, "train": {**c["train"], "crop": "host"}})
+    stage = smoke_runs.stage({**c, "train": {**c["train"], "crop": "host"}})
     rows = [stage.take(0, step)["train"] for step in range(2)]
     stage.close()
     assert [np.bincount(one["label"]).tolist() for one in rows] == [[3, 3]] * 2
     dogs = np.concatenate([one["index"][one["label"] == 1] for one in rows])
     assert len(set(dogs.tolist())) == 6
     with pytest.raises(ValueError, match="balance: cannot be had with crop='device'"):
-        runs.stage({**c, "train": {**c["train"], "crop": "device"}})
+        smoke_runs.stage({**c, "train": {**c["train"], "crop": "device"}})

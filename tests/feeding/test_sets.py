@@ -12,7 +12,7 @@ from jbias.configs import common, datasets
 from jbias.data import shapes
 from jbias.evals import decisions
 from jbias.feeding import in_memory, sets
-from tests import runs
+from tests import smoke_runs
 
 SHAPES = dict(data="shapes", split="train", n=32)
 
@@ -46,10 +46,10 @@ def test_a_class_that_the_first_lacks_is_refused(grey):
 
 def test_halves_come_from_their_own_files(grey):
     """Clean and augmented halves differ in their pixels, at every step."""
-    config = runs.small().to_dict()
+    config = smoke_runs.small().to_dict()
     config["train"].update(also=(grey,), shares=(0.5, 0.5), batch=8)
     config["inputs"] = ()
-    stage = runs.stage(config)
+    stage = smoke_runs.stage(config)
     images, domains = (
         np.asarray(stage.held(0)["train"][k]) for k in ("image", "domain")
     )
@@ -62,19 +62,19 @@ def test_halves_come_from_their_own_files(grey):
 
 
 def test_a_union_is_shuffled_as_one(grey):
-    config = runs.small().to_dict()
+    config = smoke_runs.small().to_dict()
     config["train"].update(also=(grey,), batch=79)
-    stage = runs.stage(config)
+    stage = smoke_runs.stage(config)
     assert stage.order.steps_per_epoch == 2
     seen = np.concatenate([stage.take(0, step)["train"] for step in (0, 1)])
     assert sorted(seen) == list(range(158))
 
 
 def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
-    config = runs.small().to_dict()
+    config = smoke_runs.small().to_dict()
     other = dict(SHAPES, split="valid", inputs=(dict(name="flip", p=1.0),))
     config["train"].update(other=other)
-    stage = runs.stage(config)
+    stage = smoke_runs.stage(config)
     assert set(stage.held(stage.first)) == {"train", "other"}
     first, second = (stage.take(0, step)["other"] for step in (0, 1))
     assert first.shape == (32,) and not np.array_equal(first, second)
@@ -94,7 +94,7 @@ def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, change, message):
-    config = runs.small()
+    config = smoke_runs.small()
     with config.unlocked():
         config.train.update(change)
     with pytest.raises(ValueError, match=message):
@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_refused(tmp_path, change, message):
 
 
 def test_a_set_that_is_trained_on_is_not_tested_on(tmp_path, grey):
-    config = runs.small()
+    config = smoke_runs.small()
     with config.unlocked():
         config.train.also = ({**config.tests.edge.to_dict(), "split": "edge"},)
     with pytest.raises(ValueError, match="edge is the training set"):
@@ -175,7 +175,7 @@ def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
         ]
         path.write_text("\n".join(["train_class,test_class", *lines]))
         tests[name] = {**grey, "mapping": str(path), "aggregate": "max_prob"}
-    config = runs.small(seeds=(0,), tests=tests, epochs=1)
+    config = smoke_runs.small(seeds=(0,), tests=tests, epochs=1)
     config.run.decisions = True
     assert train.run(config, tmp_path / "run")
     got = {
@@ -209,7 +209,7 @@ def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
     ],
 )
 def test_a_rule_that_does_not_fit_is_refused(tmp_path, grey, change, message):
-    config = runs.small(tests={"here": {**grey, **change}})
+    config = smoke_runs.small(tests={"here": {**grey, **change}})
     with pytest.raises(ValueError, match=f"^{message}"):
         train.run(config, tmp_path / "run")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jbias.launch import sweep
-from tests import runs
+from tests import smoke_runs
 
 SMOKE = "--config=configs/erm.py:smoke,seeds=1"
 # ml_collections still calls what Python 3.12 deprecates.
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarni
 
 @pytest.fixture(autouse=True)
 def at_root(monkeypatch):
-    monkeypatch.chdir(runs.ROOT)
+    monkeypatch.chdir(smoke_runs.ROOT)
 
 
 def refused(capsys, *arguments: str) -> str:

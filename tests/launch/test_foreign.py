@@ -9,10 +9,11 @@ import types
 import pytest
 
 from jbias.launch import job, local, stopping, sweep
-from jbias.report import arguments, status_table
 from jbias.report import status as report_status
-from jbias.rundir import run_state
-from tests import runs
+from jbias.report import status_table
+from jbias.runs import status
+from jbias.runtime import cli
+from tests import smoke_runs
 
 SMOKE = "--config=configs/erm.py:smoke,seeds=1"
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarni
 
 @pytest.fixture(autouse=True)
 def at_root(monkeypatch):
-    monkeypatch.chdir(runs.ROOT)
+    monkeypatch.chdir(smoke_runs.ROOT)
     monkeypatch.delenv("JBIAS_OWN_CODE", raising=False)
 
 
@@ -83,7 +84,7 @@ def test_who_is_as_good_as_the_median_goes_on():
 
 def test_nothing_is_written_into_the_log_of_a_run_at_work(tmp_path, monkeypatch):
     (tmp_path / "log.txt").write_text("2026-01-01 00:00:00 step 1/4\n")
-    monkeypatch.setattr(run_state, "held", lambda workdir: True)
+    monkeypatch.setattr(status, "is_running", lambda workdir: True)
     job.note_end(tmp_path, 2, tmp_path / "output", 0)
     assert (tmp_path / "log.txt").read_text().count("\n") == 1
 
@@ -113,7 +114,7 @@ def test_who_stops_reading_hears_no_traceback(monkeypatch):
 
     with open("/dev/null", "w") as spare:
         monkeypatch.setattr("sys.stdout", Gone())
-        assert arguments.answered("x", lambda: ["a"]) == 0
+        assert cli.print_lines("x", lambda: ["a"]) == 0
 
 
 def test_an_error_leaves_no_run_behind(tmp_path):

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from jbias.launch import job
-from jbias.multihost import hub
+from jbias.runtime import coordinator
 
 
 def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> job.Job:
@@ -27,10 +27,14 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> job
 @pytest.mark.parametrize(
     ("code", "told", "asked"),
     [
-        (hub.LOST, dict(JOB_ID="7"), ["requeue 7"]),
-        (hub.LOST, dict(JOB_ID="7", PROCID="1", RESTART_COUNT="1"), ["requeue 7"]),
-        (hub.LOST, dict(JOB_ID="7", RESTART_COUNT="2"), []),
-        (hub.LOST, {}, []),
+        (coordinator.EXIT_LOST, dict(JOB_ID="7"), ["requeue 7"]),
+        (
+            coordinator.EXIT_LOST,
+            dict(JOB_ID="7", PROCID="1", RESTART_COUNT="1"),
+            ["requeue 7"],
+        ),
+        (coordinator.EXIT_LOST, dict(JOB_ID="7", RESTART_COUNT="2"), []),
+        (coordinator.EXIT_LOST, {}, []),
         (143, dict(JOB_ID="7"), []),
     ],
 )

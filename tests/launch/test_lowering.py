@@ -10,9 +10,9 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 
 from benchmarks import collectives
-from jbias import mesh
 from jbias.feeding import sets
 from jbias.launch import trials
+from jbias.runtime import mesh
 from jbias.training import build
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

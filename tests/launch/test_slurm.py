@@ -15,7 +15,7 @@ import submitit  # Imported in a test it would close what pytest captures.
 
 from benchmarks import slurm_cluster
 from jbias.launch import slurm, sweep
-from tests import runs
+from tests import smoke_runs
 from tests.launch.test_sweep import swept, table, told
 from tests.multihost import test_processes
 
@@ -34,8 +34,8 @@ SLOW = dict(curve=[0.1] * 30, seconds=0.3)
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
     """Two nodes of two cores each."""
-    monkeypatch.chdir(runs.ROOT)
-    monkeypatch.setenv("PYTHONPATH", str(runs.ROOT))
+    monkeypatch.chdir(smoke_runs.ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(smoke_runs.ROOT))
     monkeypatch.setenv("COLUMNS", "200")
     with slurm_cluster.started(tmp_path / "slurm", cores=2) as environment:
         monkeypatch.setenv("PATH", environment["PATH"])

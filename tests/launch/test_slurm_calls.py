@@ -7,7 +7,7 @@ import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
 from jbias.launch import slurm, stopping, trials
-from jbias.rundir import run_state
+from jbias.runs import status
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_a_trial_is_cancelled_once(todo, cluster, monkeypatch):
         looks.append(0)
         return {"a": "running", "b": "running"} if len(looks) < 6 else {}
 
-    running = run_state.State("running")
-    monkeypatch.setattr(run_state, "read", lambda workdir: running)
+    running = status.RunStatus("running")
+    monkeypatch.setattr(status, "read", lambda workdir: running)
     monkeypatch.setattr(slurm, "active", active)
     stopping.mark(todo[1].workdir, "by one who waited before")
     rule = lambda live: [(trial, "too low") for trial in live]

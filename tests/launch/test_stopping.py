@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from jbias import results
 from jbias.launch import stopping, trials
-from jbias.rundir import run_state
+from jbias.runs import results, status
 
 # Running averages up to step 2: 0.3, 0.5, 0.7; up to step 3: 0.4, 0.6, 0.8.
 COMPLETED = [
@@ -53,7 +52,7 @@ def test_few_completed_trials_and_the_grace_stop_none():
     assert not stopping.median_rule({1: 0.0}, late)
 
 
-@pytest.mark.parametrize("name", ["done", run_state.STOPPED, "evals/1.jsonl"])
+@pytest.mark.parametrize("name", ["done", status.STOPPED_FILE, "evals/1.jsonl"])
 def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
     made = []
     for i, value in enumerate([0.1, 0.5, 0.6, 0.7, 0.0]):
@@ -66,10 +65,10 @@ def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
         if i:
             (workdir / "done").write_text("finished\n")
         made.append(trials.Trial(str(i), workdir, (), {}, {}))
-    if name == run_state.STOPPED:
+    if name == status.STOPPED_FILE:
         (made[4].workdir / "done").unlink()
     (made[4].workdir / name).write_bytes(b"\xff")
-    assert made[4].state.word == "damaged"
+    assert made[4].state.phase == "damaged"
     assert str(made[4].workdir / name) in made[4].state.reason
     ((trial, why),) = stopping.due(made[:1], made, fewest=3, grace=0)
     assert trial is made[0] and "below 60.0, the median of 3 completed" in why

@@ -18,10 +18,10 @@ import pytest
 from jbias import config as jc
 from jbias import config_files
 from jbias.launch import job, local, stopping, sweep, trials
-from jbias.rundir import run_state
-from tests import runs
+from jbias.runs import status
+from tests import smoke_runs
 
-FAKE = runs.ROOT / "tests/launch/fake_main.py"
+FAKE = smoke_runs.ROOT / "tests/launch/fake_main.py"
 SMOKE = "--config=configs/erm.py:smoke,seeds=1"
 # ml_collections still calls what Python 3.12 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarni
 
 @pytest.fixture(autouse=True)
 def at_root(monkeypatch):
-    monkeypatch.chdir(runs.ROOT)
-    monkeypatch.setenv("PYTHONPATH", str(runs.ROOT))
+    monkeypatch.chdir(smoke_runs.ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(smoke_runs.ROOT))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -186,7 +186,7 @@ def test_what_a_killed_launcher_left_running_is_waited_for(tmp_path, monkeypatch
     )
     trial = trial._replace(values={"optim.rate": 0.1})
     process = subprocess.Popen(trials.command(trial))
-    while trial.state.word != "running":
+    while trial.state.phase != "running":
         time.sleep(0.05)
     assert swept(tmp_path, [0.1]) == 0
     assert process.wait() == 0
@@ -296,10 +296,10 @@ def test_what_is_wrong_is_told_in_one_line(
 
 def test_a_stop_is_kept_whole(tmp_path):
     stopping.mark(tmp_path, "worse")
-    assert run_state.read(tmp_path)[:2] == ("stopped", "worse")
-    assert [p.name for p in tmp_path.iterdir()] == [run_state.STOPPED]
+    assert status.read(tmp_path)[:2] == ("stopped", "worse")
+    assert [p.name for p in tmp_path.iterdir()] == [status.STOPPED_FILE]
     stopping.unmark(tmp_path)
-    assert run_state.read(tmp_path).word == "not started"
+    assert status.read(tmp_path).phase == "not started"
 
 
 def test_the_rest_is_told_by_the_rate_so_far(tmp_path, monkeypatch):
@@ -318,13 +318,13 @@ def test_what_a_run_has_told_is_not_told_again(tmp_path):
     log.write_text("jbias: an older end\n")
     before = job.told(tmp_path)
     job.note_end(tmp_path, 2, output, before)
-    assert run_state.read(tmp_path).reason == 'exit code 2: {"json": "of the error"}'
+    assert status.read(tmp_path).reason == 'exit code 2: {"json": "of the error"}'
     with log.open("a") as file:
         file.write("jbias: its own word\n")
     job.note_end(tmp_path, 2, output, before)
-    assert run_state.read(tmp_path).reason == "its own word"
+    assert status.read(tmp_path).reason == "its own word"
     job.note_end(tmp_path, -int(signal.SIGTERM), output, job.told(tmp_path))
-    assert run_state.read(tmp_path).word == "interrupted"
+    assert status.read(tmp_path).phase == "interrupted"
 
 
 def test_help_waits_for_nothing():

@@ -15,7 +15,7 @@ import pytest
 from flax import errors
 from PIL import Image
 
-from jbias import config_files, data, evaluate, feed, models, results, train
+from jbias import config_files, data, evaluate, feed, models, train
 from jbias.configs.suites import biases
 from jbias.data import labels, sources, wordnet
 from jbias.evals import decisions, occlusion, plain, probes, show
@@ -37,7 +37,8 @@ from jbias.report import (
     distortion_values,
     measured_read,
 )
-from tests import runs
+from jbias.runs import results
+from tests import smoke_runs
 
 SUITE = """
 import ml_collections
@@ -80,7 +81,8 @@ def is_head(path):
 def run(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "erm"
     train.run(
-        runs.small(epochs=2.0, eval_every="1 epoch", save_every="1 epoch"), workdir
+        smoke_runs.small(epochs=2.0, eval_every="1 epoch", save_every="1 epoch"),
+        workdir,
     )
     return workdir
 

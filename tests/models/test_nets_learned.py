@@ -2,8 +2,9 @@
 
 import pytest
 
-from jbias import results, selection, train
+from jbias import train
 from jbias.configs import erm
+from jbias.runs import results, selection
 
 
 @pytest.mark.slow

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jbias import checkpoint, models, prepare
+from jbias import models, prepare
 from jbias.models import class_names, runs
+from jbias.runs import checkpoints
 from jbias.training import warmstart
 
 OPTIONS = {"width": 2, "stem": "small"}
@@ -49,11 +50,11 @@ def run(tmp_path):
             **config,
         }
         (tmp_path / "config.json").write_text(json.dumps(config))
-        manager = checkpoint.open(epath.Path(tmp_path / "checkpoints"), keep=9)
+        manager = checkpoints.open(epath.Path(tmp_path / "checkpoints"), keep=9)
         for step, (states, valid) in steps.items():
-            checkpoint.save(manager, step, states, {"stage": 0}, valid)
+            checkpoints.save(manager, step, states, {"stage": 0}, valid)
             manager.wait_until_finished()
-        checkpoint.finish(manager)
+        checkpoints.finish(manager)
         return tmp_path
 
     return make

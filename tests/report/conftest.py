@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from jbias import results
 from jbias.report import figures
+from jbias.runs import results
 
 ALGORITHMS = {
     "erm": ("ERM", 0.0),

@@ -2,8 +2,8 @@
 
 import json
 
-from jbias import results
 from jbias.evals import decisions
+from jbias.runs import results
 
 
 def write(folder, fields, measure, dataset, numbers, told, by):

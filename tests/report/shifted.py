@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from jbias import results
+from jbias.runs import results
 
 COLOURS = ("red", "yellow", "green", "blue")
 

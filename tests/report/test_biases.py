@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias import results
 from jbias.report import (
-    arguments,
     bias_figures,
     bias_measured,
     bias_models,
@@ -25,6 +23,8 @@ from jbias.report import (
     biases,
     figures,
 )
+from jbias.runs import results
+from jbias.runtime import cli
 from tests.report import test_figures
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "published"
@@ -381,7 +381,7 @@ def test_globs_that_the_shell_expands_are_workdirs(measured, tmp_path, form):
     """--measured=runs/* is one argument or several, as a shell leaves it."""
     argv = form.format(" ".join(map(str, sorted(measured.glob("pgd*"))))).split()
     asked = biases._parser().parse_args(
-        arguments.spread(argv + ["--out=o"], "--measured")
+        cli.split_values(argv + ["--out=o"], "--measured")
     )
     assert asked.measured == [str(path) for path in sorted(measured.glob("pgd*"))]
     assert asked.out == "o"

@@ -3,9 +3,8 @@
 import json
 import types
 
-from jbias import results
 from jbias.report import sources, workdirs
-from jbias.rundir import costs
+from jbias.runs import costs, results
 from tests.report import conftest
 
 SPENT = {"opening": 0.0, "compiling": 0.0, "stepping": 3600.0, "evaluating": 1800.0}
@@ -14,7 +13,7 @@ SPENT = {"opening": 0.0, "compiling": 0.0, "stepping": 3600.0, "evaluating": 180
 def write(workdir, *devices):
     energy = costs.Energy(intensity=0.4)
     starts = [
-        costs.start(str(i), SPENT, costs.Devices(kind, count), energy, 7)
+        costs.of_start(str(i), SPENT, costs.Devices(kind, count), energy, 7)
         for i, (kind, count) in enumerate(devices)
     ]
     told = {"starts": starts, "total": costs.total(starts)}

@@ -7,8 +7,9 @@ import re
 import pandas as pd
 import pytest
 
-from jbias import report, results
+from jbias import report
 from jbias.report import figures, tables
+from jbias.runs import results
 from tests.report import conftest
 
 NAMES = (

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias import results
 from jbias.data import corruptions, labels
 from jbias.evals import (
     calibration,
@@ -37,6 +36,7 @@ from jbias.report import (
     measured_read,
     measured_tables,
 )
+from jbias.runs import results
 from tests.report import kept
 
 NAMES = (*labels.geirhos16(),)
@@ -516,7 +516,7 @@ def test_a_folder_of_workdirs_stands_for_them(workdirs, tmp_path, capsys):
         assert of.main([f"--measured={tmp_path / 'none'}", "--out=out"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.endswith(", or the folder of such workdirs")
-    assert len(results.find(str(folder))[1]) == 1
+    assert len(results.find_workdirs(str(folder))[1]) == 1
 
 
 def test_of_how_many_images_pgd_is_stands_in_the_headline(workdirs):

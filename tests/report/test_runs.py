@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias import report, results, selection
+from jbias import report
 from jbias.report import gather, study
 from jbias.report import options as options_lib
+from jbias.runs import results, selection
 
 pytestmark = pytest.mark.usefixtures("no_pdf")
 

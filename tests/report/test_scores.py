@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import arguments, options, scores
+from jbias.report import options, scores
+from jbias.runtime import cli
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -262,5 +263,5 @@ def test_a_locale_of_few_letters_gets_their_codes(tmp_path, monkeypatch):
     """A page is made, and told of, whatever the terminal can show."""
     told = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told, "ascii"))
-    assert arguments.answered("report", lambda: ["α = 0.05"]) == 0
+    assert cli.print_lines("report", lambda: ["α = 0.05"]) == 0
     assert told.getvalue() == b"\\u03b1 = 0.05\n"

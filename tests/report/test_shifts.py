@@ -6,7 +6,6 @@ import shutil
 import pandas as pd
 import pytest
 
-from jbias import results
 from jbias.report import (
     figures,
     shift_figures,
@@ -15,6 +14,7 @@ from jbias.report import (
     shift_read,
     shifts,
 )
+from jbias.runs import results
 from tests.report import shifted, test_page
 
 PUBLISHED = "examples/published"

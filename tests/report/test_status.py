@@ -9,10 +9,9 @@ import time
 
 import pytest
 
-from jbias import results
 from jbias.report import cli, status_table
 from jbias.report import status as report_status
-from jbias.rundir import life
+from jbias.runs import results, status
 
 RECORD = results.Record(
     *("erm-shapes-1", "erm", "", "cnn", "shapes"),
@@ -38,7 +37,7 @@ def made(workdir, *lines, old=0.0, **told):
     (workdir / "config.json").write_text(json.dumps(CONFIG))
     (workdir / "log.txt").write_text("".join(f"{line}\n" for line in lines))
     if told:
-        sign = life.Life(workdir, pytest.fail)
+        sign = status.Heartbeat(workdir, pytest.fail)
         sign.update(**{"step": 42, "total": 100, "log_seconds": 10.0, **told})
     when = time.time() - old
     for path in workdir.iterdir():
@@ -128,7 +127,7 @@ def test_a_running_one_says_how_far_and_how_fast(folder):
 )
 def test_a_damaged_sign_of_life_hides_nothing_else(tmp_path, held, content):
     run = made(tmp_path / "run", *LINES)
-    (run / life.NAME).write_text(content)
+    (run / status.HEARTBEAT_FILE).write_text(content)
     (run / "config.json").write_text('{"seeds": 3, "valid": []}')
     held(run)
     one = report_status.row(run)
@@ -204,11 +203,11 @@ def test_watching_tells_again_without_jax(folder):
 
 def test_signs_that_cannot_be_written_are_told_once(tmp_path):
     said = []
-    sign = life.Life(tmp_path / "gone", said.append)
+    sign = status.Heartbeat(tmp_path / "gone", said.append)
     sign.update("stepping", step=1)
     sign.update("stepping", step=2)
     assert len(said) == 1 and "progress.json cannot be written" in said[0]
-    assert life.read(tmp_path / "gone") == {}
+    assert status.read_heartbeat(tmp_path / "gone") == {}
 
 
 def test_names_that_are_cut_still_differ():

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jbias import algos, mesh, optim, seeds
+from jbias import algos, optim, seeds
 from jbias.models import resnet
+from jbias.runtime import mesh
 from jbias.strategies import batched
 from jbias.training import trainer
 from tests.methods import METHODS

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import mesh, seeds
+from jbias import seeds
+from jbias.runtime import mesh
 from jbias.strategies import layout as layouts
 
 TREES = [{"w": jnp.full((3,), i), "n": jnp.asarray(i)} for i in range(5)]

@@ -7,8 +7,8 @@ import jax
 import pytest
 
 from jbias import seeds
-from jbias.terminal import faults
-from tests import runs
+from jbias.runtime import messages
+from tests import smoke_runs
 
 MINE = """
 import jax.numpy as jnp
@@ -59,8 +59,10 @@ def traced(tmp_path):
     path.write_text(MINE)
 
     def trace(function, **options):
-        config = runs.small(algo=dict(name=f"{path}:{function}", **options)).to_dict()
-        stage = runs.stage(config)
+        config = smoke_runs.small(
+            algo=dict(name=f"{path}:{function}", **options)
+        ).to_dict()
+        stage = smoke_runs.stage(config)
         key = jax.eval_shape(lambda: seeds.key(0))
         state = jax.eval_shape(stage.draw, key, None)
         shapes = {name: one.shapes() for name, one in stage.feeds.items()}
@@ -106,4 +108,4 @@ def test_a_tap_that_acts_nowhere_is_refused_where_the_step_is_traced(
         return
     with pytest.raises(ValueError) as caught:
         traced(function, **options)
-    assert re.search(told, faults.line(caught.value))
+    assert re.search(told, messages.describe_error(caught.value))

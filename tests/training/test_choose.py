@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias import mesh, seeds, train
+from jbias import seeds, train
+from jbias.runtime import mesh
 from jbias.training import choose, memory, vary
-from tests import runs
+from tests import smoke_runs
 
 
 @pytest.fixture
@@ -18,8 +19,8 @@ def small(monkeypatch, tmp_path):
     """A config and its stage, which is long enough, and nothing cached."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(choose, "_LEAST", 1)
-    config = jc.plain(runs.small())
-    return config, runs.stage(config)
+    config = jc.plain(smoke_runs.small())
+    return config, smoke_runs.stage(config)
 
 
 def chosen(config, stage, kept=None, said=None, full=()):
@@ -125,7 +126,7 @@ def test_nothing_is_compared_where_nothing_can_be_gained(small, monkeypatch):
 
 @pytest.mark.usefixtures("small")
 def test_a_run_keeps_what_it_chose(tmp_path):
-    train.run(runs.small(), tmp_path / "run")
+    train.run(smoke_runs.small(), tmp_path / "run")
     told = json.loads((tmp_path / "run" / "provenance.json").read_text())["chosen"]
     assert told["strategy"] in told["seconds"]
 

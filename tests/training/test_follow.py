@@ -10,17 +10,17 @@ import time
 
 import pytest
 
-from jbias import checkpoint, evaluate, mesh, results, selection, train, xla
-from jbias.rundir import workdir as workdirs
-from jbias.store import lock, sums
+from jbias import evaluate, train
+from jbias.runs import checkpoints, checksums, results, selection, workdirs
+from jbias.runtime import lock, mesh, xla
 from jbias.training import follow, memory, observe, watch
-from tests import runs
+from tests import smoke_runs
 from tests.test_resume import assert_same_end
 
 
 def config(where: str):
     """Eight steps; three of four evaluations fall between saves that were due anyway."""
-    made = runs.small(eval_every="2 steps", save_every="50 %")
+    made = smoke_runs.small(eval_every="2 steps", save_every="50 %")
     made.model = {"name": "cnn", "width": 4}
     made.run.evaluate, made.run.decisions = where, True
     return made
@@ -69,7 +69,7 @@ def elsewhere(trained, tmp_path):
 
 def test_steps_left_to_evaluate_are_kept(trained):
     """Though `keep` is two."""
-    assert checkpoint.steps(trained / "checkpoints") == [2, 4, 6, 8]
+    assert checkpoints.steps(trained / "checkpoints") == [2, 4, 6, 8]
 
 
 def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsys):
@@ -79,7 +79,7 @@ def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsy
     (elsewhere / "sums.json").unlink()  # It knows of another config.
     assert evaluate.main([f"--follow={elsewhere}", "--interval=0.1"]) == 0
     assert measured(elsewhere) == measured(here)
-    assert {*sums.read(elsewhere, sums.FOLLOWER)} == {*measured(here)}
+    assert {*checksums.read(elsewhere, checksums.FOLLOWER)} == {*measured(here)}
     said = capsys.readouterr().err
     assert "step 6/8: valid" in said
     events = [json.loads(line)["event"] for line in said.splitlines()]
@@ -177,13 +177,13 @@ def test_a_resumed_run_may_evaluate_for_itself(here, elsewhere):
     written = measured(elsewhere)
     assert {name for name in written if "evals" in name} == names
     assert written.items() <= ours.items()
-    assert {2, 4, 8} <= set(checkpoint.steps(elsewhere / "checkpoints"))
+    assert {2, 4, 8} <= set(checkpoints.steps(elsewhere / "checkpoints"))
     follow.run(elsewhere, interval=0.1)
     assert measured(elsewhere) == ours
 
 
 def test_a_second_follower_is_refused(elsewhere, capsys):
-    with workdirs.follow(elsewhere):
+    with workdirs.claim_evaluation(elsewhere):
         assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 2
     assert "another process evaluates" in capsys.readouterr().err
     assert not measured(elsewhere)
@@ -243,10 +243,10 @@ def test_a_lock_that_nobody_holds_is_not_waited_for(tmp_path, capsys, monkeypatc
 
 
 def test_who_looks_at_a_lock_does_not_take_it(tmp_path):
-    with lock.hold(tmp_path / "lock", "is at work"):
-        assert workdirs.claimed(tmp_path)
-    assert not workdirs.claimed(tmp_path)
-    with lock.hold(tmp_path / "lock", "is at work"):
+    with lock.acquire(tmp_path / "lock", "is at work"):
+        assert workdirs.is_claimed(tmp_path)
+    assert not workdirs.is_claimed(tmp_path)
+    with lock.acquire(tmp_path / "lock", "is at work"):
         pass
 
 
@@ -301,7 +301,7 @@ def test_branches_are_followed(tmp_path, capsys):
     assert "evaluated all that was due, 2 steps in all" in capsys.readouterr().err
     for rate in (0.1, 0.2):
         branch = tmp_path / "run" / "vary" / f"optim.rate={rate}"
-        assert {r["step"] for r in runs.records(branch)} == {2, 4}
+        assert {r["step"] for r in smoke_runs.records(branch)} == {2, 4}
 
 
 @pytest.mark.slow
@@ -313,13 +313,13 @@ def test_both_at_once_and_both_killed(here, tmp_path):
     def follower():
         return subprocess.Popen(
             [*command, "--interval=0.2"],
-            cwd=runs.ROOT,
+            cwd=smoke_runs.ROOT,
             stderr=subprocess.PIPE,
             env=dict(os.environ),
             text=True,
         )
 
-    run = runs.start(config("elsewhere"), workdir, "step", "5")
+    run = smoke_runs.start(config("elsewhere"), workdir, "step", "5")
     while not (workdir / "provenance.json").exists():
         assert run.poll() is None
         time.sleep(0.05)
@@ -331,7 +331,7 @@ def test_both_at_once_and_both_killed(here, tmp_path):
         time.sleep(0.01)
     first.kill()
     first.communicate(timeout=600)
-    second, run = follower(), runs.start(config("elsewhere"), workdir)
+    second, run = follower(), smoke_runs.start(config("elsewhere"), workdir)
     said, _ = run.communicate(timeout=600)
     assert run.returncode == 0, said
     _, said = second.communicate(timeout=600)

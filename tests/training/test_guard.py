@@ -13,7 +13,7 @@ from jbias import config as jc
 from jbias import seeds, step
 from jbias.algos import base
 from jbias.training import guard, watch
-from tests import runs
+from tests import smoke_runs
 
 KEY = jax.random.key(0)
 EVERY = 4
@@ -131,12 +131,14 @@ def lost(seed: int) -> list[int]:
 def test_what_trains_beside_a_seed_that_diverged_does_as_alone(strategy):
     """The loss of the first is not finite at the third of four steps."""
     algo = {"name": f"{MINE}:make", "chance": CHANCE}
-    stage = runs.stage(jc.plain(runs.small(algo=algo)))
+    stage = smoke_runs.stage(jc.plain(smoke_runs.small(algo=algo)))
     which = tuple(
         next(seed for seed in range(99) if lost(seed) == at) for at in ([2], [])
     )
-    together, seen = runs.trained(stage, which, strategy, steps=4)
-    alone = [runs.trained(stage, (seed,), strategy, steps=4)[0][0] for seed in which]
+    together, seen = smoke_runs.trained(stage, which, strategy, steps=4)
+    alone = [
+        smoke_runs.trained(stage, (seed,), strategy, steps=4)[0][0] for seed in which
+    ]
     for one, other in zip(together, alone, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, other)
     assert [[m[guard.FROZEN] for m in metrics] for metrics in seen] == [

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias import feed, mesh, models, seeds
+from jbias import feed, models, seeds
 from jbias.configs import erm
-from jbias.rundir import workdir
+from jbias.runs import workdirs
+from jbias.runtime import mesh
 from jbias.strategies import layout as layouts
 from jbias.training import memory, opening
 
@@ -233,7 +234,7 @@ def test_another_layout_is_told_when_a_run_goes_on(tmp_path):
             "waves": waves,
         }
         facts = {"config": {}, "data": {}, "layout": layout}
-        return workdir.record_provenance(tmp_path, facts)
+        return workdirs.record_provenance(tmp_path, facts)
 
     assert begun([(2, 1)]) == begun([(2, 1)]) == []
     assert begun([(3,)]) == ["layout.waves: [[2, 1]] != [[3]]"]

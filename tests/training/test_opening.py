@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from jbias import data, train
-from tests import runs
+from tests import smoke_runs
 from tests.training import test_supply
 
 
@@ -53,7 +53,7 @@ def test_names_of_nothing_known_are_refused_before_a_set_is_opened(
         raise AssertionError("a set is opened")
 
     monkeypatch.setattr(data, "load", load)
-    config = runs.small()
+    config = smoke_runs.small()
     change(config)
     with pytest.raises(ValueError, match=told):
         train.run(config, tmp_path / "run")

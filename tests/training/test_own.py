@@ -9,10 +9,9 @@ import pytest
 
 from jbias import main, models, train
 from jbias.algos import base
-from jbias.multihost import team
-from jbias.terminal import faults, signals
+from jbias.runtime import messages, processes, signals
 from jbias.training import parts
-from tests import runs
+from tests import smoke_runs
 
 HEAD = "from jbias.algos import base, erm\n"
 KEY = """def make(net):
@@ -118,7 +117,7 @@ def test_what_is_wrong_in_ones_own_file_names_its_line(kind, tmp_path):
     text, line, told = WRONG[kind]
     path = tmp_path / "mine.py"
     path.write_text(HEAD + text)
-    with pytest.raises(faults.Own, match=f"{told}") as error:
+    with pytest.raises(messages.UserCodeError, match=f"{told}") as error:
         traced(path)
     said = str(error.value)
     assert said.startswith(f"error in {path}:{line}") and "\n" not in said
@@ -142,7 +141,7 @@ def test_losses_within_others_begin_where_they_are_written(made, tmp_path):
     path.write_text(HEAD + WITHIN + f"    return base.Algo(net, {made})\n")
     algo = parts.algorithm({"name": f"{path}:make"}, drawn()[0])
     line = 4 if "Called" in made else 6
-    with pytest.raises(faults.Own, match=rf"mine\.py:{line}: TypeError"):
+    with pytest.raises(messages.UserCodeError, match=rf"mine\.py:{line}: TypeError"):
         algo.losses(1)
 
 
@@ -152,7 +151,9 @@ def test_what_else_an_algorithm_has_is_guarded_within_others(key, tmp_path):
     made = f"    return base.Algo(net, losses, {key}=functools.partial(bad, {{}}))\n"
     path.write_text(HEAD + WITHIN + made)
     algo = parts.algorithm({"name": f"{path}:make"}, drawn()[0])
-    with pytest.raises(faults.Own, match=r"mine\.py:9, in bad: KeyError: 'nothing'"):
+    with pytest.raises(
+        messages.UserCodeError, match=r"mine\.py:9, in bad: KeyError: 'nothing'"
+    ):
         getattr(algo, key)(1, 2)
 
 
@@ -188,10 +189,12 @@ def test_a_function_that_is_not_there_is_refused_as_the_config_is(tmp_path):
         ValueError, match="no function 'maek'; did you mean 'make'"
     ) as e:
         parts.algorithm({"name": f"{path}:maek"}, 1)
-    assert not isinstance(e.value, faults.Own)
+    assert not isinstance(e.value, messages.UserCodeError)
 
 
-@pytest.mark.parametrize(("error", "code"), [(faults.Own, 1), (ValueError, 2)])
+@pytest.mark.parametrize(
+    ("error", "code"), [(messages.UserCodeError, 1), (ValueError, 2)]
+)
 def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
     def run(*args, **kwargs):
         raise error("error in mine.py:3")
@@ -200,7 +203,7 @@ def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
     monkeypatch.setattr(train, "run", run)
     config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
     monkeypatch.setattr(main, "_CONFIG", config)
-    assert main._train("x", team.ALONE, None, signals.Heard()) == code
+    assert main._train("x", processes.ALONE, None, signals.StopSignal()) == code
     assert capsys.readouterr().err == "jbias: error in mine.py:3\n"
 
 
@@ -211,9 +214,9 @@ def test_an_error_in_evaluation_is_no_damaged_image(tmp_path):
         "def decide(variables, image):\n    return variables['oops']\n\n\n"
         "def make(net):\n    return erm.make(net)._replace(decide=decide)\n"
     )
-    config = runs.small(seeds=(0,), epochs=1)
+    config = smoke_runs.small(seeds=(0,), epochs=1)
     config.model, config.algo = {"name": "cnn"}, {"name": f"{path}:make"}
-    with pytest.raises(faults.Own, match=r"mine.py:5, in decide") as raised:
+    with pytest.raises(messages.UserCodeError, match=r"mine.py:5, in decide") as raised:
         train.run(config, tmp_path / "run")
     assert "prepare check" not in str(raised.value)
     assert (tmp_path / "run/traceback.txt").is_file()

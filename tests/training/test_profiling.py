@@ -4,7 +4,7 @@ import re
 
 from jbias import train
 from jbias.training import profiling
-from tests import runs
+from tests import smoke_runs
 
 PROGRAM = """
   %fusion.3 = f32[4]{0} fusion(%a), calls=%f, metadata={op_name="jit(one)/transpose(jvp(ResNet))/ResNet.features/stage1_block0/bn1/reduce_sum" id=5}
@@ -21,12 +21,14 @@ def test_instructions_are_told_by_kind_direction_and_module():
 
 
 def test_a_run_writes_its_profile_and_trains_as_without(tmp_path):
-    config = runs.small(epochs=1.0)
+    config = smoke_runs.small(epochs=1.0)
     config.run.steps_per_dispatch = 1
     train.run(config, tmp_path / "plain")
     config.run.profile = True
     train.run(config, tmp_path / "run")
-    assert runs.records(tmp_path / "plain") == runs.records(tmp_path / "run")
+    assert smoke_runs.records(tmp_path / "plain") == smoke_runs.records(
+        tmp_path / "run"
+    )
     page = (tmp_path / "run" / "profile.md").read_text()
     forward = dict(re.findall(r"\| (\w+) \|  \| ([\d.]+) % \|", page))
     backward = dict(re.findall(r"\| (\w+) \| backward \| ([\d.]+) % \|", page))

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from jbias import train
-from jbias.rundir import life
+from jbias.runs import status
 from jbias.training import watch
-from tests import runs, wandb_files
+from tests import smoke_runs, wandb_files
 
 EVENTS = {
     "start": {"run", "seeds", "total", "step"},
@@ -32,7 +32,9 @@ class Died(BaseException):
 
 def config():
     """24 steps, an evaluation each eighth, a line of progress after each dispatch."""
-    c = runs.small(epochs=6.0, seeds=(3, 5), eval_every="8 steps", save_every="8 steps")
+    c = smoke_runs.small(
+        epochs=6.0, seeds=(3, 5), eval_every="8 steps", save_every="8 steps"
+    )
     c.run.update(steps_per_dispatch=1, log_seconds=1e-3, log="json")
     c.run.write = "tensorboard+wandb"
     return c
@@ -56,7 +58,7 @@ def run(tmp_path_factory):
         patch.setattr(watch.Watch, "add", counted)
         with pytest.raises(Died), contextlib.redirect_stderr(said):
             train.run(config(), workdir)
-    was, first = life.read(workdir), said.getvalue()
+    was, first = status.read_heartbeat(workdir), said.getvalue()
     with contextlib.redirect_stderr(said):
         assert train.run(config(), workdir)
     return workdir, was, said.getvalue().removeprefix(first)
@@ -65,7 +67,7 @@ def run(tmp_path_factory):
 def test_sign_of_life_says_how_far_it_was(run):
     workdir, was, _ = run
     assert (was["doing"], was["step"], was["total"]) == ("stepping", 21, 24)
-    now = life.read(workdir)
+    now = status.read_heartbeat(workdir)
     assert (now["doing"], now["step"], now["total"]) == ("finished", 24, 24)
     assert now["diverged"] == {} and now["rate"] > 0 and now["eta_seconds"] >= 0
 
@@ -73,7 +75,7 @@ def test_sign_of_life_says_how_far_it_was(run):
 def expected(workdir, seed=None):
     """By tag and step: what the records have of a seed, or their means over seeds."""
     found = collections.defaultdict(list)
-    for r in runs.records(workdir):
+    for r in smoke_runs.records(workdir):
         if seed in (None, r["seed"]) and r["value"] is not None:
             tag = "/".join(filter(None, (r["dataset"], r["metric"], r["condition"])))
             found[tag, r["step"]].append(r["value"])

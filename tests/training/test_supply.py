@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import feed, mesh, train
+from jbias import feed, train
 from jbias.data import stream
 from jbias.feeding import sets, streams
+from jbias.runtime import mesh
 from jbias.training import build, supply
-from tests import runs
+from tests import smoke_runs
 from tests.test_resume import assert_same_end, finish
 
 CLASSES = ("star", "heart", "plus")
@@ -48,7 +49,7 @@ def draw(root) -> str:
 
 def config(photos, **entries):
     """A small run on the folder, cut as `entries` of config.train say."""
-    c = runs.small()
+    c = smoke_runs.small()
     common = dict(data="folder", root=photos)
     c.train = dict(split="train", batch=16, **common, **entries)
     c.valid = dict(split="valid", **common)
@@ -289,7 +290,9 @@ def test_sets_read_anew_are_measured_alike(photos, tmp_path):
     c.run.loading.gib = 0.0
     train.run(c, tmp_path / "files")
     assert "read from its files" in (tmp_path / "files" / "log.txt").read_text()
-    assert runs.records(tmp_path / "memory") == runs.records(tmp_path / "files")
+    assert smoke_runs.records(tmp_path / "memory") == smoke_runs.records(
+        tmp_path / "files"
+    )
     told = json.loads((tmp_path / "files" / "provenance.json").read_text())
     assert "streamed: " in str(told["data"]["train/0"]["preprocessing"])
 
@@ -303,7 +306,7 @@ def test_killed_and_resumed_with_other_workers_ends_the_same(photos, tmp_path, c
     c = config(photos, **cut)
     c.update(save_every="3 steps", eval_every="1 epoch")
     finish(c, tmp_path / "unbroken")
-    process = runs.start(c, tmp_path / "run", "step", "8")
+    process = smoke_runs.start(c, tmp_path / "run", "step", "8")
     said, _ = process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL, said
     c.run.loading.update(threads=1, workers=2)
@@ -388,7 +391,9 @@ def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
     command = [sys.executable, "-m", "tests.two_processes", str(tmp_path), port]
     env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     started = [
-        subprocess.Popen([*command, n], cwd=runs.ROOT, env=env, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [*command, n], cwd=smoke_runs.ROOT, env=env, stderr=subprocess.PIPE
+        )
         for n in ("0", "1")
     ]
     for process in started:
@@ -417,7 +422,7 @@ def test_workers_end_with_a_killed_parent(photos, tmp_path):
     c.epochs = 500.0
     mark = f"JBIAS_TEST_MARK={tmp_path}"
     name, value = mark.split("=")
-    process = runs.start(c, tmp_path / "run", "step", "3", **{name: value})
+    process = smoke_runs.start(c, tmp_path / "run", "step", "3", **{name: value})
     while not (seen := _marked(mark) - {process.pid}):
         assert process.poll() is None
         time.sleep(0.05)

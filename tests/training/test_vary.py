@@ -7,13 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from jbias import algos, checkpoint, results, train
+from jbias import algos, train
 from jbias import config as jc
 from jbias.evals import decisions
 from jbias.models import runs as trained
-from jbias.terminal import faults
+from jbias.runs import checkpoints, results
+from jbias.runtime import messages
 from jbias.training import vary, warmstart
-from tests import runs
+from tests import smoke_runs
 from tests.methods import METHODS
 from tests.test_matrix import config_of
 
@@ -28,7 +29,7 @@ IDLE = (("debiased", "alpha"),)
 
 
 def config(**entries):
-    c = runs.small("padain", **entries)
+    c = smoke_runs.small("padain", **entries)
     c.algo.p = 0.3
     return c
 
@@ -51,7 +52,7 @@ def varied(tmp_path_factory):
 def numbers(workdir) -> dict:
     return {
         (r["seed"], r["step"], r["dataset"], r["metric"]): r["value"]
-        for r in runs.records(workdir)
+        for r in smoke_runs.records(workdir)
     }
 
 
@@ -63,7 +64,7 @@ def test_a_branch_is_a_run_of_its_own(varied, tmp_path, rate, p):
     lone.optim.rate, lone.algo.p = rate, p
     assert train.run(lone, tmp_path / "lone")
     branch = workdir / "vary" / f"optim.rate={rate:g},algo.p={p:g}"
-    assert {r["run"] for r in runs.records(branch)} == {jc.run_name(lone)}
+    assert {r["run"] for r in smoke_runs.records(branch)} == {jc.run_name(lone)}
     assert jc.plain(lone) | {"run": 0} == _config(branch) | {"run": 0}
     found, wanted = numbers(branch), numbers(tmp_path / "lone")
     assert found.keys() == wanted.keys()
@@ -91,7 +92,7 @@ def _config(workdir) -> dict:
 
 def test_branches_differ_and_are_reported_as_runs(varied):
     _, workdir = varied
-    full, empty = results.find(str(workdir))
+    full, empty = results.find_workdirs(str(workdir))
     assert len(full) == 4
     assert not empty
     frame = results.read(str(workdir))
@@ -108,12 +109,14 @@ def test_branches_differ_and_are_reported_as_runs(varied):
 
 def test_a_resumed_run_puts_records_back(varied, tmp_path):
     c, workdir = varied
-    before = [runs.records(path) for path in sorted(workdir.glob("vary/*"))]
+    before = [smoke_runs.records(path) for path in sorted(workdir.glob("vary/*"))]
     (workdir / "done").unlink()
     for path in workdir.glob("vary/*/evals/8.jsonl"):
         path.unlink()
     assert train.run(c, workdir)
-    assert [runs.records(path) for path in sorted(workdir.glob("vary/*"))] == before
+    assert [
+        smoke_runs.records(path) for path in sorted(workdir.glob("vary/*"))
+    ] == before
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def test_what_cannot_vary_is_refused(tmp_path, change, message):
 
 
 def test_values_that_make_another_algorithm_are_refused(tmp_path):
-    c = runs.small("sagnet")
+    c = smoke_runs.small("sagnet")
     c.algo.w_adv = 0.1
     c.vary = (dict(key="algo.w_adv", values=(0.0, 0.1)),)
     with pytest.raises(ValueError, match="the values must make one algorithm"):
@@ -169,11 +172,13 @@ def test_strengths_of_algorithms_can_vary(name):
     with c.unlocked():
         c.algo.update(strengths)
     c.vary = [dict(key=f"algo.{k}", values=(v,)) for k, v in strengths.items()]
-    runs.stage(jc.plain(c))  # Traces the step, and refuses what does not reach it.
+    smoke_runs.stage(
+        jc.plain(c)
+    )  # Traces the step, and refuses what does not reach it.
 
 
 def test_what_must_be_known_while_compiling_is_refused(tmp_path):
-    c = runs.small("sagnet")
+    c = smoke_runs.small("sagnet")
     c.algo.dropout = 0.1
     c.vary = (dict(key="algo.dropout", values=(0.1, 0.2)),)
     with pytest.raises(ValueError, match="start a run for each value"):
@@ -255,13 +260,15 @@ def test_more_than_a_number_of_an_own_algorithm_is_refused(tmp_path, function, m
 def test_an_own_algorithm_that_does_not_work_says_why(tmp_path):
     c = own(tmp_path, "broken")
     c.vary = (dict(key="algo.scale", values=(0.5, 1.0)),)
-    with pytest.raises(faults.Own, match=r"own.py:\d+, in losses: .*concatenate"):
+    with pytest.raises(
+        messages.UserCodeError, match=r"own.py:\d+, in losses: .*concatenate"
+    ):
         train.run(c, tmp_path / "none")
 
 
 def own(tmp_path, function: str):
     (tmp_path / "own.py").write_text(OWN)
-    c = runs.small()
+    c = smoke_runs.small()
     c.model = {"name": "cnn", "width": 4}
     with c.unlocked():
         c.algo = {"name": f"{tmp_path / 'own.py'}:{function}", "scale": 1.0}
@@ -269,7 +276,7 @@ def own(tmp_path, function: str):
 
 
 def test_a_number_that_every_stage_overrides_is_refused(tmp_path):
-    c = runs.small()
+    c = smoke_runs.small()
     c.model = {"name": "cnn", "width": 4}
     optim = c.optim.to_dict()
     c.stages = (dict(optim=optim, epochs=1.0), dict(optim=optim, epochs=1.0))
@@ -296,8 +303,8 @@ def test_a_branch_can_be_started_from(varied):
         warmstart.nets(workdir, (0,))
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
         warmstart.nets(workdir / "vary" / "optim.rate=7", (0,))
-    checkpoints = workdir / "checkpoints"
-    held, _ = trained.nets(checkpoints, checkpoint.steps(checkpoints)[-1])
+    folder = workdir / "checkpoints"
+    held, _ = trained.nets(folder, checkpoints.steps(folder)[-1])
     third = workdir / "vary" / f"optim.rate={RATES[1]:g},algo.p=0"
     for seed, net in zip((1, 0), warmstart.nets(third, (1, 0)), strict=True):
         wanted = held[2 * 2 + seed]["params"]["fc"]["kernel"]

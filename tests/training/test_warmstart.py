@@ -6,14 +6,14 @@ import pytest
 
 from jbias import train
 from jbias.training import warmstart
-from tests import runs
+from tests import smoke_runs
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory):
     """A finished run of seeds 0 and 1, and its config."""
     workdir = tmp_path_factory.mktemp("before") / "run"
-    config = runs.small(epochs=1.0)
+    config = smoke_runs.small(epochs=1.0)
     config.optim.average = 0.5
     assert train.run(config, workdir)
     return workdir
@@ -21,7 +21,7 @@ def before(tmp_path_factory):
 
 def test_a_run_goes_on_from_the_same_seeds_evaluated_net(before, tmp_path):
     """At a rate too small to move a weight, what is evaluated stays as it was."""
-    config = runs.small(init=str(before), epochs=1.0)
+    config = smoke_runs.small(init=str(before), epochs=1.0)
     config.optim.rate, config.optim.decay = 1e-30, 0.0
     assert train.run(config, tmp_path / "run")
     old, new = (warmstart.nets(path, (0, 1)) for path in (before, tmp_path / "run"))
@@ -44,7 +44,7 @@ def test_other_classes_get_a_linear_layer_of_their_own(before):
 
 
 def test_another_model_is_refused(before, tmp_path):
-    config = runs.small(init=str(before))
+    config = smoke_runs.small(init=str(before))
     config.model.width = 8
     with pytest.raises(ValueError, match="another model than config.model"):
         train.run(config, tmp_path / "run")

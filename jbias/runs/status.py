@@ -1,0 +1,254 @@
+"""What phase a run is in, from the files in its folder, and the heartbeat that it writes.
+
+The heartbeat, progress.json, says what a run is doing, how far it is and how fast, for
+whoever watches many runs. It is no part of the results; a failure to write it is reported
+once.
+"""
+
+import datetime
+import functools
+import json
+import os
+import pathlib
+import re
+import socket
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from jbias.runs import results
+from jbias.runtime import files, lock
+
+PHASES = (
+    "damaged",
+    "not started",
+    "running",
+    "interrupted",
+    "stopped",
+    "failed",
+    "diverged",
+    "done",
+)
+STOPPED_FILE = "stopped.json"  # Written by a search that has no more use for a run.
+RESUMES = "the same command resumes"  # Ends what a run says that saved and left,
+_LOST = "it goes on from the latest checkpoint"  # and what it says whose peer was lost.
+UNEXPLAINED = "nothing says why; killed, or its machine went down"
+_TAIL = 1 << 16
+_ASKED = re.compile(r"SIG[A-Z0-9]+ ")  # Begins what a run says that was asked to stop.
+_STEP = re.compile(r"\bstep ([0-9]{1,15})/([0-9]{1,15})\b")
+
+
+class RunStatus(NamedTuple):
+    """What state a run is in, and how far it is.
+
+    phase: one of PHASES. `interrupted`: begun, and nobody is at work in it: the same command
+    goes on. `diverged`: ended, no seed is left. `stopped`: by a search. `damaged`: its
+    records cannot be read (`read` raises, and whoever asks for many says so).
+    """
+
+    phase: str
+    reason: str = ""  # Why it failed or was stopped or interrupted, as far as is known.
+    step: int = 0  # The last that its log or its records tell of.
+    steps: int = 0  # In all, all stages together; 0 while that is not known.
+    evaluated: int = -1  # The last evaluated step.
+    accuracy: float | None = None  # There, in validation: the mean over finite seeds.
+    diverged: tuple[int, ...] = ()  # The seeds that did.
+    from_log: bool = False  # Whether it was the run's log that gave the reason.
+
+
+def read(workdir: str | os.PathLike) -> RunStatus:
+    """The state of a run; ValueError, naming file and line, for damaged records."""
+    workdir = pathlib.Path(workdir)
+    if workdir.exists() and not workdir.is_dir():
+        raise ValueError(f"{workdir}: must be the workdir of a run, got a file")
+    word, reason = _phase(workdir)
+    step, steps = _progress(workdir)
+    evaluated = _last_evaluation(workdir)
+    accuracy, diverged = None, ()
+    if evaluated >= 0:
+        valid, diverged = _summary(workdir, evaluated)
+        finite = [value for value in valid if value is not None]
+        accuracy = sum(finite) / len(finite) if finite else None
+    told = word in ("failed", "interrupted") and reason != UNEXPLAINED
+    step = max(step, evaluated, 0)
+    return RunStatus(word, reason, step, steps, evaluated, accuracy, diverged, told)
+
+
+def is_running(workdir: str | os.PathLike) -> bool:
+    """Whether a process is at work in it; a killed one leaves its lock's file behind."""
+    return lock.is_held(pathlib.Path(workdir) / "lock")
+
+
+def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
+    """Validation accuracy by evaluated step: the mean over all seeds.
+
+    A diverged seed counts as nothing right, or settings that lose seeds would win.
+    """
+    found = {}
+    for step in _evaluations(pathlib.Path(workdir)):
+        valid, _ = _summary(pathlib.Path(workdir), step)
+        if valid:
+            found[step] = sum(value or 0.0 for value in valid) / len(valid)
+    return found
+
+
+def is_done(workdir: str | os.PathLike) -> bool:
+    """Whether the run has ended as it should; reads no records."""
+    return _phase(pathlib.Path(workdir))[0] == "done"
+
+
+def _phase(workdir: pathlib.Path) -> tuple[str, str]:
+    """The state's word, and why it is so."""
+    if (workdir / "done").exists():
+        diverged = _text(workdir / "done").strip() == "diverged"
+        return ("diverged", "every seed diverged") if diverged else ("done", "")
+    if is_running(workdir):
+        return "running", ""
+    if (workdir / STOPPED_FILE).exists():
+        return "stopped", _reason_of_stop(workdir / STOPPED_FILE)
+    last = _last_line(workdir)
+    if last.startswith("jbias: "):
+        told = last.removeprefix("jbias: ")
+        stopped = told.endswith((RESUMES, _LOST)) or _ASKED.match(told)
+        return ("interrupted" if stopped else "failed"), told
+    if (workdir / "config.json").exists() or last:
+        return "interrupted", UNEXPLAINED
+    return "not started", ""
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: must be text in UTF-8, got {error.reason} at byte {error.start}; "
+            "restore the file or remove it and resume the run"
+        ) from None
+
+
+def _reason_of_stop(path: pathlib.Path) -> str:
+    try:
+        return str(json.loads(path.read_text())["reason"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError(
+            f"{path}: must be JSON with a reason, got something else; remove it, and the "
+            "run goes on"
+        ) from None
+
+
+def _log(workdir: pathlib.Path) -> list[str]:
+    """The last lines of a run's log."""
+    try:
+        with (workdir / "log.txt").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            return file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _last_line(workdir: pathlib.Path) -> str:
+    return next((line for line in reversed(_log(workdir)) if line.strip()), "")
+
+
+def _progress(workdir: pathlib.Path) -> tuple[int, int]:
+    """The last `step N/M` of the log; zeros where it tells none."""
+    for line in reversed(_log(workdir)):
+        if found := _STEP.search(line):
+            return int(found[1]), int(found[2])
+    return 0, 0
+
+
+def _folders(workdir: pathlib.Path) -> list[pathlib.Path]:
+    """Where the records of a run are: its branches' folders, if its settings vary."""
+    return sorted((workdir / "vary").glob("*/")) or [workdir]
+
+
+def _evaluations(workdir: pathlib.Path) -> list[int]:
+    """The steps that are evaluated in every branch, in order."""
+    steps = [
+        {int(p.stem) for p in folder.glob("evals/*.jsonl") if p.stem.isdecimal()}
+        for folder in _folders(workdir)
+    ]
+    return sorted(set.intersection(*steps))
+
+
+def _last_evaluation(workdir: pathlib.Path) -> int:
+    return max(_evaluations(workdir), default=-1)
+
+
+def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
+    """Validation accuracies at a step, one a seed and branch; the seeds that diverged."""
+    valid, diverged = [], set()
+    for folder in _folders(workdir):
+        path = folder / "evals" / f"{step}.jsonl"
+        there = path.stat()
+        values, lost = _of_file(str(path), there.st_mtime_ns, there.st_size)
+        valid += values
+        diverged |= set(lost)
+    return valid, tuple(sorted(diverged))
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _of_file(path: str, _changed: int, _size: int) -> tuple[tuple, tuple[int, ...]]:
+    """The same of one file, which is read again only where it has changed."""
+    records = results.loads(_text(pathlib.Path(path)), where=path)
+    diverged = {r.seed for r in records if r.status == "diverged"}
+    return tuple(r.value for r in records if _is_valid(r)), tuple(diverged)
+
+
+def _is_valid(r: results.Record) -> bool:
+    return r.dataset == results.VALID and r.metric == "accuracy" and not r.condition
+
+
+HEARTBEAT_FILE = "progress.json"
+HEARTBEAT_VERSION = 1
+_MOST = 1e15  # Steps, seconds, images.
+_KINDS = {  # What who reads it relies on.
+    **dict.fromkeys(("at", "doing", "devices", "host"), str),
+    **dict.fromkeys(("step", "total"), int),
+    **dict.fromkeys(("rate", "images", "eta_seconds", "log_seconds"), (int, float)),
+}
+
+
+class Heartbeat:
+    """Rewrites the file whenever it is told something."""
+
+    def __init__(self, workdir: epath.Path, say: Callable[[str], None]):
+        self._path, self._say, self._lost = workdir / HEARTBEAT_FILE, say, False
+        self._facts = {
+            "version": HEARTBEAT_VERSION,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
+
+    def update(self, doing: str, **facts: Any) -> None:
+        """Says what is done now; facts told before stay until they are told anew."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._facts |= {"at": now, "doing": doing, **facts}
+        try:
+            files.write(self._path, json.dumps(self._facts), lasting=False)
+        except OSError as error:
+            if not self._lost:
+                self._say(
+                    f"{HEARTBEAT_FILE} cannot be written ({' '.join(str(error).split())}): "
+                    "--status does not see how far the run is; it goes on"
+                )
+            self._lost = True
+
+
+def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
+    """What a run told last; empty where it told nothing that can be read."""
+    try:
+        told = json.loads((pathlib.Path(workdir) / HEARTBEAT_FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    told = told if isinstance(told, dict) else {}
+    return {key: value for key, value in told.items() if _fits(key, value)}
+
+
+def _fits(key: str, value: Any) -> bool:
+    kinds = _KINDS.get(key, object)
+    if isinstance(value, (int, float)) and not abs(value) < _MOST:
+        return False
+    return isinstance(value, kinds) and not isinstance(value, bool)

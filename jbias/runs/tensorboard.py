@@ -1,0 +1,110 @@
+"""Event files of TensorBoard: a folder for the means, and one inside it for each seed.
+
+Written through tensorboardX's `EventsWriter`, in the caller's thread: its `SummaryWriter`
+has a thread whose queue blocks, and the run with it, once a disk is full.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+from tensorboardX import event_file_writer, summary
+from tensorboardX.proto import event_pb2
+
+from jbias.runs import loggers
+
+FOLDER = "tensorboard"
+_ELSEWHERE = "elsewhere"  # Below a seed's folder: what another process evaluates.
+
+
+class _Board:
+    """One event file a folder."""
+
+    def __init__(self, run: loggers.RunInfo):
+        self._run, self._root = run, run.workdir / FOLDER
+        self._files: dict[epath.Path, event_file_writer.EventsWriter] = {}
+        if not run.alone:
+            return
+        for depth in ("", "*/", "*/*/"):  # Voids what is stale in there.
+            for path in self._root.glob(f"{depth}events.out.tfevents.*"):
+                if path.parent.name != _ELSEWHERE:
+                    self._file(path.parent)
+        text = f"```json\n{json.dumps(run.config, indent=1)}\n```"
+        self._add(self._root, 0, summary.text("config", text))
+        self._file(self._root).flush()
+
+    def scalars(self, step: int, numbers: loggers.Numbers) -> None:
+        """Takes the numbers of a step."""
+        for of, values in numbers.items():
+            folder = self._folder(of)
+            for tag, value in values.items():
+                self._add(folder, step, summary.scalar(tag, value))
+            self._file(folder).flush()
+
+    def close(self) -> None:
+        """Writes out what is left."""
+        with contextlib.ExitStack() as stack:
+            for file in self._files.values():
+                stack.callback(file.close)
+
+    def _add(self, folder: epath.Path, step: int, what: Any) -> None:
+        event = event_pb2.Event(wall_time=time.time(), step=step, summary=what)
+        self._file(folder).write_event(event)
+
+    def _file(self, folder: epath.Path) -> event_file_writer.EventsWriter:
+        """The file of a folder; it begins by voiding what stands from the start on."""
+        if folder in self._files:
+            return self._files[folder]
+        folder.mkdir(parents=True, exist_ok=True)
+        # By itself its name is one a second and host, and a second would overwrite it;
+        # readers take files in the order of their names.
+        suffix = f".{time.time_ns()}.{os.getpid()}"
+        file = event_file_writer.EventsWriter(os.fspath(folder / "events"), suffix)
+        self._files[folder] = file
+        if self._run.alone:
+            begun = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            file.write_event(
+                event_pb2.Event(
+                    wall_time=time.time(), step=self._run.step, session_log=begun
+                )
+            )
+            file.flush()
+            if folder.name.startswith("seed-"):
+                self._tell_settings(folder)
+        return file
+
+    def _tell_settings(self, folder: epath.Path) -> None:
+        """Gives a seed's folder its hyperparameters, those of its branch."""
+        branch = "" if folder.parent == self._root else folder.parent.name
+        config = self._run.branches.get(branch, self._run.config)
+        flat = {**_flat(config), "seed": int(folder.name.removeprefix("seed-"))}
+        told = summary.hparams(flat, {"valid/accuracy": 0})
+        for part in told[:2]:  # The third says that it has ended.
+            self._add(folder, 0, part)
+
+    def _folder(self, of: str) -> epath.Path:
+        """Where numbers of a seed lie; means lie where their seeds' folders do."""
+        parts = [part for part in of.split("/") if part != loggers.MEAN]
+        folder = self._root.joinpath(*parts)
+        return folder if self._run.alone else folder / _ELSEWHERE
+
+
+def open(run: loggers.RunInfo) -> loggers.Logger:
+    """Begins event files below `<workdir>/tensorboard`."""
+    return _Board(run)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested dicts by dotted keys, lists as text."""
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            plain = isinstance(value, bool | int | float | str)
+            flat[prefix + key] = value if plain else json.dumps(value)
+    return flat

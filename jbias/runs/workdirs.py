@@ -1,0 +1,313 @@
+"""The folder of a run: locked by one process, bound to one config, with its provenance."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+from etils import epath
+
+import jbias
+from jbias import config as jc
+from jbias.runs import checksums, costs
+from jbias.runtime import files, lock
+
+PACKAGES = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow"),
+    *("grain", "array-record", "simplejpeg", "cykooz-resizer"),
+)
+
+# What jbias itself may have left in a workdir that has no identity yet; of this, what goes
+# with a run that never was.
+_PASSING = ("lock", "log.txt", "log.jsonl")
+_FIRST = (*_PASSING, "evaluate.lock", "traceback.txt", "stopped.json")
+# What a run leaves that has computed something.
+_MADE = ("checkpoints/*", "replaced/*", "evals/*", "vary/*/evals/*", "done")
+
+
+@contextlib.contextmanager
+def claim(
+    workdir: epath.Path, config: Mapping[str, Any], say: Callable[[str], None] = print
+) -> Iterator[lock.Lock]:
+    """Holds a workdir for this config and this process alone.
+
+    ValueError where it holds a run of another identity that has computed something,
+    naming the keys that differ, where what it says of its run is damaged, or where
+    another process is at work in it. `say` is told of a lock that is taken over.
+    """
+    if files.is_remote(workdir):
+        _check_remote(workdir, config)
+    checksums.check(workdir, checksums.is_fact)
+    _check_identity(workdir, config)
+    provenance(workdir)
+    read_costs(workdir)
+    with files.translate_os_errors(f"workdir {workdir}"):
+        workdir.mkdir(parents=True, exist_ok=True)
+    with lock.acquire(workdir / "lock", f"is at work in {workdir}", say) as held:
+        try:
+            _check_identity(workdir, config)  # The one before may have begun a run.
+            yield held
+        finally:
+            with contextlib.suppress(OSError):
+                held.check()
+                _clear(workdir)  # Under the lock: the workdir may be another's.
+
+
+def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+    """ValueError for what other packages write, which know local files only."""
+    files.resolve(workdir)
+    for key, off in (("write", ""), ("profile", False)):
+        if config.get("run", {}).get(key, off) != off:
+            raise ValueError(
+                f"config.run.{key}: is written to a local directory only, not to "
+                f"{workdir}; leave it out, or name a local --workdir"
+            )
+
+
+def is_claimed(workdir: epath.Path) -> bool:
+    """Whether a process is at work in it; a killed one leaves its lock's file behind."""
+    return lock.is_held(workdir / "lock")
+
+
+def claim_evaluation(
+    workdir: epath.Path, say: Callable[[str], None] = print
+) -> contextlib.AbstractContextManager[lock.Lock]:
+    """Lets this process alone evaluate a run; ValueError where another does."""
+    return lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)
+
+
+def _clear(workdir: epath.Path) -> None:
+    """Removes a workdir that never became a run."""
+    names = [path.name for path in workdir.iterdir()]
+    if all(name in _PASSING for name in names):
+        for name in _PASSING:
+            files.discard(workdir / name)
+        workdir.rmdir()
+
+
+def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> None:
+    """Gives the workdir its identity, once everything that the config names is there.
+
+    anew: also in the place of a run that computed nothing, of which nothing stays.
+    """
+    path = workdir / "config.json"
+    if anew := anew and _never_ran(workdir):
+        files.discard(workdir / checksums.NAME)
+    if anew or not path.exists():
+        files.save(path, json.dumps(jc.plain(config), indent=1) + "\n")
+    if anew:
+        for name in ("vary", "wandb", "decisions"):
+            (workdir / name).rmtree(missing_ok=True)
+        files.discard(workdir / "provenance.json")
+
+
+def _never_ran(workdir: epath.Path) -> bool:
+    """Whether it has a run that computed nothing, and that nobody waits to evaluate."""
+    made = any(next(iter(workdir.glob(one)), None) for one in _MADE)
+    begun = made or lock.is_held(workdir / "evaluate.lock")
+    return not begun and (workdir / "provenance.json").exists()  # No other's config.
+
+
+def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
+    path = workdir / "config.json"
+    if not path.exists():
+        if workdir.exists() and any(not _ours(p.name) for p in workdir.iterdir()):
+            raise ValueError(
+                f"workdir: {workdir} holds files but no run (no config.json); name "
+                "another --workdir"
+            )
+        return
+    held = files.read_json(path, dict, "restore it or name another --workdir")
+    differing = jc.differing(held, config)
+    if differing and not _never_ran(workdir):
+        raise ValueError(
+            f"workdir: {workdir} holds another config (held != asked): "
+            f"{'; '.join(differing)}; name another --workdir"
+        )
+
+
+def _ours(name: str) -> bool:
+    return name.startswith(".") or name in _FIRST
+
+
+def software_versions() -> dict[str, Any]:
+    """What runs here."""
+    return {
+        "code": {"version": jbias.__version__, "commit": _commit()},
+        "packages": {name: _version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+    }
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers may depend on beside the config."""
+    device, several = jax.devices()[0], jax.process_count()
+    return {
+        **software_versions(),
+        "device": {
+            "platform": device.platform,
+            "kind": device.device_kind,
+            "count": jax.device_count(),
+            "cores": len(os.sched_getaffinity(0)),
+            **({"processes": several} if several > 1 else {}),
+        },
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a resumed run must find as it was: the sets' contents, own algorithms."""
+    sets = {
+        name: {key: of.get(key) for key in ("n", "scored", "fingerprint", "answers")}
+        for name, of in (facts.get("data") or {}).items()
+    }
+    return {
+        "data": sets,
+        "own_code": facts.get("own_code"),
+        "init": facts.get("init"),
+    }
+
+
+def _environment_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    named = ("code", "packages", "python", "device", "layout")
+    return {key: facts.get(key) for key in named}
+
+
+def _commit() -> str | None:
+    """The commit of the code's checkout, with "+" where it has changes of its own."""
+    root = pathlib.Path(__file__).parent.parent
+    git = ["git", "-C", str(root)]
+    try:
+        # The package may lie inside another project's checkout.
+        subprocess.check_call(
+            [*git, "ls-files", "--error-unmatch", "jbias/__init__.py"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        head = subprocess.check_output(
+            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
+        ).strip()
+        changes = subprocess.check_output(
+            [*git, "status", "--porcelain", "--untracked-files=no", "--", "jbias"]
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + "+" * bool(changes)
+
+
+def provenance(workdir: epath.Path) -> dict[str, Any]:
+    """What a run stored of where its numbers come from; empty before it did.
+
+    ValueError where that is damaged.
+    """
+    path = workdir / "provenance.json"
+    remedy = "restore it, or delete it: its data are then no more compared with before"
+    told = files.read_json(path, dict, remedy) if path.exists() else {}
+    sets, starts = told.get("data") or {}, told.get("resumed", [])
+    whole = isinstance(sets, dict) and isinstance(starts, list)
+    if not (whole and all(isinstance(of, dict) for of in sets.values())):
+        raise ValueError(f"workdir: {path} is damaged; {remedy}")
+    return told
+
+
+def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """Stores where the numbers come from; a later start of the run is appended.
+
+    Returns what differs between this start and the first, as `key: one != other`.
+    """
+    path = workdir / "provenance.json"
+    at = utc_now("seconds")
+    facts, differing = {**facts, **environment()}, []
+    if path.exists():
+        differing = _differing(workdir, facts)
+        facts = provenance(workdir)
+        facts.setdefault("resumed", []).append({"at": at, "differing": differing})
+    else:
+        facts = {"started": at, **facts, "resumed": []}
+    files.save(path, json.dumps(facts, indent=1))
+    return differing
+
+
+def utc_now(timespec: str = "microseconds") -> str:
+    """The time, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
+
+
+def billed_devices(devices: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
+    """What the devices of a mesh are billed as: themselves, or CPU cores (0: those here)."""
+    kind, count = devices.devices.flat[0].device_kind, devices.size
+    if devices.devices.flat[0].platform == "cpu":
+        kind, count = "cpu", cores or len(os.sched_getaffinity(0))
+    return costs.Devices(kind, count)
+
+
+def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes costs.json: this start of the run in the place of what it said before.
+
+    Returns the sums over all starts. What a process did after its latest word, before
+    it was killed, nobody knows.
+    """
+    path = workdir / "costs.json"
+    told = [one for one in read_costs(workdir) if one["at"] != start["at"]]
+    told.append(dict(start))
+    total = costs.total(told)
+    files.save(path, json.dumps({"starts": told, "total": total}, indent=1))
+    return total
+
+
+def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
+    """What costs.json says of each start; ValueError where it is damaged."""
+    path = workdir / "costs.json"
+    if not path.exists():
+        return []
+    remedy = "restore it, or delete it: costs are then counted from now on"
+    told = files.read_json(path, dict, remedy).get("starts")
+    try:
+        costs.total(told)
+        {one["at"]: one["step"] for one in told}
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise ValueError(f"workdir: {path} is damaged; {remedy}") from None
+    return told
+
+
+def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """Notes that this process begins to evaluate a run that another one trains.
+
+    In a file of its own, evaluate.json: the other writes too. Returns as
+    `record_provenance` does.
+    """
+    path = workdir / "evaluate.json"
+    at = utc_now("seconds")
+    differing = _differing(workdir, {**facts, **environment()})
+    before = files.read_json(path, list, "delete it") if path.exists() else []
+    files.save(
+        path, json.dumps([*before, {"at": at, "differing": differing}], indent=1)
+    )
+    return differing
+
+
+def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
+    """What differs from the run's first start; ValueError where it must not."""
+    first = provenance(workdir)
+    facts = json.loads(json.dumps(facts))
+    held = {key: first.get(key) for key in facts}
+    changed = jc.differing(data_identity(held), data_identity(facts))
+    if changed:
+        raise ValueError(
+            f"workdir: {workdir} was begun with other data or code (then != now): "
+            f"{'; '.join(changed)}; restore them or name another --workdir"
+        )
+    return jc.differing(_environment_of(held), _environment_of(facts))

@@ -1,0 +1,1 @@
+"""The process and its machine: command line, console, files, devices."""

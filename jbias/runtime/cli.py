@@ -1,0 +1,325 @@
+"""The command line of every command: the parser, argument types, shared flags, exit codes.
+
+A mistyped flag is refused in one line that names the nearest one. Nothing slow is
+imported here: --help and wrong arguments are answered at once.
+"""
+
+import argparse
+import difflib
+import functools
+import math
+import os
+import pathlib
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from jbias.runtime import messages, xla
+
+
+def unknown_argument(word: str, known: Iterable[str]) -> str:
+    """Says that an argument such as --dta=pacs is none, and which flag is nearest."""
+    name, dot, key = word.lstrip("-").partition("=")[0].partition(".")
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean --{close[0]}{dot}{key}?" if close else "see --help"
+    return f"unknown argument {word!r}; {hint}"
+
+
+class Parser(argparse.ArgumentParser):
+    """Reads the arguments of `python -m jbias.<command>`; its help begins with `doc`."""
+
+    entries = ""  # The flag whose --<entries>.KEY=VALUE are others' to read.
+
+    def __init__(self, command: str = "", doc: str = "", **options: Any):
+        given: dict[str, Any] = dict(
+            prog=f"python -m jbias.{command}",
+            description=doc,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        super().__init__(**{**given, **options})
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
+        """Before anything is said of what is missing, refuses flags that are not there."""
+        words = sys.argv[1:] if args is None else list(args)
+        known = [name[2:] for name in self._option_string_actions if name[:2] == "--"]
+        for word in words:
+            if word == "--" or self._subparsers and word[:1] != "-":
+                break  # A command knows its own.
+            entry = self.entries and word.startswith(f"--{self.entries}.")
+            if (
+                word[:2] == "--"
+                and word[2:].partition("=")[0] not in known
+                and not entry
+            ):
+                self.error(unknown_argument(word, known))
+        return super().parse_known_args(words, namespace)
+
+    def error(self, message: str):
+        """Ends with one line and exit code 2."""
+        self.exit(2, f"{self.prog}: error: {messages.one_line(message)}\n")
+
+
+def number(kind: type, fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
+    """What reads a number of that kind that fits, which `what` names."""
+
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not fits(value):
+            raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
+        return value
+
+    return read
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """What reads a whole number of at least that."""
+    what = f"a whole number of at least {least}"
+    return number(int, lambda value: value >= least, what)
+
+
+positive = number(float, lambda value: 0 < value < math.inf, "a number above 0")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Reads "A,B"; each once."""
+    found = tuple(map(str.strip, text.split(",")))
+    if not all(found) or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(
+            f"must be different names, as A,B, got {text!r}"
+        )
+    return found
+
+
+def parse(
+    parser: Parser,
+    argv: Sequence[str] | None,
+    changed: str,
+    check: Callable[[Mapping[str, Any]], None],
+) -> tuple[argparse.Namespace, list[str]]:
+    """Reads the arguments; those of entries, --<changed>.KEY=VALUE, come second.
+
+    Ends with exit code 2 where they are wrong, and where `check`, which sees them by
+    name, raises a ValueError.
+    """
+    parser.entries = changed
+    args, rest = parser.parse_known_args(argv)
+    changes = [text for text in rest if text.startswith(f"--{changed}.")]
+    if len(changes) < len(rest):
+        unknown = next(text for text in rest if text not in changes)
+        paths = unknown[0] != "-" and "--checkpoint" in parser.format_usage()
+        hint = "; a path is --checkpoint=PATH, a glob in quotes" if paths else ""
+        parser.error(f"unknown argument {unknown!r}{hint}")
+    if wrong := next((text for text in changes if "=" not in text), None):
+        parser.error(f"{wrong}: must be --{changed}.KEY=VALUE")
+    try:
+        check(vars(args))
+    except ValueError as error:
+        parser.error(str(error))
+    return args, changes
+
+
+def run(work: Callable[[], int], *, stopped: str) -> int:
+    """Does the work and returns its exit code; 2 for what is refused, 1 for an
+    error in the user's own code, 130 if stopped.
+
+    `work` imports what it needs: --help and wrong arguments wait for nothing. `stopped`
+    says what the same command does then. JBIAS_TRACEBACK=1 lets errors pass.
+    """
+    xla.set_flags()
+    try:
+        from jbias.runtime import console, heap
+
+        console.silence_warnings()
+        heap.limit_arenas()
+        xla.cache_programs()
+        return work()
+    except (ValueError, OSError) as error:
+        if os.environ.get("JBIAS_TRACEBACK"):
+            raise
+        print(f"jbias: {messages.one_line(error)}", file=sys.stderr)
+        return 1 if isinstance(error, messages.UserCodeError) else 2
+    except KeyboardInterrupt:
+        print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)
+        return 130
+
+
+FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")
+
+
+def add_network_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say which networks."""
+    add = parser.add_argument
+    add(
+        "--checkpoint",
+        "--runs",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, .safetensors, "
+        ".npz), a run's workdir, a folder of these, or a glob; may be given "
+        "again, and under either name",
+    )
+    add(
+        "--model",
+        metavar="NAME",
+        help="of jbias.models.MODELS, e.g. resnet50, for files that --zoo does not know; "
+        "found by names and shapes if not given",
+    )
+    add(
+        "--zoo",
+        metavar="FILE",
+        help="a table of published files, by whose names model, mean, deviation and "
+        "category are known; --zoo= is none (default: jbias:zoo)",
+    )
+    add(
+        "--classes",
+        metavar="FILE",
+        help="what the outputs of a file's network are: imagenet, or a file with a class "
+        "name or WordNet id a line (default: what the file itself says, else imagenet)",
+    )
+    for key, what in (("mean", "taken off"), ("std", "what is then divided by")):
+        add(
+            f"--{key}",
+            type=functools.partial(_constants, least=-1e9 if key == "mean" else 1e-9),
+            metavar="R,G,B",
+            help=f"of a file's network: {what} of images in [0, 1], three numbers or one; "
+            "found as the line about each file says if not given",
+        )
+    add(
+        "--trained",
+        metavar="DATA",
+        help="of a file's network: the data set that it was trained on, as "
+        "jbias.data.DATASETS has it, for its records and reports (default: unknown)",
+    )
+    add(
+        "--method",
+        metavar="NAME",
+        help="of a file's network: how it was trained, for its records and reports, e.g. "
+        "basic or fmix, as a config calls its variant (default: nothing)",
+    )
+    add(
+        "--step",
+        metavar="STEP",
+        help="of a run: best (by validation), latest, or a number (default: the suite's "
+        "run.step, which is best if it does not say)",
+    )
+
+
+def add_suite_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that these commands share."""
+    add_network_flags(parser)
+    add = parser.add_argument
+    add(
+        "--suite",
+        metavar="FILE[:ARGS]",
+        help="what is measured, e.g. jbias:suites/biases:images=1000 of the package (`jbias:` "
+        "lists them) or a file of your own, my/suite.py:images=1000; ARGS are the "
+        "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
+        "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
+        "--suite.run.precision=float32",
+    )
+    add(
+        "--only",
+        type=names,
+        metavar="A,B",
+        help="measures of the suite, by their names there; all if not given",
+    )
+    add(
+        "--devices",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how many of those here are used, whatever the run or the suite has; 0 is "
+        "all, or what the suite says (default: %(default)s)",
+    )
+
+
+def _constants(text: str, least: float) -> tuple[float, ...]:
+    try:
+        values = tuple(map(float, text.split(",")))
+    except ValueError:
+        values = ()
+    if len(values) not in (1, 3) or not all(least <= x <= 1e9 for x in values):
+        more = "positive " if least > 0 else ""
+        raise argparse.ArgumentTypeError(
+            f"must be three {more}numbers such as 0.485,0.456,0.406, or one, got {text!r}"
+        )
+    return values * (3 // len(values))
+
+
+def split_values(argv: Sequence[str] | None, flag: str) -> list[str]:
+    """Gives arguments in which `flag=a b`, as a shell leaves a glob, is `flag a b`."""
+    argv = sys.argv[1:] if argv is None else argv
+    found = []
+    for one in argv:
+        name, _, value = one.partition("=")
+        found += [name, value] if name == flag and value else [one]
+    return found
+
+
+def output_folder(text: str) -> str:
+    """Reads a folder to write into, which need not be there yet."""
+    path = pathlib.Path(text)
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"must be a local folder, got {text!r}; copy it afterwards"
+        )
+    if any(one.exists() and not one.is_dir() for one in (path, *path.parents)):
+        raise argparse.ArgumentTypeError(
+            f"must be a folder, got {text!r}, which is or is in a file; name another"
+        )
+    return text
+
+
+probability = number(float, lambda a: 0 < a < 1, "a number between 0 and 1")
+at_least_100 = at_least(100)
+at_least_1, at_least_0 = at_least(1), at_least(0)
+
+# Arguments of several commands, but for what each says of them.
+WORKDIRS = types.MappingProxyType(dict(nargs="+", action="extend", metavar="WORKDIR"))
+OUT = types.MappingProxyType(dict(type=output_folder, required=True, metavar="DIR"))
+ALPHA = types.MappingProxyType(dict(type=probability, default=0.05))
+
+
+def add_permutation_flags(to: argparse.ArgumentParser) -> None:
+    """Adds what tests by random orders take: --adjust, --alpha, --permutations, --seed."""
+    add = to.add_argument
+    add(
+        "--adjust",
+        choices=("none", "holm", "bh"),
+        default="holm",
+        help="p-values that say what is significant (default: %(default)s)",
+    )
+    add("--alpha", **ALPHA, help="level (default: %(default)s)")
+    add(
+        "--permutations",
+        type=at_least_1,
+        default=9_999,
+        metavar="N",
+        help="random orders behind a p-value (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="of the orders (default: %(default)s)")
+
+
+def print_lines(command: str, make: Callable[[], Iterable[str]]) -> int:
+    """Prints the lines that `make` gives; returns 0, or 2 with one line on stderr."""
+    try:
+        lines = make()
+    except (ValueError, OSError) as error:
+        print(f"{command}: {messages.one_line(error)}", file=sys.stderr)
+        return 2
+    try:
+        for line in lines:
+            coding = (
+                getattr(sys.stdout, "encoding", None) or "utf-8"
+            )  # Which may have few letters.
+            print(line.encode(coding, "backslashreplace").decode(coding))
+        sys.stdout.flush()
+    except BrokenPipeError:  # Whoever read has seen enough, as `head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,233 @@
+"""Files that are written completely or not at all, on a local disk or in gs://.
+
+An error of the system becomes one line that names the path and what to do. What differs
+for an object store is in `object_store`, imported only where such a path occurs.
+"""
+
+import contextlib
+import errno
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from etils import epath
+
+REMEDY = (
+    "what was saved before is whole: make room or bring the disk back, and run the same "
+    "command again"
+)
+
+_DEEPEST = 500  # Folders are made from within each other, which Python bounds.
+_ELSEWHERE = "a file is where a folder must be: name another path"
+_REMEDIES = {
+    errno.ENAMETOOLONG: "shorten it: a name has at most 255 bytes, a path 4,095 and "
+    f"{_DEEPEST} folders",
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "make it yours, or name another"),
+    errno.ELOOP: "remove the link that leads to itself",
+}
+
+
+def cache_path(name: str) -> pathlib.Path:
+    """A place of that name under $JBIAS_CACHE, or ~/.cache/jbias."""
+    folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
+    return pathlib.Path(folder).expanduser() / name
+
+
+def is_remote(path: epath.PathLike) -> bool:
+    """Whether a path is not one of this machine's file systems."""
+    return "://" in os.fspath(path)
+
+
+def resolve(path: epath.PathLike, where: str = "workdir") -> epath.Path:
+    """The whole path of a folder; ValueError where it is in a store out of reach, or its
+    letters cannot be read, OSError where it is too deep.
+    """
+    text = os.fspath(path)
+    text.encode()  # What a locale misread nobody could write below.
+    if not is_remote(path):
+        if len((whole := epath.Path(path).resolve()).parts) > _DEEPEST:
+            raise OSError(errno.ENAMETOOLONG, "File name too long", str(whole))
+        return whole
+    if not text.startswith("gs://"):
+        raise ValueError(
+            f"{where}: {text} is no local directory, and of object stores gs:// alone is "
+            "supported; mount it, or name another"
+        )
+    if importlib.util.find_spec("gcsfs") is None:
+        raise ValueError(
+            f"{where}: {text} needs the package gcsfs, which is not installed; pip "
+            "install 'jbias[gcs]'"
+        )
+    from jbias.runtime import object_store
+
+    object_store.check(text, where)
+    return epath.Path(text)
+
+
+def local_copy(
+    path: epath.PathLike, where: str, *, checkpoints: bool = False
+) -> epath.PathLike:
+    """A path or glob as it is; of an object store, that of a fresh copy in the cache.
+
+    Checkpoints of runs are left out unless asked for. ValueError where nothing is there.
+    """
+    if not is_remote(path):
+        return path
+    resolve(path, where)
+    from jbias.runtime import object_store
+
+    return object_store.fetch(os.fspath(path), where, checkpoints=checkpoints)
+
+
+def write(path: epath.PathLike, content: str | bytes, *, lasting: bool = True) -> None:
+    """Writes beside `path`, then renames: readers see all of it or nothing.
+
+    `lasting`: also after a loss of power right then.
+    """
+    path = epath.Path(path)
+    content = content.encode() if isinstance(content, str) else content
+    if is_remote(path):
+        from jbias.runtime import object_store
+
+        return object_store.write(path, content)
+    part = path.parent / f".{path.name}.part"
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if lasting:  # Else a loss of power may leave an empty file.
+                os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)  # On a full disk every byte counts.
+        raise
+
+
+def save(path: epath.Path, content: str) -> None:
+    """Writes likewise; an OSError of one line names what could not be written."""
+    with translate_os_errors(str(path)):
+        write(path, content)
+
+
+def append(path: epath.Path, line: str) -> None:
+    """Adds a line; in an object store it is there some seconds later, or at `flush`."""
+    if is_remote(path):
+        from jbias.runtime import object_store
+
+        return object_store.log_of(os.fspath(path)).add(line)
+    with path.open("a") as file:
+        file.write(line + "\n")
+
+
+def flush(path: epath.Path) -> None:
+    """Writes what was appended; OSError where an object store does not take it."""
+    if is_remote(path):
+        from jbias.runtime import object_store
+
+        object_store.log_of(os.fspath(path)).flush()
+
+
+def stop_retrying(path: epath.Path) -> None:
+    """After an error: what an object store then fails to do is not tried again."""
+    if is_remote(path):
+        from jbias.runtime import object_store
+
+        object_store.filesystem().hurried = True
+
+
+def discard(path: epath.Path) -> None:
+    """Removes a file, if it is there, and what was to be appended."""
+    if is_remote(path):
+        from jbias.runtime import object_store
+
+        object_store.log_of(os.fspath(path)).drop()
+    path.unlink(missing_ok=True)
+
+
+def move(folder: epath.Path, target: epath.Path) -> None:
+    """Gives a folder another name; a kill leaves one of the two whole."""
+    if is_remote(folder):
+        from jbias.runtime import object_store
+
+        return object_store.move(folder, target)
+    folder.rename(target)
+
+
+def is_saved(checkpoint: epath.Path) -> bool:
+    """Whether a folder that orbax writes is there whole; on a disk it is renamed last."""
+    if is_remote(checkpoint):
+        from jbias.runtime import object_store
+
+        return (checkpoint / object_store.MARK).exists()
+    return checkpoint.exists()
+
+
+def free_bytes(folder: epath.Path) -> int | None:
+    """Bytes that can be written; None where that has no bound."""
+    return None if is_remote(folder) else shutil.disk_usage(folder).free
+
+
+def read_json(path: epath.Path, kind: type, remedy: str) -> Any:
+    """What a file of JSON holds; ValueError where it holds nothing of that kind."""
+    try:
+        told = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        raise ValueError(f"workdir: {path} is not JSON; {remedy}") from None
+    if not isinstance(told, kind):
+        raise ValueError(f"workdir: {path} is damaged; {remedy}")  # noqa: TRY004
+    return told
+
+
+@contextlib.contextmanager
+def translate_os_errors(what: str) -> Iterator[None]:
+    """Names what could not be written, and what to do; an OSError of one line."""
+    try:
+        yield
+    except OSError as error:
+        reason = system_message(error)
+        raise OSError(
+            f"{what}: cannot be written ({reason}); {remedy(error)}"
+        ) from error
+
+
+def describe_error(error: Exception) -> str:
+    """What an error says; where that is the system's word, with what to do about it."""
+    if isinstance(error, UnicodeEncodeError):
+        locale = f"the locale reads names as {sys.getfilesystemencoding()}"
+        what = f"{error.object[:200]!r}: cannot be written as {error.encoding}"
+        return f"{what}; {locale}: set PYTHONUTF8=1"
+    known, path = _cause(error), getattr(error, "filename", None)
+    return f"{path}: {'; '.join(known)}" if known and path else str(error)
+
+
+def remedy(error: OSError) -> str:
+    """What to do about it."""
+    cause = _cause(error)
+    return cause[1] if cause else getattr(error, "remedy", REMEDY)
+
+
+def system_message(error: OSError) -> str:
+    """What the system said, without number and path."""
+    cause = _cause(error)
+    return cause[0] if cause else error.strerror or " ".join(str(error).split())
+
+
+def _cause(error: Exception) -> tuple[str, str] | None:
+    """What is so, and what to do about it, where the path and not the disk is to blame."""
+    if not isinstance(error, OSError):
+        return None  # Of a package that says the system's word otherwise.
+    path = os.path.abspath(error.filename) if isinstance(error.filename, str) else ""
+    for at in (path, *map(str, pathlib.Path(path).parents)) if path else ():
+        if os.path.islink(at) and not os.path.exists(at):
+            leads = f"{at} is a link to {os.readlink(at)}, which is not there"
+            return leads, "make what it leads to, or remove the link"
+    if error.errno in _REMEDIES:
+        return error.strerror or os.strerror(error.errno), _REMEDIES[error.errno]
+    return None

@@ -1,0 +1,43 @@
+"""The memory of this process: few malloc arenas, freed pages returned, quiet collection.
+
+Glibc gives threads arenas of their own, up to eight a core, and each arena keeps as much
+memory as it ever needed. In a long run the threads of one save after another come to ever
+other arenas.
+"""
+
+import ctypes
+import gc
+import os
+import sys
+
+_C = ctypes.CDLL(None)
+_VARIABLES = frozenset(("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"))
+
+
+def limit_arenas() -> None:
+    """Has all threads to come share few heaps, unless the environment says how many.
+
+    Two, or one for each four cores where that is more.
+    """
+    if not _VARIABLES & os.environ.keys() and hasattr(_C, "mallopt"):
+        many = max(2, (os.cpu_count() or 1) // 4)
+        _C.mallopt(-8, many)  # M_ARENA_MAX of glibc's <malloc.h>.
+
+
+def trim() -> None:
+    """Gives the system back what is free, where the library is glibc."""
+    if hasattr(_C, "malloc_trim"):
+        _C.malloc_trim(0)
+
+
+def collect_silently() -> None:
+    """Collects garbage, without the tracebacks of what ends in it.
+
+    Orbax reads many arrays at once. Where one is damaged the others go on, though nobody
+    waits for them, and report it by tracebacks once they are collected.
+    """
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook

@@ -1,0 +1,435 @@
+"""One owner at a time for a folder: a lock file that names its process and shows it is alive.
+
+On one machine the kernel's lock (flock) tells whether the owner is alive, and ends with
+its process. On a file system that several machines share, flock may not reach across
+machines or be missing. So the file names its owner, who rewrites it every few seconds; an
+owner on another machine that has stopped doing so is gone, and the lock is taken over.
+
+In an object store the lock is an object that is replaced only at the generation last seen:
+of two processes that would replace the same one the store refuses one. No two clocks are
+ever compared.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import errno
+import fcntl
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from etils import epath
+
+from jbias.runtime import files
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """A process that holds, or held, a lock."""
+
+    host: str
+    boot: str  # Which kernel: where it is ours, flock tells the truth.
+    pid: int
+    since: str  # For people.
+    token: str  # Of this one time.
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+def this_process() -> Owner:
+    """The owner that this process would be."""
+    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    token = os.urandom(8).hex()
+    return Owner(_host(), boot_id(), os.getpid(), since, token)
+
+
+def _host() -> str:
+    return platform.node().encode("ascii", "replace").decode()[:64]
+
+
+def boot_id() -> str:
+    """What the machine's kernel is known by, from its start to its end."""
+    with contextlib.suppress(OSError):
+        return epath.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return _host()
+
+
+def refused(work: str, who: Owner | None, age: float) -> ValueError:
+    """What is said where another process is at work."""
+    return ValueError(
+        f"workdir: another process {work}: {who or 'an unnamed process'}, last heard of "
+        f"{age:.0f} s ago; wait for it or stop it"
+    )
+
+
+def waiting(where: epath.Path, who: Owner | None, age: float, patience: float) -> str:
+    """What is said before an owner is taken for gone."""
+    return (
+        f"{where} is held by {who or 'a process that cannot be read'}, last heard of "
+        f"{age:.0f} s ago; it is taken over if nothing is heard for "
+        f"{patience:.0f} s ..."
+    )
+
+
+def taken_over(where: epath.Path, who: Owner | None) -> OSError:
+    """What the earlier owner is told."""
+    return OSError(
+        f"workdir: {where} was taken over by {who or 'another process'}, as nothing was "
+        "heard of this process; it goes on there, and what it had saved is whole"
+    )
+
+
+def read_owner(content: bytes) -> Owner | None:
+    """Whom the file names; None for nobody, or if it is damaged."""
+    try:
+        told = json.loads(content)
+        return Owner(**{f.name: told[f.name] for f in dataclasses.fields(Owner)})
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+BEAT_SECONDS = 10.0
+PATIENCE_SECONDS = 45.0  # Without a beat, another machine's owner is gone.
+# What a file system says that has no locks.
+_UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_WIDTH = 320  # Bytes of the file: written in one piece, never longer or shorter.
+
+
+@dataclasses.dataclass
+class Lock:
+    """A lock that this process has; `check` before writing what it protects."""
+
+    path: epath.Path
+    file: int
+    owner: Owner
+    beats: int = 0
+
+    def check(self) -> None:
+        """OSError where the directory is gone or another's, or has another in its place.
+
+        What is mounted over or under may be any directory; nothing is written there.
+        """
+        where = self.path.parent
+        try:
+            with _opened(self.path) as now:
+                same = os.path.samestat(os.fstat(now), os.fstat(self.file))
+                content = os.pread(now, _WIDTH, 0)
+        except OSError as error:
+            raise OSError(
+                f"workdir: {where} has gone away ({files.system_message(error)}); {files.REMEDY}"
+            ) from error
+        if not same:
+            raise OSError(
+                f"workdir: {where} is not the directory any more that this run began "
+                f"in; {files.REMEDY}"
+            )
+        owner = read_owner(content)
+        # One that took it over and ended leaves it empty.
+        if not content.strip() or owner is not None and owner.token != self.owner.token:
+            raise taken_over(where, owner)
+
+    def beat(self) -> None:
+        """Gives a sign of life."""
+        text = json.dumps({**dataclasses.asdict(self.owner), "beats": self.beats})
+        self.beats += 1
+        os.pwrite(self.file, text.ljust(_WIDTH - 1).encode() + b"\n", 0)
+
+    def end(self) -> None:
+        """Closes the file, once nobody gives signs of life any more."""
+        os.close(self.file)
+
+
+@contextlib.contextmanager
+def acquire(
+    path: epath.Path, work: str, say: Callable[[str], None] = print
+) -> Iterator[Lock]:
+    """Holds `path`; ValueError where another process does, naming it and its last sign.
+
+    `work`: what the owner does there, such as "is at work in runs/x". `say` is told what
+    is waited for, and which owner's lock is taken over.
+    """
+    if files.is_remote(path):
+        with _acquire_object(path, work, say) as held:
+            yield held
+        return
+    file, known = _locked(path, work)
+    try:
+        before = os.pread(file, _WIDTH, 0)
+        owner = read_owner(before)
+        if before.strip() and (not known or owner is None or owner.boot != boot_id()):
+            _watch(file, path, work, say)
+        held = Lock(path, os.dup(file), this_process())
+        held.beat()
+        os.ftruncate(file, _WIDTH)
+        if owner is not None:
+            say(f"took over the lock of {owner}, which is gone")
+        try:
+            with keep_alive(held):
+                yield held
+        finally:
+            with contextlib.suppress(OSError):
+                if read_owner(os.pread(file, _WIDTH, 0)) == held.owner:
+                    os.ftruncate(file, 0)
+    finally:
+        with contextlib.suppress(OSError):  # What is late must not keep it locked.
+            fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
+
+
+def is_held(path: epath.PathLike) -> bool:
+    """Whether a process holds it, to show it; a killed one leaves its file behind.
+
+    Of another machine's owner this is a guess by the file's age; `acquire` waits and sees.
+    """
+    if files.is_remote(path):
+        return _is_object_held(path)
+    try:
+        with _opened(path) as file:
+            known = _flocked(file, fcntl.LOCK_SH)
+            owner = read_owner(os.pread(file, _WIDTH, 0))
+            unseen = owner is not None and (not known or owner.boot != boot_id())
+            return unseen and _age(file) < PATIENCE_SECONDS
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+
+
+def is_held_elsewhere(path: epath.PathLike) -> bool:
+    """Whether another process than this one holds it."""
+    if not is_held(path):
+        return False
+    with contextlib.suppress(OSError):
+        owner = read_owner(epath.Path(path).read_bytes())
+        return owner is None or (owner.boot, owner.pid) != (
+            boot_id(),
+            os.getpid(),
+        )
+    return False
+
+
+def _locked(path: epath.Path, work: str) -> tuple[int, bool]:
+    """The file, opened and locked, and whether its file system has locks at all."""
+    for left in reversed(range(3)):
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            known = _flocked(file, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file, known
+        except FileNotFoundError:
+            pass  # The one before removed it, having left nothing else.
+        except BlockingIOError:
+            if not left:
+                _refuse(file, work)
+            time.sleep(0.1)  # `is_held` has it for less.
+        os.close(file)
+    raise ValueError(f"workdir: another process {work}; wait for it or stop it")
+
+
+def _flocked(file: int, how: int) -> bool:
+    """Whether the file system has locks; BlockingIOError where another process has it."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in _UNKNOWN:
+            raise
+        return False
+    return True
+
+
+def _refuse(file: int, work: str) -> None:
+    who, age = read_owner(os.pread(file, _WIDTH, 0)), _age(file)
+    os.close(file)
+    raise refused(work, who, age)
+
+
+def _watch(file: int, path: epath.Path, work: str, say: Callable) -> None:
+    """Returns once an owner out of the kernel's sight has shown no sign of life.
+
+    Another process of this machine that waits likewise shows as little.
+    """
+    before, began = os.pread(file, _WIDTH, 0), time.monotonic()
+    say(waiting(path.parent, read_owner(before), _age(file), PATIENCE_SECONDS))
+    while time.monotonic() - began < PATIENCE_SECONDS:
+        time.sleep(min(1.0, PATIENCE_SECONDS / 10))
+        with _opened(path) as again:
+            now = os.pread(again, _WIDTH, 0)
+        if not now.strip():
+            return
+        if now != before:
+            _refuse(os.dup(file), work)
+
+
+@contextlib.contextmanager
+def _opened(path: epath.Path) -> Iterator[int]:
+    """The file opened anew, which looks past what is cached of another machine's."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def keep_alive(held: Lock) -> Iterator[None]:
+    """Gives signs of life as long as the lock is ours, and ends it thereafter.
+
+    On a disk that hangs the last sign may be late; it then has a file to go to still.
+    """
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(BEAT_SECONDS):
+            # Where the disk fails, the run finds out when it saves.
+            with contextlib.suppress(OSError):
+                held.check()
+                if not over.is_set():
+                    held.beat()
+        held.end()
+
+    thread = threading.Thread(target=beat, name="signs of life", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=1.0)
+
+
+def _age(file: int) -> float:
+    """Seconds since the file changed; shown, never decided by."""
+    return max(0.0, time.time() - os.fstat(file).st_mtime)
+
+
+def _store() -> Any:
+    """The module of the store, which needs the extra `gcs`."""
+    from jbias.runtime import object_store
+
+    return object_store
+
+
+@dataclasses.dataclass
+class ObjectLock:
+    """A lock in an object store that this process has; `check` before writing what it protects."""
+
+    path: epath.Path
+    owner: Owner
+    generation: int  # As this process wrote it last.
+    beats: int = 0
+    mutex: threading.RLock = dataclasses.field(default_factory=threading.RLock)
+
+    def check(self) -> None:
+        """OSError where it is gone, or another's."""
+        where = self.path.parent
+        with self.mutex, files.translate_os_errors(f"workdir {where}"):
+            told = _store().about(self.path)
+            if told and int(told["generation"]) == self.generation:
+                return
+            seen = _store().read(self.path)
+            owner = read_owner(seen.content)
+            if owner is not None and owner.token == self.owner.token:
+                self.generation = seen.generation  # The answer to a beat was lost.
+                return
+        if not seen.generation:
+            raise OSError(
+                f"workdir: {where} has gone away (no object lock); {files.REMEDY}"
+            )
+        raise taken_over(where, owner)
+
+    def beat(self) -> None:
+        """Gives a sign of life; FileExistsError where another has taken it over."""
+        with self.mutex:
+            told = {**dataclasses.asdict(self.owner), "beats": self.beats}
+            content = json.dumps(told).encode()
+            self.generation = _store().replace(self.path, content, self.generation)
+            self.beats += 1
+
+    def end(self) -> None:
+        """Nothing is open."""
+
+
+@contextlib.contextmanager
+def _acquire_object(
+    path: epath.Path, work: str, say: Callable[[str], None] = print
+) -> Iterator[ObjectLock]:
+    """As `acquire`, of an object."""
+    before = _store().read(path)
+    generation, who = before.generation, read_owner(before.content)
+    if generation:
+        generation = _watch_object(path, before, work, say)
+    # Of no kernel: even this machine's must not be asked who is there.
+    held = ObjectLock(path, dataclasses.replace(this_process(), boot=""), generation)
+    try:
+        _claim_object(held, work)
+    except FileNotFoundError as error:
+        bucket = os.fspath(path).split("/")[2]
+        raise ValueError(
+            f"workdir: there is no bucket {bucket!r}, or none that you may write to; "
+            "make it, or name another --workdir"
+        ) from error
+    if generation and who is not None:
+        say(f"took over the lock of {who}, which is gone")
+    try:
+        with keep_alive(held):
+            yield held
+    finally:
+        with contextlib.suppress(OSError), held.mutex:
+            _store().delete(path, held.generation)
+
+
+def _is_object_held(path: epath.PathLike) -> bool:
+    """As `is_held`, of an object."""
+    seen = _store().read(path)
+    return bool(seen.generation) and _object_age(seen) < PATIENCE_SECONDS
+
+
+def _claim_object(held: ObjectLock, work: str) -> None:
+    """Writes the first sign of life, unless another was faster."""
+    try:
+        held.beat()
+    except FileExistsError:
+        seen = _store().read(held.path)
+        owner = read_owner(seen.content)
+        if owner is None or owner.token != held.owner.token:
+            _refuse_object(seen, work)
+        held.generation = seen.generation
+
+
+def _watch_object(
+    path: epath.Path, before: Any, work: str, say: Callable[[str], None]
+) -> int:
+    """Returns which generation to replace once its owner has shown no sign of life."""
+    began = time.monotonic()
+    say(
+        waiting(
+            path.parent,
+            read_owner(before.content),
+            _object_age(before),
+            PATIENCE_SECONDS,
+        )
+    )
+    while time.monotonic() - began < PATIENCE_SECONDS:
+        time.sleep(min(1.0, PATIENCE_SECONDS / 10))
+        told = _store().about(path)
+        if told is None:
+            return 0
+        if int(told["generation"]) != before.generation:
+            _refuse_object(_store().read(path), work)
+    return before.generation
+
+
+def _refuse_object(seen: Any, work: str) -> None:
+    raise refused(work, read_owner(seen.content), _object_age(seen))
+
+
+def _object_age(seen: Any) -> float:
+    """Seconds since it was written; shown, never decided by."""
+    return max(0.0, time.time() - seen.updated)

@@ -1,0 +1,133 @@
+"""One line of text for a person: errors, crashes, names that come from users and files.
+
+Letters that a terminal would obey or cannot show appear as their codes. The traceback of a
+crash goes to the workdir, or with JBIAS_TRACEBACK=1 to the terminal.
+"""
+
+import contextlib
+import os
+import traceback
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from etils import epath
+
+from jbias.runtime import files
+
+MAX_LETTERS = 2000  # Letters; a name of a megabyte helps nobody.
+
+
+def one_line(text: object) -> str:
+    """The text on one line, without what a terminal would obey, cut where it is long.
+
+    Letters that cannot be shown appear as their codes, such as \\x1b.
+    """
+    told = files.describe_error(text) if isinstance(text, Exception) else str(text)
+    words = printable(" ".join(told.split()))
+    if len(words) <= MAX_LETTERS:
+        return words
+    half = MAX_LETTERS // 2
+    return f"{words[:half]} ... {words[-half:]}"
+
+
+def printable(text: str) -> str:
+    """The text with its letters that cannot be shown as codes; spaces stay as they are."""
+    return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(letter: str) -> str:
+    seen = letter.isprintable() or unicodedata.category(letter) == "Zs"
+    return letter if seen else ascii(letter)[1:-1]
+
+
+_TRACEBACK = "traceback: "
+_HINT = "JBIAS_TRACEBACK=1 shows the whole traceback"
+_OF_JAX = "-" * 20  # Begins what it notes on tracebacks.
+
+
+class UserCodeError(ValueError):
+    """An error in a file of Python that a user wrote, in one line that names its own."""
+
+
+@contextlib.contextmanager
+def user_code(
+    path: str, line: int = 0, given: Callable[[], str] = lambda: ""
+) -> Iterator[None]:
+    """Raises what goes wrong inside, in the code of that file, as an error that names it.
+
+    line: the file's, where the error tells none. given: what that code was called with.
+    """
+    try:
+        yield
+    except UserCodeError:
+        raise
+    except Exception as error:
+        inside = [
+            (at, frame.f_code.co_name)
+            for frame, at in traceback.walk_tb(error.__traceback__)
+            if frame.f_code.co_filename == path
+        ]
+        if isinstance(error, SyntaxError) and error.filename == path:
+            inside.append((error.lineno or 1, "<module>"))
+        at, name = inside[-1] if inside else (line, "")
+        where = f"{path}:{at}" + f", in {name}" * (name not in ("", "<module>"))
+        parts = [
+            f"error in {where}: {_type_and_text(error)}",
+            given(),
+            *_notes(error),
+            _HINT,
+        ]
+        raise UserCodeError("; ".join(filter(None, parts))) from error
+
+
+def describe_error(error: Exception) -> str:
+    """What was wrong, and what is noted on it."""
+    return "; ".join([files.describe_error(error), *_notes(error)])
+
+
+def save_traceback(
+    error: Exception, workdir: os.PathLike, guard: Callable[[], None] = lambda: None
+) -> None:
+    """Leaves the traceback in a workdir that is this process's, and notes it.
+
+    `guard` raises an OSError where it is not.
+    """
+    path = epath.Path(workdir) / "traceback.txt"
+    with contextlib.suppress(OSError):
+        guard()
+        files.write(path, "".join(traceback.format_exception(error)))
+        error.add_note(f"{_TRACEBACK}{path}")
+
+
+def describe_crash(error: Exception) -> str:
+    """Likewise of an error of the code, ours or the user's: what, where, what is kept."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" ({frames[-1].filename}:{frames[-1].lineno}, {frames[-1].name})" * any(
+        frames
+    )
+    said = [f"{_type_and_text(error)}{at}", *_notes(error)]
+    if not any(note.startswith(_TRACEBACK) for note in _notes(error)):
+        said.append(_HINT)
+    return "; ".join(said)
+
+
+def _type_and_text(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+
+
+def _notes(error: Exception) -> list[str]:
+    notes = getattr(error, "__notes__", [])
+    return [note for note in notes if not note.startswith(_OF_JAX)]
+
+
+def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
+    """Rows as lines; a row's last cell may be of any length, and rows may be short."""
+    text = [[str(cell) for cell in row] for row in rows]
+    widths: dict[int, int] = {}
+    for row in text:
+        for i, cell in enumerate(row[:-1]):
+            widths[i] = max(widths.get(i, 0), len(cell))
+    return [
+        "  ".join(cell.ljust(widths.get(i, 0)) for i, cell in enumerate(row)).rstrip()
+        for row in text
+    ]

@@ -1,0 +1,305 @@
+"""Saving, retention by validation, and falling back from damage."""
+
+import errno
+import gc
+import itertools
+import pathlib
+import shutil
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias import step
+from jbias.runs import checkpoints
+
+
+def states(value: float) -> tuple:
+    """Two seeds' states with all kinds of leaves in them."""
+    return tuple(
+        step.State(
+            jnp.asarray(int(value), jnp.int32),
+            {"net": {"w": jax.random.normal(jax.random.key(seed), (64, 64)) * value}},
+            {"net": {"mean": jnp.full(3, value)}},
+            ({"m": jnp.ones(2, jnp.bfloat16)}, ()),
+        )
+        for seed in (0, 1)
+    )
+
+
+def template(stage: int) -> tuple:
+    """The tree of a run of one stage."""
+    assert stage == 0
+    return jax.eval_shape(lambda: states(0.0))
+
+
+def fill(directory, valid: dict[int, dict | None], keep: int = 2) -> None:
+    manager = checkpoints.open(directory, keep=keep)
+    for at, accuracies in valid.items():
+        checkpoints.save(
+            manager, at, states(float(at)), {"step": at, "stage": 0}, accuracies
+        )
+    checkpoints.finish(manager)
+
+
+def kept(directory) -> list[int]:
+    return sorted(int(p.name) for p in directory.iterdir() if p.name.isdecimal())
+
+
+def latest(directory, say=lambda line: None):
+    manager = checkpoints.open(directory)
+    found = checkpoints.restore(manager, template, say)
+    checkpoints.finish(manager)
+    return found
+
+
+def assert_equal(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+
+
+def test_another_process_reads_a_step_and_changes_nothing(tmp_path):
+    fill(tmp_path / "c", {1: None, 2: {}})
+    (tmp_path / "c" / "3.orbax-checkpoint-tmp").mkdir()  # Another is saving it.
+    before = sorted(tmp_path.rglob("*"))
+    assert checkpoints.steps(tmp_path / "c") == [1, 2]
+    assert [
+        checkpoints.awaits_evaluation(tmp_path / "c", step) for step in (1, 2, 3)
+    ] == [0, 1, 0]
+    found, info = checkpoints.read(tmp_path / "c", 1, template)
+    assert info["step"] == 1
+    assert_equal(found, states(1.0))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert checkpoints.steps(tmp_path / "nowhere") == []
+
+
+def test_what_was_saved_comes_back_to_the_bit(tmp_path):
+    fill(tmp_path / "c", {1: None, 2: None})
+    found, info = latest(tmp_path / "c")
+    assert info["step"] == 2
+    assert_equal(found, states(2.0))
+
+
+def test_nothing_saved_is_nothing_restored(tmp_path):
+    assert latest(tmp_path / "c") is None
+
+
+def test_latest_and_each_seeds_first_best_are_kept(tmp_path):
+    valid = {
+        1: {"0": 0.5, "1": 0.9},
+        2: {"0": 0.8, "1": 0.9},  # Seed 1 equals its best: the first stays.
+        3: None,
+        4: {"0": 0.8, "1": 0.1},
+        5: {"0": 0.7, "1": 0.2},
+        6: None,
+    }
+    fill(tmp_path / "c", valid)
+    assert kept(tmp_path / "c") == [1, 2, 5, 6]
+
+
+def test_each_stage_keeps_its_own_best(tmp_path):
+    valid = {1: {"0/0": 0.9}, 2: {"0/0": 0.5}, 3: {"1/0": 0.8}}
+    fill(tmp_path / "c", {**valid, **{step: {"1/0": 0.1} for step in (4, 5, 6)}})
+    assert kept(tmp_path / "c") == [1, 3, 5, 6]
+
+
+def test_steps_evaluated_elsewhere_are_kept_until_that_is_done(tmp_path):
+    """Then the best of them by what came from there."""
+    found = {1: {"0/0": 0.5}, 2: {"0/0": 0.9}, 3: {"0/0": 0.7}}
+    manager = checkpoints.open(tmp_path / "c", valid_at=found.get)
+    for at in range(1, 8):
+        info = {"step": at, "stage": 0}
+        checkpoints.save(manager, at, states(float(at)), info, None if at == 5 else {})
+    checkpoints.finish(manager)
+    # 1 and 3 are evaluated and not the best, 5 was not to be evaluated.
+    assert kept(tmp_path / "c") == [2, 4, 6, 7]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_step_saved_again_is_never_gone(tmp_path, killed, monkeypatch):
+    fill(tmp_path / "c", {1: None, 2: None})
+    manager = checkpoints.open(tmp_path / "c")
+    if killed:
+        monkeypatch.setattr(checkpoints, "save", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            checkpoints.replace(manager, 2, states(3.0), {"step": 2, "stage": 0})
+    else:
+        checkpoints.replace(manager, 2, states(3.0), {"step": 2, "stage": 0})
+    checkpoints.finish(manager)
+    found, _ = latest(tmp_path / "c")
+    assert_equal(found, states(2.0 if killed else 3.0))
+    assert kept(tmp_path / "c") == [1, 2]
+
+
+def test_retention_remembers_over_a_restart(tmp_path):
+    fill(tmp_path / "c", {1: {"0": 0.9}, 2: {"0": 0.5}})
+    fill(tmp_path / "c", {3: {"0": 0.6}, 4: {"0": 0.7}, 5: {"0": 0.8}})
+    assert kept(tmp_path / "c") == [1, 4, 5]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "info"])
+def test_damage_falls_back_to_the_step_before_and_says_so(tmp_path, damage):
+    fill(tmp_path / "c", {1: None, 2: None})
+    files = (tmp_path / "c" / "2").rglob("*")
+    largest = max((p for p in files if p.is_file()), key=lambda p: p.stat().st_size)
+    if damage == "remove":
+        largest.unlink()
+    elif damage == "info":
+        (info,) = (tmp_path / "c" / "2" / "info").rglob("metadata")
+        info.write_text(info.read_text().replace("step", "pets"))
+    else:
+        content = bytearray(largest.read_bytes())
+        content[len(content) // 2] ^= 1
+        largest.write_bytes(content if damage == "flip" else content[:-100])
+    said = []
+    found, info = latest(tmp_path / "c", said.append)
+    assert info["step"] == 1
+    assert_equal(found, states(1.0))
+    assert len(said) == 1
+    assert "step 2 is damaged" in said[0]
+    assert (tmp_path / "damaged" / "2").is_dir()
+    fill(tmp_path / "c", {2: None})  # Its place is free again.
+    assert latest(tmp_path / "c")[1]["step"] == 2
+
+
+def test_when_all_are_damaged_nothing_is_moved_and_the_run_is_refused(tmp_path):
+    fill(tmp_path / "c", {1: None, 2: None})
+    for info in (tmp_path / "c").rglob("info/metadata"):
+        info.write_text("{}")
+    manager = checkpoints.open(tmp_path / "c")
+    with pytest.raises(ValueError, match="none in .* can be read .*delete that"):
+        checkpoints.restore(manager, template, print)
+    checkpoints.finish(manager)
+    assert kept(tmp_path / "c") == [1, 2]
+
+
+def test_another_models_checkpoint_is_refused_and_left_alone(tmp_path):
+    fill(tmp_path / "c", {1: None})
+    manager = checkpoints.open(tmp_path / "c")
+
+    shape = jax.ShapeDtypeStruct((3, 3), jnp.float32)
+    small = template(0)
+    other = tuple(s._replace(params={"net": {"v": shape}}) for s in small)
+    with pytest.raises(ValueError, match="another model"):
+        checkpoints.restore(manager, lambda _: other, print)
+    checkpoints.finish(manager)
+    assert kept(tmp_path / "c") == [1]
+
+
+def test_another_width_is_another_model(tmp_path):
+    fill(tmp_path / "c", {1: None})
+    manager = checkpoints.open(tmp_path / "c")
+    wide = {"net": {"w": jax.ShapeDtypeStruct((64, 32), jnp.float32)}}
+    other = tuple(s._replace(params=wide) for s in template(0))
+    with pytest.raises(ValueError, match="another model"):
+        checkpoints.restore(manager, lambda _: other, print)
+    checkpoints.finish(manager)
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_what_the_template_refuses_is_no_damage(tmp_path, kind):
+    fill(tmp_path / "c", {1: None, 2: None})
+    manager = checkpoints.open(tmp_path / "c")
+
+    def refused(stage):
+        raise kind("memory: too little")
+
+    with pytest.raises(kind, match="^memory: too little$"):
+        checkpoints.restore(manager, refused, print)
+    checkpoints.finish(manager)
+    assert kept(tmp_path / "c") == [1, 2]
+    assert not (tmp_path / "damaged").exists()
+
+
+def test_what_is_read_lies_on_the_host(tmp_path):
+    """No device holds it before the run says which is to."""
+    fill(tmp_path / "c", {1: None})
+    found, _ = latest(tmp_path / "c")
+    assert {type(leaf) for leaf in jax.tree.leaves(found)} == {np.ndarray}
+
+
+def test_saving_an_older_step_is_our_own_bug(tmp_path):
+    manager = checkpoints.open(tmp_path / "c")
+    checkpoints.save(manager, 2, states(2.0), {})
+    with pytest.raises(AssertionError):
+        checkpoints.save(manager, 1, states(1.0), {})
+    checkpoints.finish(manager)
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
+    fill(tmp_path / "c", {1: None})
+    manager = checkpoints.open(tmp_path / "c")
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(manager, "save", full)
+    with pytest.raises(OSError, match="cannot save step 2 .*No space left") as caught:
+        checkpoints.save(manager, 2, states(2.0), {})
+    assert "\n" not in str(caught.value)
+    checkpoints.finish(manager)
+    assert latest(pathlib.Path(tmp_path / "c"))[1]["step"] == 1
+
+
+def test_too_little_room_is_seen_before_anything_is_written(tmp_path, monkeypatch):
+    fill(tmp_path / "c", {1: None})
+    manager = checkpoints.open(tmp_path / "c")
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match="No space left on device: 0 MiB needed"):
+        checkpoints.save(manager, 2, states(2.0), {})
+    checkpoints.finish(manager)
+    assert kept(tmp_path / "c") == [1]
+
+
+def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch):
+    """By days with each look at it, back and forth."""
+    now, jumps = time.time, itertools.cycle([0.0, 1e6, -1e6])
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    fill(tmp_path / "c", {1: None, 2: {"0/0": 0.5}})
+    found, _ = latest(tmp_path / "c")
+    assert_equal(found, states(2.0))
+
+
+def test_keeping_one_alone_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least 2"):
+        checkpoints.open(tmp_path / "c", keep=1)
+
+
+def test_a_sum_that_is_known_is_not_made_again_and_one_of_before_is_still_checked():
+    whole, other, info = states(1.0), states(2.0), {"step": 1}
+    told = checkpoints.with_checksums(whole, info)
+    assert (
+        checkpoints.with_checksums(whole, info, checkpoints.states_checksum(whole))
+        == told
+    )
+    assert checkpoints.with_checksums(whole, info, 7)["states"] == 7
+    before = {**told, "sum": checkpoints.states_checksum(whole, told["body"])}
+    del before["states"]
+    for one in (told, before):
+        checkpoints.verify_states(one, whole)
+        assert checkpoints.verified_info(one) == info
+        with pytest.raises(ValueError, match="does not match its sum"):
+            checkpoints.verify_states(one, other)
+
+
+def test_why_a_step_is_damaged_ends_at_a_word():
+    told = checkpoints.first_line(ValueError("\n" + "damaged, " * 50 + "\nmore"))
+    assert told.endswith("damaged, …") and len(told) <= 200
+    assert checkpoints.first_line(ValueError("short\nmore")) == "short"
+
+
+def test_saves_leave_no_objects_behind(tmp_path):
+    """Of each array of each save tensorstore kept four."""
+    arrays = tuple({f"w{i}": np.ones(2) for i in range(40)} for _ in range(2))
+    manager, held = checkpoints.open(tmp_path), []
+    for at in range(1, 14):
+        checkpoints.save(manager, at, arrays, {"step": at, "stage": 0})
+        checkpoints.wait(manager)
+        gc.collect()
+        held.append(sys.getallocatedblocks())
+    checkpoints.finish(manager)
+    assert held[-1] - held[5] < 7 * 80 * 2

@@ -1,0 +1,337 @@
+"""Files of a run that are not as it wrote them are seen: resumed, done, and reported."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import threading
+
+import pytest
+
+from jbias import train
+from jbias.report import gather, options
+from jbias.runs import checksums, results
+from jbias.runtime import files, signals
+from jbias.training import observe, watch
+from tests import smoke_runs
+
+
+def config(**run):
+    """Eight steps, evaluated and saved at every second; the latest two are kept."""
+    made = smoke_runs.small(seeds=(0,), eval_every="2 steps", save_every="2 steps")
+    made.model = {"name": "cnn", "width": 2}
+    made.epochs, made.valid.n = 2.0, 16
+    made.tests = {"edge": dict(data="shapes", split="edge", n=16)}
+    made.inputs = ()
+    made.run.update(decisions=True, **run)
+    return made
+
+
+def broken_at(step: int, workdir: pathlib.Path, **run) -> None:
+    add = watch.Watch.add
+
+    def broken(self, at, metrics, split):
+        if at == step:
+            raise InterruptedError
+        return add(self, at, metrics, split)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch.Watch, "add", broken)
+        with pytest.raises(InterruptedError):
+            train.run(config(**run), workdir)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run broken off behind step 6, and what it ended as; none has step 2's states."""
+    folder = tmp_path_factory.mktemp("sealed")
+    broken_at(7, folder / "broken")
+    shutil.rmtree(folder / "broken/checkpoints/2", ignore_errors=True)
+    shutil.copytree(folder / "broken", folder / "done")
+    assert train.run(config(), folder / "done")
+    return folder
+
+
+@pytest.fixture(params=["broken", "done"])
+def workdir(folder, tmp_path, request):
+    return shutil.copytree(folder / request.param, tmp_path / "run")
+
+
+@pytest.fixture
+def done(folder, tmp_path):
+    return shutil.copytree(folder / "done", tmp_path / "run")
+
+
+def written(workdir) -> dict[str, bytes]:
+    """All records and decisions."""
+    paths = [*workdir.glob("evals/*"), *workdir.glob("decisions/*/*")]
+    return {p.relative_to(workdir).as_posix(): p.read_bytes() for p in paths}
+
+
+def kept(workdir) -> list[int]:
+    """The steps of its checkpoints."""
+    return sorted(int(p.name) for p in (workdir / "checkpoints").glob("[0-9]*"))
+
+
+def harm(path: pathlib.Path, how: str) -> None:
+    """A file gone, cut in two, or with a bit the other way."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if how == "gone":
+        path.unlink()
+    else:
+        half = content[: len(content) // 2]
+        path.write_bytes(half if how == "half" else content)
+
+
+@pytest.mark.parametrize("how", ["gone", "half", "flipped"])
+def test_lost_decisions_are_made_anew_from_their_checkpoint(
+    folder, workdir, how, capsys
+):
+    step = kept(workdir)[-1]
+    harm(workdir / f"decisions/edge/{step}.parquet", how)
+    assert train.run(config(), workdir)
+    said = capsys.readouterr().err
+    assert f"decisions of step {step} were lost: made anew from its states\n" in said
+    assert written(workdir) == written(folder / "done")
+    assert train.run(config(), workdir)
+    assert "were lost" not in capsys.readouterr().err
+
+
+def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, capsys):
+    """As those of another device may be."""
+    write, path = observe.decisions.write, f"edge/{kept(workdir)[-1]}.parquet"
+
+    def other(to, by_seed):
+        if str(to).endswith(path):
+            by_seed = {
+                seed: dataclasses.replace(one, prediction=(one.prediction + 1) % 2)
+                for seed, one in by_seed.items()
+            }
+        return write(to, by_seed)
+
+    whole = (workdir / "decisions" / path).read_bytes()
+    harm(workdir / "decisions" / path, "gone")
+    monkeypatch.setattr(observe.decisions, "write", other)
+    assert train.run(config(), workdir)
+    assert (workdir / "decisions" / path).read_bytes() != whole
+    said = capsys.readouterr().err
+    assert "made anew from its states, equal only within tolerance to those" in said
+
+
+def test_a_start_that_is_stopped_calls_no_decisions_lost_for_good(
+    folder, tmp_path, monkeypatch, capsys
+):
+    workdir = shutil.copytree(folder / "broken", tmp_path / "run")
+    shutil.rmtree(workdir / "decisions/edge")
+
+    def stopped(job, stage, states):
+        job.halted = "SIGTERM"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(observe, "_all_predicted", stopped)
+        with pytest.raises(signals.Interrupted):
+            train.run(config(), workdir)
+    said = capsys.readouterr().err
+    assert "made anew" not in said
+    assert train.run(config(), workdir)
+    assert "were lost: made anew from its states" in capsys.readouterr().err
+
+
+def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
+    """The report repeats it; a whole run has no such note."""
+    lost = [
+        f"decisions/{name}/{path.stem}.parquet"
+        for name in ("edge", "valid")
+        for path in workdir.glob("evals/*")
+        if int(path.stem) not in kept(workdir)
+    ]
+    shutil.rmtree(workdir / "decisions")
+    assert train.run(config(), workdir)
+    (said,) = [x for x in capsys.readouterr().err.splitlines() if "to be made a" in x]
+    assert f"is gone (and {len(lost) - 1} more), not to be made anew" in said
+    assert set(written(folder / "done")) - set(written(workdir)) == set(lost)
+    for run, note in (
+        (workdir, "2.parquet is gone"),
+        (folder / "done", ""),
+    ):
+        study = gather.from_runs([str(run)], options.Options())
+        found = [one for one in study.notes if "decisions" in one]
+        assert len(found) == bool(note) and note in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("how", "at"), [("gone", -2), ("half", -2), ("flipped", -2), ("flipped", -1)]
+)
+def test_records_of_a_done_run_are_put_back(folder, done, how, at, capsys):
+    step = kept(done)[at]
+    harm(done / f"evals/{step}.jsonl", how)
+    with pytest.raises(ValueError, match=rf"evals/{step}.jsonl"):
+        results.read(done)
+    assert train.run(config(), done)
+    assert f"{step}.jsonl {sums_word(how)}: written anew" in capsys.readouterr().err
+    assert written(done) == written(folder / "done")
+    assert train.run(config(), done)
+    assert "written anew" not in capsys.readouterr().err
+
+
+def sums_word(how: str) -> str:
+    return "is gone" if how == "gone" else "is damaged"
+
+
+@pytest.mark.parametrize("without", ["checkpoints", "sums.json", ""])
+def test_records_of_a_done_run_that_no_checkpoint_holds_are_refused(done, without):
+    """Nothing is trained again over what is there."""
+    path = done / "evals/2.jsonl"
+    other = path.read_text().replace('"epoch": 0.5', '"epoch": 0.6')
+    assert other != path.read_text()
+    path.write_text(other)
+    if without == "checkpoints":
+        shutil.rmtree(done / without)
+    elif without:
+        (done / without).unlink()
+    before = written(done)
+    with pytest.raises(
+        ValueError, match=r"2.jsonl is damaged, and no checkpoint holds"
+    ):
+        train.run(config(), done)
+    assert written(done) == before
+
+
+@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+def test_changed_facts_are_refused_by_start_and_report(workdir, name):
+    """In what no comparison of identities looks at."""
+    told = json.loads((workdir / name).read_text())
+    (told["run"] if name == "config.json" else told)["added"] = 1
+    (workdir / name).write_text(json.dumps(told))
+    for act in (lambda: train.run(config(), workdir), lambda: results.read(workdir)):
+        with pytest.raises(ValueError, match=f"{name} is damaged: .*delete sums.json"):
+            act()
+
+
+@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+def test_facts_that_are_gone_are_refused_by_start_and_report(folder, workdir, name):
+    before = written(workdir)
+    (workdir / name).unlink()
+    for act in (lambda: train.run(config(), workdir), lambda: results.read(workdir)):
+        with pytest.raises(ValueError, match=f"{name} is gone: .*delete sums.json"):
+            act()
+    assert written(workdir) == before and not (workdir / name).exists()
+    (workdir / checksums.NAME).unlink()
+    results.read(workdir)
+    if name == "provenance.json":  # Without a config it is no run.
+        assert train.run(config(), workdir)
+        assert written(workdir) == written(folder / "done")
+
+
+def test_a_changed_config_is_damaged_and_no_other_runs(workdir):
+    told = json.loads((workdir / "config.json").read_text())
+    told["optim"]["rate"] *= 2
+    (workdir / "config.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=r"config.json is damaged: .*\(sums.json\)"):
+        train.run(config(), workdir)
+
+
+def test_facts_that_a_start_writes_anew_meanwhile_are_not_damaged(
+    tmp_path, monkeypatch
+):
+    """Who checks has read the seal of those before."""
+    amiss, path = checksums.find_damaged, tmp_path / "provenance.json"
+    path.write_text("before")
+    checksums.write(tmp_path, {path.name: checksums.checksum(b"before")})
+
+    def late(*args):
+        monkeypatch.setattr(checksums, "find_damaged", amiss)
+        checksums.write(tmp_path, {})
+        path.write_text("now")
+        return amiss(*args)
+
+    monkeypatch.setattr(checksums, "find_damaged", late)
+    checksums.check(tmp_path, checksums.is_fact)
+    checksums.write(tmp_path, {path.name: checksums.checksum(b"before")})
+    with pytest.raises(ValueError, match=r"provenance.json is damaged"):
+        checksums.check(tmp_path, checksums.is_fact)
+
+
+def test_the_folder_of_a_run_may_be_called_vary(done, tmp_path):
+    workdir = shutil.copytree(done, tmp_path / "vary" / "x")
+    path = workdir / "evals/6.jsonl"
+    path.write_text(path.read_text().replace('"epoch": 1.5', '"epoch": 1.6'))
+    with pytest.raises(ValueError, match=r"x/evals/6.jsonl is damaged"):
+        results.read(workdir)
+
+
+def test_a_branch_is_known_by_the_sums_of_its_run(tmp_path):
+    (tmp_path / "vary" / "x").mkdir(parents=True)
+    checksums.write(
+        tmp_path, {"vary/x/evals/2.jsonl": [1, 2], "vary/y/evals/2.jsonl": 3}
+    )
+    assert checksums.read_folder(tmp_path / "vary" / "x") == {"evals/2.jsonl": [1, 2]}
+
+
+def test_what_a_run_evaluates_itself_is_no_longer_its_followers(tmp_path):
+    checksums.write(
+        tmp_path, {"evals/2.jsonl": 1, "evals/4.jsonl": 2}, checksums.FOLLOWER
+    )
+    checksums.write(tmp_path, {"evals/4.jsonl": 3})
+    assert checksums.read_folder(tmp_path, follower=True) == {"evals/2.jsonl": 1}
+    assert checksums.read_folder(tmp_path) == {"evals/2.jsonl": 1, "evals/4.jsonl": 3}
+
+
+def test_in_a_store_files_are_read_at_once_and_decisions_by_size(tmp_path, monkeypatch):
+    states = {
+        tmp_path / "evals/2.jsonl": "damaged",
+        tmp_path / "evals/4.jsonl": "whole",
+        tmp_path / "decisions/edge/2.parquet": "flipped",
+        tmp_path / "decisions/edge/4.parquet": "cut",
+    }
+    held = {
+        str(path.relative_to(tmp_path)): checksums.checksum(b"1234") for path in states
+    }
+    contents = {"damaged": "1235", "whole": "1234", "flipped": "1235", "cut": "123"}
+    for path, how in states.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(contents[how])
+    of, both = checksums.checksum, threading.Barrier(2, timeout=60)
+
+    def together(content):
+        both.wait()  # One alone would wait in vain.
+        return of(content)
+
+    monkeypatch.setattr(checksums, "checksum", together)
+    monkeypatch.setattr(files, "is_remote", lambda path: True)
+    assert dict(checksums.find_damaged(tmp_path, held)) == {
+        "evals/2.jsonl": "is damaged",
+        "decisions/edge/4.parquet": "is damaged",
+    }
+
+
+def test_damaged_sums_are_refused(workdir):
+    path = workdir / checksums.NAME
+    path.write_text(path.read_text().replace("evals/2", "evals/3"))
+    for act in (lambda: train.run(config(), workdir), lambda: results.read(workdir)):
+        with pytest.raises(
+            ValueError, match="sums.json is damaged; restore it, or del"
+        ):
+            act()
+
+
+def test_a_run_without_sums_goes_on_and_is_reported(folder, workdir):
+    """As of earlier versions."""
+    (workdir / checksums.NAME).unlink()
+    results.read(workdir)
+    assert train.run(config(), workdir)
+    assert written(workdir) == written(folder / "done")
+
+
+def test_what_comes_after_the_latest_checkpoint_is_not_held_against_a_start(
+    folder, tmp_path
+):
+    """Killed right after an evaluation was sealed, and in writing it again."""
+    workdir = shutil.copytree(folder / "broken", tmp_path / "run")
+    shutil.rmtree(workdir / "checkpoints" / "6")
+    harm(workdir / "evals/6.jsonl", "half")
+    broken_at(5, workdir)
+    assert "evals/6.jsonl" not in checksums.read(workdir)
+    assert train.run(config(), workdir)
+    assert written(workdir) == written(folder / "done")

@@ -1,0 +1,109 @@
+"""Device hours and energy: arithmetic, what a clock saw, and sums over resumes."""
+
+import json
+import types
+
+import pytest
+
+from jbias.runs import costs, workdirs
+
+H200 = costs.Devices("NVIDIA H200", 2)
+
+
+def test_energy_is_hours_times_power():
+    found = costs.estimate(1800, H200)
+    assert found["device_hours"] == 1.0 and found["energy_kwh"] == pytest.approx(0.7)
+    assert found["kg_co2e"] is None and found["intensity"] is None
+    energy = costs.Energy(share=0.5, pue=1.2, intensity=0.4)
+    found = costs.estimate(1800, H200, energy)
+    assert found["energy_kwh"] == pytest.approx(0.7 * 0.5 * 1.2)
+    assert found["kg_co2e"] == pytest.approx(0.7 * 0.5 * 1.2 * 0.4)
+    assert (found["watts"], found["share"], found["pue"]) == (700, 0.5, 1.2)
+    given = costs.estimate(3600, H200, costs.Energy(watts=100))
+    assert given["energy_kwh"] == pytest.approx(0.2) and given["source"] == "given"
+
+
+@pytest.mark.parametrize(
+    ("kind", "watts"),
+    [
+        ("NVIDIA H200", 700),
+        ("NVIDIA H100 80GB HBM3", 700),
+        ("NVIDIA H100 PCIe", 350),
+        ("NVIDIA A100-SXM4-40GB", 400),
+        ("NVIDIA A100-PCIE-40GB", 250),
+        ("NVIDIA A100 80GB PCIe", 300),
+        ("Tesla V100-SXM2-16GB", 300),
+        ("TPU v4", 192),
+        ("TPU v3", 131),
+        ("cpu", 12),
+        ("TPU v5 lite", None),
+        ("Radeon", None),
+    ],
+)
+def test_the_longest_name_that_fits_says_the_power(kind, watts):
+    found = costs.estimate(3600, costs.Devices(kind, 1))
+    assert found["watts"] == watts
+    assert (found["energy_kwh"] is None) == (watts is None)
+    assert found["source"] == "not published" or watts
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"share": 1.5}, {"pue": 0.9}, {"watts": -1}, {"intensity": -0.1}]
+)
+def test_assumptions_without_meaning_are_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"^config.run.energy.{name}: must be from"):
+        costs.Energy(**wrong).checked("config.run.energy")
+
+
+def test_every_second_is_of_one_work():
+    clock = types.SimpleNamespace(now=10.0)
+    meter = costs.Stopwatch(lambda: clock.now)
+    clock.now += 1
+    with meter.during("stepping"):
+        clock.now += 2
+        with meter.during("compiling"):
+            clock.now += 4
+        clock.now += 8
+        with pytest.raises(ZeroDivisionError), meter.during("evaluating"):
+            clock.now += 16
+            raise ZeroDivisionError
+        assert sum(meter.spent().values()) == 31
+    clock.now += 32
+    expected = {"opening": 33, "compiling": 4, "stepping": 10, "evaluating": 16}
+    assert meter.spent() == expected == meter.spent()
+
+
+def test_starts_add_up_and_an_unknown_one_leaves_the_sum_unknown():
+    spent = {
+        "opening": 360.0,
+        "compiling": 720.0,
+        "stepping": 1800.0,
+        "evaluating": 720,
+    }
+    energy = costs.Energy(intensity=0.5)
+    one, two = (
+        costs.of_start("now", spent, costs.Devices(kind, count), energy, 7)
+        for kind, count in (("NVIDIA H200", 2), ("cpu", 4))
+    )
+    both = costs.total([one, two])
+    assert both["starts"] == 2 and both["device_hours"] == pytest.approx(2 + 4)
+    assert both["energy_kwh"] == pytest.approx(2 * 0.7 + 4 * 0.012)
+    assert both["kg_co2e"] == pytest.approx(both["energy_kwh"] / 2)
+    assert both["hours"]["stepping"] == pytest.approx(3.0)
+    assert sum(both["hours"].values()) == pytest.approx(both["device_hours"])
+    lost = costs.of_start("now", spent, costs.Devices("TPU v9", 1), energy, 7)
+    assert costs.total([one, lost])["energy_kwh"] is None
+    assert costs.total([one, lost])["device_hours"] == pytest.approx(3)
+
+
+def test_a_start_writes_over_itself_and_beside_the_others(tmp_path):
+    def start(at, seconds):
+        return costs.of_start(at, {"stepping": seconds}, H200, costs.DEFAULT_ENERGY, 1)
+
+    for one in (start("first", 10), start("first", 20), start("second", 7)):
+        total = workdirs.record_cost(tmp_path, one)
+    told = json.loads((tmp_path / "costs.json").read_text())
+    assert [one["seconds"]["stepping"] for one in told["starts"]] == [20, 7]
+    assert told["total"] == total == costs.total(told["starts"])
+    assert costs.describe(total) == "0.015 device hours, about 0.0105 kWh"

@@ -1,0 +1,209 @@
+"""TensorBoard and Weights & Biases get what is given, once, and never end a run."""
+
+import contextlib
+import importlib.util
+import pathlib
+
+import pytest
+from etils import epath
+
+from jbias.runs import loggers
+from tests import wandb_files
+
+CONFIG = {"seeds": [0, 1], "optim": {"rate": 0.3}, "run": {}}
+BRANCHES = {"optim.rate=0.1": {**CONFIG, "optim": {"rate": 0.1}}}
+
+
+@pytest.fixture
+def begin():
+    """Makes writers of a run that begins or goes on at a step; closes them."""
+    with contextlib.ExitStack() as stack:
+
+        def fails(line):
+            raise AssertionError(line)
+
+        def made(names, workdir, step=0, *, alone=True, say=fails):
+            where = epath.Path(workdir)
+            run = loggers.RunInfo(where, "erm-shapes-1", CONFIG, step, alone, BRANCHES)
+            several = stack.enter_context(contextlib.closing(loggers.Loggers(say)))
+            several.begin(names, run)
+            return several
+
+        yield made
+
+
+def numbers(value):
+    return {
+        "mean": {"valid/accuracy": value},
+        "seed-0": {"valid/accuracy": value + 0.25},
+        "optim.rate=0.1/seed-1": {"valid/accuracy": value - 0.25},
+        "optim.rate=0.1/mean": {"valid/accuracy": value - 0.5},
+    }
+
+
+def points(folder: pathlib.Path, tag="valid/accuracy") -> dict[int, float]:
+    """What TensorBoard's own reader finds in a folder."""
+    found = board(folder).Scalars(tag)
+    assert len({one.step for one in found}) == len(found)
+    return {one.step: one.value for one in found}
+
+
+def board(folder: pathlib.Path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing import event_accumulator
+
+    guidance = {"scalars": 0, "tensors": 0}
+    return event_accumulator.EventAccumulator(str(folder), guidance).Reload()
+
+
+def test_tensorboard_reads_what_was_given(tmp_path, begin):
+    pytest.importorskip("tensorboardX")
+    made = begin(["tensorboard"], tmp_path)
+    made.scalars(2, numbers(0.5))
+    made.scalars(4, numbers(0.75))
+    root = tmp_path / "tensorboard"
+    # Not closed yet: what was given can be seen while the run goes on.
+    assert points(root) == {2: 0.5, 4: 0.75}
+    assert points(root / "seed-0") == {2: 0.75, 4: 1.0}
+    assert points(root / "optim.rate=0.1" / "seed-1") == {2: 0.25, 4: 0.5}
+    assert points(root / "optim.rate=0.1") == {2: 0.0, 4: 0.25}
+    made.close()
+    told = board(root).Tensors("config/text_summary")[0].tensor_proto.string_val[0]
+    assert b'"rate": 0.3' in told
+
+
+def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
+    """Those of its branch, where settings vary."""
+    pytest.importorskip("tensorboardX")
+    begin(["tensorboard"], tmp_path).scalars(2, numbers(0.5))
+    pytest.importorskip("tensorboard")
+    from tensorboard.plugins.hparams import metadata
+
+    for folder, rate, seed in (("seed-0", 0.3, 0), ("optim.rate=0.1/seed-1", 0.1, 1)):
+        found = board(tmp_path / "tensorboard" / folder)
+        start = metadata.parse_session_start_info_plugin_data(
+            found.PluginTagToContent(metadata.PLUGIN_NAME)[
+                metadata.SESSION_START_INFO_TAG
+            ]
+        )
+        assert start.hparams["optim.rate"].number_value == rate
+        assert start.hparams["seed"].number_value == seed
+        assert start.hparams["seeds"].string_value == "[0, 1]"
+
+
+def test_tensorboard_drops_what_lies_beyond_a_resume(tmp_path, begin):
+    """Also in folders of which nothing more is heard."""
+    pytest.importorskip("tensorboardX")
+    before = begin(["tensorboard"], tmp_path)
+    for step in range(1, 8):
+        before.scalars(step, numbers(0.5))
+    after = begin(["tensorboard"], tmp_path, step=4)
+    for step in (4, 5):
+        after.scalars(step, {"mean": {"valid/accuracy": 0.75}})
+    root = tmp_path / "tensorboard"
+    assert points(root) == {1: 0.5, 2: 0.5, 3: 0.5, 4: 0.75, 5: 0.75}
+    assert points(root / "seed-0") == dict.fromkeys((1, 2, 3), 0.75)
+
+
+def test_a_process_that_only_evaluates_writes_beside(tmp_path, begin):
+    pytest.importorskip("tensorboardX")
+    said = []
+    trains = begin(["tensorboard"], tmp_path)
+    trains.scalars(1, {"seed-0": {"speed": 1.0}})
+    other = begin(["tensorboard", "wandb"], tmp_path, alone=False, say=said.append)
+    other.scalars(2, numbers(0.5))
+    assert said == ["wandb: left to the process that trains"]
+    folder = tmp_path / "tensorboard" / "seed-0"
+    assert points(folder, "speed") == {1: 1.0}
+    assert points(folder / "elsewhere") == {2: 0.75}
+
+
+def test_wandb_files_have_each_step_once_under_one_id(tmp_path, begin, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "online")  # The config says offline.
+    before = begin(["wandb"], tmp_path)
+    for step in range(1, 8):
+        before.scalars(step, {"seed-0": {"progress/loss_class": 1.0}})
+        before.scalars(step, numbers(step / 8))
+    before.close()
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    assert len(wandb_files.history(file)) == 7  # Waits until it is whole.
+    after = begin(["wandb"], tmp_path, step=4)
+    for step in range(5, 10):
+        after.scalars(step, numbers(step / 8))
+    after.scalars(8, {"seed-1": {"late": 1.0}})  # A word on a step before is kept.
+    after.close()
+    files = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    first, second = map(wandb_files.history, files)
+    assert (list(first), list(second)) == ([1, 2, 3, 4, 5, 6, 7], [8, 9])
+    assert first[3] == {
+        "progress/loss_class/seed-0": 1.0,
+        "valid/accuracy/mean": 0.375,
+        "valid/accuracy/seed-0": 0.625,
+        "valid/accuracy/optim.rate=0.1/seed-1": 0.125,
+        "valid/accuracy/optim.rate=0.1/mean": -0.125,
+    }
+    assert second[9]["valid/accuracy/mean"] == 1.125
+    began = [
+        record.run
+        for path in files
+        for record in wandb_files.read(path)
+        if record.WhichOneof("record_type") == "run"
+    ]
+    assert len({run.run_id for run in began}) == 1
+    assert began[0].run_id.startswith("erm-shapes-1-")
+    assert {run.display_name for run in began} == {"erm-shapes-1"}
+    settings = {one.key: one.value_json for one in began[0].config.update}
+    assert settings["optim"] == '{"rate":0.3}'
+
+
+class Full:
+    """A writer on a full disk."""
+
+    def scalars(self, step, numbers):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_writer_that_fails_is_told_once_and_heard_no_more(
+    tmp_path, begin, monkeypatch
+):
+    pytest.importorskip("tensorboardX")
+    said = []
+    (tmp_path / "wandb").write_text("a file where a folder is needed")
+    made = begin(["tensorboard", "wandb"], tmp_path, say=said.append)
+    assert len(said) == 1 and said[0].startswith("wandb: writes no more")
+    assert "Not a directory" in said[0] or "File exists" in said[0]
+    made.scalars(1, numbers(0.5))
+    monkeypatch.setitem(made._open, "tensorboard", Full())
+    for step in (2, 3):
+        made.scalars(step, numbers(0.5))
+    made.close()
+    assert len(said) == 2 and "No space left on device" in said[1]
+    assert points(tmp_path / "tensorboard") == {1: 0.5}
+
+
+def test_missing_packages_are_refused_with_the_command(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == "wandb" else find(name),
+    )
+    with pytest.raises(ValueError, match=r"pip install 'jbias\[wandb\]'"):
+        loggers.check({"write": "wandb"})
+    loggers.check({"write": ""})
+    loggers.check({})
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ({"write": "tensorbord"}, "config.run.write: must be of tensorboard, wandb"),
+        ({"write": "wandb+wandb"}, "config.run.write: .* each once"),
+        ({"wandb": {"mode": "on"}}, "config.run.wandb.mode: must be one of offline"),
+        ({"wandb": {"projet": "x"}}, "config.run.wandb: unknown 'projet'"),
+    ],
+)
+def test_what_is_no_writer_is_refused(run, told):
+    with pytest.raises(ValueError, match=told):
+        loggers.check(run)

@@ -1,0 +1,67 @@
+"""The command line of every command: one line that says what is wrong, and what was meant."""
+
+import pytest
+
+from jbias import audit, evaluate, look, prepare, study
+from jbias.launch import sweep
+from jbias.report import biases, correlate, distortion, measured, shifts
+from jbias.report import cli as report_cli
+from jbias.runtime import cli
+
+
+@pytest.mark.parametrize(
+    ("main", "argv", "meant"),
+    [
+        (evaluate.main, ["--chekpoint=x.pth"], "--checkpoint"),
+        (evaluate.main, ["--suit.run.batch=8"], "--suite.run.batch"),
+        (look.main, ["--sute=x"], "--suite"),
+        (audit.main, ["--chekpoint=x"], "--checkpoint"),
+        (study.main, ["--confgi=x"], "--config"),
+        (sweep.main, ["run", "--wrokdir=x"], "--workdir"),
+        (report_cli.main, ["--rusn=x", "--out=y"], "--runs"),
+        (biases.main, ["--mesured=x", "--out=y"], "--measured"),
+        (shifts.main, ["--rusn=x", "--out=y"], "--runs"),
+        (correlate.main, ["--tabel=x", "--out=y"], "--table"),
+        (measured.main, ["--mesured=x", "--out=y"], "--measured"),
+        (distortion.main, ["--mesured", "x", "--out=y"], "--measured"),
+        (prepare.main, ["--halp"], "--help"),
+        (prepare.main, ["samples", "--dta=shapes", "--out=x.png"], "--data"),
+    ],
+)
+def test_a_mistyped_flag_is_told_with_the_one_that_was_meant(main, argv, meant, capsys):
+    """Before what is missing without it."""
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1 and not told.out
+    wrong = next(one for one in argv if one.startswith("--"))
+    assert f"unknown argument {wrong!r}; did you mean {meant}?" in told.err
+
+
+def test_what_is_like_no_flag_gets_no_guess():
+    assert cli.unknown_argument("--xyz=1", ["runs"]) == (
+        "unknown argument '--xyz=1'; see --help"
+    )
+
+
+def test_values_and_the_rest_after_two_dashes_are_no_flags():
+    made = cli.Parser("x", "about")
+    made.add_argument("--name")
+    made.add_argument("rest", nargs="*")
+    assert made.parse_args(["--name=--no", "--", "--naem"]).rest == ["--naem"]
+
+
+@pytest.mark.parametrize(
+    ("main", "argv", "told"),
+    [
+        (evaluate.main, ["--suite=jbias:"], "name one of suites/biases, suites/dis"),
+        (study.main, ["--config=jbias:"], "name one of augmix, biasbed/debiased"),
+        (evaluate.main, ["--suite=jbias:suites/biasses"], "mean 'suites/biases'"),
+    ],
+)
+def test_presets_are_listed_before_anything_else_is_missing(main, argv, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and told in said and said.count("\n") == 1

@@ -1,0 +1,255 @@
+"""Disks that are full, fail, hang up or lie: one line each, and nothing computed is lost."""
+
+import errno
+import json
+import os
+import sys
+import time
+import types
+
+import pytest
+from etils import epath
+
+from jbias.runs import checkpoints, results, workdirs
+from jbias.runtime import console, files, messages
+from jbias.runtime.processes import ALONE
+from jbias.training import recorded
+from tests import test_checkpoint as saved
+
+
+def failing(*args, **kwargs):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("below", ["", "run"])
+def test_a_workdir_behind_a_broken_link_is_told_as_that(below, tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    with (
+        pytest.raises(
+            OSError, match="link is a link to nowhere, which is not"
+        ) as error,
+        files.translate_os_errors("workdir x"),
+    ):
+        (epath.Path(tmp_path) / "link" / below).mkdir(parents=True, exist_ok=True)
+    assert "make room" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.ENAMETOOLONG, "shorten it"),
+        (errno.EACCES, "make it yours"),
+        (errno.ENOTDIR, "name another path"),
+        (errno.ENOSPC, "make room"),
+    ],
+)
+def test_each_error_of_the_system_has_its_own_remedy(code, remedy, tmp_path):
+    error = OSError(code, os.strerror(code), str(tmp_path / "x"))
+    assert remedy in files.remedy(error)
+    assert (remedy in files.describe_error(error)) == (code != errno.ENOSPC)
+
+
+def test_a_name_of_256_letters_is_told_as_that(tmp_path):
+    with (
+        pytest.raises(OSError, match="File name too long.*shorten it: a name has"),
+        files.translate_os_errors("workdir x"),
+    ):
+        (epath.Path(tmp_path) / ("a" * 256)).mkdir()
+
+
+@pytest.mark.parametrize("depth", [600, 2500])
+def test_a_path_too_deep_to_be_made_is_told_likewise(depth, tmp_path):
+    """Python makes folders within each other, and ends before the system does."""
+    with pytest.raises(OSError) as error:
+        files.resolve(tmp_path / ("a/" * depth))
+    told = messages.one_line(error.value)
+    assert told.endswith("bytes, a path 4,095 and 500 folders")
+    assert "File name too long; shorten it: a name has at most 255 " in told
+
+
+def test_letters_that_the_locale_misread_are_told_as_that():
+    with pytest.raises(ValueError) as error:
+        files.resolve("l\udcc3\udca4uf")
+    told = messages.one_line(error.value)
+    assert told.startswith("'l\\udcc3\\udca4uf': cannot be written as utf-8")
+    assert told.endswith("set PYTHONUTF8=1")
+
+
+def test_a_write_that_fails_leaves_the_old_and_no_part(tmp_path, monkeypatch):
+    path = epath.Path(tmp_path / "told.json")
+    files.write(path, "old")
+    monkeypatch.setattr(os, "fsync", failing)
+    with (
+        pytest.raises(
+            OSError, match=r"told: cannot be written \(No space left"
+        ) as told,
+        files.translate_os_errors("told"),
+    ):
+        files.write(path, "new")
+    assert "run the same command again" in str(told.value)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["told.json"]
+
+
+def test_a_full_disk_ends_no_run_for_want_of_a_line(tmp_path, monkeypatch, capsys):
+    say = console.logger(epath.Path(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(epath.Path(tmp_path)), "open", failing)
+        say("one")
+        say("two")
+    say("three")
+    shown = capsys.readouterr().err.splitlines()
+    lacking = f"{tmp_path}/log.txt cannot be written (No space left on device)"
+    assert shown == ["one", f"{lacking}; lines are lost", "two", "three"]
+    assert (tmp_path / "log.txt").read_text().endswith("three\n")
+
+
+def test_a_terminal_that_hangs_up_ends_no_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=failing))
+    console.logger(epath.Path(tmp_path))("one")
+    assert (tmp_path / "log.txt").read_text().endswith("one\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        ("config.json", "{", "restore it"),
+        ("config.json", "[]", "restore it"),
+        ("provenance.json", "", "restore it, or delete it"),
+        ("provenance.json", "[" * 100_000, "restore it, or delete it"),
+        ("provenance.json", '{"data": 3}', "restore it, or delete it"),
+        ("provenance.json", '{"data": {"valid": 3}}', "restore it, or delete it"),
+        ("provenance.json", '{"resumed": 3}', "restore it, or delete it"),
+        ("costs.json", "{}", "restore it, or delete it"),
+        ("costs.json", '{"starts": [{"at": 1}]}', "restore it, or delete it"),
+        ("costs.json", '{"starts": [3]}', "restore it, or delete it"),
+    ],
+)
+def test_damaged_facts_are_refused_by_name_before_anything_is_done(
+    tmp_path, name, content, remedy
+):
+    workdir = epath.Path(tmp_path)
+    workdirs.record_config(workdir, {"seeds": [0]})
+    (workdir / name).write_text(content)
+    with (
+        pytest.raises(ValueError, match=f"{name} is .*; {remedy}"),
+        workdirs.claim(workdir, {"seeds": [0]}),
+    ):
+        pytest.fail("claimed")
+    assert (workdir / name).read_text() == content
+    assert not (workdir / "lock").exists()
+
+
+@pytest.mark.parametrize("text", ["Event loop is closed", "another"])
+def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, text):
+    """Tensorstore's threads tell it once for each file."""
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", None)
+    monkeypatch.setattr(sys, "__unraisablehook__", told.append)
+    console.silence_warnings()
+    error = types.SimpleNamespace(exc_value=RuntimeError(text), object=None)
+    sys.unraisablehook(error)
+    assert told == ([error] if text == "another" else [])
+
+
+def test_a_save_that_fails_is_told_likewise_when_all_is_closed(tmp_path):
+    def full(*args):
+        raise OSError(errno.EROFS, "Read-only file system", "4.orbax-checkpoint-tmp")
+
+    about = dict(latest_step=lambda: 3, wait_until_finished=full, close=full)
+    manager = types.SimpleNamespace(directory=tmp_path, **about)
+    with pytest.raises(
+        OSError, match="^checkpoint: cannot save step .* Read-only file"
+    ):
+        checkpoints.finish(manager)
+
+
+def record(step: int) -> results.Record:
+    words = dict(run="r", algorithm="erm", variant="", model="cnn", train_data="shapes")
+    told = dict(epoch=1.0, dataset="valid", condition="", metric="accuracy", value=0.5)
+    return results.Record(**words, stage=0, seed=0, step=step, **told)
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """What is known of a run that has written records of two steps."""
+    monkeypatch.setattr(recorded.jc, "run_name", lambda config: "r")
+    branch = types.SimpleNamespace(folder="", config={})
+    about = dict(branches=[branch], sums={}, said=[], guard=lambda: None, team=ALONE)
+    job = types.SimpleNamespace(workdir=epath.Path(tmp_path), **about)
+    job.say = job.said.append
+    for step in (4, 8):
+        recorded.write(job, step, [record(step)])
+    return job
+
+
+def in_checkpoint(step: int) -> dict:
+    if step != 8:
+        raise FileNotFoundError(step)
+    return {"records": results.dumps([record(8)])}
+
+
+@pytest.mark.parametrize("content", [None, "", "0.5", "flipped"])
+def test_damaged_records_come_back_from_their_checkpoint(job, content):
+    path = job.workdir / "evals" / "8.jsonl"
+    whole = path.read_text()
+    recorded.mend(job, in_checkpoint)
+    assert not job.said
+    if content is None:
+        path.unlink()
+    else:  # A digit may be another and still be JSON.
+        path.write_text(
+            whole.replace("0.5", "0.7") if content == "flipped" else content
+        )
+    recorded.mend(job, in_checkpoint)
+    assert path.read_text() == whole
+    assert ["written anew" in line for line in job.said] == [True]
+
+
+def test_records_that_could_not_be_written_are_not_missed_later(job, monkeypatch):
+    """The emergency save that follows must not vouch for them."""
+    before = dict(job.sums)
+    monkeypatch.setattr(results, "write_text", failing)
+    with pytest.raises(OSError, match="12.jsonl: cannot be written"):
+        recorded.write(job, 12, [record(12)])
+    assert job.sums == before
+
+
+def test_damaged_records_that_no_checkpoint_holds_are_refused(job):
+    path = job.workdir / "evals" / "4.jsonl"
+    path.write_text(path.read_text().replace("0.5", "0.7"))
+    damaged = path.read_text()
+    with pytest.raises(ValueError, match="4.jsonl is damaged, and no checkpoint"):
+        recorded.mend(job, in_checkpoint)
+    assert path.read_text() == damaged
+
+
+@pytest.mark.parametrize("jump", [-1e7, 1e7])
+def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch, jump):
+    """Forth by months while a save is under way, or back."""
+    began, real = time.monotonic(), time.time
+    monkeypatch.setattr(
+        time, "time", lambda: real() + jump * ((time.monotonic() - began) // 0.02 % 2)
+    )
+    saved.fill(tmp_path / "c", {1: None, 2: None, 3: None})
+    assert saved.latest(tmp_path / "c")[1]["step"] == 3
+
+
+def test_what_tensorstore_says_of_a_full_disk_is_said_in_its_words(tmp_path):
+    said = 'RESOURCE_EXHAUSTED: Error writing "0.params"' + " in a database" * 40
+    told = ValueError(f"{said}: No space left [os_error_code='{errno.ENOSPC}']")
+    manager = types.SimpleNamespace(directory=tmp_path)
+
+    def full():
+        raise told
+
+    with pytest.raises(OSError, match="cannot save step 3 in .*: No space left on dev"):
+        checkpoints._guarded(manager, 3, full)
+
+
+def test_costs_are_summed_over_starts_that_were_whole(tmp_path):
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps({"starts": 3}))
+    with pytest.raises(ValueError, match="costs.json is damaged"):
+        workdirs.record_cost(epath.Path(tmp_path), {"at": "now"})
+    assert json.loads(path.read_text()) == {"starts": 3}

@@ -1,0 +1,231 @@
+"""One process at a time: named, seen to live, taken over once it does not."""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from etils import epath
+
+from jbias.runtime import lock
+from tests import smoke_runs
+
+HOLDER = """
+import sys, time
+from etils import epath
+import jbias.runtime.lock
+jbias.runtime.lock.BEAT_SECONDS = 0.05
+{before}
+with jbias.runtime.lock.acquire(epath.Path(sys.argv[1]), "is at work here"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+# Another machine: another kernel, and a file system that knows no locks.
+ABROAD = """
+import errno, fcntl
+import jbias.runtime.lock
+def flock(file, how):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.flock = flock
+jbias.runtime.lock.boot_id = lambda: "another kernel"
+jbias.runtime.lock._host = lambda: "host-a"
+"""
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 1.0)
+    return epath.Path(tmp_path / "lock")
+
+
+@pytest.fixture
+def holder(path):
+    """Starts another process that holds the lock; it is gone after the test."""
+    started = []
+
+    def start(before: str = "") -> subprocess.Popen:
+        code = HOLDER.format(before=before)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(path)],
+            cwd=smoke_runs.ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def refused(path) -> str:
+    with (
+        pytest.raises(ValueError, match="another process is at work") as caught,
+        lock.acquire(path, "is at work here", lambda line: None),
+    ):
+        pass
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("before", ["", ABROAD], ids=["here", "abroad"])
+def test_a_live_owner_is_named_and_the_other_refused(path, holder, before):
+    process = holder(before)
+    for _ in range(2):  # A refusal takes nothing from the owner.
+        line = refused(path)
+        assert f"process {process.pid} on " in line
+        assert ("host-a" in line) == bool(before)
+        assert re.search(r"since 20\d\d-.*, last heard of \d+ s ago; wait", line)
+        assert lock.is_held(path)
+    assert process.poll() is None
+
+
+@pytest.mark.parametrize("before", ["", ABROAD], ids=["here", "abroad"])
+def test_the_lock_of_a_killed_owner_is_taken_over_and_told(path, holder, before):
+    process = holder(before)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    said, began = [], time.monotonic()
+    with lock.acquire(path, "is at work here", said.append):
+        assert lock.is_held(path)
+        assert f"took over the lock of process {process.pid} on" in said[-1]
+    waited = time.monotonic() - began >= lock.PATIENCE_SECONDS
+    assert waited == bool(before)  # The kernel knows of its own at once.
+    assert not lock.is_held(path)
+
+
+def test_an_owner_abroad_is_gone_only_once_it_is_silent(path, holder, monkeypatch):
+    """However old its file looks, and whatever the clocks say."""
+    holder(ABROAD)
+    os.utime(path, (1, 1))
+    monkeypatch.setattr(time, "time", lambda: 4e9)
+    refused(path)
+
+
+def test_an_error_releases_the_lock_as_well(path):
+    with pytest.raises(RuntimeError), lock.acquire(path, "is at work here"):
+        raise RuntimeError("ended")
+    assert path.read_bytes() == b""
+    said = []
+    with lock.acquire(path, "is at work here", said.append):
+        assert said == []
+
+
+def test_a_released_lock_names_nobody(path):
+    said = []
+    for _ in range(2):
+        with lock.acquire(path, "is at work here", said.append):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert path.read_text() == ""
+    assert not said
+
+
+@pytest.mark.parametrize("content", ["{", "x" * 320, '{"pid": 1}', "null", "\0\0"])
+def test_a_damaged_lock_is_waited_for_and_taken(path, content):
+    path.write_text(content)
+    with lock.acquire(path, "is at work here", lambda line: None):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_who_was_taken_over_learns_it_before_it_writes(path, monkeypatch):
+    with lock.acquire(path, "is at work here") as held:
+        held.check()
+        monkeypatch.setattr(lock, "boot_id", lambda: "another kernel")
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+        with (
+            lock.acquire(path, "is at work here", lambda line: None),
+            pytest.raises(OSError, match="taken over by process .* goes on there"),
+        ):
+            held.check()
+        with pytest.raises(OSError, match="taken over"):
+            held.check()  # Also once the other has ended.
+
+
+def test_a_late_sign_of_life_goes_into_no_other_file(path, tmp_path, monkeypatch):
+    late, slow = threading.Event(), threading.Event()
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.01)
+
+    def check(held):
+        slow.set()
+        assert late.wait(10)  # A disk that hangs.
+
+    with lock.acquire(path, "is at work here") as held:
+        monkeypatch.setattr(lock.Lock, "check", check)
+        assert slow.wait(10)
+    thread = next(t for t in threading.enumerate() if t.name == "signs of life")
+    others = [(tmp_path / str(i)).open("w") for i in range(3)]
+    with lock.acquire(path, "begins next"):
+        late.set()
+        thread.join(10)
+        assert json.loads(path.read_text())["token"] != held.owner.token
+    for other in others:
+        other.close()
+        assert (tmp_path / other.name).read_text() == ""
+
+
+def no_locks(file, how):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_a_directory_that_goes_away_or_changes_is_seen(tmp_path):
+    run = epath.Path(tmp_path / "run")
+    run.mkdir()
+    with lock.acquire(run / "lock", "is at work here") as held:
+        run.rename(tmp_path / "elsewhere")
+        with pytest.raises(OSError, match="run has gone away .*bring the disk back"):
+            held.check()
+        run.mkdir()
+        (run / "lock").write_text("")
+        with pytest.raises(OSError, match="not the directory any more"):
+            held.check()
+        (run / "lock").unlink()
+        run.rmdir()
+        (tmp_path / "elsewhere").rename(run)
+        held.check()
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_not_held(path, monkeypatch):
+    """Who opened it before it went would hold what nobody else sees."""
+    flock, removed = fcntl.flock, []
+
+    def late(file, how):
+        if not removed:
+            removed.append(path.unlink())
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with lock.acquire(path, "is at work here") as held:
+        held.check()
+
+
+def test_errors_of_the_disk_are_no_refusals(path, monkeypatch):
+    def failing(file, how):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    with (
+        pytest.raises(OSError, match="Input/output"),
+        lock.acquire(path, "is at work here"),
+    ):
+        pass
+
+
+def test_whose_it_is_is_known_as_long_as_it_is_held(path, holder):
+    """A second start that is refused leaves the log of the first one alone."""
+    assert not lock.is_held_elsewhere(path)
+    with lock.acquire(path, "is at work here"):
+        assert not lock.is_held_elsewhere(path)
+    process = holder()
+    assert lock.is_held_elsewhere(path)
+    process.kill()
+    process.wait()
+    assert not lock.is_held_elsewhere(path)

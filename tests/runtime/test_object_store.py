@@ -1,0 +1,322 @@
+"""Workdirs in a store whose objects are there whole or not at all; a server of a package."""
+
+import importlib.util
+import json
+import pathlib
+import threading
+import time
+
+import google.auth
+import pytest
+from google.auth import exceptions
+
+from jbias.runs import workdirs
+from jbias.runtime import console, files, lock, object_store
+from tests import gcs_server
+
+
+@pytest.fixture(scope="module")
+def store():
+    with gcs_server.serving() as store, pytest.MonkeyPatch.context() as patch:
+        for name, value in store.env.items():
+            patch.setenv(name, value)
+        patch.setattr(object_store, "_PAUSE", 0.05)
+        yield store
+
+
+@pytest.fixture
+def run(store, request, monkeypatch):
+    """A workdir of its own, whose lock is soon given up."""
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.1)
+    return files.resolve(f"gs://{gcs_server.BUCKET}/{request.node.name}/run")
+
+
+def hush(line: str) -> None:
+    del line
+
+
+def test_what_is_written_is_there_and_nothing_else(store, run):
+    files.write(run / "a.json", "old")
+    with files.translate_os_errors("a.json"):
+        files.write(run / "a.json", "new")
+    assert (run / "a.json").read_text() == "new"
+    name = f"{run.parts[-2]}/run"
+    assert store.names(name) == [f"{name}/a.json"]
+    assert (run / "a.json").exists() and run.exists() and not (run / "b").exists()
+    files.discard(run / "a.json")
+    files.discard(run / "a.json")
+    assert not run.exists()
+
+
+def test_an_object_is_not_written_twice_a_second(store, run, monkeypatch):
+    monkeypatch.setattr(object_store, "_PAUSE", 0.4)
+    began = time.monotonic()
+    for _ in range(3):
+        files.write(run / "progress.json", "{}")
+    assert time.monotonic() - began >= 0.8
+
+
+def test_another_processes_objects_are_seen_at_once(store, run):
+    """gcsfs by itself goes on telling what it saw before."""
+    files.write(run / "evals" / "1.jsonl", "x")
+    assert [p.name for p in (run / "evals").iterdir()] == ["1.jsonl"]
+    content, at = b"y", f"{run.parts[-2]}/run/evals/2.jsonl"
+    about = {**store.held.get_file_obj(gcs_server.BUCKET, at.replace("2", "1"))}
+    store.held.create_file(gcs_server.BUCKET, at, content, about | {"name": at})
+    assert (run / "evals" / "2.jsonl").exists()
+    assert sorted(p.name for p in (run / "evals").iterdir()) == ["1.jsonl", "2.jsonl"]
+
+
+def test_only_one_of_two_that_replace_the_same_does(store, run):
+    first = object_store.replace(run / "x", b"1", 0)
+    with pytest.raises(FileExistsError):
+        object_store.replace(run / "x", b"2", 0)
+    assert object_store.replace(run / "x", b"3", first) != first
+    with pytest.raises(FileExistsError):
+        object_store.delete(run / "x", first)
+    assert object_store.read(run / "x").content == b"3"
+
+
+def test_a_live_owner_is_named_and_the_other_refused(store, run):
+    path = run / "lock"
+    with lock.acquire(path, "is at work here", hush) as held:
+        time.sleep(0.3)
+        held.check()
+        assert lock.is_held(path)
+        told = json.loads(store.content(f"{run.parts[-2]}/run/lock"))
+        assert told["beats"] > 1 and lock.read_owner(json.dumps(told)) == held.owner
+        with (
+            pytest.raises(ValueError, match=f"is at work here: process {told['pid']} "),
+            lock.acquire(path, "is at work here", hush),
+        ):
+            pass
+        held.check()
+    assert not lock.is_held(path) and not path.exists()
+
+
+def test_a_silent_owner_is_taken_over_and_learns_it(store, run, monkeypatch):
+    path, said = run / "lock", []
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 60.0)  # Neither shows more than one.
+    with lock.acquire(path, "is at work here", hush) as held:
+        with lock.acquire(path, "is at work here", said.append) as new:
+            assert "it is taken over if nothing is heard for" in said[0]
+            assert f"took over the lock of {held.owner}" in said[-1]
+            with pytest.raises(OSError, match="taken over by process .* goes on there"):
+                held.check()
+            with pytest.raises(FileExistsError):
+                held.beat()
+            new.check()
+        assert not path.exists()
+
+
+def test_of_two_that_find_a_silent_owner_one_is_refused(store, run):
+    object_store.replace(run / "lock", b"{", 0)
+    held, refused = [], []
+
+    def start():
+        try:
+            with lock.acquire(run / "lock", "is at work here", hush):
+                held.append(1)
+                time.sleep(1.0)
+        except ValueError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(held) == len(refused) == 1
+    assert "another process is at work here: process " in refused[0]
+
+
+def test_an_answer_that_is_lost_takes_no_lock_away(store, run, monkeypatch):
+    """The request is sent again, and finds what it has itself written."""
+    real = object_store.replace
+
+    def lost(path, content, generation):
+        real(path, content, generation)
+        return real(path, content, generation)
+
+    monkeypatch.setattr(object_store, "replace", lost)
+    with lock.acquire(run / "lock", "is at work here", hush) as held:
+        held.check()
+
+
+def test_a_workdir_that_goes_away_is_seen(store, run):
+    with lock.acquire(run / "lock", "is at work here", hush) as held:
+        run.rmtree()
+        with pytest.raises(OSError, match="run has gone away .*the same command again"):
+            held.check()
+
+
+def test_what_a_network_does_is_an_error_of_one_line(store, run, monkeypatch):
+    """A connection that breaks is none of the system's errors by itself."""
+
+    def broken(method: str, name: str) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(object_store.filesystem(), "hurried", True)
+    with lock.acquire(run / "lock", "is at work here", hush) as held:
+        monkeypatch.setattr(store.held, "before", broken)
+        line = r"run: cannot be written \(Server disconnected\); .* see to the network,"
+        with pytest.raises(OSError, match=line):
+            held.check()
+        with pytest.raises(
+            OSError, match="^store: Server disconnected; what was saved"
+        ):
+            files.write(run / "a", "a")
+        monkeypatch.setattr(store.held, "before", lambda method, name: None)
+        held.check()
+
+
+def test_two_processes_may_write_one_log(store, run):
+    path = run / "log.txt"
+    other = object_store.Log(str(path))
+    files.append(path, "one")
+    files.flush(path)
+    other.add("two")
+    other.flush()
+    files.append(path, "three")
+    assert "three" not in path.read_text()
+    console.flush(run)
+    assert path.read_text() == "one\ntwo\nthree\n"
+
+
+def test_a_log_comes_after_some_seconds_and_after_failures(store, run, monkeypatch):
+    monkeypatch.setattr(object_store, "LOG_SECONDS", 0.1)
+    path, real = run / "log.txt", object_store.replace
+    files.append(path, "one")
+    failed = []
+
+    def failing(*args):
+        if len(failed) < 2:
+            failed.append(1)
+            raise OSError("no network")
+        return real(*args)
+
+    monkeypatch.setattr(object_store, "replace", failing)
+    until = time.monotonic() + 20
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(failed) == 2 and path.read_text() == "one\n"
+
+
+def test_a_folder_that_is_moved_is_whole_here_or_there(store, run, monkeypatch):
+    """After a kill at any of its requests."""
+    names = ("state/d/1", "state/commit_success.txt", "commit_success.txt", "_META")
+    source, target, real = run / "8", run / "damaged" / "8", {}
+    for which in ("cp_file", "rm_file"):
+        real[which] = getattr(object_store.filesystem(), which)
+    done, left = False, 0
+
+    def counted(which):
+        def call(*args):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return real[which](*args)
+
+        return call
+
+    for which in real:
+        monkeypatch.setattr(object_store.filesystem(), which, counted(which))
+    for kill in range(20):
+        left = 10**9
+        for folder in (source, target):
+            for path in object_store.filesystem().find(str(folder)):
+                real["rm_file"](path)
+        for name in names:
+            files.write(source / name, name)
+        left, done = kill, True
+        try:
+            files.move(source, target)
+        except KeyboardInterrupt:
+            done = False
+        whole = [f for f in (source, target) if (f / "commit_success.txt").exists()]
+        assert whole
+        assert {(whole[0] / n).read_text() for n in names} == set(names)
+        if done:
+            break
+    assert done and kill == 2 * len(names) and whole == [target]
+
+
+def test_copies_for_readers_follow_what_is_there(store, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path))
+    for name in ("log.txt", "evals/4.jsonl", "evals/8.jsonl", "checkpoints/4/state/d"):
+        files.write(run / name, name)
+    pattern = f"{run.parent}/r*"
+    here = pathlib.Path(object_store.fetch(pattern, "--runs", checkpoints=False))
+    assert here.name == "r*" and here.parent.is_relative_to(tmp_path)
+    here = here.parent / "run"
+    copies = sorted(p.relative_to(here).as_posix() for p in here.rglob("*.*"))
+    assert copies == ["evals/4.jsonl", "evals/8.jsonl", "log.txt"]
+    at = (here / "log.txt").stat().st_mtime
+    assert abs(at - object_store.read(run / "log.txt").updated) < 1e-3
+    files.write(run / "evals" / "8.jsonl", "longer than before")
+    files.discard(run / "log.txt")
+    object_store.fetch(pattern, "--runs", checkpoints=True)
+    assert (here / "evals" / "8.jsonl").read_text() == "longer than before"
+    assert not (here / "log.txt").exists()
+    assert not (here / "checkpoints").exists()  # Never committed.
+    files.write(run / "checkpoints" / "4" / "commit_success.txt", "")
+    object_store.fetch(pattern, "--runs", checkpoints=True)
+    assert (here / "checkpoints" / "4" / "state" / "d").exists()
+    with pytest.raises(ValueError, match="--runs: nothing is at gs://bucket/no"):
+        files.local_copy(f"gs://{gcs_server.BUCKET}/no*", "--runs")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("s3://bucket/run", "of object stores gs:// alone is supported; mount it"),
+        ("gs://bucket", "must be gs://BUCKET/FOLDER"),
+    ],
+)
+def test_what_is_no_place_is_refused(path, said):
+    with pytest.raises(ValueError, match=said):
+        files.resolve(path)
+
+
+def test_without_the_extra_it_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'jbias\[gcs\]'$"):
+        files.resolve("gs://bucket/run")
+
+
+def test_without_a_login_it_is_asked_for(monkeypatch):
+    def nobody():
+        raise exceptions.DefaultCredentialsError("none")
+
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setattr(google.auth, "default", nobody)
+    with pytest.raises(ValueError, match="run `gcloud auth application-default login`"):
+        files.resolve("gs://bucket/run")
+
+
+def test_a_bucket_that_is_not_there_is_named(store):
+    workdir = files.resolve("gs://nowhere/run")
+    with (
+        pytest.raises(ValueError, match="there is no bucket 'nowhere'"),
+        workdirs.claim(workdir, {"seeds": [0]}, hush),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("key", "value"), [("write", "wandb"), ("profile", True)])
+def test_what_writes_to_disks_only_is_refused(store, run, key, value):
+    config = {"run": {key: value}}
+    with (
+        pytest.raises(ValueError, match=f"config.run.{key}: .* local --workdir"),
+        workdirs.claim(run, config, hush),
+    ):
+        pass
+
+
+def test_a_workdir_that_never_became_a_run_goes(store, run):
+    with workdirs.claim(run, {"seeds": [0]}, hush):
+        files.append(run / "log.txt", "said")
+    console.flush(run)
+    assert not run.exists()

@@ -1,0 +1,202 @@
+"""Real runs in a store: killed, started twice, damaged, cut off, read from elsewhere."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from jbias.report import cli
+from jbias.runtime import files
+from tests import gcs_server, smoke_runs
+
+pytestmark = pytest.mark.slow
+PROGRAM = """
+import sys
+import jbias.runtime.lock
+from jbias import main
+jbias.runtime.lock.PATIENCE_SECONDS = 4.0
+jbias.runtime.lock.BEAT_SECONDS = 0.5
+main.command()
+"""
+ARGUMENTS = (
+    "--config=configs/erm.py:smoke,seeds=2",
+    *("--config.model.width=4", "--config.train.n=128", "--config.train.batch=32"),
+    *("--config.valid.n=64", "--config.epochs=3.0", "--config.save_every=3 steps"),
+)
+
+
+@pytest.fixture
+def store(monkeypatch):
+    with gcs_server.serving() as store:
+        for name, value in store.env.items():
+            monkeypatch.setenv(name, value)
+        files.resolve("gs://bucket/runs/x")
+        yield store
+
+
+def start(workdir) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *ARGUMENTS, f"--workdir={workdir}"],
+        cwd=smoke_runs.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen, code: int) -> str:
+    said, _ = process.communicate(timeout=900)
+    assert process.returncode == code, said
+    return said
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """The records of a run on a disk, by file."""
+    workdir = tmp_path_factory.mktemp("unbroken") / "run"
+    ended(start(workdir), 0)
+    return {p.name: p.read_bytes() for p in workdir.glob("evals/*.jsonl")}
+
+
+def assert_ended(store, unbroken):
+    assert store.content("runs/x/done") == b"finished\n"
+    names = store.names("runs/x/evals/")
+    records = {name.rpartition("/")[2]: store.content(name) for name in names}
+    assert records == unbroken and len(unbroken) == 3
+    assert "runs/x/lock" not in store.names()
+
+
+@contextlib.contextmanager
+def at(store, method: str, name: str, act):
+    """Acts when that is first asked of the store, before it does it."""
+    done = []
+
+    def before(asked: str, of: str) -> None:
+        if asked == method and re.search(name, of) and not done:
+            done.append(of)
+            act()
+
+    store.held.before = before
+    yield
+    store.held.before = lambda method, name: None
+    assert done, f"never asked: {method} {name}"
+
+
+MOMENTS = (
+    ("POST", r"evals/4\.jsonl$"),
+    ("POST", r"checkpoints/4/commit_success\.txt$"),
+    ("POST", r"checkpoints/6/state/.*/d/"),
+    ("POST", r"costs\.json$"),
+)
+
+
+def test_killed_at_any_request_it_ends_with_the_bits_of_a_disk(store, unbroken):
+    for method, name in MOMENTS:
+        process = start("gs://bucket/runs/x")
+        with at(store, method, name, process.kill):
+            ended(process, -signal.SIGKILL)
+    said = ended(start("gs://bucket/runs/x"), 0)
+    assert "took over the lock of process" in said
+    assert "resuming" in said
+    assert_ended(store, unbroken)
+    log = store.content("runs/x/log.txt").decode()
+    assert len(re.findall("took over the lock", log)) == len(MOMENTS)
+    assert log.rstrip().endswith("kWh")
+    costs = json.loads(store.content("runs/x/costs.json"))
+    assert costs["total"]["starts"] > 1
+
+
+def test_of_two_jobs_on_one_workdir_the_second_is_refused(store, unbroken):
+    first = start("gs://bucket/runs/x")
+    until = time.monotonic() + 120
+    while "runs/x/lock" not in store.names() and time.monotonic() < until:
+        time.sleep(0.1)
+    said = ended(start("gs://bucket/runs/x"), 2)
+    line = said.splitlines()[-1]
+    assert line.startswith("jbias: workdir: another process is at work in gs://bucket/")
+    assert f"process {first.pid} on " in line
+    ended(first, 0)
+    assert_ended(store, unbroken)
+
+
+def test_a_damaged_checkpoint_is_moved_aside(store, unbroken):
+    ended(start("gs://bucket/runs/x"), 0)
+    store.held.delete_file("bucket", "runs/x/done")
+    *_, latest = sorted(
+        {int(name.split("/")[3]) for name in store.names("runs/x/checkpoints/")}
+    )
+    names = store.names(f"runs/x/checkpoints/{latest}/state/")
+    name = max(names, key=lambda name: len(store.content(name)))
+    content = bytearray(store.content(name))
+    content[len(content) // 2] ^= 255
+    files.write(f"gs://bucket/{name}", bytes(content))
+    said = ended(start("gs://bucket/runs/x"), 0)
+    assert re.search(
+        f"step {latest} is damaged .*moved to damaged/, falling back", said
+    )
+    assert store.names(f"runs/x/damaged/{latest}/state/")
+    assert_ended(store, unbroken)
+
+
+def test_a_network_that_fails_for_some_seconds_is_waited_for(store, unbroken):
+    def away():
+        store.stop()
+        time.sleep(8)
+        store.start()
+
+    def go():
+        threading.Thread(target=away).start()
+        time.sleep(0.5)
+        raise ConnectionError
+
+    process = start("gs://bucket/runs/x")
+    with at(store, "POST", r"evals/4\.jsonl$", go):
+        said = ended(process, 0)
+    assert "Traceback" not in said
+    assert_ended(store, unbroken)
+
+
+def test_a_network_that_is_gone_ends_in_one_line(store, unbroken):
+    def gone():
+        threading.Thread(target=store.stop).start()
+        time.sleep(0.5)
+        raise ConnectionError
+
+    process = start("gs://bucket/runs/x")
+    with at(store, "POST", r"evals/8\.jsonl$", gone):
+        said = ended(process, 2)
+    assert "Traceback" not in said
+    line = said.splitlines()[-1]
+    assert line.startswith("jbias: ")
+    assert "gs://bucket/runs/x" in line and "cannot be written (" in line
+    assert "see to the network" in line and "run the same command again" in line
+    store.start()
+    said = ended(start("gs://bucket/runs/x"), 0)
+    assert "resuming" in said
+    assert_ended(store, unbroken)
+
+
+def test_it_is_read_from_elsewhere(store, unbroken, tmp_path, capsys):
+    ended(start("gs://bucket/runs/x"), 0)
+    assert cli.main(["--status", "--runs", "gs://bucket/runs"]) == 0
+    assert re.search(r"x +done +12/12", capsys.readouterr().out)
+    command = (
+        *(sys.executable, "-m", "jbias.evaluate", "--checkpoint=gs://bucket/runs/*"),
+        *("--suite=configs/suites/biases.py:images=8", "--only=shape_bias"),
+        f"--out={tmp_path / 'measured'}",
+    )
+    done = subprocess.run(
+        command,
+        cwd=smoke_runs.ROOT,
+        env={**os.environ},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,88 @@
+"""Flags of XLA: ours are added, the user's win."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jbias.runtime import xla
+from tests import smoke_runs
+
+NAME = "xla_gpu_enable_latency_hiding_scheduler"
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        (None, f"--{NAME}=true"),
+        ("--xla_dump_to=x", f"--xla_dump_to=x --{NAME}=true"),
+        (f"--{NAME}=false", f"--{NAME}=false"),
+    ],
+)
+def test_the_users_flags_win(given, wanted):
+    environment = {} if given is None else {"XLA_FLAGS": given}
+    xla.set_flags(environment)
+    assert environment["XLA_FLAGS"] == wanted
+
+
+def test_the_same_bits_are_asked_for_in_so_many_words():
+    environment = {}
+    xla.set_flags(environment, deterministic=True)
+    assert environment["XLA_FLAGS"].endswith(" --xla_gpu_deterministic_ops=true")
+
+
+def test_compilers_of_what_is_not_here_keep_quiet(monkeypatch):
+    """They say nothing where there is no accelerator, and are left alone where one is."""
+    monkeypatch.setattr(xla.glob, "glob", lambda pattern: [])
+    environment = {"TPU_WORKER_HOSTNAMES": "mine"}
+    xla.quiet_absent_backends(environment)
+    assert environment["TPU_WORKER_HOSTNAMES"] == "mine"
+    assert environment["TPU_SKIP_MDS_QUERY"] == "1"
+    assert environment["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] == "1"
+    monkeypatch.setattr(xla.glob, "glob", lambda pattern: [pattern])
+    environment = {}
+    xla.quiet_absent_backends(environment)
+    assert not environment
+
+
+def test_jax_starts_without_a_word():
+    code = "import jbias.runtime.xla; jbias.runtime.xla.set_flags(); import jax; jax.devices()"
+    ours = ("TPU_", "ALLOW_", "JAX_SKIP")
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command,
+        cwd=smoke_runs.ROOT,
+        env=bare,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert not done.stderr
+
+
+def test_this_jax_knows_them():
+    """An unknown flag would end the process."""
+    ours = {**xla.FLAGS, **xla.DETERMINISTIC}
+    flags = " ".join(f"--{name}={value}" for name, value in ours.items())
+    subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"],
+        cwd=smoke_runs.ROOT,
+        env={**os.environ, "XLA_FLAGS": flags},
+        check=True,
+    )
+
+
+def test_tpus_with_room_give_an_operation_more_of_it(monkeypatch):
+    monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
+    ours = {"xla_tpu_scoped_vmem_limit_kib": "32768"}
+    assert (
+        xla.compiler_options("TPU v5 lite")
+        == xla.compiler_options("TPU v6 lite")
+        == ours
+    )
+    for kind in ("cpu", "TPU v4", "TPU v5p", "NVIDIA H100 80GB HBM3"):
+        assert xla.compiler_options(kind) is None
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_scoped_vmem_limit_kib=65536")
+    assert xla.compiler_options("TPU v5 lite") is None

@@ -1,0 +1,180 @@
+"""Small runs for tests: the whole of a config, with little of everything.
+
+As a program it is a run in a process of its own, which may kill itself:
+
+    python -m tests.smoke_runs config.json workdir [save|rename|step NUMBER]
+
+dies by SIGKILL with the NUMBERth file of a checkpoint opened for writing, before the
+NUMBERth rename in the workdir (of progress.json none), or right after the NUMBERth step.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import ml_collections
+
+from benchmarks import collectives
+from jbias.configs import erm, padain, sagnet
+from jbias.runs import status
+
+CONFIGS = {"erm": erm, "padain": padain, "sagnet": sagnet}
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
+    """Two seeds of a preset: a narrow net, four steps an epoch, two test sets."""
+    c = CONFIGS[preset].get_config("smoke,seeds=2")
+    c.model.width = 4
+    c.train.n, c.train.batch = 128, 32
+    tests = (("edge", 48), ("cue_conflict", 240))
+    c.tests = {name: dict(data="shapes", split=name, n=n) for name, n in tests}
+    c.valid.n = 64
+    c.run.eval_batch = 100
+    c.inputs = (dict(name="random_resized_crop", area=(0.5, 1.0)), dict(name="flip"))
+    if "mix_group" in c.algo:
+        c.algo.mix_group = 8
+    with c.unlocked():
+        for key, value in entries.items():
+            c[key] = value
+    return c
+
+
+def stage(config: dict, devices=None):
+    """The only stage of a plain config, on a mesh of one device if none is given."""
+    from jbias.data import pipeline
+    from jbias.feeding import sets
+    from jbias.runtime import mesh
+    from jbias.training import build
+
+    train = sets.train_set("config.train", config["train"], config["size"])
+    images = {
+        name: pipeline.resident(source, workers=1)
+        for name, source in train.named(0).items()
+    }
+    (built,) = build.stages(config, [train], images, devices or mesh.make(1))
+    return built
+
+
+def trained(
+    stage,
+    which: tuple[int, ...],
+    strategy: str,
+    *,
+    steps: int,
+    devices=None,
+    together: int = 0,
+) -> tuple[tuple, list[tuple]]:
+    """The states of these seeds after some steps, and their metrics of every step.
+
+    Both have one entry a seed. `devices` is a mesh, of one device if it is not given.
+    """
+    import jax
+
+    from jbias import seeds
+    from jbias.runtime import mesh
+    from jbias.training import build
+
+    options = dict(strategy=strategy, together=together)
+    devices = devices or mesh.make(1)
+    laid = build.laid_out(stage, len(which), devices, **options)
+    layout, seen = laid.layout, []
+    states = layout.pack(build.start(stage, seed) for seed in which)
+    keys = layout.here(seeds.key(seed) for seed in which)
+    for step in range(stage.first, stage.first + steps):
+        taken = layout.place(stage.take(seed, step) for seed in which)
+        args = tuple(tuple(zip(*wave, strict=True)) for wave in zip(keys, taken))
+        states, [out] = laid.advance(
+            states, [args], stage.held(step), stage.static(step)
+        )
+        seen.append(layout.split(jax.device_get(out)))
+    return layout.unpack(states), seen
+
+
+def on_eight(module: str, *args: str):
+    """What a program printed as JSON on eight devices of a CPU."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {collectives.HOST_DEVICES.format(8)}"
+    done = subprocess.run(
+        [sys.executable, "-m", module, *args],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def start(config, workdir: pathlib.Path, *death: str, **env) -> subprocess.Popen:
+    """Starts a run in a process of its own; `death` as above, `env` for its start."""
+    path = workdir.parent / f"{workdir.name}.json"
+    path.write_text(json.dumps(config.to_dict()))
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.smoke_runs", str(path), str(workdir), *death],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def records(workdir: pathlib.Path) -> list[dict]:
+    """All records of a run, by step."""
+    files = sorted(workdir.glob("evals/*.jsonl"), key=lambda p: int(p.stem))
+    return [json.loads(line) for p in files for line in p.read_text().splitlines()]
+
+
+def _die_at(what: str, number: int, workdir: str) -> None:
+    left = number
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def hook(event: str, args: tuple) -> None:
+        kept = event == "os.rename" and status.HEARTBEAT_FILE not in str(args[1])
+        if what == "rename" and kept and workdir in str(args[1]):
+            count()
+        if what == "save" and event == "open" and "checkpoint-tmp" in str(args[0]):
+            count()
+
+    sys.addaudithook(hook)
+    if what == "step":
+        from jbias.training import watch
+
+        add = watch.Watch.add
+
+        def counted(self, *args):
+            count()
+            return add(self, *args)
+
+        watch.Watch.add = counted
+
+
+def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
+    """Runs, with main's way of ending."""
+    from absl import logging
+
+    from jbias import train
+    from jbias.runtime import signals, xla
+
+    logging.set_verbosity(logging.ERROR)
+    xla.cache_programs()
+    _die_at(what, int(number), workdir)
+    config = ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
+    try:
+        return 0 if train.run(config, workdir) else 1
+    except signals.Interrupted as stopped:
+        print(f"jbias: {stopped}")
+        return signals.exit_code(stopped)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
