@@ -19,8 +19,7 @@ from benchmarks import measured, peer
 from benchmarks.settings import SETTINGS, Setting
 from jbias import algos, augment, seeds
 from jbias import config as jc
-from jbias.data import pipeline
-from jbias.feeding import sets
+from jbias.data import loader, splits
 from jbias.runtime import mesh
 from jbias.training import build
 
@@ -76,9 +75,9 @@ def stage_of(
 def built(config: dict[str, Any], devices: jax.sharding.Mesh) -> build.Stage:
     """The first stage of a config, its images in memory and on the devices."""
     part = jc.stages(config)[0]
-    train = sets.train_set("config.train", part["train"], config["size"])
+    train = splits.train_set("config.train", part["train"], config["size"])
     images = {
-        key: pipeline.resident(source, workers=1)
+        key: loader.decode_all(source, workers=1)
         for key, source in train.named(0).items()
     }
     alone = {**config, **part, "stages": []}

@@ -24,7 +24,7 @@ from scipy import ndimage
 
 from benchmarks import measured
 from jbias.augment import corrupt
-from jbias.data import corruption_operators, corruption_weather, corruptions
+from jbias.data import corruption_kernels, corruption_operators, corruptions
 
 
 def pictures(count: int, side: int) -> UInt8[np.ndarray, "b h w 3"]:
@@ -99,7 +99,7 @@ def main() -> None:
     add("--out", type=pathlib.Path, default=measured.RESULTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as ice:
-        for name in corruption_weather.FROSTS:
+        for name in corruption_kernels.FROSTS:
             Image.fromarray(pictures(1, 1000)[0]).save(pathlib.Path(ice) / name, "PNG")
         found = measure(options, ice)
     ratios = {

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from benchmarks import common, measured, roofline
-from jbias import feed
 from jbias import step as train_step
+from jbias.data import loader
 from jbias.evals import predict
 from jbias.runtime import mesh
 
@@ -77,11 +77,11 @@ def decider(trainer: common.Trainer, count: int, batch: int):
     stage = trainer.stage
     held = np.asarray(stage.held(0)["train"]["image"])
     images = np.resize(held, (count, *held.shape[1:]))
-    reading = feed.Reading(1)
+    reading = loader.ReaderOptions(1)
 
     def decide() -> None:
         variables = tuple(train_step.net_of(tree) for tree in trainer.packed[0])
-        batches = feed.batches([images], min(batch, count), reading)
+        batches = loader.batches([images], min(batch, count), reading)
         placed = (mesh.split(one, trainer.devices) for one in batches)
         rules, split = [predict.Rule(count)], trainer.layout.each
         list(predict.predict(stage.score, variables, placed, rules, split=split))

@@ -22,8 +22,7 @@ import jax
 from benchmarks import measured
 from jbias import order as orders
 from jbias import seeds
-from jbias.data import pipeline
-from jbias.feeding import sets
+from jbias.data import loader, splits
 from jbias.runtime import mesh
 from jbias.training import build
 
@@ -48,12 +47,12 @@ def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, A
 
 def stage(config: Mapping[str, Any]) -> build.Stage:
     """Its only stage, on all devices."""
-    opened = sets.train_set("config.train", config["train"], config["size"])
+    opened = splits.train_set("config.train", config["train"], config["size"])
     images = {}
     if "crop" not in config["train"]:
         reading = build.reading(config["run"]["loading"], mesh.make())
         images = {
-            name: pipeline.resident(one, workers=reading.threads)
+            name: loader.decode_all(one, workers=reading.threads)
             for name, one in opened.named(0).items()
         }
     (built,) = build.stages(config, [opened], images, mesh.make())

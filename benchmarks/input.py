@@ -30,7 +30,7 @@ import simplejpeg
 from PIL import Image
 
 from benchmarks import measured
-from jbias.data import crops, turbojpeg
+from jbias.data import crops
 
 PACKAGES = ("simplejpeg", "turbojpeg", "cykooz-resizer", "opencv-python-headless")
 PILLOW, LIMIT = "Pillow, as torchvision", "libjpeg-turbo, decoding alone"
@@ -45,7 +45,7 @@ def items(root: pathlib.Path, seed: int = 0) -> list[Item]:
     for path in sorted(root.rglob("*")):
         if path.suffix.lower() in (".jpeg", ".jpg"):
             with Image.open(path) as image:
-                window = crops.box(generator, *image.size)
+                window = crops.random_window(generator, *image.size)
             found.append((path.read_bytes(), window))
     if not found:
         raise SystemExit(f"benchmarks.input: no JPEG files below {root}")
@@ -77,7 +77,7 @@ def without_turbojpeg(route: Route) -> Route:
     """The same where TurboJPEG 3 is not installed."""
 
     def run(found: Sequence[Item]) -> Iterator[np.ndarray]:
-        with mock.patch.object(turbojpeg, "shared_object", lambda: None):
+        with mock.patch.object(crops, "turbojpeg_library", lambda: None):
             yield from route(found)
 
     return run
@@ -125,7 +125,7 @@ def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
         f"jbias.data.crops.canvas, {size * 8 // 7}": each(canvas, size=size * 8 // 7),
         LIMIT: each(decoded),
     }
-    if turbojpeg.shared_object():
+    if crops.turbojpeg_library():
         made["jbias.data.crops.cropped, TurboJPEG 3"] = each(ours)
     if importlib.util.find_spec("tensorflow"):
         made["tf.data, no antialias"] = tensorflow(found, size)

@@ -261,7 +261,7 @@ def _columns(source: "spec.Source", wanted: Sequence[str]) -> Columns:
     """The columns asked for, or all whose values have names, each partition once."""
     import numpy as np
 
-    from jbias.data import cells, spec
+    from jbias.data import annotations, base
 
     possible = [
         name
@@ -270,7 +270,7 @@ def _columns(source: "spec.Source", wanted: Sequence[str]) -> Columns:
     ]
     for name in wanted:
         if name not in possible:
-            known = spec.did_you_mean(name, possible) if possible else "it has none"
+            known = base.did_you_mean(name, possible) if possible else "it has none"
             raise ValueError(
                 f"--attributes: must be columns of {source.name}, got {name!r}; {known}"
             )
@@ -285,8 +285,8 @@ def _columns(source: "spec.Source", wanted: Sequence[str]) -> Columns:
             notes.append(f"{name} is the same as {twin} in every image.")
             continue
         told = source.values.get(name, ())
-        if cells.NONE in told:
-            empty = column == told.index(cells.NONE)
+        if annotations.NO_VALUE in told:
+            empty = column == told.index(annotations.NO_VALUE)
             column = np.where(empty, -1, column)
             notes.append(
                 f"{empty.sum():,} images without {name} have no part in its tests."

@@ -1,9 +1,8 @@
 """Batches onto the device: what a step of a seed learns from."""
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -12,11 +11,8 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree, UInt8
 
 from jbias import order as orders
-from jbias.data import spec, stream
 
 Rows = Mapping[str, Any]  # "image" uint8 (n h w c), "label" int32 (n), ...
-# Images that one thread decodes one after the other.
-PIECE = 32
 
 
 class Feed(Protocol):
@@ -116,25 +112,6 @@ def longer(rows: Rows, count: int) -> PyTree:
     }
 
 
-class Reading(NamedTuple):
-    """Who reads a streamed set: threads, of this process or of `workers` others.
-
-    Where several processes train together, each reads its own share of every batch and
-    of every window, the `part`-th of `parts`, for so many devices of its own.
-    """
-
-    threads: int
-    workers: int = 0
-    part: int = 0
-    parts: int = 1
-    devices: int = 1
-
-    def pieces(
-        self, read: Callable[[int], stream.Piece], first: int, stop: int
-    ) -> Iterator:
-        return stream.pieces(read, first, stop, self.threads, self.workers)
-
-
 def gather(
     held: Rows, taken: Int[Array, "b"] | Rows, classes: int | None
 ) -> dict[str, Array]:
@@ -151,114 +128,3 @@ def gather(
     if classes is not None:
         batch["target"] = jax.nn.one_hot(batch.pop("label"), classes)
     return batch
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Kept:
-    """Images of a set that stay in its files."""
-
-    source: spec.Source
-    index: Int[np.ndarray, "n"]
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Unread:
-    """What `kept` has, as an array: what is asked for is read, and nothing is kept."""
-
-    kept: Kept
-    reading: Reading
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        side = self.kept.source.size
-        return len(self.kept), side, side, 3
-
-    def __getitem__(
-        self, rows: slice | Int[np.ndarray, "b"]
-    ) -> UInt8[np.ndarray, "b h w 3"]:
-        some = Kept(self.kept.source, self.kept.index[rows])
-        return next(batches([some], len(some), self.reading))
-
-
-class _Pieces(NamedTuple):
-    """Reads the pieces of a set, by their number."""
-
-    kept: Kept
-
-    def __call__(self, number: int) -> stream.Piece:
-        index = self.kept.index[number * PIECE : (number + 1) * PIECE]
-        return {"image": np.stack([self.kept.source.image(i) for i in index])}
-
-
-def batches(
-    several: Iterable[UInt8[np.ndarray, "n h w c"] | Kept], batch: int, reading: Reading
-) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
-    """Cuts sets, one after the other, into batches of one size; the last one is padded.
-
-    A batch may hold the end of a set and the start of the next. Every process has all.
-    """
-    held, missing = [], batch
-    for images in several:
-        for chunk in _chunks(images, reading):
-            start = 0
-            while start < len(chunk):
-                held.append(chunk[start : start + missing])
-                start += len(held[-1])
-                missing -= len(held[-1])
-                if not missing:
-                    yield _joined(held)
-                    held, missing = [], batch
-    if held:
-        padding = np.zeros((missing, *held[0].shape[1:]), np.uint8)
-        yield _joined([*held, padding])
-
-
-def shares(
-    several: Sequence[UInt8[np.ndarray, "n h w c"] | Kept], batch: int, reading: Reading
-) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
-    """As `batches`, of each the rows that this process reads; the others' it never sees."""
-    if reading.parts == 1:
-        yield from batches(several, batch, reading)
-        return
-    share, first, own = batch // reading.parts, 0, []
-    for images in several:
-        of_batch = (first + np.arange(len(images))) % batch
-        own.append(_rows(images, np.flatnonzero(of_batch // share == reading.part)))
-        first += len(images)
-    coming, shape = batches(own, share, reading), _shape(several[0])
-    for _ in range(-(-first // batch)):
-        found = next(coming, None)
-        yield np.zeros((share, *shape), np.uint8) if found is None else found
-
-
-def _rows(images: np.ndarray | Kept, rows: Int[np.ndarray, "m"]) -> np.ndarray | Kept:
-    if isinstance(images, Kept):
-        return Kept(images.source, images.index[rows])
-    return images[rows]
-
-
-def _shape(images: np.ndarray | Kept) -> tuple[int, ...]:
-    if isinstance(images, Kept):
-        return (images.source.size, images.source.size, 3)
-    return images.shape[1:]
-
-
-def _chunks(images: np.ndarray | Kept, reading: Reading) -> Iterator[np.ndarray]:
-    if not isinstance(images, Kept):
-        yield images
-        return
-    stop, threads = -(-len(images) // PIECE), reading.threads * max(1, reading.workers)
-    # By threads alone: processes would be started anew for every set.
-    with contextlib.closing(stream.pieces(_Pieces(images), 0, stop, threads)) as coming:
-        for piece in coming:
-            yield piece["image"]
-
-
-def _joined(chunks: list[np.ndarray]) -> np.ndarray:
-    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

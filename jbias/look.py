@@ -301,14 +301,14 @@ def _prepared(
     look: Look, subject, label: str
 ) -> dict[str, "prepared_sets.PreparedSet"]:
     """The sets that a network can answer; says why it cannot answer others."""
-    from jbias.data import spec
+    from jbias.data import base
     from jbias.measure import shown
 
     found, foreign = {}, []
     for dataset in look.rows:
         try:
             found[dataset] = shown.prepare(subject, look.suite, dataset, look.log)
-        except spec.Mismatch:
+        except base.Mismatch:
             foreign.append(dataset)
     if foreign:
         look.refuse(label, shown.foreign(subject, look.suite, foreign))

@@ -146,7 +146,7 @@ def planned(
     args: argparse.Namespace, changes: Sequence[str]
 ) -> tuple[list[Run], list[str]]:
     """All runs in order, and why others cannot be; each is tried before any is trained."""
-    from jbias.data import shifted, shifts
+    from jbias.data import shift_option, shifts
 
     runs, refused, seen = [], [], {}
     models = args.models or ("",)
@@ -169,7 +169,7 @@ def planned(
                 source, options = _source(recipe("M0", attribute))
                 for level in _levels(source, args.levels, attribute):
                     try:
-                        shifted.apply(source, {**options, "level": level})
+                        shift_option.apply(source, {**options, "level": level})
                     except shifts.Infeasible as error:
                         refused.append(f"{name}, {attribute}, {level}: {error}")
                         continue
@@ -202,9 +202,9 @@ def _levels(
     source: "spec.Source", asked: Sequence[str], attribute: str
 ) -> tuple[str, ...]:
     """The levels asked for, each once."""
-    from jbias.data import shifted, shifts
+    from jbias.data import shift_option, shifts
 
-    values = shifted.names(source, attribute)
+    values = shift_option.attribute_values(source, attribute)
     known = {kind[0].upper() for kind in shifts.KINDS} | {"only", *shifts.LEVELS}
     found = []
     for one in asked:
@@ -222,11 +222,11 @@ def _source(
     config: ml_collections.ConfigDict,
 ) -> tuple["spec.Source", Mapping[str, Any]]:
     """The set that parts are taken from, and the options of a part."""
-    from jbias.feeding import sets
+    from jbias.data import splits
 
     options = jc.plain(config)["train"]
     shift = options.pop("shift")
-    return sets.train_set("config.train", options, config.size).sources[0], shift
+    return splits.train_set("config.train", options, config.size).sources[0], shift
 
 
 if __name__ == "__main__":

@@ -45,14 +45,13 @@ def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
 
 def stage(config: dict, devices=None):
     """The only stage of a plain config, on a mesh of one device if none is given."""
-    from jbias.data import pipeline
-    from jbias.feeding import sets
+    from jbias.data import loader, splits
     from jbias.runtime import mesh
     from jbias.training import build
 
-    train = sets.train_set("config.train", config["train"], config["size"])
+    train = splits.train_set("config.train", config["train"], config["size"])
     images = {
-        name: pipeline.resident(source, workers=1)
+        name: loader.decode_all(source, workers=1)
         for name, source in train.named(0).items()
     }
     (built,) = build.stages(config, [train], images, devices or mesh.make(1))

@@ -26,7 +26,7 @@ MODULES = (
         "jbias.stats",
         "jbias.stats.scores",
     ),
-    *("jbias.data", "jbias.data.spec", "jbias.data.sources", "jbias.data.labels"),
+    *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.labels"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.examples"),
     *("jbias.evals", "jbias.evals.decisions", "jbias.evals.probe"),

@@ -11,8 +11,7 @@ import pytest
 from jbias import config as jc
 from jbias import models, presets, seeds
 from jbias.algos import base
-from jbias.data import pipeline
-from jbias.feeding import sets
+from jbias.data import loader, splits
 from jbias.runtime import mesh
 from jbias.training import build, checks, parts
 
@@ -44,11 +43,11 @@ def trace(config: dict) -> None:
     """Builds all stages and traces a step of each seed, without compiling it."""
     checks.whole(config)
     trained = [
-        sets.train_set("config.train", part["train"], config["size"])
+        splits.train_set("config.train", part["train"], config["size"])
         for part in jc.stages(config)
     ]
     images = {
-        key: pipeline.resident(source, workers=1)
+        key: loader.decode_all(source, workers=1)
         for number, one in enumerate(trained)
         for key, source in one.named(number).items()
     }

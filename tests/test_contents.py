@@ -55,7 +55,7 @@ def contents() -> dict[str, Any]:
         "transfers": options(models.TRANSFERS),
         "zoo": list(zoo.ZOO),
         "sets": set_options(),
-        "options of all sets": list(data.OF_ALL),
+        "options of all sets": list(data.COMMON_OPTIONS),
         "corruptions": [*corruptions.CORRUPTIONS, *corruptions.BAR],
         "augmentations": options(augment.AUGMENTS),
         "measures": list(evals.MEASURES),

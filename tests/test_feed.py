@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jbias import feed
+from jbias.data import loader
 
 
 def test_gather_without_classes_knows_no_target():
@@ -29,7 +30,7 @@ def test_gather_makes_the_batch():
 @pytest.mark.parametrize(("n", "batch"), [(10, 4), (8, 4), (3, 4), (1, 1)])
 def test_padded_batches_hold_each_example_once_up_to_n(n, batch):
     images = np.random.default_rng(0).integers(0, 256, (n, 2, 2, 3), np.uint8)
-    pieces = list(feed.batches([images], batch, feed.Reading(1)))
+    pieces = list(loader.batches([images], batch, loader.ReaderOptions(1)))
     assert {len(piece) for piece in pieces} == {batch}
     np.testing.assert_array_equal(np.concatenate(pieces)[:n], images)
 
@@ -50,8 +51,13 @@ def test_sets_follow_one_another_in_batches_padded_once(batch):
     """Whether they are in memory, or some of their images are read from files."""
     images = np.random.default_rng(0).integers(0, 256, (200, 2, 2, 3), np.uint8)
     index = np.arange(70, 199)
-    several = [images[:3], images[3:70], feed.Kept(Files(images), index), images[199:]]
-    pieces = list(feed.batches(several, batch, feed.Reading(2)))
+    several = [
+        images[:3],
+        images[3:70],
+        loader.EncodedImages(Files(images), index),
+        images[199:],
+    ]
+    pieces = list(loader.batches(several, batch, loader.ReaderOptions(2)))
     assert {len(piece) for piece in pieces} == {batch}
     assert len(pieces) == -(-200 // batch)
     np.testing.assert_array_equal(np.concatenate(pieces)[:200], images)
@@ -63,6 +69,8 @@ def test_sets_follow_one_another_in_batches_padded_once(batch):
 def test_images_in_files_are_indexed_as_those_in_memory(rows):
     images = np.random.default_rng(0).integers(0, 256, (60, 2, 2, 3), np.uint8)
     index = np.arange(10, 50)
-    unread = feed.Unread(feed.Kept(Files(images), index), feed.Reading(2))
+    unread = loader.LazyImages(
+        loader.EncodedImages(Files(images), index), loader.ReaderOptions(2)
+    )
     assert (len(unread), unread.shape) == (40, images[index].shape)
     np.testing.assert_array_equal(unread[rows], images[index][rows])

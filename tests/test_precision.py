@@ -6,9 +6,9 @@ import numpy as np
 
 from benchmarks import common
 from jbias import config as jc
-from jbias import feed
 from jbias import step as train_step
 from jbias.configs import erm
+from jbias.data import loader
 from jbias.evals import predict
 from jbias.runs import checkpoints
 from jbias.training import opening
@@ -37,7 +37,7 @@ def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
         return predict.predict(
             lambda nets, _, image, __: (one(*nets, (), image, None),),
             (train_step.net_of(state),),
-            map(jnp.asarray, feed.batches(images, 256, feed.Reading(1))),
+            map(jnp.asarray, loader.batches(images, 256, loader.ReaderOptions(1))),
             [predict.Rule(len(t.images), t.matrix, t.aggregate) for t in job.tests],
         )
 

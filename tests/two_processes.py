@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jbias import feed
-from jbias.feeding import sets
+from jbias.data import splits
 from jbias.runtime import mesh
 from jbias.training import build
 
@@ -23,7 +23,7 @@ def main(folder: str, port: str, number: str) -> None:
     jax.distributed.initialize(f"localhost:{port}", 2, int(number))
     for path in sorted(pathlib.Path(folder).glob("*.json")):
         config = json.loads(path.read_text())
-        opened = sets.train_set("config.train", config["train"], config["size"])
+        opened = splits.train_set("config.train", config["train"], config["size"])
         (stage,) = build.stages(config, [opened], {}, mesh.make())
         found = {}
         for step in range(5):

@@ -129,7 +129,7 @@ def corrupted(
     settings: of data.corruption_operators, for this name, a severity and the images' side.
     quantise: clips and cuts to bytes, as published sets are; else values are neither.
     stored: tables of the JPEG that images go through after that, as those of ImageNet-C
-      did: corruption_operators.tables(85).
+      did: corruption_operators.quantisation_tables(85).
     """
     if stored is not None and not quantise:
         raise ValueError("augment.corrupt: stored images are bytes; set quantise=True")

@@ -41,7 +41,7 @@ def moved(
     taps: Int[Array, ""],
     degrees: Float[Array, ""],
 ) -> Float[Array, "h w *c"]:
-    """Blurs along a line: data.corruption_arrays.moved, the first `taps` of a kernel."""
+    """Blurs along a line: data.corruption_kernels.motion_blurred, the first `taps` of a kernel."""
     height, width = field.shape[:2]
     reach = len(kernel)
     turn = jnp.deg2rad(degrees)

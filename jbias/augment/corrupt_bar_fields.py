@@ -1,6 +1,6 @@
 """ImageNet-C-bar on the device: what adds or multiplies by a random field.
 
-Each has the draws of an image and what they do to it; data.corruption_bar_fields says
+Each has the draws of an image and what they do to it; data.corruption_bar says
 what that is. Settings are a level alone. Lengths follow the side of the image.
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 """

@@ -1,6 +1,6 @@
 """ImageNet-C-bar on the device: what covers or bends.
 
-Each has the draws of an image and what they do to it; data.corruption_bar_shapes says
+Each has the draws of an image and what they do to it; data.corruption_bar says
 what that is. Lengths follow the side of the image.
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 """

@@ -1,6 +1,6 @@
 """Blurs of ImageNet-C on the device: Gaussian, defocus, glass, motion and zoom.
 
-Each has the draws of an image and what they do to it; data.corruption_blur says what
+Each has the draws of an image and what they do to it; data.corruption_kernels says what
 that is. Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 """
 

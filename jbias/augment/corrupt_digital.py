@@ -1,6 +1,6 @@
 """Tone, warp and coding of ImageNet-C on the device: brightness, elastic ...
 
-Each has the draws of an image and what they do to it; data.corruption_digital says what
+Each has the draws of an image and what they do to it; data.corruption_kernels says what
 that is. Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 """
 

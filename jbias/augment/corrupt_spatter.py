@@ -1,6 +1,6 @@
 """Spatter of ImageNet-C on the device: splashes of water or of mud.
 
-What it is stands in data.corruption_weather. Water is lit by what OpenCV's Canny,
+What it is stands in data.corruption_kernels. Water is lit by what OpenCV's Canny,
 distance transform and equalisation make of the drops: here they work on whole numbers,
 so that drops of the same bytes give the same light.
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.

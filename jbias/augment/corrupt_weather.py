@@ -1,6 +1,6 @@
 """Weather of ImageNet-C on the device: snow, frost and fog; spatter has its own file.
 
-Each has the draws of an image and what they do to it; data.corruption_weather says what
+Each has the draws of an image and what they do to it; data.corruption_kernels says what
 that is. Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 """
 

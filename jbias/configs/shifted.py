@@ -10,7 +10,7 @@ from typing import Any
 import ml_collections
 
 from jbias import config as jc
-from jbias.data import annotated, colored_mnist, shape_factors, shapes
+from jbias.data import annotations, colored_mnist, shapes
 
 # Of config.train, what says how it is fed.
 _FED = ("batch",)
@@ -22,7 +22,7 @@ def settle(arg, given: Collection[str]) -> None:
 
     ValueError for an attribute that the embedded set has not.
     """
-    known = ("attribute", *shape_factors.NAMES)
+    known = ("attribute", *shapes.FACTOR_NAMES)
     plain = {*arg.attribute.split("+")} <= {*known} or arg.columns
     if arg.data == "shapes" and not plain:
         raise ValueError(
@@ -66,8 +66,8 @@ def _outside(arg) -> tuple[str, ...]:
     values: dict[str, Collection[str]] = {}
     if arg.data == "colored_mnist":
         values["attribute"] = colored_mnist.PALETTE
-    values |= shape_factors.VALUES if arg.data == "shapes" else {}
-    values |= annotated.values(arg.columns) if arg.columns else {}
+    values |= shapes.FACTORS if arg.data == "shapes" else {}
+    values |= annotations.read_values(arg.columns) if arg.columns else {}
     own = arg.shift.removeprefix("only-")
     others = [one for one in values.get(arg.attribute, ()) if one != own]
     return tuple(f"ood-{one}" for one in others) or ("ood",)
@@ -81,6 +81,6 @@ def _own(arg, given: Collection[str]) -> dict:
     own: dict[str, Any] = dict(n=(2048 if by_texture else 512) if arg.smoke else _POOL)
     if by_texture and "correlation" not in given:
         own["correlation"] = 1 / len(shapes.CLASSES)
-    if {*arg.attribute.split("+")} & {*shape_factors.NAMES}:
+    if {*arg.attribute.split("+")} & {*shapes.FACTOR_NAMES}:
         own["factors"] = True
     return own

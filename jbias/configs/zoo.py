@@ -18,7 +18,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jbias.data import packaged
+from jbias.data import tables
 from jbias.models import states
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -72,7 +72,7 @@ def _entry(told: Mapping[str, Any]) -> Entry:
 
 # The 48 of the paper's figures, then the transformers of its appendix.
 ZOO: Mapping[str, Entry] = types.MappingProxyType(
-    {told["id"]: _entry(told) for told in packaged.table("published_models")}
+    {told["id"]: _entry(told) for told in tables.read("published_models")}
 )
 
 

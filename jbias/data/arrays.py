@@ -1,12 +1,24 @@
-"""Sets that are published as arrays: to square colour images of the size asked for."""
+"""Data sets that come as arrays: builds a source from them, and reads .npz and pickled files.
 
+The set "npz" is a user's own: <root>/<split>.npz. `load_pickle` reads lists, text and arrays
+of bytes, as CIFAR is published, and nothing else: names in the pickle are looked up by
+`jbias.untrusted.pickles`, and each stands for a function of this file, none of NumPy or
+Python.
+"""
+
+import dataclasses
+import mmap
+import os
+import types
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image
 
-from jbias.data import listing, sources, transforms
+from jbias.data import base, folder, listing, sources, transforms
+from jbias.untrusted import limits, opening, pickles
 
 
 def build(
@@ -37,7 +49,7 @@ def build(
     n = len(images)
     names = tuple(f"{i:08d}" for i in range(n))
     files = listing.Files(names, np.zeros(n, np.int64), labels)
-    index = listing.part(where, files, classes, split)
+    index = listing.split_indices(where, files, classes, split)
     images = images[index]
     if grey:
         images = np.repeat(images[..., None], 3, -1)
@@ -50,7 +62,7 @@ def build(
         columns={"label": labels[index]}
         | {name: column[index] for name, column in (columns or {}).items()},
         preprocessing=transform.description,
-        fingerprint=listing.digest_of(images, labels[index], classes),
+        fingerprint=listing.digest_arrays(images, labels[index], classes),
         note=note,
         **attributes,
     )
@@ -75,3 +87,151 @@ def _labels(where: str, labels: np.ndarray, n: int, k: int) -> Int[np.ndarray, "
             + (f" of {found.min()} to {found.max()}" if whole else "")
         )
     return found.astype(np.int32)
+
+
+_ITEMS = (bytes, str, int, type(None))
+
+
+def load_pickle(path: str) -> dict[bytes, Any]:
+    """Reads a pickled dict of arrays, words, and lists of either words or numbers.
+
+    ValueError for anything else, OSError where it is not read.
+    """
+    with opening.binary(path) as file:
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                found = _Machine().run(content)
+        # Of damaged bytes pickletools raises anything.
+        except Exception as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds no dict but {type(found).__name__}")  # noqa: TRY004
+    return {key: _plain(value) for key, value in found.items()}
+
+
+class _Dtype:
+    """The type of the numbers in an array: bytes, or nothing is read."""
+
+    def __init__(self, code: Any = b"", *_: Any):
+        if code not in ("u1", b"u1", "uint8", b"uint8"):
+            raise ValueError(f"arrays must be of bytes, got {code!r}")
+
+
+class _Array:
+    """An array of bytes; what it is made with comes as its state."""
+
+    def __init__(self, *_: Any):
+        self.value: np.ndarray | None = None
+
+
+def _class() -> None:
+    """Stands for numpy.ndarray, which `_reconstruct` is given and nobody calls."""
+
+
+class _Machine(pickles.Machine):
+    """Knows arrays of bytes; text of Python 2 is bytes."""
+
+    calls = types.MappingProxyType(
+        {
+            ("numpy.core.multiarray", "_reconstruct"): _Array,
+            ("numpy._core.multiarray", "_reconstruct"): _Array,
+            ("numpy", "ndarray"): _class,
+            ("numpy", "dtype"): _Dtype,
+            ("_codecs", "encode"): pickles.encode,
+        }
+    )
+    remedy = "it is none of the published files"
+
+    def __init__(self):
+        super().__init__()
+        kinds = ("STRING", "BINSTRING", "SHORT_BINSTRING")
+        self.rules = dict.fromkeys(kinds, self.push_bytes)
+
+    def push_bytes(self, text: str) -> None:
+        self.stack.append(text.encode("latin-1"))
+
+    def built(self, thing: Any, state: Any) -> Any:
+        if isinstance(thing, _Array):
+            _, shape, dtype, fortran, data = state
+            if not isinstance(dtype, _Dtype) or type(data) is not bytes:
+                raise ValueError("arrays must be of bytes, got others")
+            order = "F" if fortran else "C"
+            thing.value = np.frombuffer(data, np.uint8).reshape(shape, order=order)
+        elif not isinstance(thing, _Dtype):  # What order bytes have says nothing.
+            return super().built(thing, state)
+        return thing
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Array):
+        if value.value is None:
+            raise ValueError("it holds an array without numbers")
+        return value.value
+    items = value if isinstance(value, list) else [value]
+    for one in items:
+        if not isinstance(one, _ITEMS):
+            raise ValueError(f"it holds {type(one).__name__}")  # noqa: TRY004
+    return value
+
+
+CITE = "arrays of the user's own: cite their authors"
+
+
+def make(
+    split: str,
+    *,
+    root: str,
+    size: int = 32,
+    resize: int | None = None,
+    crop: bool = True,
+) -> sources.ArraySource:
+    """Reads "images", "labels", "classes" (names; numbers without), further columns."""
+    name = f"{os.path.basename(os.path.abspath(root))}/{split}"
+    where = f"data.npz {name}"
+    part = listing.parse_split(where, split)
+    root = listing.require_folder(where, os.path.expanduser(root), "root")
+    path = os.path.join(root, f"{part.base}.npz")
+    try:
+        held = opening.npz(path)
+    except ValueError as error:
+        raise ValueError(f"{where}: {path!r} must be an .npz file: {error}") from error
+    for key in ("images", "labels"):
+        if key not in held:
+            raise ValueError(f"{where}: {path!r} must have {key!r}, got {[*held]}")
+    images, labels = held.pop("images"), held.pop("labels")
+    whole = np.issubdtype(labels.dtype, np.integer)
+    k = int(limits.check_labels(where, labels).max(initial=-1)) + 1 if whole else 0
+    classes = held.pop("classes", np.arange(k)).astype(str).ravel()
+    for key, column in held.items():
+        if column.shape != labels.shape or not np.issubdtype(column.dtype, np.integer):
+            raise ValueError(
+                f"{where}: {key!r} must be whole numbers {labels.shape}, got"
+                f" {column.dtype} {column.shape}; leave it out"
+            )
+    source = build(
+        where,
+        part,
+        images,
+        labels,
+        classes=tuple(classes.tolist()),
+        transform=transforms.preprocess(size, resize, crop, native=True),
+        columns={key: column.astype(np.int32) for key, column in held.items()},
+        name=name,
+        space="names",
+        measures=("accuracy",),
+        cite=CITE,
+    )
+    note = os.path.join(root, f"{part.base}.json")
+    return dataclasses.replace(source, **folder.provenance(note))
+
+
+SPEC = base.Spec(
+    make,
+    splits=(),
+    cite=CITE,
+    licence="that of the images",
+    about=(
+        "arrays in <root>/<split>.npz: images uint8 (n, h, w) or (n, h, w, 3), labels"
+        " (n), perhaps classes (k) and further whole numbers (n)"
+    ),
+)

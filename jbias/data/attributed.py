@@ -1,10 +1,10 @@
-"""Images of the user's own with a class and attributes, such as the background.
+"""Users' own images with a class and attributes, such as the background.
 
 Layout: <root>/<split>/<class>/<attribute>/*.jpg, as NICO has it with its contexts, or
-<root>/<split>.csv with the columns file, class and any further ones, a line an image,
-files relative to <root>. Each further column with few different values is a column of
-the source: it numbers the values' sorted names, which the source's `values` tell. The
-column "attribute" is one of them, or a combination of several.
+<root>/<split>.csv with the columns file, class and any others, a line for each image, with
+files relative to <root>. Every other column with few distinct values becomes a column of the
+source; it holds the place of each value among the sorted names, which are in the source's
+`values`. The column "attribute" is one of them, or a combination of several.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import cells, folder, listing, sources, spec, stores, transforms
+from jbias.data import annotations, base, folder, listing, sources, transforms
 
 CITE = "images of the user's own: cite their authors"
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
@@ -52,12 +52,12 @@ def make(
     name = f"{os.path.basename(os.path.abspath(root))}/{split}"
     where = f"data.attributed {name}"
     part = listing.parse_split(where, split)
-    root = listing.existing(where, os.path.expanduser(root), "root")
+    root = listing.require_folder(where, os.path.expanduser(root), "root")
     table = os.path.join(root, f"{part.base}.csv")
     if os.path.isfile(table):
         place, found = root, _table(root, table, label, attribute)
     else:
-        place, _ = folder.find(where, root, split)
+        place, _ = folder.find_folder(where, root, split)
         if (label, attribute) not in ((CLASS, ""), (CLASS, ATTRIBUTE)):
             raise ValueError(
                 f"{where}: label and attribute must name columns of {table!r}, got"
@@ -67,7 +67,7 @@ def make(
     source = folder.build(
         where,
         part,
-        store=stores.Files(place, found.files.names),
+        store=sources.FileStore(place, found.files.names),
         files=found.files,
         classes=found.classes,
         extra=found.columns,
@@ -92,13 +92,13 @@ def _folders(where: str, path: str, ignore: Sequence[str]) -> _Listed:
             f"{where}: images must lie in <class>/<attribute>/, got {len(wrong):,}"
             f" directly in a class, first {wrong[0]!r}; move them"
         )
-    known, column = cells.numbered([row[1] for row in parts])
+    known, column = annotations.number_values([row[1] for row in parts])
     return _Listed(files, classes, {ATTRIBUTE: column}, {ATTRIBUTE: known})
 
 
 def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
     """What a CSV file says."""
-    header, lines = cells.read(path)
+    header, lines = annotations.read_csv(path)
     further = [name for name in header if name not in (FILE, label)]
     if not {FILE, label} <= {*header} or not further:
         raise ValueError(
@@ -107,8 +107,8 @@ def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
         )
     _check_files(root, path, lines)
     table = {name: [row[name] for _, row in lines] for name in header}
-    asked = _asked(path, attribute, {name: table[name] for name in further})
-    wanted = cells.joined(path, table, asked)
+    asked = _chosen_columns(path, attribute, {name: table[name] for name in further})
+    wanted = annotations.combine(path, table, asked)
     kept = [i for i, pair in enumerate(zip(table[label], wanted)) if all(pair)]
     if not kept:
         raise ValueError(
@@ -116,17 +116,17 @@ def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
             f" {len(lines):,} lines"
         )
     names = [table[FILE][i] for i in kept]
-    classes, found = cells.numbered([table[label][i] for i in kept])
+    classes, found = annotations.number_values([table[label][i] for i in kept])
     lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
     files = listing.Files(tuple(names), np.array(lengths, np.int64), found)
     order = np.lexsort((np.array(names), found))
     kept = np.array(kept)[order]
     told = {ATTRIBUTE: wanted} | {n: table[n] for n in further if n != ATTRIBUTE}
     told = {name: [column[i] for i in kept] for name, column in told.items()}
-    told, out = _few(told)
+    told, out = _usable_columns(told)
     if ATTRIBUTE in further and asked != [ATTRIBUTE]:
         out.insert(0, f"{ATTRIBUTE} (another is asked for)")
-    made = {name: cells.numbered(column) for name, column in told.items()}
+    made = {name: annotations.number_values(column) for name, column in told.items()}
     return _Listed(
         files.take(order),
         classes,
@@ -136,19 +136,23 @@ def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
     )
 
 
-def _asked(
+def _chosen_columns(
     path: str, attribute: str, further: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """The columns that "attribute" is made of."""
     if not attribute:
-        fit = [name for name, column in further.items() if not cells.unfit(column)]
+        fit = [
+            name
+            for name, column in further.items()
+            if not annotations.why_unfit(column)
+        ]
         return [ATTRIBUTE if ATTRIBUTE in further else [*fit, *further][0]]
     asked = attribute.split("+")
     for name in asked:
         if name not in further or asked.count(name) > 1:
             raise ValueError(
                 f"{path}: attribute must name different columns beside file and class,"
-                f" got {attribute!r}; {spec.did_you_mean(name, further)}"
+                f" got {attribute!r}; {base.did_you_mean(name, further)}"
             )
     return asked
 
@@ -172,12 +176,16 @@ def _check_files(
         seen.add(name)
 
 
-def _few(table: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
+def _usable_columns(
+    table: Mapping[str, list[str]],
+) -> tuple[dict[str, list[str]], list[str]]:
     """Columns that are attributes, and words about the others; "attribute" is one."""
     kept, out = {}, []
     for name, column in table.items():
-        why = "batches have another of that name" if cells.is_taken(name) else ""
-        why = "" if name == ATTRIBUTE else why or cells.unfit(column)
+        why = (
+            "batches have another of that name" if annotations.is_reserved(name) else ""
+        )
+        why = "" if name == ATTRIBUTE else why or annotations.why_unfit(column)
         if why:
             out.append(f"{name} ({why})")
         else:
@@ -191,7 +199,7 @@ def _note(lost: int, asked: str, out: Sequence[str]) -> str:
     return "; ".join(notes)
 
 
-SPEC = spec.Spec(
+SPEC = base.Spec(
     make,
     splits=(),
     cite=CITE,

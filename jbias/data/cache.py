@@ -1,4 +1,4 @@
-"""Keeps drawn sets and listings on disk, under $JBIAS_CACHE or ~/.cache/jbias."""
+"""Caches drawn sets and listings on disk, under $JBIAS_CACHE or ~/.cache/jbias."""
 
 import hashlib
 import os
@@ -57,7 +57,7 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
         warnings.warn(f"{path}: not cached ({error}); set JBIAS_CACHE", stacklevel=3)
 
 
-def made(
+def for_files(
     kind: str, paths: Sequence[str], make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """What `make` finds out about files, kept until one of them changes."""

@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import folder, listing, sources, spec, stores, transforms
-from jbias.foreign import opening
+from jbias.data import base, folder, listing, sources, transforms
+from jbias.untrusted import opening
 
 CITE = (
     "Liu, Luo, Wang and Tang: Deep Learning Face Attributes in the Wild. ICCV 2015,"
@@ -54,16 +54,16 @@ def make(
     where = f"data.celeba {split}"
     attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")
     part = listing.parse_split(where, split)
-    root = listing.existing(where, os.path.expanduser(root), "root")
+    root = listing.require_folder(where, os.path.expanduser(root), "root")
     kinds = (_IMAGES, _FLAGS, _PARTITION)
-    place, table, partition = (_found(where, root, name) for name in kinds)
+    place, table, partition = (_locate(where, root, name) for name in kinds)
     names = _split(where, partition, part.base)
     held = _flags(where, table, names)
     _check(where, label, attribute, held)
     columns = {"attribute": _column(held, attribute.split("+"))}
     if flags:
         columns[attribute] = columns["attribute"]
-        further = _further(where, flags, label, held)
+        further = _flag_columns(where, flags, label, held)
         columns |= {one: _column(held, [one]) for one in further}
     (kept,) = np.nonzero(columns["attribute"][1] >= 0)
     found = held[label].astype(np.int32)
@@ -72,7 +72,7 @@ def make(
     source = folder.build(
         where,
         part,
-        store=stores.Files(place, files.names),
+        store=sources.FileStore(place, files.names),
         files=files,
         classes=(f"not {label}", label),
         extra={name: column[kept] for name, (_, column) in columns.items()},
@@ -94,11 +94,11 @@ def _check(where: str, label: str, attribute: str, known: Collection[str]) -> No
             raise ValueError(
                 f"{where}: label and attribute must be different ones of the"
                 f" {len(known)}, got {label!r} and {attribute!r};"
-                f" {spec.did_you_mean(name, known)}"
+                f" {base.did_you_mean(name, known)}"
             )
 
 
-def _further(
+def _flag_columns(
     where: str, flags: str, label: str, known: Collection[str]
 ) -> Sequence[str]:
     """Those that are asked for as columns; "all" are all but the class."""
@@ -108,7 +108,7 @@ def _further(
         if name not in known:
             raise ValueError(
                 f"{where}: flags must be all or some of the {len(known)}, got {flags!r};"
-                f" {spec.did_you_mean(name, known)}"
+                f" {base.did_you_mean(name, known)}"
             )
     return asked
 
@@ -134,12 +134,12 @@ def _column(
     return tuple(asked), column.astype(np.int32)
 
 
-def _found(where: str, root: str, name: str) -> str:
+def _locate(where: str, root: str, name: str) -> str:
     for place in _PLACES:
         path = os.path.join(root, place, name)
         if os.path.exists(path):
             return path
-    raise spec.Missing(f"{where}: needs {name!r} in {root!r}, which is not there")
+    raise base.Missing(f"{where}: needs {name!r} in {root!r}, which is not there")
 
 
 def _lines(path: str) -> list[str]:
@@ -200,7 +200,7 @@ def _lengths(where: str, place: str, names: Sequence[str]) -> Int[np.ndarray, "n
     return np.array([lengths[name] for name in names], np.int64)
 
 
-SPEC = spec.Spec(
+SPEC = base.Spec(
     make,
     splits=tuple(COUNTS),
     cite=CITE,

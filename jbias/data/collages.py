@@ -7,13 +7,13 @@ import cv2
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jbias.data import shape_masks, shape_scenes, textures
+from jbias.data import shape_scenes, textures
 
 SIDE = 32  # Of a picture.
 PERIOD = 48  # Of a tile, a multiple of nearly all patterns' periods.
 SCALES = (1, 2)  # Patterns as the embedded set has them at 32 and at 64 pixels.
 _PATTERNS = tuple(textures.TEXTURES.values())
-PLAIN = len(SCALES) * len(_PATTERNS)  # The pattern that is none.
+NO_PATTERN = len(SCALES) * len(_PATTERNS)  # The pattern that is none.
 _LEAVES = 6
 
 Planes = Float[np.ndarray, "n h w"]
@@ -32,13 +32,13 @@ class Pictures(NamedTuple):
 
     image: UInt8[np.ndarray, "n h w 3"]
     carrier: UInt8[np.ndarray, "n h w 3"]
-    pattern: Int[np.ndarray, "n"]  # A row of `tiles`, or PLAIN.
+    pattern: Int[np.ndarray, "n"]  # A row of `tiles`, or NO_PATTERN.
     strength: Float[np.ndarray, "n"]  # How far its two tones lie apart, of 1.
 
 
 @functools.cache
 def tiles() -> Float[np.ndarray, "patterns side side"]:
-    """Draws every pattern at every scale, and PLAIN, as shares of the second tone."""
+    """Draws every pattern at every scale, and NO_PATTERN, as shares of the second tone."""
     table = np.random.default_rng(7).uniform(-1, 1, (1, 32, 32)).astype(np.float32)
     ticks = np.arange(PERIOD, dtype=np.float32) + np.float32(0.5)
     x, y = np.meshgrid(ticks, -ticks)
@@ -68,7 +68,7 @@ def draw(
         scale = i % len(SCALES)
         texture = rng.integers(0, len(_PATTERNS), count)
         image, carrier, strength = kinds[i // len(SCALES)](rng, SCALES[scale], texture)
-        pattern = np.where(strength > 0, texture + scale * len(_PATTERNS), PLAIN)
+        pattern = np.where(strength > 0, texture + scale * len(_PATTERNS), NO_PATTERN)
         noise = rng.standard_normal(image.shape, np.float32)
         image = image + noise * rng.uniform(0, 0.03, (count, 1, 1, 1))
         quantised = (shape_scenes.quantise(x) for x in (image, carrier))
@@ -106,11 +106,11 @@ def _leaves(rng: np.random.Generator, scale: int, texture: Int[np.ndarray, "n"])
             angle=rng.uniform(0, 2 * np.pi, n).astype(np.float32),
             shift=rng.uniform(-1, 1, (n, 2)).astype(np.float32),
         )
-        for k, kind in enumerate(shape_masks.SHAPES):
+        for k, kind in enumerate(shape_scenes.SHAPES):
             rows = np.flatnonzero(shape == k)
             some = {name: value[rows] for name, value in pose.items()}
             axes = shape_scenes.axes(len(rows), size)
-            field[rows] = shape_masks.distance(kind, *axes, **some)
+            field[rows] = shape_scenes.signed_distance(kind, *axes, **some)
         there = rng.random((n, 1, 1)) < 0.7
         over = (shape_scenes.coverage(field, size) * there)[..., None]
         carrier = carrier * (1 - over) + over * _colour(rng, n)

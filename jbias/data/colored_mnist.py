@@ -39,7 +39,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jbias.data import arrays, listing, mnist, sources, spec, transforms
+from jbias.data import arrays, base, listing, mnist, sources, transforms
 
 CITE = (
     "Arjovsky, Bottou, Gulrajani and Lopez-Paz: Invariant Risk Minimization. 2019,"
@@ -148,13 +148,13 @@ def _check(
     if form not in FORMS:
         raise ValueError(
             f"{where}: form must be a known one, got {form!r};"
-            f" {spec.did_you_mean(form, FORMS)}"
+            f" {base.did_you_mean(form, FORMS)}"
         )
     splits = SPLITS if form in FLIPS else ("train", "test")
     if split not in splits:
         raise ValueError(
             f"{where}: split of form {form!r} must be a known one, got {split!r};"
-            f" {spec.did_you_mean(split, splits)}"
+            f" {base.did_you_mean(split, splits)}"
         )
     for name, value, forms in (
         ("correlation", correlation, (*FLIPS, *PAIRS)),
@@ -174,20 +174,20 @@ def _check(
             )
     if type(grey) is not bool:
         raise ValueError(f"{where}: grey must be True or False, got {grey!r}")
-    if not _whole(seed) or seed < 0:
+    if not _is_integer(seed) or seed < 0:
         raise ValueError(f"{where}: seed must be a whole number >= 0, got {seed!r}")
 
 
 def _count(where: str, n: int | None, available: int) -> int:
     n = available if n is None else n
-    if not _whole(n) or not 1 <= n <= available:
+    if not _is_integer(n) or not 1 <= n <= available:
         raise ValueError(
             f"{where}: n must be a whole number from 1 to {available}, got {n!r}"
         )
     return int(n)
 
 
-def _whole(value: object) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -285,7 +285,7 @@ def _painted(
     return pixels[..., None] * tint[colour][:, None, None]
 
 
-SPEC = spec.Spec(
+SPEC = base.Spec(
     make,
     splits=SPLITS,
     cite=CITE,

@@ -1,4 +1,4 @@
-"""Settings of the corruptions as arrays, for those who corrupt on a device.
+"""Settings of the corruptions as arrays, for corrupting images on a device.
 
     settings("fog", 3, side=224)  # {"thick": 2.5, "decay": 1.7}
 
@@ -17,14 +17,9 @@ import PIL.Image
 from jaxtyping import Float, Int
 from scipy import ndimage, stats
 
-from jbias.data import corruption_arrays as arrays
-from jbias.data import (
-    corruption_blur,
-    corruption_digital,
-    corruption_weather,
-    corruptions,
-)
-from jbias.foreign import opening
+from jbias.data import corruption_kernels, corruptions
+from jbias.data import corruption_kernels as arrays
+from jbias.untrusted import opening
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,8 +39,8 @@ def settings(
 
     table, frost: as of data.corruptions.corrupt. Raises ValueError as that does.
     """
-    rows = corruptions.rows(name, side, table)
-    row = rows[corruptions.position(severity)]
+    rows = corruptions.severity_settings(name, side, table)
+    row = rows[corruptions.severity_index(severity)]
     if name in corruptions.BAR:
         return _bar(name, side, *row)
     if name == "frost":
@@ -53,7 +48,7 @@ def settings(
     if name in _NAMES:
         pairs = zip(_NAMES[name], row, strict=True)
         return {key: np.float32(value) for key, value in pairs}
-    made = _MADE[name](side, *row)
+    made = _BUILDERS[name](side, *row)
     if name == "zoom_blur":
         missing = int(max(count for _, count in rows)) - len(made["zooms"])
         made["zooms"] = np.pad(made["zooms"], ((0, missing), (0, 0), (0, 0)))
@@ -98,7 +93,7 @@ def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
     """Gives filters of rows, mirrored at the edges, by the lower half of the disk."""
-    disk = corruption_blur.disk(radius, alias)
+    disk = corruption_kernels.disk(radius, alias)
     reach = len(disk) // 2
     chords = np.zeros((_DISK // 2 + 1, side, side), np.float32)
     for chord, kernel in zip(chords, disk[reach:], strict=False):
@@ -121,7 +116,7 @@ def _motion(radius: int, sigma: float) -> Arrays:
 
 
 def _zoom(side: int, step: float, count: int) -> Arrays:
-    factors = corruption_blur.zoom_factors(step, count)
+    factors = corruption_kernels.zoom_factors(step, count)
     one = np.eye(side, dtype=np.float32)
     zooms = np.stack([arrays.magnified(one, factor) for factor in factors])
     return {"zooms": zooms, "count": np.int32(count)}
@@ -153,14 +148,14 @@ def _frost(
     return {
         "keep": np.float32(keep),
         "add": np.float32(add),
-        **_ice(tuple(corruption_weather.photographs(folder)), scale, side),
+        **_ice(tuple(corruption_kernels.photographs(folder)), scale, side),
     }
 
 
 @functools.lru_cache(maxsize=2)
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
     """Gives the photographs padded to one size, the same arrays for all severities."""
-    photographs = [corruption_weather.ice(path, scale, side) for path in paths]
+    photographs = [corruption_kernels.ice(path, scale, side) for path in paths]
     sizes = np.int32([one.shape[:2] for one in photographs])
     padded = np.zeros((len(paths), *sizes.max(0), 3), np.uint8)
     for to, one in zip(padded, photographs, strict=True):
@@ -191,7 +186,7 @@ def _spatter(
 def _elastic(side: int, alpha: float, sigma: float, jitter: float) -> Arrays:
     return {
         "alpha": np.float32(alpha),
-        "smoother": corruption_digital.smoother(side, sigma).astype(np.float32),
+        "smoother": corruption_kernels.smoother(side, sigma).astype(np.float32),
         "jitter": np.float32(jitter),
     }
 
@@ -216,11 +211,11 @@ def _pixelate(side: int, scale: float) -> Arrays:
 
 def _jpeg(side: int, quality: int) -> Arrays:
     del side
-    return {"tables": tables(quality)}
+    return {"tables": quantisation_tables(quality)}
 
 
 @functools.cache
-def tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
+def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
     """Gives the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
     stream = io.BytesIO()
     PIL.Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=quality)
@@ -229,7 +224,7 @@ def tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
     return np.int32(steps).reshape(2, 8, 8)
 
 
-_MADE: Mapping[str, Callable[..., Arrays]] = MappingProxyType(
+_BUILDERS: Mapping[str, Callable[..., Arrays]] = MappingProxyType(
     {
         "shot_noise": lambda side, count: {"count": np.float32(count)},
         "gaussian_blur": lambda side, sigma: {"blur": _gaussian(side, sigma)},

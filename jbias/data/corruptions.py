@@ -2,14 +2,20 @@
 
     corrupt(image, "fog", severity=3, rng=np.random.default_rng(7))
 
-An image is a square of bytes (h, w, 3). A corrupted image depends on image, name,
-severity and generator alone; give each image a generator of its own, so that it does
-not depend on the images before it.
+An image is a square of bytes (h, w, 3). A corrupted image depends on image, name, severity
+and generator alone; pass each image its own generator, so that it does not depend on the
+images before it.
 
-Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261; Mintun,
-Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
+SETTINGS has five severities for each name and side: 224 for ImageNet-C, 64 for
+Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C. The function of that name documents what
+the numbers of a row mean. The third number of frost scales the photographs; those of
+elastic_transform were multiplied by the side, with 244 for 224 as in the reference.
+
+Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, numbers of
+https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c; Mintun, Kirillov and
+Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 Deviations: the published sets hold other draws of the same corruptions; those of 224
-and 64 pixels were stored as JPEG of quality 85 (`published`). CIFAR-10-C-bar is made of
+and 64 pixels were stored as JPEG of quality 85 (`as_published`). CIFAR-10-C-bar is made of
 another ten corruptions and levels, so BAR at 32 pixels is not that set.
 """
 
@@ -20,15 +26,26 @@ from types import MappingProxyType
 
 import numpy as np
 
-from jbias.data import corruption_bar_fields as fields
-from jbias.data import corruption_bar_shapes as shapes
-from jbias.data import corruption_blur as blur
-from jbias.data import corruption_digital as digital
-from jbias.data import corruption_noise as noise
-from jbias.data import corruption_tables as tables
-from jbias.data import corruption_weather as weather
-from jbias.data import spec
-from jbias.data.corruption_arrays import Image
+from jbias.data import base, tables
+from jbias.data import corruption_bar as fields
+from jbias.data import corruption_bar as shapes
+from jbias.data import corruption_kernels as blur
+from jbias.data import corruption_kernels as digital
+from jbias.data import corruption_kernels as noise
+from jbias.data import corruption_kernels as weather
+from jbias.data.corruption_kernels import Image
+
+Row = tuple[float, ...]
+Table = Mapping[int, tuple[Row, Row, Row, Row, Row]]
+
+SETTINGS: Mapping[str, Table] = MappingProxyType(
+    {
+        name: MappingProxyType(
+            {int(side): tuple(map(tuple, rows)) for side, rows in sides.items()}
+        )
+        for name, sides in tables.read("corruptions").items()
+    }
+)
 
 SIDES = (32, 64, 224)  # Those with settings of their own.
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -46,7 +63,7 @@ class Corruption:
 
     apply: Callable[..., Image]
     family: str
-    settings: Mapping[int, tuple[tables.Row, ...]]  # By side; 0: the same for all.
+    settings: Mapping[int, tuple[Row, ...]]  # By side; 0: the same for all.
     extra: bool = False  # Beside the fifteen whose mean is reported.
 
 
@@ -54,7 +71,7 @@ def _listed(
     family: str, *functions: Callable[..., Image], extra: bool = False
 ) -> dict[str, Corruption]:
     return {
-        f.__name__: Corruption(f, family, tables.SETTINGS[f.__name__], extra)
+        f.__name__: Corruption(f, family, SETTINGS[f.__name__], extra)
         for f in functions
     }
 
@@ -124,17 +141,19 @@ def corrupt(
     ValueError for anything else.
     """
     entry = _entry(name)
-    row = rows(name, _side(image), table)[position(severity)]
+    row = severity_settings(name, _side(image), table)[severity_index(severity)]
     options = {"folder": frost} if name == "frost" else {}
     return entry.apply(image, rng, *row, **options)
 
 
-def rows(name: str, side: int, table: int | None = None) -> tuple[tables.Row, ...]:
+def severity_settings(
+    name: str, side: int, table: int | None = None
+) -> tuple[Row, ...]:
     """Gives the settings of all severities; `table` as in `corrupt`."""
     return _entry(name).settings[0 if name in BAR else _table(side, table)]
 
 
-def position(severity: int) -> int:
+def severity_index(severity: int) -> int:
     """Gives the place of a severity among SEVERITIES. Raises ValueError for others."""
     if severity not in SEVERITIES:
         raise ValueError(
@@ -144,7 +163,7 @@ def position(severity: int) -> int:
     return SEVERITIES.index(severity)
 
 
-def published(image: Image) -> Image:
+def as_published(image: Image) -> Image:
     """Gives what is left of a corrupted image stored as JPEG of quality 85.
 
     So the published sets of 224 and 64 pixels were stored; those of CIFAR were not.
@@ -157,7 +176,7 @@ def _entry(name: str) -> Corruption:
     if name not in known:
         raise ValueError(
             f"data.corrupt: the corruption must be a known one, got {name!r};"
-            f" {spec.did_you_mean(name, known)}"
+            f" {base.did_you_mean(name, known)}"
         )
     return known[name]
 

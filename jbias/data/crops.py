@@ -1,16 +1,26 @@
 """Training crops, cut from the original image on the host.
 
-Evaluation has `transforms`, equal to Pillow to the bit. Here grey and coloured JPEG files
-take a faster way: libjpeg-turbo without Pillow's copies, no rows below the window, a
+Evaluation uses `transforms`, equal to Pillow to the bit. Here grey and coloured JPEG files
+take a faster path: libjpeg-turbo without Pillow's copies, no rows below the window, a
 smaller inverse DCT where the window is much larger than the crop, a vectorised resize.
-All else goes to Pillow, which also decides what is refused.
+Everything else goes to Pillow, which also decides what is refused.
+
+TurboJPEG 3 decodes a part of a file, where that library is available: its cropping region
+skips the inverse DCT outside the window. Python packages do not expose that, so the library
+is called directly: conda's and Homebrew's libjpeg-turbo bring it, and the wheels of
+`turbojpeg` on PyPI. Source: turbojpeg.h of libjpeg-turbo 3.0, https://libjpeg-turbo.org.
 """
 
+import ctypes
+import ctypes.util
 import dataclasses
 import functools
 import io
 import math
 import os
+import pathlib
+import sys
+import sysconfig
 from collections.abc import Callable
 from typing import BinaryIO
 
@@ -19,8 +29,8 @@ import simplejpeg
 from jaxtyping import UInt8
 from PIL import Image
 
-from jbias.data import transforms, turbojpeg
-from jbias.foreign import limits, opening
+from jbias.data import transforms
+from jbias.untrusted import limits, opening
 
 try:  # Has no wheels for Linux on ARM; there Pillow resizes.
     import cykooz_resizer as resizer
@@ -38,14 +48,14 @@ Opened = Callable[[], str | BinaryIO]
 Window = tuple[int, int, int, int]  # Left, top, width, height in pixels.
 
 
-def decoder() -> str:
+def decoder_name() -> str:
     """Says what decodes and resizes here; rounding differs between resizers."""
-    tj = turbojpeg.shared_object()
+    tj = turbojpeg_library()
     decodes = os.path.basename(tj._name) if tj else "simplejpeg"
     return f"{decodes}, {'cykooz-resizer' if resizer else 'Pillow'}"
 
 
-def box(
+def random_window(
     generator: np.random.Generator,
     width: int,
     height: int,
@@ -146,7 +156,7 @@ def _read(opened: Opened) -> tuple[bytes, Opened]:
         if hasattr(file, "read"):
             data = file.read()
             return data, functools.partial(io.BytesIO, data)
-        with opening.file(file) as file:
+        with opening.binary(file) as file:
             return file.read(), opened
     except (OSError, ValueError):
         return b"", opened  # `transforms.decode` will say why.
@@ -174,7 +184,7 @@ def _frame(data: bytes) -> _Frame | None:
     sampling = data[at + 11 : at + 11 + 3 * data[at + 9] : 3]
     if marker not in _PROGRESSIVE or bits != 8 or sampling not in _SAMPLINGS:
         return None
-    if not 0 < width * height <= limits.PIXELS // 2:
+    if not 0 < width * height <= limits.MAX_PIXELS // 2:
         return None
     unit = 8 * (sampling[0] >> 4), 8 * (sampling[0] & 15)
     return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])
@@ -207,9 +217,9 @@ def _decoded(
     a decoder stops at the height that the file says; what follows counts as garbage
     before the end. One row more, which the chroma's upsampling may mix into the last.
     """
-    if turbojpeg.shared_object():
+    if turbojpeg_library():
         width, unit = -(-frame.width // reduction), frame.unit_width
-        return turbojpeg.decode(
+        return decode_region(
             data, rows, columns, width=width, unit=unit, reduction=reduction
         )
     height = -(-(rows.stop * reduction + 1) // frame.unit_height) * frame.unit_height
@@ -254,3 +264,91 @@ def _resized(
 def _bilinear() -> "resizer.ResizeOptions":
     algorithm = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
     return resizer.ResizeOptions(algorithm, use_alpha=False)
+
+
+_DECOMPRESS, _RGB = 1, 0  # TJINIT_DECOMPRESS, TJPF_RGB.
+_LIBRARY_PLACES = (  # Of the environment, before the system's; relative to `purelib` or prefix.
+    ("purelib", "turbojpeg.libs/libturbojpeg*"),
+    ("data", "lib/libturbojpeg.so.0"),
+    ("data", "lib/libturbojpeg.0.dylib"),
+    ("data", "Library/bin/turbojpeg.dll"),
+)
+
+
+class _Region(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("x", "y", "w", "h")]
+
+
+class _Scale(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("num", "denom")]
+
+
+_TYPES = {
+    "tj3Init": (ctypes.c_void_p, ctypes.c_int),
+    "tj3Destroy": (None, ctypes.c_void_p),
+    "tj3DecompressHeader": (
+        ctypes.c_int,
+        *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t),
+    ),
+    "tj3SetScalingFactor": (ctypes.c_int, ctypes.c_void_p, _Scale),
+    "tj3SetCroppingRegion": (ctypes.c_int, ctypes.c_void_p, _Region),
+    "tj3Decompress8": (
+        ctypes.c_int,
+        *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t),
+        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int),
+    ),
+    "tj3GetErrorStr": (ctypes.c_char_p, ctypes.c_void_p),
+}
+
+
+@functools.cache
+def turbojpeg_library() -> ctypes.CDLL | None:
+    """TurboJPEG, version 3 or later; None if there is none."""
+    found = []
+    for kind, pattern in _LIBRARY_PLACES:
+        found += sorted(pathlib.Path(sysconfig.get_path(kind)).glob(pattern))
+    if sys.platform == "darwin":
+        found.append("/opt/homebrew/opt/jpeg-turbo/lib/libturbojpeg.0.dylib")
+    for path in (*found, ctypes.util.find_library("turbojpeg")):
+        try:
+            opened = ctypes.CDLL(str(path)) if path else None
+        except OSError:  # For another machine, or not there.
+            continue
+        if hasattr(opened, "tj3SetCroppingRegion"):
+            for name, (result, *arguments) in _TYPES.items():
+                function = getattr(opened, name)
+                function.restype, function.argtypes = result, arguments
+            return opened
+    return None
+
+
+def decode_region(
+    data: bytes, rows: slice, columns: slice, *, width: int, unit: int, reduction: int
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Decodes a part of a JPEG file to RGB, at 1 / reduction of its size.
+
+    `rows`, `columns` and `width`, which is the image's, are in reduced pixels; `unit` is
+    how many columns of the original are coded together. Where chroma is upsampled, which
+    mixes neighbours, takes a unit more on both sides: the pixels are those of the whole.
+    Raises ValueError where the library refuses the file, or warns of it.
+    """
+    tj, beside, unit = turbojpeg_library(), int(unit > 8), unit // reduction
+    start = max(columns.start // unit - beside, 0) * unit
+    stop = min((-(-columns.stop // unit) + beside) * unit, width)
+    region = _Region(start, rows.start, stop - start, rows.stop - rows.start)
+    pixels = np.empty((region.h, region.w, 3), np.uint8)
+    handle = tj.tj3Init(_DECOMPRESS)
+    try:
+        failed = (
+            tj.tj3DecompressHeader(handle, data, len(data))
+            or tj.tj3SetScalingFactor(handle, _Scale(1, reduction))
+            or tj.tj3SetCroppingRegion(handle, region)
+            or tj.tj3Decompress8(
+                handle, data, len(data), pixels.ctypes.data, pixels.strides[0], _RGB
+            )
+        )
+        if failed:
+            raise ValueError(f"turbojpeg: {tj.tj3GetErrorStr(handle).decode()}")
+    finally:
+        tj.tj3Destroy(handle)
+    return pixels[:, columns.start - start : columns.stop - start]

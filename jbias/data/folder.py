@@ -1,20 +1,143 @@
-"""Images by class, as ImageNet is laid out, <root>/<split>/<class>/*.jpg, or in shards.
+"""Images by class, in folders as ImageNet is laid out or in shards; also users' own.
 
-A split is a folder, or shards of tar, Parquet or ArrayRecord (see forms.py), or a part
-of every class in it: "train[:90%]" and "train[90%:]" are disjoint and together "train".
-Which image falls where depends on its name alone.
+<root>/<split>/<class>/*.jpg          folders by class
+<root>/<split>/*.tar, <root>/*<split>*.tar
+                                      tar shards: WebDataset's, or class folders
+<root>/[data/]*<split>*.parquet       Hugging Face's: an image and a label a row
+<root>/*<split>*.array_record*        tf.train.Example records, as TFDS writes them
+
+A split is one of these, or a part of every class in it: "train[:90%]" and "train[90%:]" are
+disjoint and together "train". Which image falls where depends on its name alone. Every set
+of image files is built here: `find_split` lists what is on disk, `build` makes a source.
 """
 
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import forms, labels, listing, sources, spec, stores, transforms
+from jbias.data import base, labels, listing, shards, sources, transforms
+from jbias.untrusted import opening
+
+
+class Listing(NamedTuple):
+    """All images of a split: where their bytes are, and their labels.
+
+    Without names of its own (`classes` is None) a form has the labels 0 to k - 1, whose
+    meaning is the data set's to know.
+    """
+
+    form: str
+    store: sources.Store
+    files: listing.Files
+    classes: tuple[str, ...] | None
+
+
+# Endings of shards -> (where, paths) -> (store, files, classes).
+_SHARDS: Mapping[str, Callable] = MappingProxyType(
+    {
+        "tar": shards.read_tar,
+        "parquet": shards.read_parquet,
+        "array_record": shards.read_records,
+    }
+)
+_PLACES = ("", "data", "{split}")
+
+
+def find_split(
+    where: str,
+    root: str,
+    split: str,
+    *,
+    spellings: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+) -> tuple[Listing, listing.Split]:
+    """Finds a split by its name, or by the first of `spellings` there is.
+
+    Raises ValueError, with what lies nearest, where no form is found.
+    """
+    part = listing.parse_split(where, split)
+    root = listing.require_folder(where, os.path.expanduser(root), "root")
+    for name in (part.base, *spellings):
+        path = os.path.join(root, name)
+        # Archives are often left beside what was unpacked from them.
+        if os.path.isdir(path) and listing.has_folders(path):
+            return _folder(where, path, ignore), part
+        for form, read in _SHARDS.items():
+            shards = _shards(root, name, form)
+            if shards:
+                _complete(where, shards)
+                return _sorted(where, Listing(form, *read(where, shards))), part
+    path = listing.require_folder(
+        where, os.path.join(root, part.base), f"split {split!r}"
+    )
+    return _folder(where, path, ignore), part
+
+
+def _folder(where: str, path: str, ignore: Sequence[str]) -> Listing:
+    classes = listing.class_folders(where, path)
+    files = listing.scan(where, path, {c: c for c in classes}, ignore)
+    return Listing("folder", sources.FileStore(path, files.names), files, classes)
+
+
+def _sorted(where: str, found: Listing) -> Listing:
+    """Puts images in the order that folders have: by class, then by name."""
+    files, k = found.files, len(found.classes or ()) or None
+    lowest, highest = files.labels.min(), files.labels.max()
+    if lowest < 0 or (k is not None and highest >= k):
+        raise ValueError(
+            f"{where}: labels must be 0 to {k - 1 if k else 'k - 1'}, got {lowest} to"
+            f" {highest}; name the right classes"
+        )
+    order = np.lexsort((np.array(files.names), files.labels))
+    return found._replace(store=found.store.take(order), files=files.take(order))
+
+
+def _shards(root: str, split: str, form: str) -> list[str]:
+    """Shards whose name has the split as a word, or all of the split's own folder."""
+    word = re.compile(
+        rf"(?:^|[^a-z0-9]){re.escape(split)}(?:[^a-z0-9]|$)", re.IGNORECASE
+    )
+    ending = re.compile(rf"\.{form}(?:-\d+-of-\d+)?$")
+    for place in _PLACES:
+        folder = os.path.join(root, place.format(split=split))
+        if not os.path.isdir(folder):
+            continue
+        names = sorted(name for name in os.listdir(folder) if ending.search(name))
+        if "{split}" not in place:
+            names = [name for name in names if word.search(ending.sub("", name))]
+        if names:
+            return [os.path.join(folder, name) for name in names]
+    return []
+
+
+def _complete(where: str, shards: Sequence[str]) -> None:
+    """Refuses shards that are no files, or count themselves and some are missing."""
+    for path in shards:
+        opening.require_regular(path)
+    counts = [re.search(r"(\d+)-of-(\d+)", os.path.basename(path)) for path in shards]
+    if not all(counts):
+        return
+    numbers = {int(found[1]) for found in counts}
+    totals = {int(found[2]) for found in counts}
+    total = max(totals)
+    first = min({*range(total)} - numbers, default=None)
+    # Numbered from 0, or from 1.
+    if len(totals) == 1 and (
+        len(numbers) == total or numbers == {*range(1, total + 1)}
+    ):
+        return
+    raise ValueError(
+        f"{where}: all shards must be there, got {len(numbers)} of {total} in"
+        f" {os.path.dirname(shards[0])!r}, the first missing is number {first}; copy it"
+    )
+
 
 CITE = "a folder of the user's own: cite its authors"
 
@@ -39,8 +162,8 @@ def make(
     """
     name = f"{os.path.basename(os.path.abspath(root))}/{split}"
     where = f"data.folder {name}"
-    found, part = forms.find(where, root, split, ignore=ignore)
-    names = named(where, found, classes)
+    found, part = find_split(where, root, split, ignore=ignore)
+    names = class_names(where, found, classes)
     _check_space(where, names, space)
     source = build(
         where,
@@ -54,10 +177,10 @@ def make(
         cite=CITE,
     )
     made = os.path.join(os.path.expanduser(root), part.base) + ".json"
-    return dataclasses.replace(source, **made_by(made))
+    return dataclasses.replace(source, **provenance(made))
 
 
-def named(where: str, found: forms.Listing, path: str) -> tuple[str, ...]:
+def class_names(where: str, found: Listing, path: str) -> tuple[str, ...]:
     """Names the classes: the form's own, those of the file `path`, or numbers."""
     if found.form == "folder" or not path:
         k = int(found.files.labels.max()) + 1
@@ -77,7 +200,7 @@ def named(where: str, found: forms.Listing, path: str) -> tuple[str, ...]:
     return names
 
 
-def made_by(path: str) -> dict[str, str]:
+def provenance(path: str) -> dict[str, str]:
     """Note and citation of images that a command of ours made and noted beside them."""
     if not os.path.isfile(path):
         return {}
@@ -92,22 +215,22 @@ def made_by(path: str) -> dict[str, str]:
     return dict(note=note, cite=held["cite"])
 
 
-def find(
+def find_folder(
     where: str, root: str, split: str, spellings: Sequence[str] = ()
 ) -> tuple[str, listing.Split]:
     """Finds the folder of a split: its name, or the first of `spellings` there is."""
     part = listing.parse_split(where, split)
-    root = listing.existing(where, os.path.expanduser(root), "root")
+    root = listing.require_folder(where, os.path.expanduser(root), "root")
     paths = [os.path.join(root, one) for one in (part.base, *spellings)]
     path = next(filter(os.path.isdir, paths), paths[0])
-    return listing.existing(where, path, f"split {part.base!r}"), part
+    return listing.require_folder(where, path, f"split {part.base!r}"), part
 
 
 def build(
     where: str,
     part: listing.Split,
     *,
-    store: stores.Store,
+    store: sources.Store,
     files: listing.Files,
     classes: tuple[str, ...],
     extra: Mapping[str, Int[np.ndarray, "n"]] | None = None,
@@ -120,13 +243,13 @@ def build(
     `extra` has further columns of all files. A whole set of another size than
     `published` is used as it is, and the source's note says so.
     """
-    index = listing.part(where, files, classes, part)
+    index = listing.split_indices(where, files, classes, part)
     chosen = files.take(index)
     columns = {"label": chosen.labels}
     columns |= {name: column[index] for name, column in (extra or {}).items()}
     fingerprint = listing.digest(chosen, classes)
     if attributes.get("values"):  # A list of one's own may change, the files may not.
-        fingerprint = listing.digest_with(fingerprint, columns, attributes["values"])
+        fingerprint = listing.digest_columns(fingerprint, columns, attributes["values"])
     n, note = len(files.names), ""
     if published not in (None, n):
         note = f"{n:,} images on disk, the published set has {published:,}"
@@ -142,9 +265,9 @@ def build(
 
 
 def _check_space(where: str, classes: Sequence[str], space: str) -> None:
-    if space not in spec.SPACES:
+    if space not in base.SPACES:
         raise ValueError(
-            f"{where}: space must be one of {', '.join(spec.SPACES)}, got {space!r}"
+            f"{where}: space must be one of {', '.join(base.SPACES)}, got {space!r}"
         )
     if space == "entry16":
         wrong = [name for name in classes if name not in labels.geirhos16()]
@@ -158,7 +281,7 @@ def _check_space(where: str, classes: Sequence[str], space: str) -> None:
         )
 
 
-SPEC = spec.Spec(
+SPEC = base.Spec(
     make,
     splits=(),
     cite=CITE,

@@ -1,13 +1,14 @@
 """Pictures of fractals, to be mixed with images: an embedded set, drawn by code.
 
 Three kinds, in turn: flames (functions iterated on points at random), Julia sets, and
-parts of the Mandelbrot set. Each has palettes of its own and structure at many scales.
-Meant for PixMix (Hendrycks et al., CVPR 2022, https://arxiv.org/abs/2112.05135), whose
-authors gathered about 14,000 fractals and feature visualisations: this is not their
-set, only one like it, and has no feature visualisations. Fractals by formula as data:
-Kataoka et al., ACCV 2020, https://arxiv.org/abs/2101.08515; contractions with singular
-values bounded in sum, as here: Anderson and Farrell, WACV 2022,
-https://arxiv.org/abs/2110.03091. Flames: Draves and Reckase, 2003.
+parts of the Mandelbrot set (z -> z^p + c until it escapes). Each has palettes of its own and
+structure at many scales. Meant for PixMix (Hendrycks et al., CVPR 2022,
+https://arxiv.org/abs/2112.05135), whose authors gathered about 14,000 fractals and feature
+visualisations: this is not their set, only one like it, and has no feature visualisations.
+Fractals by formula as data: Kataoka et al., ACCV 2020, https://arxiv.org/abs/2101.08515;
+contractions with singular values bounded in sum, as here: Anderson and Farrell, WACV 2022,
+https://arxiv.org/abs/2110.03091. Flames: Draves and Reckase, "The fractal flame algorithm",
+2003.
 
 A picture is a function of (seed, its number, size), and about the same at every size.
 """
@@ -18,9 +19,299 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, Complex, Float, Int, UInt8
 
-from jbias.data import cache, fractal_escape, fractal_flames, sources, spec
+from jbias.data import base, cache, sources
+
+Image = Float[np.ndarray, "size size 3"]
+Plane = Float[np.ndarray, "size size"]
+
+TRIES = 10  # Drafts of a picture, of which the first good one is drawn.
+DRAFT = 24  # Pixels of a draft.
+
+
+def random_palette(rng: np.random.Generator) -> Callable[[Plane], Image]:
+    """Colours of numbers, once around per unit: m + s cos(2 pi (f t + phase)) / 2."""
+    phase, middle = rng.random(3), rng.uniform(0.35, 0.65, 3)
+    strength = rng.uniform(0.3, 1, 3) * rng.uniform(0.4, 1)
+    waves = rng.integers(1, 3, 3)
+
+    def colour(t: Plane) -> Image:
+        turns = waves * t[..., None] + phase
+        return np.clip(middle + 0.5 * strength * np.cos(2 * np.pi * turns), 0, 1)
+
+    return colour
+
+
+def downsample(image: Image, factor: int) -> Image:
+    """The means of squares of `factor` pixels."""
+    size = len(image) // factor
+    return image.reshape(size, factor, size, factor, 3).mean((1, 3))
+
+
+def supersampling(size: int) -> int:
+    """How many times finer a picture is drawn before it is averaged."""
+    return 2 if size <= 112 else 1
+
+
+def _escape(
+    z: Complex[np.ndarray, "n"],
+    c: Complex[np.ndarray, "n"],
+    power: int,
+    steps: int,
+) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """Iterates until |z| > 32; returns the smooth count (steps if never) and a trap.
+
+    The count is n + 1 - log_p(log|z| / log 32); the trap is the smallest distance that
+    z ever had from the axes.
+    """
+    count, trap = np.full(z.size, float(steps)), np.full(z.size, np.inf)
+    at, z, c = np.arange(z.size), z.copy(), c.copy()
+    for step in range(steps):
+        z = z**power + c if power != 2 else z * z + c
+        near = np.minimum(np.abs(z.real), np.abs(z.imag))
+        trap[at] = np.minimum(trap[at], near)
+        size2 = z.real**2 + z.imag**2
+        out = size2 > 1024
+        if out.any():
+            log = 0.5 * np.log(size2[out]) / np.log(32)
+            count[at[out]] = step + 1 - np.log(log) / np.log(power)
+            at, z, c = at[~out], z[~out], c[~out]
+        if not at.size:
+            break
+    return count, trap
+
+
+def _grid(centre: complex, half: float, angle: float, size: int) -> np.ndarray:
+    ticks = ((np.arange(size) + 0.5) * (2 / size) - 1) * half
+    return centre + np.exp(1j * angle) * (ticks[None, :] + 1j * ticks[:, None]).ravel()
+
+
+def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
+    """The share of neighbours in a draft that escape at different times."""
+    plane = np.log1p(count).reshape(DRAFT, DRAFT)
+    edges = [np.abs(np.diff(plane, axis=axis)) > 0.05 for axis in (0, 1)]
+    return np.mean([edge.mean() for edge in edges]) * (1 - (count >= steps).mean())
+
+
+def _painted(
+    rng: np.random.Generator,
+    draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]],
+    size: int,
+    steps: int,
+) -> Image:
+    """Colours counts on a scale of their own, and what never escapes by its trap."""
+    outside, inside = random_palette(rng), random_palette(rng)
+    waves, offset = rng.uniform(0.5, 2.5), rng.random()
+    finer = supersampling(size)
+    count, trap = (x.reshape(size * finer, -1) for x in draw(size * finer, steps))
+    gone = count < steps
+    low, high = np.quantile(
+        np.log1p(count[gone] if gone.any() else count), [0.02, 0.98]
+    )
+    image = outside(waves * (np.log1p(count) - low) / max(high - low, 1e-3) + offset)
+    shade = inside(np.log1p(40 * trap) * waves + offset)
+    shade *= 1 - 0.7 * np.exp(-30 * trap)[..., None]
+    return downsample(np.where(gone[..., None], image, shade), finer)
+
+
+def julia(rng: np.random.Generator, size: int) -> Image:
+    """z^p + c of a c near the border of the Mandelbrot set, seen at some scale."""
+
+    def view():
+        power = int(rng.choice([2, 2, 2, 3, 4]))
+        c = _border(rng, power)
+        centre = complex(*rng.uniform(-0.7, 0.7, 2))
+        half, angle = 1.5 * 2 ** -rng.uniform(0, 4), rng.uniform(0, 2 * np.pi)
+
+        def draw(fine: int, steps: int):
+            z = _grid(centre, half, angle, fine)
+            return _escape(z, np.full_like(z, c), power, steps)
+
+        return draw
+
+    return _painted(rng, _busiest(view), size, 150)
+
+
+def mandelbrot(rng: np.random.Generator, size: int) -> Image:
+    """A part of the border of the Mandelbrot set, 3 to 3000 times enlarged."""
+
+    def view():
+        half = 1.5 / 10 ** rng.uniform(0.5, 3.5)
+        centre = _border(rng, 2) + half * complex(*rng.uniform(-0.5, 0.5, 2))
+        angle = rng.uniform(0, 2 * np.pi)
+
+        def draw(fine: int, steps: int):
+            c = _grid(centre, half, angle, fine)
+            return _escape(np.zeros_like(c), c, 2, steps)
+
+        return draw
+
+    return _painted(rng, _busiest(view), size, 250)
+
+
+def _busiest(view: Callable[[], Callable]) -> Callable:
+    """The first view whose draft is busy enough, else the busiest of a few."""
+    steps, best, chosen = 80, -1.0, None
+    for _ in range(TRIES):
+        draw = view()
+        if (busy := _busy(draw(DRAFT, steps)[0], steps)) > best:
+            best, chosen = busy, draw
+        if best > 0.4:
+            break
+    return chosen
+
+
+def _border(rng: np.random.Generator, power: int) -> complex:
+    """A number just outside the set of those that never escape, by bisection."""
+    way = np.exp(1j * rng.uniform(0, 2 * np.pi)).item()
+    low, high = 0.0, 2.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        z, c = 0j, middle * way
+        for _ in range(250):
+            z = z**power + c
+            if abs(z) > 4:
+                high = middle
+                break
+        else:
+            low = middle
+    return high * (1 + 10 ** -rng.uniform(1.5, 3)) * way
+
+
+Points = Float[np.ndarray, "2 n"]
+
+
+def _sine(p: Points) -> Points:
+    return np.sin(p)
+
+
+def _sphere(p: Points) -> Points:
+    return p / (np.sum(p * p, 0) + 0.1)
+
+
+def _swirl(p: Points) -> Points:
+    r2 = np.sum(p * p, 0)
+    s, c = np.sin(r2), np.cos(r2)
+    return np.stack([p[0] * s - p[1] * c, p[0] * c + p[1] * s])
+
+
+def _horseshoe(p: Points) -> Points:
+    r = np.hypot(*p) + 1e-6
+    return np.stack([(p[0] - p[1]) * (p[0] + p[1]), 2 * p[0] * p[1]]) / r
+
+
+def _polar(p: Points) -> Points:
+    return np.stack([np.arctan2(*p) / np.pi, np.hypot(*p) - 1])
+
+
+def _disc(p: Points) -> Points:
+    theta, r = np.arctan2(*p) / np.pi, np.pi * np.hypot(*p)
+    return np.stack([theta * np.sin(r), theta * np.cos(r)])
+
+
+_VARIATIONS = (_sine, _sphere, _swirl, _horseshoe, _polar, _disc)
+
+
+def _contractions(
+    rng: np.random.Generator, k: int
+) -> tuple[Float[np.ndarray, "k 2 2"], Float[np.ndarray, "k 2 1"]]:
+    """Draws k affine maps whose singular values s1 >= s2 sum as Anderson and Farrell's.
+
+    sum (s1 + 2 s2) is between (5 + k) / 2 and (6 + k) / 2.
+    """
+    first = rng.random((4000, k))
+    second = first * rng.random((4000, k))
+    total = np.sum(first + 2 * second, 1)
+    fits = np.flatnonzero((total >= (5 + k) / 2) & (total <= (6 + k) / 2))
+    pick = fits[0] if fits.size else np.argmax(total)
+    scale = np.stack([first[pick], second[pick] * rng.choice([-1, 1], k)], 1)
+    turns = rng.uniform(0, 2 * np.pi, (2, k))
+    (a, b) = (
+        np.stack([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]]).transpose(2, 0, 1)
+        for t in turns
+    )
+    return a * scale[:, None] @ b, rng.uniform(-1, 1, (k, 2, 1))
+
+
+class _Walk:
+    """Some drawn functions, and points that walk by them."""
+
+    def __init__(self, rng: np.random.Generator):
+        k = int(rng.integers(2, 5))
+        self.linear, self.shift = _contractions(rng, k)
+        self.bend = _VARIATIONS[rng.integers(len(_VARIATIONS))]
+        self.share = rng.uniform(0, 1) * (rng.random() < 0.75)
+        weights = np.abs(np.linalg.det(self.linear)) + 0.1
+        self.shares = np.cumsum(weights / weights.sum())
+        self.tints = rng.permutation(np.linspace(0, 1, k))
+        self.seed = int(rng.integers(2**32))
+
+    def __call__(self, walkers: int, steps: int) -> tuple[Points, Plane]:
+        """Points and their colours, of so many steps after the first twelve."""
+        rng = np.random.default_rng(self.seed)
+        p, tint = rng.uniform(-1, 1, (2, walkers)), np.full(walkers, 0.5)
+        order = rng.permutation(walkers)
+        ends = [0, *np.round(self.shares * walkers).astype(int)]
+        seen, tints = [], []
+        for step in range(12 + steps):
+            new, shade = np.empty_like(p), np.empty_like(tint)
+            for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
+                q = self.linear[i] @ p[:, part] + self.shift[i]
+                if self.share:
+                    q = (1 - self.share) * q + self.share * self.bend(q)
+                new[:, part] = q
+                shade[part] = (tint[part] + self.tints[i]) / 2
+            roll = np.roll(order, 977 * step)  # Every walker meets every function.
+            p, tint = np.clip(new[:, roll], -50, 50), shade[roll]
+            if step >= 12:
+                seen.append(p)
+                tints.append(tint)
+        return np.concatenate(seen, 1), np.concatenate(tints)
+
+
+def flame(rng: np.random.Generator, size: int) -> Image:
+    """The attractor of a few bent contractions, coloured by the last steps to it."""
+    finer, best, chosen = supersampling(size), -1.0, None
+    for _ in range(TRIES):
+        walk = _Walk(rng)
+        points, _ = walk(1024, 6)
+        centre = np.median(points, 1, keepdims=True)
+        reach = np.quantile(np.abs(points - centre), 0.9) * rng.uniform(0.5, 1)
+        filled = len(np.unique(_pixels(points, centre, reach, DRAFT)[0]))
+        if filled > best:
+            best, chosen = filled, (walk, centre, reach)
+        if best > 0.4 * DRAFT**2:
+            break
+    walk, centre, reach = chosen
+    points, tint = walk(*((4096, 16) if size <= 64 else (8192, 64)))
+    index, inside = _pixels(points, centre, reach, size * finer)
+    shape = size * finer, size * finer
+    count = np.bincount(index, minlength=shape[0] ** 2)
+    total = np.bincount(index, tint[inside], shape[0] ** 2)
+    mean = (total / np.maximum(count, 1)).reshape(shape)
+    return downsample(_glow(rng, count.reshape(shape), mean), finer)
+
+
+def _pixels(
+    points: Points, centre: Points, reach: float, size: int
+) -> tuple[Int[np.ndarray, "m"], Bool[np.ndarray, "n"]]:
+    """Places of the points in an image, row by row, and which are inside."""
+    place = np.floor(((points - centre) / reach + 1) * (size / 2))
+    inside = ((place >= 0) & (place < size)).all(0)
+    x, y = place[:, inside].astype(int)
+    return y * size + x, inside
+
+
+def _glow(rng: np.random.Generator, count: Plane, tint: Plane) -> Image:
+    """Brightness by the logarithm of the density, on a ground that is dark or light."""
+    palette = random_palette(rng)
+    ground = palette(np.full((1, 1), rng.random())) * rng.choice([0.15, 0.3, 0.9])
+    wide, offset = rng.uniform(0.5, 2), rng.random()
+    density = np.log1p(count * (30 / max(count.mean(), 1e-9)))
+    light = np.clip(density / np.quantile(density, 0.995), 0, 1)[..., None] ** 0.8
+    return ground * (1 - light) + palette(wide * tint + offset) * light
+
 
 CITE = (
     "Embedded fractals of jbias, in the place of PixMix's mixing set: Hendrycks et al.,"
@@ -31,9 +322,9 @@ SIZES = (32, 224)
 SPLITS = ("train",)
 KINDS: Mapping[str, Callable] = MappingProxyType(  # (generator, size) -> picture.
     {
-        "flame": fractal_flames.flame,
-        "julia": fractal_escape.julia,
-        "mandelbrot": fractal_escape.mandelbrot,
+        "flame": flame,
+        "julia": julia,
+        "mandelbrot": mandelbrot,
     }
 )
 
@@ -71,7 +362,7 @@ def make(
 
 def _check(split: str, size: int, n: int, seed: int) -> None:
     if split not in SPLITS:
-        hint = spec.did_you_mean(split, SPLITS)
+        hint = base.did_you_mean(split, SPLITS)
         raise ValueError(f"fractals: split must be a known one, got {split!r}; {hint}")
     if not isinstance(size, int | np.integer) or not SIZES[0] <= size <= SIZES[1]:
         raise ValueError(
@@ -91,7 +382,7 @@ def _draw(i: int, size: int, seed: int) -> UInt8[np.ndarray, "size size 3"]:
     return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
 
 
-SPEC = spec.Spec(
+SPEC = base.Spec(
     make,
     splits=SPLITS,
     cite=CITE,

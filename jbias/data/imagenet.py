@@ -1,29 +1,33 @@
-"""ImageNet-1k: the 1000 classes of ILSVRC-2012, train and val.
+"""ImageNet-1k: the 1000 classes of ILSVRC-2012, train and val, and ReaL's labels of val.
 
-Layout: <root>/{train,val}/<wnid>/*.JPEG, numbered folders, or shards, as wordnet_sets
-has them. The validation images also as the archive of the challenge unpacks, all in one
-folder, with labels=<file>: a WordNet id a line for images 1 to 50,000, or lines with an
-image's name and its WordNet id or its number in the order of WordNet.
+Layout: <root>/{train,val}/<wnid>/*.JPEG, numbered folders, or shards. The validation images
+also as the archive of the challenge unpacks, all in one folder, with labels=<file>: a WordNet
+id a line for images 1 to 50,000, or lines with an image's name and its WordNet id or its
+number in the order of WordNet.
+
+`find_wordnet_split` reads any set of these classes, however its classes are named on disk:
+by WordNet ids; by the numbers 0 to 999, as folders or as labels of shards; or by the English
+names that Hugging Face's copies have. All come to one order, that of wordnet.wnids(): folder
+"10" is class 10 and not the third, as it sorts.
+
+The set "imagenet_real" has all the right classes of each validation image, or none at all.
+Source: Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet?
+2020, https://arxiv.org/abs/2006.07159; their file is real.json, a list of 50,000 lists
+of positions in the WordNet order, one for each image by the number in its name.
 """
 
+import dataclasses
+import json
 import os
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
+from jaxtyping import Int
 
-from jbias.data import (
-    folder,
-    forms,
-    listing,
-    sources,
-    spec,
-    stores,
-    transforms,
-    wordnet,
-    wordnet_sets,
-)
+from jbias.data import base, folder, listing, sources, transforms, wordnet
 
 CITE = (
     "Russakovsky, Deng, Su, Krause, Satheesh, Ma, Huang, Karpathy, Khosla, Bernstein,"
@@ -66,12 +70,12 @@ def make(
         )
     if labels:
         found, part = _flat(where, root, split, labels, spellings, ignore)
-        found = wordnet_sets.ordered(where, found, found.files.labels, subset=subset)
+        found = order_by_wordnet(where, found, found.files.labels, subset=subset)
     else:
         above = os.path.expanduser(root)
         paths = [os.path.join(above, name) for name in (base, *spellings)]
         _has_folders(where, next(filter(os.path.isdir, paths), paths[0]))
-        found, part = wordnet_sets.find(
+        found, part = find_wordnet_split(
             where,
             root,
             split,
@@ -114,15 +118,15 @@ def _flat(
     path: str,
     spellings: Sequence[str],
     ignore: Sequence[str],
-) -> tuple[forms.Listing, listing.Split]:
+) -> tuple[folder.Listing, listing.Split]:
     """Lists images that lie in one folder by the labels of a file.
 
     They are named by the split, so that how the folder is spelt makes no difference.
     """
-    place, part = folder.find(where, root, split, spellings)
+    place, part = folder.find_folder(where, root, split, spellings)
     parent, name = os.path.split(os.path.abspath(place))
     files = listing.scan(where, parent, {name: name}, ignore)
-    store = stores.Files(parent, files.names)
+    store = sources.FileStore(parent, files.names)
     table = read_labels(path)
     stems = [os.path.basename(file).partition(".")[0] for file in files.names]
     strange = [stem for stem in stems if stem not in table]
@@ -137,7 +141,7 @@ def _flat(
         names=tuple(part.base + one.removeprefix(name) for one in files.names),
         labels=np.array([ids[table[stem]] for stem in stems], np.int32),
     )
-    return forms.Listing("flat", store, files, wnids), part
+    return folder.Listing("flat", store, files, wnids), part
 
 
 def read_labels(path: str) -> dict[str, str]:
@@ -170,7 +174,7 @@ def read_labels(path: str) -> dict[str, str]:
     return table
 
 
-SPEC = spec.Spec(
+SPEC = base.Spec(
     make,
     splits=tuple(COUNTS),
     cite=CITE,
@@ -181,4 +185,245 @@ SPEC = spec.Spec(
     ),
     size="155 GB packed",
     where="https://image-net.org/download-images after registration",
+)
+
+_WNID = re.compile(r"n\d{8}")
+_SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
+
+
+def find_wordnet_split(
+    where: str,
+    root: str,
+    split: str,
+    *,
+    spellings: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    classes: str = "",
+    subset: bool = False,
+) -> tuple[folder.Listing, listing.Split]:
+    """Finds a split as folder.find_split does; its classes are WordNet ids in their order.
+
+    `classes` is a file of class names for shards whose labels are numbers. Raises
+    ValueError for a class that is none of the 1000, and for one that is missing unless
+    `subset` says that some of them are meant.
+    """
+    found, part = folder.find_split(
+        where, root, split, spellings=spellings, ignore=ignore
+    )
+    ids, numbered = _positions(where, found, classes)
+    ids = ids[found.files.labels]
+    return order_by_wordnet(where, found, ids, subset=subset, numbered=numbered), part
+
+
+def order_by_wordnet(
+    where: str,
+    found: folder.Listing,
+    ids: Int[np.ndarray, "n"],
+    *,
+    subset: bool,
+    numbered: bool = False,
+) -> folder.Listing:
+    """Labels images by which of the 1000 each is, and puts them in that order.
+
+    Raises ValueError for a class that is missing, unless `subset` says that some are
+    meant and names, rather than numbers, tell which.
+    """
+    present = np.unique(ids)
+    if len(present) < len(wordnet.wnids()):
+        _incomplete(where, present, numbered, subset)
+    labels = np.searchsorted(present, ids).astype(np.int32)
+    order = np.argsort(labels, kind="stable")
+    return found._replace(
+        store=found.store.take(order),
+        files=found.files._replace(labels=labels).take(order),
+        classes=tuple(wordnet.wnids()[i] for i in present),
+    )
+
+
+def _positions(
+    where: str, found: folder.Listing, path: str
+) -> tuple[Int[np.ndarray, "k"], bool]:
+    """Which of the 1000 each label is, and whether numbers alone say so."""
+    known = wordnet.wnids()
+    if not path and found.classes is None:
+        if found.files.labels.max() >= len(known):
+            raise ValueError(
+                f"{where}: labels must be 0 to {len(known) - 1}, in the order of"
+                f" WordNet, got {found.files.labels.max()}; name the classes by"
+                " classes=<file>, a WordNet id a line"
+            )
+        return np.arange(len(known)), True
+    names = folder.class_names(where, found, path)
+    if all(name.isdecimal() for name in names):
+        return _numbers(where, names), True
+    if len(names) == len(known) and all(
+        names[i].startswith(text) for i, text in _SPOKEN.items()
+    ):
+        return np.arange(len(known)), False
+    wrong = [name for name in names if name not in known]
+    if wrong:
+        hint = "name classes by WordNet ids, or by the numbers 0 to 999 in their order"
+        if _WNID.fullmatch(wrong[0]):
+            hint = base.did_you_mean(wrong[0], known)
+        raise ValueError(
+            f"{where}: classes must be among the {len(known):,} of ILSVRC-2012,"
+            f" {len(wrong):,} of {len(names):,} are not, first {wrong[0]!r}; {hint}"
+        )
+    return wordnet.positions(names), False
+
+
+def _numbers(where: str, names: Sequence[str]) -> Int[np.ndarray, "k"]:
+    ids = np.array([int(name) for name in names])
+    if len(np.unique(ids)) < len(ids) or ids.max() >= len(wordnet.wnids()):
+        raise ValueError(
+            f"{where}: folders with numbers must be 0 to 999, each once, got"
+            f" {len(ids):,} from {ids.min()} to {ids.max()}; number them in the order"
+            " of WordNet, from 0"
+        )
+    return ids
+
+
+def _incomplete(where: str, present, numbered: bool, subset: bool) -> None:
+    """Refuses some of the classes, unless they are named and asked for."""
+    known = wordnet.wnids()
+    lost = sorted({*range(len(known))} - {*present.tolist()})
+    if subset and not numbered:
+        return
+    remedy = (
+        "if only some are meant, set subset=True (an argument of configs, an --options of"
+        " `prepare check`)"
+    )
+    if subset:
+        remedy = (
+            "numbers tell classes only where all are there, so that some must be named:"
+            " by folders, or for shards by classes=<file>, a WordNet id a line"
+        )
+    raise ValueError(
+        f"{where}: all {len(known):,} classes must be there, {len(lost):,} are missing,"
+        f" first {known[lost[0]]!r} (number {lost[0]}); {remedy}"
+    )
+
+
+REAL_CITE = (
+    "Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet? 2020,"
+    " https://arxiv.org/abs/2006.07159; images from ImageNet,"
+    " https://doi.org/10.1007/s11263-015-0816-y"
+)
+REAL_IMAGES = 50_000
+
+
+def imagenet_real(
+    split: str,
+    *,
+    root: str,
+    real: str,
+    size: int = 224,
+    resize: int | None = None,
+    crop: bool = True,
+    ignore: Sequence[str] = (),
+) -> sources.EncodedSource:
+    """Lists the images by their original classes, with those of ReaL in columns."""
+    found = folder.make(
+        split,
+        root=root,
+        size=size,
+        resize=resize,
+        crop=crop,
+        space="wnid",
+        ignore=ignore,
+    )
+    name = f"imagenet_real/{found.name.rpartition('/')[2]}"
+    accepted = real_columns(f"data.{name}", real, found.files, found.classes)
+    none = int((accepted["accepted_0"] < 0).sum())
+    return dataclasses.replace(
+        found,
+        name=name,
+        columns={**found.columns, **accepted},
+        measures=("accuracy", "real_accuracy"),
+        note=f"{none:,} images without a right class count for accuracy alone",
+        cite=REAL_CITE,
+    )
+
+
+def read_real(path: str) -> dict[str, tuple[str, ...]]:
+    """Reads the WordNet ids of each image, by its name without the ending.
+
+    "ILSVRC2012_val_00000001" is the first. An image without a right class has ().
+    """
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            held = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path}: must be the real.json of ReaL, got {error}; fetch it again"
+        ) from error
+    if not isinstance(held, list) or len(held) != REAL_IMAGES:
+        size = f"{len(held):,}" if isinstance(held, list) else "no list"
+        raise ValueError(
+            f"{path}: must be a list of {REAL_IMAGES:,} lists, got {size}; take the"
+            " real.json of google-research/reassessed-imagenet"
+        )
+    wnids = wordnet.wnids()
+    for i, one in enumerate(held):
+        if not isinstance(one, list) or not all(
+            type(label) is int and 0 <= label < len(wnids) for label in one
+        ):
+            raise ValueError(
+                f"{path}: entry {i} must be a list of whole numbers below"
+                f" {len(wnids)}, got {one!r}; fetch the file again"
+            )
+    return {
+        f"ILSVRC2012_val_{i:08}": tuple(wnids[label] for label in one)
+        for i, one in enumerate(held, start=1)
+    }
+
+
+def real_columns(
+    where: str, path: str, names: Sequence[str], classes: Sequence[str]
+) -> dict[str, Int[np.ndarray, "n"]]:
+    """Columns accepted_0, accepted_1, ...: the right classes of each file.
+
+    Class ids of `classes`, -1 where an image has fewer. Refuses a file that ReaL does
+    not know, and a right class that `classes` lack.
+    """
+    table = read_real(path)
+    stems = [posixpath.splitext(posixpath.basename(name))[0] for name in names]
+    strange = [name for name, stem in zip(names, stems) if stem not in table]
+    if strange:
+        raise ValueError(
+            f"{where}: ReaL knows files named ILSVRC2012_val_00000001 to"
+            f" {REAL_IMAGES:08}, got {len(strange)} others, first {strange[0]!r}; take the"
+            " validation images under their published names"
+        )
+    ids = {name: label for label, name in enumerate(classes)}
+    lacking = {wnid for stem in stems for wnid in table[stem]} - ids.keys()
+    if lacking:
+        raise ValueError(
+            f"{where}: every right class of ReaL must be among the class folders,"
+            f" {len(lacking)} are not, first {min(lacking)!r}; take all 1,000 folders"
+        )
+    most = max(1, *(len(table[stem]) for stem in stems))
+    accepted = np.full((most, len(names)), -1, np.int32)
+    for i, stem in enumerate(stems):
+        accepted[: len(table[stem]), i] = [ids[wnid] for wnid in table[stem]]
+    return {f"accepted_{j}": row for j, row in enumerate(accepted)}
+
+
+REAL_SPEC = base.Spec(
+    imagenet_real,
+    splits=(),
+    cite=REAL_CITE,
+    licence=(
+        "labels Apache 2.0 (google-research/reassessed-imagenet); images ImageNet's"
+        " terms of access: non-commercial research and education"
+    ),
+    about=(
+        "validation images of ImageNet with all their right classes:"
+        " <root>/<split>/<wnid>/ILSVRC2012_val_*.JPEG, and real=<...>/real.json"
+    ),
+    size="6.7 GB packed",
+    where=(
+        "https://image-net.org/download-images after registration, and real.json from"
+        " https://github.com/google-research/reassessed-imagenet"
+    ),
 )

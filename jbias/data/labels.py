@@ -1,7 +1,15 @@
-"""From what a network was trained on to what a test set asks: maps between classes."""
+"""Maps the classes that a network was trained on to those that a test set asks for.
 
+By names inside one label space, from WordNet ids to Geirhos' 16 classes, or by a user's own
+CSV file with the columns `train_class` and `test_class`: one line for each class of the
+network that is used; a class without a line is not. Several may answer for one class of the
+test, none for two. Other columns are ignored.
+"""
+
+import csv
 import functools
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -9,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jbias.data import mapping as own
-from jbias.data import packaged, spec
+from jbias.data import base, tables
 
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 
@@ -50,7 +57,7 @@ class ClassMap(NamedTuple):
         )
 
 
-class Side(NamedTuple):
+class LabelSpace(NamedTuple):
     """The classes of a network, or of a test; as text, how many, and the first."""
 
     classes: tuple[str, ...]
@@ -76,7 +83,7 @@ def match(
     Inside one space decisions are training classes; a test class that training lacks
     is refused. WordNet ids answer Geirhos' 16 classes c by S_c, the members of c among
     the training classes; c without a member gets a zero column and relabel -1.
-    `mapping`, a CSV file as data.mapping reads it, goes before both and decides among
+    `mapping`, a CSV file as `read_mapping` reads it, goes before both and decides among
     the test's classes. `restrict` leaves only the test's classes to choose among: of
     1000 logits the 200 columns of ImageNet-A or ImageNet-R, as their authors have it.
 
@@ -85,19 +92,19 @@ def match(
     Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52;
     natural-adv-examples at 0777070, eval.py; imagenet-r at 3131cac, eval.py:23-70.
 
-    spec.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
+    base.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
     if aggregate not in AGGREGATES:
         raise ValueError(
             f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}, got"
             f" {aggregate!r}"
         )
-    train = Side(tuple(train_classes), train_space)
-    test = Side(tuple(test_classes), test_space)
+    train = LabelSpace(tuple(train_classes), train_space)
+    test = LabelSpace(tuple(test_classes), test_space)
     try:
         found = _find(train, test, aggregate, mapping)
     except ValueError as error:
-        kind = spec.Mismatch if isinstance(error, spec.Mismatch) else ValueError
+        kind = base.Mismatch if isinstance(error, base.Mismatch) else ValueError
         raise kind(f"{error}; training has {train}, the test {test}") from error
     return _restricted(found, len(train.classes)) if restrict else found
 
@@ -105,19 +112,21 @@ def match(
 @functools.cache
 def geirhos16() -> Mapping[str, tuple[str, ...]]:
     """Geirhos' 16 classes, in alphabetical order, and the WordNet ids of each."""
-    classes = packaged.table("geirhos16")["classes"]
+    classes = tables.read("geirhos16")["classes"]
     return MappingProxyType({name: tuple(wnids) for name, wnids in classes.items()})
 
 
-def _find(train: Side, test: Side, aggregate: str, mapping: str | None) -> ClassMap:
+def _find(
+    train: LabelSpace, test: LabelSpace, aggregate: str, mapping: str | None
+) -> ClassMap:
     if mapping:
-        pairs = own.read(mapping, train.classes, test.classes)
+        pairs = read_mapping(mapping, train.classes, test.classes)
         return _grouped(pairs, train.classes, test.classes, test.classes, aggregate)
     if train.space == test.space:
         return _by_name(train.classes, test.classes)
     if (train.space, test.space) == ("wnid", "entry16"):
         return _sixteen(train.classes, test.classes, aggregate)
-    raise spec.Mismatch(
+    raise base.Mismatch(
         "data.labels: label spaces must be the same, or 'wnid' for training and"
         f" 'entry16' for the test, got {train.space!r} and {test.space!r}; test on a set"
         " of the same classes, or write a mapping"
@@ -128,10 +137,10 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     ids = {name: label for label, name in enumerate(train)}
     lacking = [name for name in test if name not in ids]
     if lacking:
-        raise spec.Mismatch(
+        raise base.Mismatch(
             f"data.labels: training must have every class of the test, {len(lacking)}"
             f" of {len(test)} lack, first {lacking[0]!r};"
-            f" {spec.did_you_mean(lacking[0], train)}; or write a mapping of those in"
+            f" {base.did_you_mean(lacking[0], train)}; or write a mapping of those in"
             " common"
         )
     return ClassMap(train, None, np.array([ids[name] for name in test], np.int32))
@@ -143,12 +152,12 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     if unknown:
         raise ValueError(
             f"data.labels: classes of 'entry16' must be Geirhos' 16, got {unknown[0]!r};"
-            f" {spec.did_you_mean(unknown[0], table)}"
+            f" {base.did_you_mean(unknown[0], table)}"
         )
     entry = {wnid: name for name, wnids in table.items() for wnid in wnids}
     pairs = {wnid: entry[wnid] for wnid in train if wnid in entry}
     if not pairs:
-        raise spec.Mismatch(
+        raise base.Mismatch(
             "data.labels: some training classes must be members of Geirhos' 16, none of"
             f" {len(train)} is; train on classes of ImageNet"
         )
@@ -191,3 +200,66 @@ def _restricted(found: ClassMap, k_train: int) -> ClassMap:
     relabel = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
     classes = tuple(found.classes[i] for i in columns)
     return ClassMap(classes, matrix, relabel, aggregate)
+
+
+MAPPING_COLUMNS = ("train_class", "test_class")
+
+
+def read_mapping(
+    path: str, train: Sequence[str], test: Sequence[str]
+) -> dict[str, str]:
+    """Reads {training class: test class}; every line must name known classes.
+
+    base.Mismatch where none of the training classes is known: it is of another network.
+    """
+    pairs, lines = {}, _mapping_lines(path)
+    foreign = not any(cells[MAPPING_COLUMNS[0]] in train for _, cells in lines)
+    for number, cells in lines:
+        for column, known, side in zip(
+            MAPPING_COLUMNS, (train, test), ("training", "the test"), strict=True
+        ):
+            name = cells[column]
+            if name not in known:
+                kind = base.Mismatch if foreign else ValueError
+                raise kind(
+                    f"{path}:{number}: {column} must be a class of {side}, got"
+                    f" {name!r}; {base.did_you_mean(name, known)}"
+                )
+        one, other = (cells[column] for column in MAPPING_COLUMNS)
+        if one in pairs:
+            raise ValueError(
+                f"{path}:{number}: a class of training must be mapped once, got"
+                f" {one!r} for {pairs[one]!r} and again for {other!r}; leave one line"
+            )
+        pairs[one] = other
+    if not pairs:
+        raise ValueError(
+            f"{path}: a mapping must have a line for some class, got the header alone"
+        )
+    return pairs
+
+
+def _mapping_lines(path: str) -> list[tuple[int, dict[str, str]]]:
+    """Line numbers and the two cells, without the spaces around them."""
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file, skipinitialspace=True)
+            header = [name.strip() for name in rows.fieldnames or ()]
+            rows.fieldnames = header
+            lines = [(rows.line_num, row) for row in rows]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path}: a mapping must be a CSV file in UTF-8, got {error}; write one"
+            f" with the columns {','.join(MAPPING_COLUMNS)}"
+        ) from error
+    missing = [column for column in MAPPING_COLUMNS if header.count(column) != 1]
+    if missing:
+        raise ValueError(
+            f"{path}: the header must have {' and '.join(MAPPING_COLUMNS)} once each,"
+            f" {missing[0]} does not, got {','.join(header)!r}; name the columns so,"
+            " with a comma between"
+        )
+    return [
+        (number, {column: (row[column] or "").strip() for column in MAPPING_COLUMNS})
+        for number, row in lines
+    ]

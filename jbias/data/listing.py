@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import spec
+from jbias.data import base
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 JUNK = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")  # And names with a dot first.
@@ -58,7 +58,7 @@ def parse_split(where: str, split: str) -> Split:
     return Split(match["base"], *part)
 
 
-def existing(where: str, path: str, what: str) -> str:
+def require_folder(where: str, path: str, what: str) -> str:
     """Returns `path` if it is a folder, else says what lies nearest to it."""
     if os.path.isdir(path):
         return path
@@ -72,7 +72,7 @@ def existing(where: str, path: str, what: str) -> str:
             f"{where}: {what} must be a folder, got the file {path!r}; unpack it"
         )
     if os.path.islink(path):
-        raise spec.Missing(
+        raise base.Missing(
             f"{where}: {what} must be an existing folder, got {path!r}, a link to"
             f" {os.readlink(path)!r}, which is not there"
         )
@@ -88,8 +88,8 @@ def existing(where: str, path: str, what: str) -> str:
     elif inner:
         hint = f"did you mean {os.path.join(parent, inner[0], name)!r}?"
     else:
-        hint = spec.did_you_mean(name, known) if known else "nor any like it"
-    raise spec.Missing(
+        hint = base.did_you_mean(name, known) if known else "nor any like it"
+    raise base.Missing(
         f"{where}: {what} must be an existing folder, got {path!r}; no {name!r} in"
         f" {parent!r}, {hint}"
     )
@@ -111,7 +111,7 @@ def class_folders(where: str, folder: str) -> tuple[str, ...]:
             f" {folder!r}, first {stray[0]!r}; move them into {folder!r}/<class>/"
         )
     if not classes:
-        raise spec.Missing(
+        raise base.Missing(
             f"{where}: a split must have a folder for each class, got none in"
             f" {folder!r}; the layout is <root>/<split>/<class>/*.jpg"
         )
@@ -152,11 +152,11 @@ def scan(
             f" {len(classes)} in {folder!r}, first {empty[0]!r}; fill or remove it"
         )
     names, lengths, labels = zip(*found, strict=True)
-    named(where, names)
+    check_names(where, names)
     return Files(names, np.array(lengths, np.int64), np.array(labels, np.int32))
 
 
-def named(where: str, names: Sequence[str]) -> np.ndarray:
+def check_names(where: str, names: Sequence[str]) -> np.ndarray:
     """Names as an array; ValueError for one that is no UTF-8, or no path of a file."""
     for name in names:
         if len(name) > _LETTERS or _SURROGATE.search(name):
@@ -167,7 +167,7 @@ def named(where: str, names: Sequence[str]) -> np.ndarray:
     return np.array(names, str)
 
 
-def part(
+def split_indices(
     where: str, files: Files, classes: Sequence[str], split: Split
 ) -> Int[np.ndarray, "m"]:
     """Indices of a part of every class, a pure function of the file names.
@@ -183,7 +183,7 @@ def part(
     for label, name in enumerate(classes):
         (members,) = np.nonzero(files.labels == label)
         members = members[np.argsort(keys[members], kind="stable")]
-        start, stop = (cut(len(members), at) for at in split[1:])
+        start, stop = (cut_index(len(members), at) for at in split[1:])
         if start == stop:
             raise ValueError(
                 f"{where}: every class must have images in the part"
@@ -202,7 +202,7 @@ def digest(files: Files, classes: Sequence[str]) -> str:
     return total.hexdigest()
 
 
-def digest_of(
+def digest_arrays(
     images: np.ndarray, labels: Int[np.ndarray, "n"], classes: Sequence[str]
 ) -> str:
     """SHA-256 over the pixels and classes of images in memory."""
@@ -212,7 +212,7 @@ def digest_of(
     return total.hexdigest()
 
 
-def digest_with(
+def digest_columns(
     digest: str,
     columns: Mapping[str, Int[np.ndarray, "n"]],
     values: Mapping[str, Sequence[str]],
@@ -235,7 +235,7 @@ def match_classes(where: str, got: Sequence[str], expected: Sequence[str]) -> No
         if name not in expected:
             raise ValueError(
                 f"{where}: class folders must be the {len(expected)} published, got"
-                f" {name!r}; {spec.did_you_mean(name, expected)}"
+                f" {name!r}; {base.did_you_mean(name, expected)}"
             )
     missing = sorted(set(expected) - set(got))
     if missing:
@@ -278,7 +278,7 @@ def _entries(folder: str) -> list[os.DirEntry]:
     return sorted(kept, key=lambda entry: _plain(entry.name))
 
 
-def cut(n: int, percent: fractions.Fraction) -> int:
+def cut_index(n: int, percent: fractions.Fraction) -> int:
     """Where n things are cut at a percentage: no side is empty, if there are two."""
     if percent in (0, 100):
         return n * int(percent) // 100

@@ -11,8 +11,8 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import arrays, listing, sources, spec, transforms
-from jbias.foreign import limits, opening
+from jbias.data import arrays, base, listing, sources, transforms
+from jbias.untrusted import limits, opening
 
 CITE = (
     "LeCun, Bottou, Bengio and Haffner: Gradient-Based Learning Applied to Document"
@@ -42,7 +42,7 @@ def make(
     return _make("mnist", split, root, size, resize, pad, DIGITS, CITE)
 
 
-def fashion(
+def fashion_mnist(
     split: str, *, root: str, size: int = 28, resize: int | None = None, pad: int = 0
 ) -> sources.ArraySource:
     """Reads the garments, in files of the same names."""
@@ -62,9 +62,9 @@ def _make(
 ) -> sources.ArraySource:
     where = f"data.{name} {split}"
     part = listing.parse_split(where, split)
-    root = listing.existing(where, os.path.expanduser(root), "root")
+    root = listing.require_folder(where, os.path.expanduser(root), "root")
     images, labels = (
-        read(_path(where, root, f"{_STEMS[part.base]}-{kind}"))
+        read_idx(_path(where, root, f"{_STEMS[part.base]}-{kind}"))
         for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
     if type(pad) is not int or pad < 0:
@@ -92,20 +92,20 @@ def _path(where: str, root: str, stem: str) -> str:
         for path in (os.path.join(root, name), os.path.join(root, f"{name}.gz")):
             if os.path.isfile(path):
                 return path
-    raise spec.Missing(
+    raise base.Missing(
         f"{where}: needs the file {stem} or {stem}.gz in {root!r}, got none; take the"
         " published files as they are"
     )
 
 
-def read(path: str) -> UInt8[np.ndarray, "n ..."]:
+def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
     """Reads an IDX file of bytes; ValueError where it is none, or cut off."""
     try:
-        with opening.file(path) as raw:
+        with opening.binary(path) as raw:
             file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
             size = os.path.getsize(path)
-            data = file.read(limits.most(size) + 1)
-            limits.growth(size, len(data))
+            data = file.read(limits.max_unpacked(size) + 1)
+            limits.check_growth(size, len(data))
         zero, kind, axes = struct.unpack(">HBB", data[:4])
         shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
     except (OSError, ValueError, EOFError, zlib.error, struct.error) as error:
@@ -124,9 +124,9 @@ _ABOUT = (
     "70,000 grey {} of 28 pixels, 10 classes:"
     " <root>/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte[.gz]"
 )
-SPECS: Mapping[str, spec.Spec] = MappingProxyType(
+SPECS: Mapping[str, base.Spec] = MappingProxyType(
     {
-        "mnist": spec.Spec(
+        "mnist": base.Spec(
             make,
             splits=tuple(COUNTS),
             cite=CITE,
@@ -135,8 +135,8 @@ SPECS: Mapping[str, spec.Spec] = MappingProxyType(
             size="12 MB packed",
             where="https://storage.googleapis.com/cvdf-datasets/mnist/",
         ),
-        "fashion_mnist": spec.Spec(
-            fashion,
+        "fashion_mnist": base.Spec(
+            fashion_mnist,
             splits=tuple(COUNTS),
             cite=FASHION_CITE,
             licence="MIT",

@@ -69,7 +69,7 @@ class Shift:
     realised: Mapping[str, Int[np.ndarray, "k m"]]
 
 
-def halves(classes: int) -> Int[np.ndarray, "k"]:
+def half_groups(classes: int) -> Int[np.ndarray, "k"]:
     """Two groups of classes, the first and the last half: 0 and 1; -1 in the middle."""
     groups = np.full(classes, -1, np.int32)
     groups[: classes // 2] = 0
@@ -129,7 +129,7 @@ def _window(start: float, values: int) -> Float[np.ndarray, "m"]:
     return held / (values / 2)
 
 
-def rounded(shares: Float[np.ndarray, "*k m"], size) -> Int[np.ndarray, "*k m"]:
+def round_to_total(shares: Float[np.ndarray, "*k m"], size) -> Int[np.ndarray, "*k m"]:
     """Whole numbers that sum to `size`, by largest remainders; of equal ones the first.
 
     Rows by themselves, each of a size of its own if `size` is an array.
@@ -142,13 +142,13 @@ def rounded(shares: Float[np.ndarray, "*k m"], size) -> Int[np.ndarray, "*k m"]:
     return counts + (place < left[..., None])
 
 
-def counts(table: Float[np.ndarray, "k m"], size: int) -> Int[np.ndarray, "k m"]:
+def cell_counts(table: Float[np.ndarray, "k m"], size: int) -> Int[np.ndarray, "k m"]:
     """How many of `size` images each class and value has; classes differ by 1 at most."""
     classes = len(table)
-    return rounded(table, rounded(np.full(classes, 1 / classes), size))
+    return round_to_total(table, round_to_total(np.full(classes, 1 / classes), size))
 
 
-def held(
+def contingency_table(
     y: Int[np.ndarray, "n"], attribute: Int[np.ndarray, "n"], classes: int, values: int
 ) -> Int[np.ndarray, "k m"]:
     """How many images there are of each class and value."""
@@ -157,7 +157,7 @@ def held(
     return found
 
 
-def largest(
+def largest_feasible_size(
     there: Int[np.ndarray, "k m"],
     pairs: Iterable[tuple[Float[np.ndarray, "k m"], Float[np.ndarray, "k m"]]],
     sizes: Callable[[int], Mapping[str, int]],
@@ -188,7 +188,7 @@ def _wanted(
 ) -> Int[np.ndarray, "k m"]:
     """How many images of each class and value all parts take together."""
     by = {"train": train, "test": test}
-    return sum(counts(by[PARTS[part]], size) for part, size in sizes.items())
+    return sum(cell_counts(by[PARTS[part]], size) for part, size in sizes.items())
 
 
 def make_shift(
@@ -212,9 +212,11 @@ def make_shift(
     _check(y, attribute, train, test, sizes)
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"make_shift: seed must be 0 or more, got {seed!r}")
-    there = held(y, attribute, *train.shape)
+    there = contingency_table(y, attribute, *train.shape)
     by = {"train": train, "test": test}
-    asked = {part: counts(by[of], sizes.get(part, 0)) for part, of in PARTS.items()}
+    asked = {
+        part: cell_counts(by[of], sizes.get(part, 0)) for part, of in PARTS.items()
+    }
     if (sum(asked.values()) > there).any():
         raise Infeasible(_missing(there, sum(asked.values()), train, test, sizes))
     chosen = {part: [] for part in PARTS}
@@ -229,7 +231,7 @@ def make_shift(
         for part, some in chosen.items()
     }
     realised = {
-        part: held(y[index], attribute[index], *train.shape)
+        part: contingency_table(y[index], attribute[index], *train.shape)
         for part, index in parts.items()
     }
     return Shift(**parts, realised=realised)
@@ -277,7 +279,7 @@ def _missing(there, wanted, train, test, sizes) -> str:
     def scaled(size: int) -> dict[str, int]:
         return {part: one * size // total for part, one in sizes.items()}
 
-    most = scaled(largest(there, [(train, test)], scaled))
+    most = scaled(largest_feasible_size(there, [(train, test)], scaled))
     lacking = np.argwhere(wanted > there)
     some = ", ".join(
         f"{wanted[k, a] - there[k, a]} of class {k} with value {a}"

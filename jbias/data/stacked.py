@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import cifar, listing, mnist, pipeline, sources, spec
+from jbias.data import base, cifar, listing, loader, mnist, sources
 
 HALVES = ("cifar10", "mnist")
 
@@ -38,13 +38,13 @@ def make(
     where = f"data.stacked {split}"
     if answer not in HALVES:
         raise ValueError(f"{where}: answer must be one of {HALVES}, got {answer!r}")
-    below = cifar.make(split, root=root, size=size)
+    below = cifar.cifar10(split, root=root, size=size)
     above = mnist.make(split, root=digits, size=size, pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
     rng = np.random.default_rng((seed, len(objects), len(numbers)))
     same = listing.parse_split(where, split).base == "train"
     chosen = _paired(rng, objects, numbers) if same else _any(rng, objects, numbers)
-    images = [above.images[chosen], pipeline.resident(below, workers=1)]
+    images = [above.images[chosen], loader.decode_all(below, workers=1)]
     classes = {"cifar10": objects, "mnist": numbers[chosen]}
     held = f"{below.fingerprint} under {above.fingerprint}, asked {answer}: "
     return sources.ArraySource(
@@ -85,7 +85,7 @@ CITE = (
     " Neural Networks. NeurIPS 2020, https://arxiv.org/abs/2006.07710; digits:"
     f" {mnist.CITE}; images: {cifar.CITE}"
 )
-SPEC = spec.Spec(
+SPEC = base.Spec(
     make,
     splits=tuple(cifar.COUNTS),
     cite=CITE,

@@ -1,19 +1,28 @@
-"""Some images or some classes of a set: the options `keep`, `drop` and `portion`."""
+"""Which images of a set are used: the options `keep`, `drop`, `portion` and `skip`.
+
+`skip` takes a list of damaged images, written by `prepare check`: a JSON file of splits, each
+with the fingerprint that it had and, by the key of its store, why an image does not decode.
+Names alone repeat in WebDataset's shards and in others, and numbers differ in a part of a
+set. The list is of use for exactly these files: a set that has changed has another
+fingerprint, and is refused.
+"""
 
 import dataclasses
 import hashlib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import listing, sources, spec
+from jbias.data import base, listing, sources
 
-_WORDS = {"False": 0, "True": 1, "false": 0, "true": 1}
+_BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
 
 
-def keep(source: spec.Source, split: str, path: str, whole: spec.Source) -> spec.Source:
+def keep(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:
     """Keeps the images that a file names, by their numbers in the whole split.
 
     source: the split or a part of it; whole: all of it. The file is .npy, or text with a
@@ -26,7 +35,7 @@ def keep(source: spec.Source, split: str, path: str, whole: spec.Source) -> spec
     chosen = _mask(where, path, len(whole))
     here = np.arange(len(whole))
     if source is not whole:
-        here = places(source, split, whole, "keep")
+        here = positions_in(source, split, whole, "keep")
     (kept,) = np.nonzero(chosen[here])
     if not len(kept):
         raise ValueError(
@@ -38,7 +47,7 @@ def keep(source: spec.Source, split: str, path: str, whole: spec.Source) -> spec
     return sources.take(source, kept, digest=f"keeps {digest}", note=note)
 
 
-def drop(source: spec.Source, names: Sequence[str]) -> spec.Source:
+def drop(source: base.Source, names: Sequence[str]) -> base.Source:
     """Leaves classes out; the others are numbered anew from 0, in their order.
 
     Gone are all images of these classes, by "label" and by "texture"; among several
@@ -49,7 +58,7 @@ def drop(source: spec.Source, names: Sequence[str]) -> spec.Source:
         if name not in source.classes:
             raise ValueError(
                 f"{where}: drop must name classes, got {name!r};"
-                f" {spec.did_you_mean(name, source.classes)}"
+                f" {base.did_you_mean(name, source.classes)}"
             )
     classes = tuple(name for name in source.classes if name not in names)
     if len(classes) < 2:
@@ -65,13 +74,13 @@ def drop(source: spec.Source, names: Sequence[str]) -> spec.Source:
     said = ", ".join(sorted(names))
     left = sources.take(source, kept, digest=f"drops {said}", note=f"without {said}")
     columns = {
-        name: anew[column] if spec.holds_classes(name) else column
+        name: anew[column] if base.holds_classes(name) else column
         for name, column in left.columns.items()
     }
     return dataclasses.replace(left, classes=classes, columns=columns)
 
 
-def portion(source: spec.Source, text: str) -> spec.Source:
+def portion(source: base.Source, text: str) -> base.Source:
     """Takes a random part of the images of every class and attribute, such as "[:80%]".
 
     It is the same part always, and parts that meet in a percentage are disjoint and
@@ -92,7 +101,7 @@ def portion(source: spec.Source, text: str) -> spec.Source:
     index = []
     for group in range(groups.max(initial=-1) + 1):
         members = drawn[groups == group]
-        start, stop = (listing.cut(len(members), at) for at in part[1:])
+        start, stop = (listing.cut_index(len(members), at) for at in part[1:])
         index.append(members[start:stop])
     index = np.sort(np.concatenate([*index, np.zeros(0, np.int64)])).astype(np.int64)
     if not len(index):
@@ -109,7 +118,7 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
             told = np.load(path, allow_pickle=False)
         else:
             with open(path, encoding="utf-8") as file:
-                words = [_WORDS.get(word, word) for word in file.read().split()]
+                words = [_BOOLEANS.get(word, word) for word in file.read().split()]
             told = np.array(words, np.int64)
     except (OSError, ValueError, EOFError) as error:
         reason = " ".join(str(error).split())
@@ -134,8 +143,8 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     return mask
 
 
-def places(
-    source: spec.Source, split: str, whole: spec.Source, option: str
+def positions_in(
+    source: base.Source, split: str, whole: base.Source, option: str
 ) -> Int[np.ndarray, "n"]:
     """Where the images of a part are in the whole; `option` needs to know."""
     if isinstance(source, sources.EncodedSource):
@@ -145,10 +154,106 @@ def places(
     files = listing.Files(names, np.zeros(len(whole)), whole.columns["label"])
     where = f"data.{source.name}"
     part = listing.parse_split(where, split)
-    index = listing.part(where, files, whole.classes, part)
+    index = listing.split_indices(where, files, whole.classes, part)
     if not np.array_equal(whole.images[index], source.images):
         raise ValueError(
             f"{where}: {option} must come with a whole split here, got {split!r}; name"
             f" the images of {part.base!r} in two files"
         )
     return index
+
+
+_MADE_BY = "jbias.prepare check"
+
+
+def damaged_entry(source: base.Source, wrong: Mapping[int, str]) -> dict[str, Any]:
+    """What a list says of a whole split; `wrong` has reasons by number of the image."""
+    return {
+        "fingerprint": source.fingerprint,
+        "images": len(source),
+        "damaged": {source.store.key(i): why for i, why in sorted(wrong.items())},
+    }
+
+
+def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
+    """Writes a list: {split: entry}."""
+    temporary = f"{path}.part"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump({"made_by": _MADE_BY, "splits": splits}, file, indent=1)
+        file.write("\n")
+    os.replace(temporary, path)
+
+
+def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:
+    """Leaves the images out that the list at `path` names in a split.
+
+    `source` is the split or some of it, `whole` all of it. The note says how many were
+    left out and by which list, and the fingerprint changes with them. Raises ValueError
+    for a list of other files.
+    """
+    where = f"data.{source.name}"
+    listed = _damaged_keys(where, split, path, whole)
+    keys = _keys(source) if listed else ()
+    if listed.isdisjoint(keys):
+        return source
+    (kept,) = np.nonzero([key not in listed for key in keys])
+    digest = hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
+    note = (
+        f"{len(keys) - len(kept):,} damaged images of {len(keys):,} left out, by the"
+        f" list {os.path.basename(path)} ({digest[:12]})"
+    )
+    return sources.take(source, kept, digest=f"without {digest}", note=note)
+
+
+def _keys(source: base.Source) -> list[str]:
+    if not isinstance(source, sources.EncodedSource):
+        return []
+    return [source.store.key(i) for i in range(len(source))]
+
+
+def _damaged_keys(
+    where: str, split: str, path: str, whole: base.Source
+) -> frozenset[str]:
+    """Keys of the damaged images of one split, if the list is of these files."""
+    splits = _read_damaged(path)
+    if split not in splits:
+        raise ValueError(
+            f"{where}: skip must be a list that has split {split!r}, got {path!r} with"
+            f" {', '.join(splits) or 'none'}; check it: python -m jbias.prepare check"
+        )
+    held = splits[split]
+    strange = sorted({*held["damaged"]} - {*_keys(whole)})
+    if strange:
+        raise ValueError(
+            f"{where}: skip must be a list of this set's images, {len(strange):,} of"
+            f" {len(held['damaged']):,} in {path!r} do not exist, first {strange[0]!r};"
+            " check them again: python -m jbias.prepare check"
+        )
+    if held["fingerprint"] != whole.fingerprint:
+        raise ValueError(
+            f"{where}: skip must be a list of the files as they are, got {path!r} with"
+            f" fingerprint {held['fingerprint'][:12]} for {whole.fingerprint[:12]};"
+            " check them again: python -m jbias.prepare check"
+        )
+    return frozenset(held["damaged"])
+
+
+def _read_damaged(path: str) -> dict[str, dict]:
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            held = json.load(file)
+        if held["made_by"] != _MADE_BY:
+            raise ValueError(f"made by {held['made_by']!r}")
+        return {
+            split: {"fingerprint": one["fingerprint"], "damaged": dict(one["damaged"])}
+            for split, one in held["splits"].items()
+        }
+    except (
+        *(OSError, ValueError, KeyError, TypeError, AttributeError),
+        RecursionError,
+    ) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(
+            f"{path}: skip must be a list that `python -m jbias.prepare check --list`"
+            f" wrote, got {reason}"
+        ) from error

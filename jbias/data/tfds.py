@@ -12,7 +12,7 @@ import json
 import os
 import re
 
-from jbias.data import folder, listing, sources, spec
+from jbias.data import base, folder, listing, sources
 
 CITE = "as the set's own page in https://www.tensorflow.org/datasets/catalog says"
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -33,9 +33,9 @@ def make(
     A builder without a version takes the latest. Labels are named as TFDS names them.
     """
     where = f"data.tfds {builder} {split}"
-    root = listing.existing(where, os.path.expanduser(root), "root")
+    root = listing.require_folder(where, os.path.expanduser(root), "root")
     path = _version(
-        where, listing.existing(where, os.path.join(root, builder), "builder")
+        where, listing.require_folder(where, os.path.join(root, builder), "builder")
     )
     found = folder.make(
         split, root=path, size=size, resize=resize, crop=crop, space=space
@@ -83,7 +83,7 @@ def _citation(path: str) -> str:
         return ""
 
 
-SPEC = spec.Spec(
+SPEC = base.Spec(
     make,
     splits=(),
     cite=CITE,

@@ -8,11 +8,12 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageFile
 
-from jbias.foreign import opening
+from jbias.untrusted import opening
 
 # Modes that Image.convert brings to RGB without clipping. 16-bit and float images
 # (I, I;16, F) would silently saturate.
 _CONVERTIBLE = ("RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+
 _CONVERTIBLE += ("1", "L", "LA", "La", "P", "PA", "RGBa")
 
 
@@ -67,7 +68,7 @@ def preprocess(
     sets follow ImageNet's habit, round(size * 256 / 224), from 128 pixels on; there,
     images of size x size are taken to have been prepared already and kept.
     """
-    if not (_whole(size) and size >= 1):
+    if not (_is_integer(size) and size >= 1):
         raise ValueError(f"data: size must be a positive integer, got {size!r}")
     if resize is None:
         imagenet = crop and not native and size >= 128
@@ -78,7 +79,7 @@ def preprocess(
             f"data: crop=False squeezes to {size}x{size} and must come without resize,"
             f" got resize={resize!r}; remove one of the two"
         )
-    if not (_whole(resize) and resize >= size):
+    if not (_is_integer(resize) and resize >= size):
         raise ValueError(
             f"data: resize must be an integer of at least size={size}, got {resize!r}"
         )
@@ -121,5 +122,5 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _whole(value: object) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)

@@ -11,30 +11,30 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import packaged, spec
+from jbias.data import base, tables
 
 
 @functools.cache
 def wnids() -> tuple[str, ...]:
     """The 1000 ids, sorted as strings."""
-    return tuple(packaged.table("imagenet1k")["wnids"])
+    return tuple(tables.read("imagenet1k")["wnids"])
 
 
 @functools.cache
-def words() -> Mapping[str, str]:
+def lemmas() -> Mapping[str, str]:
     """An English word for each of the 1000 ids; two are a crane and two a maillot."""
-    return MappingProxyType(dict(zip(wnids(), packaged.table("imagenet1k")["words"])))
+    return MappingProxyType(dict(zip(wnids(), tables.read("imagenet1k")["words"])))
 
 
 def readable(name: str) -> str:
     """Puts the word before an id, "tench (n01440764)"; other names stay as they are."""
-    return f"{words()[name]} ({name})" if name in words() else name
+    return f"{lemmas()[name]} ({name})" if name in lemmas() else name
 
 
 @functools.cache
 def subsets() -> Mapping[str, tuple[str, ...]]:
     """The 200 ids each of "imagenet_a" and "imagenet_r", in the same order."""
-    table = packaged.table("imagenet_subsets")
+    table = tables.read("imagenet_subsets")
     named = {name: tuple(ids) for name, ids in table.items() if name != "about"}
     return MappingProxyType(named)
 
@@ -47,11 +47,11 @@ def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
         raise ValueError(
             "data.wordnet: classes must be among the 1000 of ILSVRC-2012,"
             f" {len(unknown)} of {len(classes)} are not, first {unknown[0]!r};"
-            f" {spec.did_you_mean(unknown[0], wnids())}"
+            f" {base.did_you_mean(unknown[0], wnids())}"
         )
     return np.array([place[name] for name in classes], np.int32)
 
 
-def in_order(classes: Sequence[str]) -> bool:
+def in_published_order(classes: Sequence[str]) -> bool:
     """Tells whether label i of `classes` is output i of a published network."""
     return tuple(classes) == wnids()

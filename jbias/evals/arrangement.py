@@ -64,7 +64,7 @@ def choose(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Arrangement:
 def _starts(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Iterator[np.ndarray]:
     """Groups to begin with: all if they are few, else some."""
     k = len(accuracy)
-    yield shifts.halves(k)
+    yield shifts.half_groups(k)
     if kind == "marginal":
         return  # There classes are all alike.
     if math.comb(k, k // 2) * math.comb(k - k // 2, k % 2) <= _FEW:
@@ -72,7 +72,7 @@ def _starts(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Iterator[np.ndarra
         return
     for score in np.random.default_rng(0).normal(size=(_STARTS, k)):
         groups = np.empty(k, np.int32)
-        groups[np.argsort(-score, kind="stable")] = shifts.halves(k)
+        groups[np.argsort(-score, kind="stable")] = shifts.half_groups(k)
         yield groups
 
 
@@ -94,7 +94,7 @@ def _climbed(
     k, m = accuracy.shape
     few = shifts.tables(kind, 1.0, np.array([0, 1, -1]), m)
     rows = (few[0] - few[1]) / k  # Of group 0, of group 1, of neither.
-    most, order, slots = -np.inf, np.arange(m), shifts.halves(k)
+    most, order, slots = -np.inf, np.arange(m), shifts.half_groups(k)
     for _ in range(_ROUNDS):
         gain = accuracy.T @ rows[groups]  # Of a value (row) at a place.
         _, place = optimize.linear_sum_assignment(gain, maximize=True)

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jbias.augment import corrupt
+from jbias.data import base
 from jbias.data import corruption_operators as operators
 from jbias.data import corruptions as published
-from jbias.data import spec
 from jbias.evals import corruption_numbers, probe
 
 FAMILIES = {"imagenet_c": published.CORRUPTIONS, "imagenet_c_bar": published.BAR}
@@ -75,7 +75,7 @@ def make(
                 "settings": {key: held[id(a)][1] for key, a in arrays.items()},
             }
 
-    tables = operators.tables(85) if stored else None
+    tables = operators.quantisation_tables(85) if stored else None
 
     def show(rows: probe.Rows, params: Any, name: str) -> Float[Array, "b h w 3"]:
         key = jax.random.fold_in(jax.random.key(seed), params["salt"])
@@ -109,7 +109,7 @@ def _names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
             known = [*FAMILIES, *corrupt.CORRUPTIONS]
             raise ValueError(
                 f"corruptions: names must be {' or '.join(map(repr, FAMILIES))}, or"
-                f" corruptions, got {name!r}; {spec.did_you_mean(name, known)}"
+                f" corruptions, got {name!r}; {base.did_you_mean(name, known)}"
             )
     if not listed or len(set(listed)) != len(listed):
         raise ValueError(

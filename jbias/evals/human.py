@@ -14,10 +14,10 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jbias.data import geirhos, labels, model_vs_human, spec
+from jbias.data import base, geirhos, labels
 from jbias.evals import classes, consistency, cue_conflict, decisions, probe, trials
 
-SETS = ("edge", "silhouette", "cue-conflict", *model_vs_human.CONDITIONS)
+SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
 # Controls without a distortion, and where people are right less often than 0.2.
 EXCLUDED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -56,7 +56,7 @@ def make(
     if dataset not in SETS:
         raise ValueError(
             f"human: dataset must be one of model-vs-human's, got {dataset!r};"
-            f" {spec.did_you_mean(dataset, SETS)}"
+            f" {base.did_you_mean(dataset, SETS)}"
         )
     if not root:
         raise ValueError(
@@ -213,7 +213,7 @@ def shape_biases(
 ) -> dict[int, cue_conflict.ShapeBias]:
     """By class of shapes, of all people's answers to cue conflicts together."""
     known = tuple(labels.geirhos16())
-    texture = geirhos.textures("human", people[0].image, known)
+    texture = geirhos.texture_labels("human", people[0].image, known)
     return cue_conflict.by_class(
         np.concatenate([one.response for one in people]),
         np.concatenate([one.category for one in people]),

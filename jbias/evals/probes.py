@@ -47,7 +47,7 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
 
 # Measures of what happens inside a network: measure(net, variables, images, columns,
 # **options) -> numbers, whose conditions are sites. They decide nothing. Images may lie in
-# their files (feed.Unread): they have a shape, and are asked for some at a time.
+# their files (loader.LazyImages): they have a shape, and are asked for some at a time.
 INSIDE: Mapping[str, Callable[..., list[decisions.Number]]] = types.MappingProxyType(
     {"decoding": decoding.measure, "receptive_field": receptive_field.measure}
 )

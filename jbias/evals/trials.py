@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import labels, model_vs_human, spec
+from jbias.data import base, geirhos, labels
 
 COLUMNS = (
     *("subj", "session", "trial", "rt"),
@@ -72,27 +72,27 @@ def image_id(name: str) -> str:
 
 
 def read(path: str, dataset: str = "") -> Trials:
-    """Reads one file; conditions are spelled as data.model_vs_human has them.
+    """Reads one file; conditions are spelled as data.geirhos has them.
 
     ValueError, with the line, for what is no such file: another header, a response or
     category that is none of the 16, an unknown condition of the set, two answers to one
     image, two subjects.
     """
     classes = tuple(labels.geirhos16())
-    known = model_vs_human.CONDITIONS.get(dataset, ())
+    known = geirhos.CONDITIONS.get(dataset, ())
     ids = {name: i for i, name in enumerate(classes)}
     rows, seen = [], {}
     for where, row in _lines(path):
         for column, more in (("object_response", (NONE,)), ("category", ())):
             if row[column] not in ids and row[column] not in more:
-                hint = spec.did_you_mean(row[column], (*classes, *more))
+                hint = base.did_you_mean(row[column], (*classes, *more))
                 raise ValueError(
                     f"{where}: {column} must be one of Geirhos' 16 classes"
                     f"{' or na' if more else ''}, got {row[column]!r}; {hint}"
                 )
         condition, image = row["condition"], image_id(row["imagename"])
         if known:
-            number = model_vs_human.level(condition, known)
+            number = geirhos.condition_index(condition, known)
             if number is None:
                 raise ValueError(
                     f"{where}: condition must be one of {', '.join(known)}, got"
@@ -120,12 +120,12 @@ def read(path: str, dataset: str = "") -> Trials:
 def people(folder: str, dataset: str) -> tuple[Trials, ...]:
     """Reads the answers of all people on a set: <folder>[/<set>]/<set>_subject-*.csv.
 
-    spec.Missing where there is none; ValueError where they saw different images, or
+    base.Missing where there is none; ValueError where they saw different images, or
     the same under different conditions.
     """
     folder = os.path.expanduser(folder)
     if not os.path.isdir(folder):
-        raise spec.Missing(
+        raise base.Missing(
             f"{folder}: must be a folder of people's answers, which does not exist; they"
             " are in raw-data of https://github.com/bethgelab/model-vs-human"
         )
@@ -134,7 +134,7 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
     found = [sorted(glob.glob(os.path.join(glob.escape(one), name))) for one in places]
     paths = found[0] or found[1]
     if not paths:
-        raise spec.Missing(
+        raise base.Missing(
             f"{folder}: must hold people's answers on {dataset},"
             f" {dataset}/{name} or {name}, got none; they are in raw-data of"
             " https://github.com/bethgelab/model-vs-human"

@@ -11,17 +11,17 @@ from jaxtyping import Int, UInt8
 
 from jbias import feed
 from jbias import order as orders
-from jbias.data import crops, spec
+from jbias.data import base, crops
 
 
 @dataclasses.dataclass(frozen=True)
 class Files:
     """Sets one after the other, and what is known of all their examples."""
 
-    opened: tuple[spec.Source, ...]
+    opened: tuple[base.Source, ...]
     columns: Mapping[str, np.ndarray]
 
-    def each(self, index: Int[np.ndarray, "m"]) -> Iterator[tuple[spec.Source, int]]:
+    def each(self, index: Int[np.ndarray, "m"]) -> Iterator[tuple[base.Source, int]]:
         """The set of each example, and its number there."""
         ends = np.cumsum([len(source) for source in self.opened])
         for example, which in zip(index, np.searchsorted(ends, index, "right")):
@@ -59,7 +59,9 @@ class Batch:
         first, image = rows.start, _empty(len(index), self.size)
         for i, (source, number) in enumerate(self.files.each(index)):
             draw = functools.partial(
-                crops.box, self.generator(seed, step, first + i), **self.window
+                crops.random_window,
+                self.generator(seed, step, first + i),
+                **self.window,
             )
             image[i] = source.cropped(number, self.size, draw)
         return self.files.rows(index, image)

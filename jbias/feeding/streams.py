@@ -14,6 +14,7 @@ from jaxtyping import Int, PyTree
 
 from jbias import feed
 from jbias import order as orders
+from jbias.data import loader
 
 
 class Streamed:
@@ -28,7 +29,7 @@ class Streamed:
         read: Callable[[int, int, slice], feed.Rows],
         seeds: Sequence[int],
         steps: int,
-        reading: feed.Reading,
+        reading: loader.ReaderOptions,
         place: Callable[[feed.Rows], feed.Rows] | None,
     ):
         self.order, self.read, self._steps = order, read, steps
@@ -82,7 +83,7 @@ class Batches(NamedTuple):
 
     @property
     def a_batch(self) -> int:
-        return -(-self.batch // self.parts // feed.PIECE)
+        return -(-self.batch // self.parts // loader.PIECE_SIZE)
 
     @property
     def a_step(self) -> int:
@@ -96,7 +97,10 @@ class Batches(NamedTuple):
         step, rest = divmod(number, self.a_step)
         seed, piece = divmod(rest, self.a_batch)
         share = self.batch // self.parts
-        first, stop = piece * feed.PIECE, min((piece + 1) * feed.PIECE, share)
+        first, stop = (
+            piece * loader.PIECE_SIZE,
+            min((piece + 1) * loader.PIECE_SIZE, share),
+        )
         rows = slice(self.part * share + first, self.part * share + stop)
         return self.read(step, self.seeds[seed], rows)
 
@@ -114,7 +118,7 @@ class Windowed:
         order: orders.Order,
         read: Sequence[Callable[[Int[np.ndarray, "m"]], feed.Rows]],
         steps: int,
-        reading: feed.Reading,
+        reading: loader.ReaderOptions,
         place: Callable[[feed.Rows], feed.Rows],
     ):
         self.order, self._place, self._alone = order, place, reading.parts == 1
@@ -190,19 +194,21 @@ class WindowPieces(NamedTuple):
 
     @property
     def a_window(self) -> int:
-        return -(-self.share // feed.PIECE)
+        return -(-self.share // loader.PIECE_SIZE)
 
     def __call__(self, number: int) -> feed.Rows:
         window, piece = divmod(number, self.a_window)
         first = self.part * self.share
         members = self.order.members(window)[first : first + self.share]
-        return self.read(members[piece * feed.PIECE : (piece + 1) * feed.PIECE])
+        return self.read(
+            members[piece * loader.PIECE_SIZE : (piece + 1) * loader.PIECE_SIZE]
+        )
 
 
 class _Windows:
     """The windows of one set, one after the other, each read while one is used."""
 
-    def __init__(self, pieces: WindowPieces, stop: int, reading: feed.Reading):
+    def __init__(self, pieces: WindowPieces, stop: int, reading: loader.ReaderOptions):
         self.pieces, self._stop, self._reading = pieces, stop, reading
         self._pool = futures.ThreadPoolExecutor(1, "window")
         self._number, self._rows = None, None

@@ -20,8 +20,8 @@ import numpy as np
 from etils import epath
 
 from jbias import config as jc
+from jbias.data import splits
 from jbias.evals import decisions
-from jbias.feeding import sets
 from jbias.measure import suite, suite_measure
 from jbias.runs import results, workdirs
 from jbias.runtime import files, mesh
@@ -79,7 +79,7 @@ def _known(asked: suite.Suite, before: dict[str, Any]) -> dict[str, Any]:
     Of the same name the latest counts. What --only leaves out nobody asked for.
     """
     old, missing = before.get("suite", {}), before.get("missing", {})
-    now = {name: sets.describe(one) for name, one in asked.sources.items()}
+    now = {name: splits.describe(one) for name, one in asked.sources.items()}
     mine = {one.name for one in asked.measures}
     mine = {k: one for k, one in asked.config["measures"].items() if k in mine}
     entries = {
@@ -174,7 +174,7 @@ def _told(
             "fingerprint": source.fingerprint,
             "n": len(source),
             "preprocessing": source.preprocessing,
-            **sets.answering(asked.config["sets"][task.dataset]),
+            **splits.class_map_options(asked.config["sets"][task.dataset]),
         },
     }
 

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jbias import data, feed
-from jbias.data import labels, spec, wordnet
+from jbias import data
+from jbias.data import base, labels, loader, splits, wordnet
 from jbias.evals import predict, probe, show
-from jbias.feeding import sets
 from jbias.measure import subjects, suite
 from jbias.runtime import mesh, xla
 
@@ -34,7 +33,7 @@ def prepare(
     *,
     whole: bool = False,
 ) -> Shown:
-    """Brings a set into the network's classes; spec.Mismatch where it has none.
+    """Brings a set into the network's classes; base.Mismatch where it has none.
 
     whole: images of classes that the network lacks stay, with the label -1. ValueError
     where its images have another form than those that the network was trained on.
@@ -54,10 +53,10 @@ def prepare(
     label = np.asarray(source.columns["label"])
     known = (label >= 0) & (first.relabel[label] >= 0)
     if not known.any():
-        raise spec.Mismatch(f"{where}: no image has a class of the network's")
+        raise base.Mismatch(f"{where}: no image has a class of the network's")
     index = np.flatnonzero(label >= 0 if whole else known)
     held = asked.images[dataset]
-    test = sets.test_set(dataset, source, first, held, say, whole=whole)
+    test = splits.test_set(dataset, source, first, held, say, whole=whole)
     right = test.columns["label"]
     return Shown(
         images=test.images,
@@ -72,7 +71,7 @@ def prepare(
     )
 
 
-def _check_form(where: str, source: spec.Source, trained: str) -> None:
+def _check_form(where: str, source: base.Source, trained: str) -> None:
     """Refuses images that are higher or wider, of their size, than those of training.
 
     trained: of a network's records; what is no data set's name says nothing.
@@ -91,10 +90,10 @@ def _check_form(where: str, source: spec.Source, trained: str) -> None:
 
 def foreign(subject: subjects.Subject, asked: suite.Suite, names: Sequence[str]) -> str:
     """Says which classes a network has and which these sets want, and what to do."""
-    wanted: dict[labels.Side, list[str]] = {}
+    wanted: dict[labels.LabelSpace, list[str]] = {}
     for name in names:
         source = asked.sources[name]
-        side = labels.Side(tuple(source.classes), source.space)
+        side = labels.LabelSpace(tuple(source.classes), source.space)
         wanted.setdefault(side, []).append(name)
     sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
     if subject.classes == wordnet.wnids():
@@ -103,7 +102,7 @@ def foreign(subject: subjects.Subject, asked: suite.Suite, names: Sequence[str])
         remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"
     if not subject.is_trained:
         remedy += ", or if its outputs are others, name them by --classes=FILE"
-    own = labels.Side(subject.classes, subject.space)
+    own = labels.LabelSpace(subject.classes, subject.space)
     return f"its classes are {own}, while {sides}; {remedy}"
 
 
@@ -119,10 +118,10 @@ def check(what: str, made: probe.Probe, given: Shown) -> None:
 
 
 def _answers(
-    where: str, options: Mapping, test: spec.Source, subject, aggregate: str
+    where: str, options: Mapping, test: base.Source, subject, aggregate: str
 ) -> labels.ClassMap:
     train = _Named(subject.classes, subject.space)
-    return sets.answers(where, options, test, train, aggregate)
+    return splits.class_map(where, options, test, train, aggregate)
 
 
 class _Named(NamedTuple):
@@ -147,9 +146,9 @@ def some(shown: Shown, count: int) -> Shown:
     if not 0 < count < n:
         return shown
     rows = np.linspace(0, n - 1, count).round().astype(np.int64)
-    kept = isinstance(shown.images, feed.Kept)
+    kept = isinstance(shown.images, loader.EncodedImages)
     return shown._replace(
-        images=feed.Kept(shown.images.source, shown.images.index[rows])
+        images=loader.EncodedImages(shown.images.source, shown.images.index[rows])
         if kept
         else shown.images[rows],
         index=shown.index[rows],
@@ -168,10 +167,10 @@ def batches(
     # No larger than the set: what fills a batch up costs as much as images.
     size = min(asked.run["batch"] or usual, len(given.index))
     size = -(-size // shards) * shards
-    reading = feed.Reading(asked.run["threads"] or suite.cores())
+    reading = loader.ReaderOptions(asked.run["threads"] or suite.cores())
     place = functools.partial(mesh.split, mesh=devices)
     first = 0
-    for images in feed.batches([given.images], size, reading):
+    for images in loader.batches([given.images], size, reading):
         rows = np.arange(first, min(first + size, len(given.index)))
         first += size
         filled = np.pad(rows, (0, size - len(rows)), mode="edge")

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from jbias import feed
+from jbias.data import loader
 from jbias.evals import probe, show
 from jbias.measure import shown, suite, suite_measure
 
@@ -30,7 +30,7 @@ def rows(
     if given is not None:
         label[given.index], target[given.index] = given.columns["label"], given.target
     return shown.Shown(
-        images=feed.Kept(source, index) if held is None else held[index],
+        images=loader.EncodedImages(source, index) if held is None else held[index],
         index=index,
         columns={"label": label[index]},
         target=target[index],

@@ -38,7 +38,7 @@ class Subject:
     variables: Mapping[str, Any]
     apply: Callable  # (variables, float image) -> logits, in the net's own precision.
     classes: tuple[str, ...]
-    space: str  # Of data.spec.SPACES.
+    space: str  # Of data.base.SPACES.
     digest: str  # Of the file, with that of its head, or of the weights.
     fields: Mapping[str, Any]  # Of its records: run, algorithm, ..., epoch.
     about: Mapping[str, Any]  # What else a study wants to know, such as its category.

@@ -29,10 +29,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias import config as jc
-from jbias import feed, kinds
-from jbias.data import spec
+from jbias import kinds
+from jbias.data import base, loader, splits
 from jbias.evals import probe
-from jbias.feeding import in_memory, sets
 from jbias.measure import suite_measure
 from jbias.runs import costs
 from jbias.runtime import mesh
@@ -68,7 +67,7 @@ class Suite(NamedTuple):
     """All that is measured of each network."""
 
     size: int
-    sources: Mapping[str, spec.Source]
+    sources: Mapping[str, base.Source]
     images: Mapping[str, UInt8[np.ndarray, "n h w c"] | None]  # None: read each time.
     missing: Mapping[str, str]  # What is not there, mostly sets, and what it needs.
     measures: tuple[suite_measure.Measure, ...]
@@ -111,9 +110,9 @@ class Suite(NamedTuple):
             held = self.images[dataset]
             if held is not None:
                 return held[rows]
-            kept = feed.Kept(source, rows)
-            reading = feed.Reading(self.run["threads"] or cores())
-            return next(feed.batches([kept], count, reading))
+            kept = loader.EncodedImages(source, rows)
+            reading = loader.ReaderOptions(self.run["threads"] or cores())
+            return next(loader.batches([kept], count, reading))
 
         told = f"{source.fingerprint} {self.size} {devices}"
         return probe.Others(dataset, told, read)
@@ -168,7 +167,9 @@ def open(
         if name not in used:
             continue
         try:
-            found[name] = sets.watched(f"suite.sets.{name}", options, config["size"])
+            found[name] = splits.open_test_source(
+                f"suite.sets.{name}", options, config["size"]
+            )
         except ValueError as error:
             if not _is_absent(error):
                 raise
@@ -194,7 +195,7 @@ def open(
         )
     if not found:
         raise ValueError("suite: none of its sets is there; see what each needs above")
-    images = in_memory.load(
+    images = loader.load_into_memory(
         {}, found, say, gib=run["gib"], threads=run["threads"] or cores()
     )
     images = {name: images.get(name) for name in found}
@@ -234,7 +235,7 @@ def _checked(
     for one, dataset in suite.tasks():
         try:
             suite_measure.inside(one) if one.inside else suite.make_probe(one, dataset)
-        except spec.Missing as error:
+        except base.Missing as error:
             lacking[one.name, dataset] = f"{_argument(needs, one.name)}{error}"
     for why in dict.fromkeys(lacking.values()):
         names = dict.fromkeys(
@@ -261,7 +262,7 @@ def _argument(needs: Mapping[str, str], name: str) -> str:
 
 def _reason(error: ValueError, needed: str) -> tuple[str, str]:
     """Why sets are not there, without what each of them is, and what is expected."""
-    cause = error if isinstance(error, spec.Missing) else error.__cause__
+    cause = error if isinstance(error, base.Missing) else error.__cause__
     why = " ".join(str(cause).split()).partition("; expected: ")[0]
     why = why.partition(": ")[2] or why
     if needed and why.startswith("root "):
@@ -275,10 +276,10 @@ def cores() -> int:
 
 
 def _is_absent(error: ValueError) -> bool:
-    return isinstance(error, spec.Missing) or isinstance(error.__cause__, spec.Missing)
+    return isinstance(error, base.Missing) or isinstance(error.__cause__, base.Missing)
 
 
-def _files(source: spec.Source) -> tuple[str, ...]:
+def _files(source: base.Source) -> tuple[str, ...]:
     """The names of a set's files, in its order; () where it has none."""
     store = getattr(source, "store", None)
     return tuple(getattr(store, "names", ()))

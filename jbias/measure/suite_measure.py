@@ -9,7 +9,7 @@ import numpy as np
 
 from jbias import config as jc
 from jbias import kinds
-from jbias.data import labels, spec
+from jbias.data import base, labels
 from jbias.evals import decisions, probe, probes
 from jbias.training import parts
 
@@ -135,7 +135,7 @@ def check(measure: Measure, side: int) -> None:
         return
     try:
         probe_of(measure, beside)
-    except spec.Missing:
+    except base.Missing:
         pass  # Told with what else is not here.
 
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from etils import epath
 from flax import errors
 
-from jbias import feed
-from jbias.data import spec
+from jbias.data import base, loader
 from jbias.evals import brief, decisions, probe, show
 from jbias.measure import findings, shown, subjects, suite, suite_measure
 from jbias.runs import costs, workdirs
@@ -97,7 +96,7 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
         try:
             given = shown.prepare(subject, asked, dataset, say, whole=whole)
             prepared[dataset, whole] = given
-        except spec.Mismatch:
+        except base.Mismatch:
             foreign.append(dataset)
         except _OWN_FAULT as error:
             faults.append(f"{dataset}: {line(error)}")
@@ -231,9 +230,9 @@ def _looked(
 ) -> list:
     """What a measure finds inside the network."""
     images = given.images
-    if isinstance(images, feed.Kept):
-        reading = feed.Reading(asked.run["threads"] or suite.cores())
-        images = feed.Unread(images, reading)
+    if isinstance(images, loader.EncodedImages):
+        reading = loader.ReaderOptions(asked.run["threads"] or suite.cores())
+        images = loader.LazyImages(images, reading)
     net = subject.net.clone(dtype=mesh.dtype(asked.run["precision"]))
     columns = {**given.columns, "index": given.index}
     look = suite_measure.inside(task.measure, given.classes)

@@ -13,7 +13,7 @@ class Classes(NamedTuple):
     """Names in the order of a network's outputs."""
 
     names: tuple[str, ...]
-    space: str  # Of data.spec.SPACES.
+    space: str  # Of data.base.SPACES.
 
     def stored(self) -> dict[str, Any]:
         """As an export's metadata and config.json hold it."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias.foreign import pickles
+from jbias.untrusted import pickles
 
 # Numbers as they lie in the file; bfloat16 is the upper half of a float32.
 STORAGES: Mapping[str, str] = types.MappingProxyType(

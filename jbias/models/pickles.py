@@ -1,10 +1,10 @@
-"""Reads pickles of PyTorch: `jbias.foreign.pickles` with tensors, and nothing else."""
+"""Reads pickles of PyTorch: `jbias.untrusted.pickles` with tensors, and nothing else."""
 
 import collections
 from typing import Any, BinaryIO
 
-from jbias.foreign import pickles
 from jbias.models import pickle_values
+from jbias.untrusted import pickles
 
 _REMEDY = (
     "if you trust the file, save its weights alone, in an environment that has PyTorch "

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jbias.foreign import array_files
 from jbias.models import torch_files
+from jbias.untrusted import opening
 
 Arrays = Mapping[str, np.ndarray]
 _GROWTH = 100  # Weights hardly compress; what does is no file of weights.
@@ -66,7 +66,7 @@ def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.n
 def stored(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads an .npz file into float32; ValueError where it is damaged or none."""
     try:
-        held = array_files.read(path, times=_GROWTH, always=0)
+        held = opening.npz(path, times=_GROWTH, always=0)
         return {k: v.astype(np.float32, casting="same_kind") for k, v in held.items()}
     except (TypeError, ValueError) as error:
         raise ValueError(

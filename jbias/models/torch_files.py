@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from jbias.foreign import opening
 from jbias.models import pickle_values, pickles
+from jbias.untrusted import opening
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
@@ -46,7 +46,7 @@ def load(path: str | os.PathLike) -> Loaded:
     OSError where the file cannot be opened.
     """
     try:
-        with opening.file(path) as file:
+        with opening.binary(path) as file:
             if not os.fstat(file.fileno()).st_size:
                 raise ValueError("it is empty")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

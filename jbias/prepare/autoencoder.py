@@ -18,7 +18,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from jbias import seeds
-from jbias.data import spec
+from jbias.data import base
 from jbias.models import published
 from jbias.prepare import image_nets, reading
 from jbias.runtime import console
@@ -85,7 +85,7 @@ def known(net: str, where: str) -> image_nets.Net:
 
 def from_source(
     net: image_nets.Net,
-    source: spec.Source,
+    source: base.Source,
     sizes: Mapping[str, int],
     *,
     seed: int,

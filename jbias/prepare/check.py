@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from jbias import data, prepare
-from jbias.data import damaged, listing, spec
+from jbias.data import base, listing, subset
 from jbias.prepare import reading, sheet
 from jbias.runtime import console, messages
 
@@ -55,12 +55,12 @@ def check(src: str, splits: str, **options) -> list[str]:
     lines, rows, noted, reasons = [], {}, {}, []
     for split, source in _opened(name, src, splits, options):
         bad = dict(_decode(source))
-        noted[split] = damaged.entry(source, bad)
+        noted[split] = subset.damaged_entry(source, bad)
         lines.append(_line(split, source, len(bad)))
         reasons += bad.values()
         rows[split] = _images(source, [i for i in range(len(source)) if i not in bad])
     if listed:
-        damaged.write(listed, noted)
+        subset.write_damaged(listed, noted)
     table = messages.align_columns([_HEAD, *lines])
     if path:
         shown = {split: images for split, images in rows.items() if images}
@@ -75,13 +75,13 @@ def check(src: str, splits: str, **options) -> list[str]:
 
 def _opened(
     name: str, src: str, splits: str, options: Mapping[str, Any]
-) -> Iterator[tuple[str, spec.Source]]:
+) -> Iterator[tuple[str, base.Source]]:
     """Opens the splits that are asked for, else those that are there, one by one."""
     missing, found = None, False
     for split in splits.split("+") if splits else _splits(name, src):
         try:
             source = data.load(name, split, root=src, **options)
-        except spec.Missing as error:
+        except base.Missing as error:
             if splits:
                 raise
             missing = missing or error
@@ -94,11 +94,11 @@ def _opened(
 
 def _splits(name: str, src: str) -> list[str]:
     """The known splits of a set, or all folders of a user's own."""
-    root = listing.existing("prepare check", os.path.expanduser(src), "--src")
+    root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
     if name not in data.DATASETS:
         raise ValueError(
             f"prepare check: --data must be a known set, got {name!r};"
-            f" {spec.did_you_mean(name, data.DATASETS)}"
+            f" {base.did_you_mean(name, data.DATASETS)}"
         )
     there = sorted(
         entry.name
@@ -114,7 +114,7 @@ def _splits(name: str, src: str) -> list[str]:
     return list(known)
 
 
-def _decode(source: spec.Source) -> list[tuple[int, str]]:
+def _decode(source: base.Source) -> list[tuple[int, str]]:
     """Decodes all images; returns the numbers and reasons of those that do not."""
     with (
         futures.ThreadPoolExecutor(reading.WORKERS) as pool,
@@ -131,7 +131,7 @@ def _decode(source: spec.Source) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def _wrong(source: spec.Source, index: int) -> str:
+def _wrong(source: base.Source, index: int) -> str:
     try:
         source[int(index)]
     except ValueError as error:
@@ -142,7 +142,7 @@ def _wrong(source: spec.Source, index: int) -> str:
 _HEAD = ("split", "images", "classes", "a class", "damaged", "fingerprint", "note")
 
 
-def _line(split: str, source: spec.Source, damaged: int) -> tuple[Any, ...]:
+def _line(split: str, source: base.Source, damaged: int) -> tuple[Any, ...]:
     counts = np.bincount(source.columns["label"], minlength=len(source.classes))
     span = f"{counts.min():,} to {counts.max():,}"
     return (
@@ -156,7 +156,7 @@ def _line(split: str, source: spec.Source, damaged: int) -> tuple[Any, ...]:
     )
 
 
-def _images(source: spec.Source, good: list[int]) -> list[np.ndarray]:
+def _images(source: base.Source, good: list[int]) -> list[np.ndarray]:
     """An image of each of some classes, evenly over them."""
     labels = source.columns["label"]
     first = {int(labels[i]): i for i in reversed(good)}

@@ -23,7 +23,7 @@ import threadpoolctl
 from jaxtyping import Float, Int
 
 from jbias import data
-from jbias.data import annotated, spec, subset
+from jbias.data import annotations, base, subset
 from jbias.measure import measuring, subjects
 from jbias.prepare import claims, embeddings, kmeans, reading, sheet
 from jbias.runtime import cli, console
@@ -91,7 +91,7 @@ def clusters(
     cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
         cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
-    annotated.write(str(path), whole, {name: cells}, network=subject.name, **own)
+    annotations.write(str(path), whole, {name: cells}, network=subject.name, **own)
     return _told(path, name, subject, made_by["site"], found)
 
 
@@ -124,7 +124,7 @@ def _network(asked: Mapping[str, Any]) -> subjects.Subject:
         names.append(one.name)
     raise ValueError(
         f"{_WHERE}: --network must be one of those in --checkpoint, got"
-        f" {args.network!r}; {spec.did_you_mean(args.network, names)}"
+        f" {args.network!r}; {base.did_you_mean(args.network, names)}"
     )
 
 
@@ -134,7 +134,7 @@ def _size(subject: subjects.Subject) -> int:
 
 def _source(
     name: str, split: str, options: Mapping[str, Any]
-) -> tuple[spec.Source, spec.Source, Int[np.ndarray, "n"]]:
+) -> tuple[base.Source, base.Source, Int[np.ndarray, "n"]]:
     """The images, the whole split that `columns` counts in, and where they are there."""
     source = data.load(name, split, **options)
     narrows = data.DATASETS[name].narrows
@@ -142,10 +142,10 @@ def _source(
     if (base := split.partition("[")[0]) == split and wide == options:
         return source, source, np.arange(len(source))
     whole = data.load(name, base, **wide)
-    return source, whole, subset.places(source, split, whole, "clusters")
+    return source, whole, subset.positions_in(source, split, whole, "clusters")
 
 
-def _members(source: spec.Source, k: int) -> list[Int[np.ndarray, "m"]]:
+def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
     """Numbers of the images of each class."""
     labels = source.columns["label"]
     members = [np.flatnonzero(labels == i) for i in range(len(source.classes))]

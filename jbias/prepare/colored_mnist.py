@@ -16,8 +16,8 @@ import pathlib
 import numpy as np
 
 from jbias import data
+from jbias.data import base, listing
 from jbias.data import colored_mnist as forms
-from jbias.data import listing, spec
 from jbias.prepare import claims, sheet
 
 _SHOWN = 12
@@ -72,7 +72,7 @@ def colored_mnist(out: str, *, splits: str, root: str, **options) -> str:
     )
 
 
-def _settings(source: spec.Source, options: dict) -> dict:
+def _settings(source: base.Source, options: dict) -> dict:
     return {
         "made_by": "jbias.prepare colored-mnist",
         "source": source.name,
@@ -94,7 +94,7 @@ def _refuse_others(folder: pathlib.Path, split: str, own: dict) -> None:
     claims.refuse_others(where, folder, split, own)
 
 
-def _write(path: pathlib.Path, source: spec.Source) -> None:
+def _write(path: pathlib.Path, source: base.Source) -> None:
     columns = dict(source.columns)
     arrays = {"images": source.images, "labels": columns.pop("label"), **columns}
     part = path.with_name(f".{path.name}.part")
@@ -103,7 +103,7 @@ def _write(path: pathlib.Path, source: spec.Source) -> None:
     os.replace(part, path)
 
 
-def _rows(source: spec.Source) -> dict[str, list[np.ndarray]]:
+def _rows(source: base.Source) -> dict[str, list[np.ndarray]]:
     """The first images of each class, in each environment where there are several."""
     label = source.columns["label"]
     domain = source.columns.get("domain", np.zeros_like(label))

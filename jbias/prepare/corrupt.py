@@ -18,10 +18,10 @@ from concurrent import futures
 import numpy as np
 from PIL import Image
 
-from jbias.data import corruptions, spec
-from jbias.foreign import opening
+from jbias.data import base, corruptions
 from jbias.prepare import reading, sheet
 from jbias.runtime import console
+from jbias.untrusted import opening
 
 _KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
 # Without `frost`, which needs photographs.
@@ -68,7 +68,7 @@ def corrupt(
         if name not in _KNOWN:
             raise ValueError(
                 f"prepare corrupt: --names must be known ones, got {name!r};"
-                f" {spec.did_you_mean(name, _KNOWN)}"
+                f" {base.did_you_mean(name, _KNOWN)}"
             )
     wrong = [severity for _, severity in chosen if severity not in range(1, 6)]
     if wrong:
@@ -120,7 +120,7 @@ def _split(severities: str) -> list[str]:
 
 
 def _paths(
-    folder: pathlib.Path, source: spec.Source, ending: str
+    folder: pathlib.Path, source: base.Source, ending: str
 ) -> list[pathlib.Path]:
     names, labels = reading.folders(source), source.columns["label"]
     return [
@@ -129,7 +129,7 @@ def _paths(
 
 
 def _sheet(
-    folder: pathlib.Path, source: spec.Source, chosen: Sequence, ending: str
+    folder: pathlib.Path, source: base.Source, chosen: Sequence, ending: str
 ) -> None:
     """Draws the first image under every corruption, a column for each severity."""
     rows: dict[str, list] = {}

@@ -29,7 +29,7 @@ from PIL import Image
 
 from jbias import seeds
 from jbias.augment import deepaugment as law
-from jbias.data import sources, spec
+from jbias.data import base, sources
 from jbias.models import published
 from jbias.prepare import autoencoder, claims, image_nets, reading
 from jbias.runtime import console
@@ -99,7 +99,7 @@ def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
     )
 
 
-def _settings(net: image_nets.Net, source: spec.Source, arguments: dict) -> Settings:
+def _settings(net: image_nets.Net, source: base.Source, arguments: dict) -> Settings:
     """Checks the options of a call."""
     flags = {flag: True for flag in _FLAGS if arguments.pop(flag)}
     settings = Settings(**arguments, flags=flags)
@@ -133,7 +133,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _small(
-    net: image_nets.Net, source: spec.Source, folder: pathlib.Path, settings: Settings
+    net: image_nets.Net, source: base.Source, folder: pathlib.Path, settings: Settings
 ) -> dict[str, np.ndarray]:
     """Trains the small network, or takes that of an earlier call."""
     path = folder / f"{settings.net}.npz"
@@ -150,7 +150,7 @@ def _small(
     return net.load(path)
 
 
-def _told(source: spec.Source, settings: Settings) -> dict:
+def _told(source: base.Source, settings: Settings) -> dict:
     """What images are made by, but for the weights."""
     return {
         "made_by": "jbias.prepare deepaugment",
@@ -169,7 +169,7 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _words(source: spec.Source, settings: Settings) -> str:
+def _words(source: base.Source, settings: Settings) -> str:
     short = settings.short
     return f"Pillow bilinear: short side {short}" if short else source.preprocessing
 
@@ -251,7 +251,7 @@ def _program(net: image_nets.Net, settings: Settings) -> Callable:
     return run
 
 
-def _reader(source: spec.Source, settings: Settings) -> Callable:
+def _reader(source: base.Source, settings: Settings) -> Callable:
     """Makes the function from indices to images (m h w 3)."""
     if not settings.short:
         return lambda index: np.stack([source[int(i)]["image"] for i in index])

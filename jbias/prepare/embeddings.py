@@ -13,7 +13,7 @@ import numpy as np
 from flax import errors
 from jaxtyping import Float, Int
 
-from jbias.data import spec
+from jbias.data import base
 from jbias.evals import features
 from jbias.measure import subjects
 from jbias.models import taps
@@ -25,7 +25,7 @@ _WIDTH = 8192  # Columns, beyond which features are projected to so many.
 
 
 def described(
-    subject: subjects.Subject, source: spec.Source, site: str
+    subject: subjects.Subject, source: base.Source, site: str
 ) -> dict[str, Any]:
     """What features are made by: network, site and images.
 
@@ -36,7 +36,7 @@ def described(
     if site not in known:
         raise ValueError(
             f"prepare clusters: --site must be of {taps.brief(known)}, got {site!r};"
-            f" {spec.did_you_mean(site, known)}"
+            f" {base.did_you_mean(site, known)}"
         )
     return {
         "site": site,
@@ -50,7 +50,7 @@ def described(
 def of(
     folder: pathlib.Path,
     subject: subjects.Subject,
-    source: spec.Source,
+    source: base.Source,
     made_by: Mapping[str, Any],
 ) -> list[Float[np.ndarray, "b d"]]:
     """Features of all images, by blocks on disk; maps and tokens are averaged.
@@ -78,7 +78,7 @@ def rows(
 
 def _make(
     subject: subjects.Subject,
-    source: spec.Source,
+    source: base.Source,
     site: str,
     paths: Sequence[pathlib.Path],
 ) -> None:

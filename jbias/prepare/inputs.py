@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 
 from jbias import augment, data, models
-from jbias.data import spec
+from jbias.data import base
 from jbias.prepare import sheet
 from jbias.runtime import console
 from jbias.training import parts
@@ -76,7 +76,7 @@ def inputs(
         if name not in visible:
             raise ValueError(
                 f"prepare inputs: --methods must be known ones, got {name!r};"
-                f" {spec.did_you_mean(name, visible)}"
+                f" {base.did_you_mean(name, visible)}"
             )
     if not 1 <= columns <= _BATCH:
         raise ValueError(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias import data
-from jbias.data import pipeline, spec
+from jbias.data import base, loader
 from jbias.runtime import console
 
 _OPTIONS = ("root", "space", "correlation", "n")  # Of data sets, by the same name.
@@ -34,7 +34,7 @@ def add_options(
     add("--data-seed", type=int, help="of the drawing, shapes only", **left_out)
 
 
-def source(arguments: dict[str, Any]) -> spec.Source:
+def source(arguments: dict[str, Any]) -> base.Source:
     """Opens the set, and takes its options out of the arguments."""
     name, split, options = asked(arguments)
     return data.load(name, split, **options)
@@ -59,7 +59,7 @@ def further(where: str, text: str) -> dict[str, Any]:
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
-def folders(source: spec.Source) -> list[str]:
+def folders(source: base.Source) -> list[str]:
     """A folder for each class, of its name; ValueError where that leads elsewhere.
 
     Names may come out of a file that others wrote.
@@ -73,11 +73,11 @@ def folders(source: spec.Source) -> list[str]:
     return list(source.classes)
 
 
-def sample(source: spec.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h w 3"]:
+def sample(source: base.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h w 3"]:
     """Reads all images of a set, or so many random ones of it."""
     if len(source) <= count:
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
-            return pipeline.resident(source, workers=WORKERS, progress=progress)
+            return loader.decode_all(source, workers=WORKERS, progress=progress)
     index = np.random.default_rng(seed).permutation(len(source))[:count]
     return np.stack([source[int(i)]["image"] for i in index])
 

@@ -19,7 +19,7 @@ from concurrent import futures
 import numpy as np
 
 from jbias import data
-from jbias.data import example, form_records, forms, sources
+from jbias.data import folder, shards, sources, tf_example
 from jbias.prepare import reading
 from jbias.runtime import console
 
@@ -62,7 +62,7 @@ def records(src: str, split: str, dst: str, *, classes: str, shards: int) -> str
     _refuse_others(target, split, paths)
     cuts = np.linspace(0, len(source), count + 1).astype(int)
     made = _make(source, paths, cuts)
-    lengths = forms.find("prepare records", src, split)[0].files.lengths
+    lengths = folder.find_split("prepare records", src, split)[0].files.lengths
     _index(source, lengths, paths)
     return (
         f"{target}: {len(source)} images of {len(source.classes)} classes in {count}"
@@ -120,11 +120,11 @@ def _record(source: sources.EncodedSource, index: int) -> bytes | str:
     encoded = (
         pathlib.Path(opened).read_bytes() if isinstance(opened, str) else opened.read()
     )
-    return example.serialise(
+    return tf_example.serialise(
         {
-            form_records.IMAGE: encoded,
-            form_records.LABEL: int(source.columns["label"][index]),
-            form_records.NAME: source.files[index].encode(),
+            shards.IMAGE_KEY: encoded,
+            shards.LABEL_KEY: int(source.columns["label"][index]),
+            shards.NAME_KEY: source.files[index].encode(),
         }
     )
 
@@ -149,14 +149,14 @@ def _write(path: pathlib.Path, ready: Iterator) -> list[str]:
 
 
 def _index(source: sources.EncodedSource, lengths: np.ndarray, paths) -> None:
-    path = form_records.index_path([str(path) for path in paths])
+    path = shards.index_path([str(path) for path in paths])
     part = f"{path}.part.npz"
     np.savez(
         part,
         names=np.array(source.files),
         labels=source.columns["label"],
         length=lengths,
-        image=np.array(form_records.IMAGE),
+        image=np.array(shards.IMAGE_KEY),
         classes=np.array(source.classes),
     )
     os.replace(part, path)

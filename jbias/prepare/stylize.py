@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from jbias.data import listing, spec, transforms
-from jbias.foreign import opening
+from jbias.data import base, listing, transforms
 from jbias.models import published
 from jbias.prepare import claims, reading, sheet
 from jbias.runtime import console
 from jbias.training import parts
+from jbias.untrusted import opening
 
 _TOGETHER, _SHOWN = 16, 8
 SELF = "self"
@@ -97,12 +97,12 @@ def stylize(
 class _Styles:
     """Images to take styles from, by number."""
 
-    def __init__(self, style: str, source: spec.Source):
+    def __init__(self, style: str, source: base.Source):
         self._source, self._size = source, source.size
         self._paths: list[str] = []
         self.digest = source.fingerprint
         if style != SELF:
-            root = listing.existing(
+            root = listing.require_folder(
                 "prepare stylize", os.path.expanduser(style), "--style"
             )
             above, name = os.path.split(os.path.abspath(root))
@@ -127,7 +127,7 @@ class _Styles:
 
 def _make(
     transfer: Callable,
-    source: spec.Source,
+    source: base.Source,
     styles: _Styles,
     paths: Sequence[pathlib.Path],
     todo: Sequence[int],

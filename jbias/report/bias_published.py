@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from jbias.data import packaged
+from jbias.data import tables
 from jbias.report import bias_models, csv_rows
 
 _VIT = "vision_transformers"
@@ -27,7 +27,7 @@ def _models(told: Iterable[Mapping[str, Any]], training: str) -> Mapping[str, tu
     )
 
 
-_KNOWN = packaged.table("published_models")
+_KNOWN = tables.read("published_models")
 # Name, training and epsilon (l2, or l-infinity in 1/255) of each model of the study.
 STUDY = _models((m for m in _KNOWN if m["category"] != _VIT), "category")
 # Those of its appendix.

@@ -14,8 +14,8 @@ from matplotlib.backends import backend_agg
 from PIL import Image
 
 from jbias.evals import spectral
-from jbias.foreign import opening
 from jbias.report import figures
+from jbias.untrusted import opening
 
 SIDE = 224  # Pixels.
 CUTS = (0.1, 0.2, 0.3, 0.4, 0.5)

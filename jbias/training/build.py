@@ -16,8 +16,8 @@ from jbias import feed, seeds
 from jbias import order as orders
 from jbias import step as train_step
 from jbias.algos import base
+from jbias.data import loader, splits
 from jbias.evals import predict
-from jbias.feeding import sets
 from jbias.runtime import mesh, xla
 from jbias.strategies import chunked
 from jbias.strategies import layout as layouts
@@ -85,7 +85,7 @@ class Stage(NamedTuple):
 
 def stages(
     config: Mapping[str, Any],
-    train_sets: Sequence[sets.TrainSet],
+    train_sets: Sequence[splits.TrainSet],
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
     make: Callable[..., feed.Feed] = supply.make,
@@ -116,7 +116,7 @@ def _stage(
     number: int,
     first: int,
     config: Mapping[str, Any],
-    train: sets.TrainSet,
+    train: splits.TrainSet,
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
     make: Callable[..., feed.Feed],
@@ -276,7 +276,9 @@ def _plainly(net: nn.Module) -> Callable:
     return functools.partial(net.apply, train=False)
 
 
-def reading(loading: Mapping[str, Any], devices: jax.sharding.Mesh) -> feed.Reading:
+def reading(
+    loading: Mapping[str, Any], devices: jax.sharding.Mesh
+) -> loader.ReaderOptions:
     """Who reads streamed sets; this process its share where several train together.
 
     Without a number of threads there is one a core, over all worker processes.
@@ -284,7 +286,7 @@ def reading(loading: Mapping[str, Any], devices: jax.sharding.Mesh) -> feed.Read
     workers = loading["workers"]
     cores = len(os.sched_getaffinity(0))
     threads = loading["threads"] or max(1, cores // max(1, workers))
-    return feed.Reading(threads, workers, *mesh.local_part(devices))
+    return loader.ReaderOptions(threads, workers, *mesh.local_part(devices))
 
 
 def template(stage: Stage, count: int) -> tuple:

@@ -5,7 +5,7 @@ from typing import Any
 
 from jbias import algos, augment, data, entries, models, optim, seeds
 from jbias import config as jc
-from jbias.data import labels, spec
+from jbias.data import base, labels
 from jbias.runs import loggers, results
 from jbias.runtime import console
 from jbias.training import own, parts, vary
@@ -129,7 +129,7 @@ def _ranges(config: Mapping[str, Any], place: str) -> None:
 
 
 def leaks(
-    train: Mapping[str, spec.Source], watched: Mapping[str, spec.Source], say: Callable
+    train: Mapping[str, base.Source], watched: Mapping[str, base.Source], say: Callable
 ) -> None:
     """Refuses a set that is validated or tested on and the same as a training set."""
     seen = {}

@@ -9,7 +9,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from jbias import config as jc
-from jbias.feeding import sets
+from jbias.data import splits
 from jbias.runs import costs, loggers, results, status, workdirs
 from jbias.runtime import console
 from jbias.runtime import processes as teams
@@ -24,7 +24,7 @@ class Job:
     workdir: epath.Path
     say: Callable[[str], None]
     devices: jax.sharding.Mesh
-    tests: list[sets.TestSet]
+    tests: list[splits.TestSet]
     stages: list[build.Stage]
     branches: list[vary.Branch]
     manager: ocp.CheckpointManager | None  # None where another process trains.

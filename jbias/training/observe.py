@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from jbias import config as jc
-from jbias import evals, feed
+from jbias import evals
 from jbias import step as train_step
+from jbias.data import loader, splits
 from jbias.evals import decisions, predict
-from jbias.feeding import sets
 from jbias.runs import checksums, results
 from jbias.runtime import console, files, heap, mesh
 from jbias.strategies import layout as layouts
@@ -94,7 +94,7 @@ def _all_predicted(
 
 def _predicted(
     job: Job, stage: build.Stage, nets: layouts.Wave, wave: int
-) -> Iterator[tuple[sets.TestSet, list]]:
+) -> Iterator[tuple[splits.TestSet, list]]:
     """The decisions of a wave's seeds, set by set; ends early where the job is to stop.
 
     Sets with images of one size share batches, so that only their last one is padded.
@@ -135,12 +135,12 @@ def _predicted(
 
 
 def _batches(
-    job: Job, images: Iterator, size: int, reading: feed.Reading
+    job: Job, images: Iterator, size: int, reading: loader.ReaderOptions
 ) -> Iterator[jax.Array]:
     """Batches on the devices; where one process cannot read its share, none goes on."""
     several = list(images)
-    files = any(isinstance(one, feed.Kept) for one in several)
-    coming = feed.shares(several, size, reading)
+    files = any(isinstance(one, loader.EncodedImages) for one in several)
+    coming = loader.local_batches(several, size, reading)
     while True:
         with job.team.raise_together("images to evaluate", files):
             share = next(coming, None)
@@ -172,7 +172,7 @@ def _keep_decisions(
     return told
 
 
-def _decisions(found: Any, test: sets.TestSet) -> evals.Decisions:
+def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
     """What a seed decided, with probabilities where they were asked for."""
     if not isinstance(found, predict.Sure):
         return evals.Decisions(found, test.columns)
@@ -254,7 +254,7 @@ def _test_records(
     job: Job,
     stage: build.Stage,
     step: int,
-    test: sets.TestSet,
+    test: splits.TestSet,
     entry: vary.Entry,
     decided: evals.Decisions,
 ) -> Iterator[results.Record]:

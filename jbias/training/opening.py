@@ -8,7 +8,7 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import seeds
-from jbias.feeding import in_memory, sets
+from jbias.data import loader, splits
 from jbias.runs import checkpoints, checksums, results, workdirs
 from jbias.runtime import files, mesh
 from jbias.runtime import processes as teams
@@ -52,7 +52,7 @@ def job(
     reading = build.reading(config["run"]["loading"], devices)
     streamed = _streamed(config, train_sets)
     resident = {name: one for name, one in train.items() if name not in streamed}
-    images = in_memory.load(
+    images = loader.load_into_memory(
         {} if follows else resident,
         opened,
         say,
@@ -62,7 +62,7 @@ def job(
     for name, how in streamed.items():
         say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
     tests = [
-        sets.test_set(name, test, answers[name], images.get(name), say)
+        splits.test_set(name, test, answers[name], images.get(name), say)
         for name, test in opened.items()
     ]
     made = functools.partial(build.stages, config, train_sets)
@@ -81,7 +81,7 @@ def job(
 
         asked = (on, own, devices, run, say, team.all_min, choosing)
         devices, stages = memory.laid_out(*asked)
-    told = {name: sets.describe(one) for name, one in {**train, **opened}.items()}
+    told = {name: splits.describe(one) for name, one in {**train, **opened}.items()}
     for name, how in streamed.items():
         told[name]["preprocessing"] = how
     for test in tests:
@@ -173,10 +173,10 @@ def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
     return layout
 
 
-def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:
+def _opened(config: dict) -> tuple[list[splits.TrainSet], dict, dict, dict]:
     """Each stage's training set, all sources of these, those to evaluate on, and how."""
     train_sets = [
-        sets.train_set(
+        splits.train_set(
             f"config.stages[{number}].train" if number else "config.train",
             part["train"],
             config["size"],
@@ -191,14 +191,14 @@ def _opened(config: dict) -> tuple[list[sets.TrainSet], dict, dict, dict]:
     opened, answers = {}, {}
     for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
         where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
-        opened[name] = sets.watched(where, options, config["size"])
-        answers[name] = sets.answers(
+        opened[name] = splits.open_test_source(where, options, config["size"])
+        answers[name] = splits.class_map(
             where, options, opened[name], train["train/0"], config["aggregate"]
         )
     return train_sets, train, opened, answers
 
 
-def _streamed(config: dict, train_sets: list[sets.TrainSet]) -> dict[str, str]:
+def _streamed(config: dict, train_sets: list[splits.TrainSet]) -> dict[str, str]:
     """Which training sets are read from their files while training, and how."""
     return {
         name: plan.words

@@ -24,20 +24,19 @@ from jbias import config as jc
 from jbias import data, feed, models, seeds
 from jbias import step as train_step
 from jbias.data import (
+    base,
     celeba,
     cifar,
+    domains,
     geirhos,
     imagenet,
     listing,
     mnist,
-    office_home,
-    pacs,
     sources,
-    spec,
+    splits,
     transforms,
     wordnet,
 )
-from jbias.feeding import sets
 from jbias.runs import results, workdirs
 from jbias.runtime import console, mesh, xla
 from jbias.training import build, checks, choose, hlo, memory, supply, targets, vary
@@ -50,8 +49,8 @@ _PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
     "tiny_imagenet": ({"train": 100_000, "val": 10_000}, 200),
     **{f"cifar{k}": (cifar.COUNTS, k) for k in (10, 100)},
     **dict.fromkeys(("mnist", "fashion_mnist"), (mnist.COUNTS, 10)),
-    "pacs": (pacs.COUNTS, 7),
-    "office_home": (office_home.COUNTS, 65),
+    "pacs": (domains.PACS_COUNTS, 7),
+    "office_home": (domains.OFFICE_HOME_COUNTS, 65),
     "celeba": (celeba.COUNTS, 2),
     "geirhos": (geirhos.COUNTS, 16),
 }
@@ -86,12 +85,12 @@ class _Unread(NamedTuple):
 
 def source(
     where: str, options: Mapping[str, Any], size: int, given: Given = UNSAID
-) -> spec.Source:
+) -> base.Source:
     """Opens a set; one that is not there has as many images as was published, or given."""
     try:
-        return sets.source(where, options, size)
+        return splits.open_source(where, options, size)
     except ValueError as error:
-        name, missing = options.get("data"), isinstance(error.__cause__, spec.Missing)
+        name, missing = options.get("data"), isinstance(error.__cause__, base.Missing)
         if not missing or data.DATASETS[name].aspect != (1, 1):
             raise
         part = listing.parse_split(where, options["split"])
@@ -99,7 +98,7 @@ def source(
         images, classes = counts.get(part.base, given.images), known or given.classes
         if not images or not classes:
             raise Unknown(f"{error}; or give --images=N and --classes=K") from error
-    left = listing.cut(images, part.stop) - listing.cut(images, part.start)
+    left = listing.cut_index(images, part.stop) - listing.cut_index(images, part.start)
     names, wnids = [f"class {i}" for i in range(classes)], wordnet.wnids()
     return sources.EncodedSource(
         store=_Unread(range(left)),
@@ -165,8 +164,8 @@ class Asked(NamedTuple):
     config: Mapping[str, Any]
     target: targets.Target
     here: Sequence[jax.Device]
-    train: Sequence[sets.TrainSet]
-    tests: Sequence[spec.Source]
+    train: Sequence[splits.TrainSet]
+    tests: Sequence[base.Source]
     say: Callable[[str], None]
 
     @property
@@ -374,21 +373,21 @@ def _fastest(of: Callable, *given: Any) -> float:
 
 def opened(
     config: Mapping[str, Any], given: Given
-) -> tuple[list[sets.TrainSet], list[spec.Source], list[str]]:
+) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
     """What a config trains and tests on, there or not, and what is assumed of it."""
     checks.whole(config)
     open_, size = functools.partial(source, given=given), config["size"]
     train = [
-        sets.train_set(f"config.stages[{i}].train", part["train"], size, open_)
+        splits.train_set(f"config.stages[{i}].train", part["train"], size, open_)
         if config["stages"]
-        else sets.train_set("config.train", part["train"], size, open_)
+        else splits.train_set("config.train", part["train"], size, open_)
         for i, part in enumerate(jc.stages(config))
     ]
     tests, lost = [], []
     for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
         where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
         try:
-            tests.append(sets.watched(where, options, size, source))
+            tests.append(splits.open_test_source(where, options, size, source))
         except Unknown as error:
             lost.append(f"left out of evaluation: {error}")
     all_ = [one for part in train for one in part.named(0).values()] + tests

@@ -11,8 +11,8 @@ from jaxtyping import UInt8
 from jbias import feed
 from jbias import order as orders
 from jbias.algos import groups
-from jbias.data import crops, sources, spec
-from jbias.feeding import balance, pairing, rows, sets, streams
+from jbias.data import base, crops, loader, sources, splits
+from jbias.feeding import balance, pairing, rows, streams
 from jbias.runtime import mesh
 from jbias.training import parts
 
@@ -34,7 +34,7 @@ class Stream(NamedTuple):
 class Plan(NamedTuple):
     """One stream of a stage: the sets, how they are fed, and what the device does."""
 
-    opened: Mapping[str, spec.Source]  # By what messages and provenance call them.
+    opened: Mapping[str, base.Source]  # By what messages and provenance call them.
     columns: Mapping[str, np.ndarray]  # Of the examples of all sets.
     stream: Stream | None  # None: all of it lives on the device.
     inputs: Sequence[Mapping[str, Any]]  # The transforms left to the device.
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     @property
     def words(self) -> str:
         """Says how it streams, for logs and tables."""
-        stream, order, by = self.stream, self.order, crops.decoder()
+        stream, order, by = self.stream, self.order, crops.decoder_name()
         if stream.crop == "host":
             cut = f"random crops of the original to {stream.size} pixels ({by})"
             words = "as for evaluation" if stream.window is None else cut
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
 
 def plans(
-    number: int, config: Mapping[str, Any], train: sets.TrainSet
+    number: int, config: Mapping[str, Any], train: splits.TrainSet
 ) -> dict[str, Plan]:
     """Plans how stage `number` is fed: "train", and "other" if there is one."""
     at = f"config.stages[{number}]" if number else "config"
@@ -64,7 +64,7 @@ def plans(
     named, beside = train.named(number), f"train/{number}/other"
     opened = {name: one for name, one in named.items() if name != beside}
     places = (f"{at}.train", f"{at}.inputs")
-    columns = sets.columns(train.sources)
+    columns = splits.join_columns(train.sources)
     inputs, name = config["inputs"], f"order{suffix}"
     found = {"train": _plan(places, options, inputs, opened, columns, name)}
     if train.other:
@@ -250,7 +250,7 @@ def make(
     *,
     seeds: Sequence[int],
     steps: int,
-    reading: feed.Reading,
+    reading: loader.ReaderOptions,
 ) -> feed.Feed:
     """Makes what feeds `steps` steps of these seeds.
 

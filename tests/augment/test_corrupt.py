@@ -12,12 +12,7 @@ from PIL import Image
 from scipy import ndimage, stats
 
 from jbias.augment import corrupt, corrupt_jpeg, corrupt_spatter
-from jbias.data import (
-    corruption_digital,
-    corruption_operators,
-    corruption_weather,
-    corruptions,
-)
+from jbias.data import corruption_kernels, corruption_operators, corruptions
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
 KNOWN = tuple(corrupt.CORRUPTIONS)
@@ -83,7 +78,7 @@ class Scripted:
 def ice(tmp_path_factory):
     """A folder of photographs of noise, of several sizes."""
     folder, rng = tmp_path_factory.mktemp("ice"), np.random.default_rng(0)
-    for i, name in enumerate(corruption_weather.FROSTS):
+    for i, name in enumerate(corruption_kernels.FROSTS):
         image = rng.integers(0, 256, (330 + 5 * i, 350 - 5 * i, 3), np.uint8)
         Image.fromarray(image).save(folder / name, "PNG")
     return folder
@@ -125,7 +120,7 @@ def check(name, side, severities, ice):
         drawn, out = jax.device_get(run(np.float32(images) / 255, keys, made))
         assert out.dtype == np.float32
         np.testing.assert_allclose(out, np.rint(out), atol=1e-4)
-        row = corruptions.rows(name, side)[severity - 1]
+        row = corruptions.severity_settings(name, side)[severity - 1]
         for i, image in enumerate(images):
             rng = Scripted(name, [leaf[i] for leaf in drawn], row)
             host = corruptions.corrupt(image, name, severity, rng, frost=ice)
@@ -250,9 +245,9 @@ def test_bytes_are_cut_and_values_are_not():
     assert free.min() < -20 and free.max() > 275
     np.testing.assert_allclose(bytes_, np.floor(np.clip(free, 0, 255)), atol=1.001)
     assert (np.abs(np.floor(np.clip(free, 0, 255)) - bytes_) < 0.01).mean() > 0.998
-    tables = corruption_operators.tables(85)
+    tables = corruption_operators.quantisation_tables(85)
     stored = run(images, keys, "gaussian_noise", made, stored=tables)
-    expected = corruptions.published(np.rint(bytes_[0]).astype(np.uint8))
+    expected = corruptions.as_published(np.rint(bytes_[0]).astype(np.uint8))
     np.testing.assert_array_equal(np.rint(stored[0] * 255), expected)
     with pytest.raises(ValueError, match="stored images are bytes; set quantise=True"):
         corrupt.corrupted(images, keys, "contrast", made, quantise=False, stored=tables)
@@ -264,8 +259,10 @@ def test_jpeg_is_pillows(side):
     coded = jax.jit(corrupt_jpeg.coded)
     for image in (picture(side, 3), noise):
         for quality in (5, 25, 50, 85, 95):
-            out = coded(np.float32(image), corruption_operators.tables(quality))
-            expected = corruption_digital.jpeg(image, quality)
+            out = coded(
+                np.float32(image), corruption_operators.quantisation_tables(quality)
+            )
+            expected = corruption_kernels.jpeg(image, quality)
             np.testing.assert_array_equal(out, expected)
 
 

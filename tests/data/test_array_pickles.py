@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jbias
-from jbias.data import array_pickles
+from jbias.data import arrays
 
 PIXELS = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)
 
@@ -19,7 +19,7 @@ PIXELS = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)
 def test_what_pickle_itself_reads_is_read_alike(tmp_path, protocol, order):
     held = {b"data": np.array(PIXELS, order=order), b"labels": [1, 2], b"x": b"y"}
     (path := tmp_path / "batch").write_bytes(pickle.dumps(held, protocol))
-    found = array_pickles.load(str(path))
+    found = arrays.load_pickle(str(path))
     np.testing.assert_array_equal(found[b"data"], held[b"data"])
     assert (found[b"labels"], found[b"x"]) == ([1, 2], b"y")
 
@@ -84,7 +84,7 @@ def test_hostile_pickles_are_refused_at_once(tmp_path, case):
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=match):
-            array_pickles.load(str(path))
+            arrays.load_pickle(str(path))
         assert tracemalloc.get_traced_memory()[1] < 2**26
     finally:
         tracemalloc.stop()
@@ -101,7 +101,7 @@ def test_hostile_pickles_are_refused_at_once(tmp_path, case):
 def test_what_nests_does_not_leave_the_stack_of_c(start, end, match, tmp_path):
     (path := tmp_path / "batch").write_bytes(PROTO + start + b"\x85" * 200_000 + end)
     with pytest.raises(ValueError, match=match):
-        array_pickles.load(str(path))
+        arrays.load_pickle(str(path))
 
 
 def test_a_crafted_batch_is_refused_as_the_set_is(tmp_path):
@@ -144,7 +144,7 @@ def test_batches_of_python_2_are_read_as_pickle_reads_them(tmp_path):
     (path := tmp_path / "batch").write_bytes(data)
     expected, found = (
         pickle.loads(data, encoding="bytes"),
-        array_pickles.load(str(path)),
+        arrays.load_pickle(str(path)),
     )
     np.testing.assert_array_equal(found.pop(b"data"), expected.pop(b"data"))
     np.testing.assert_array_equal(PIXELS, pickle.loads(data, encoding="bytes")[b"data"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import cells, class_names, office_home, spec
+from jbias.data import annotations, base, domains, tables
 
 FLAGS = ("Black_Hair", "Blond_Hair", "Gray_Hair", "Male")
 # Black, blond, grey, male, part; images 1 to 6.
@@ -211,7 +211,7 @@ a/004.png,,brown,no,5,3,p4,x,u
 @pytest.fixture
 def table(tree, monkeypatch):
     """table(text, **options) loads such a list; three values are many."""
-    monkeypatch.setattr(cells, "MOST", 3)
+    monkeypatch.setattr(annotations, "MAX_VALUES", 3)
     root = tree({"a": 5})
 
     def load(text=TABLE, **options):
@@ -312,15 +312,15 @@ def test_images_without_an_attribute_are_refused(tree):
     ("split", "folder"), [("real_world", "Real World"), ("art", "Art")]
 )
 def test_office_home(tree, split, folder):
-    classes = class_names.of("office_home")
+    classes = tables.class_names("office_home")
     root = tree({f"{folder}/{name}": 1 for name in classes})
     source = data.load("office_home", split, root=str(root), size=8)
     assert source.classes == classes
-    published = f"{office_home.COUNTS[split]:,}"
+    published = f"{domains.OFFICE_HOME_COUNTS[split]:,}"
     assert source.note == f"65 images on disk, the published set has {published}"
-    assert sum(office_home.COUNTS.values()) == 15_588
+    assert sum(domains.OFFICE_HOME_COUNTS.values()) == 15_588
     (root / folder / "Mug").rename(root / folder / "Mugs")
     with pytest.raises(ValueError, match="got 'Mugs'; did you mean 'Mug'"):
         data.load("office_home", split, root=str(root))
-    with pytest.raises(spec.Missing, match="expected: 65 classes .*about 1.1 GB"):
+    with pytest.raises(base.Missing, match="expected: 65 classes .*about 1.1 GB"):
         data.load("office_home", "clipart", root=str(root))

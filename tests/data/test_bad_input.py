@@ -17,7 +17,7 @@ from array_record.python import array_record_module
 from PIL import Image
 
 from jbias import data
-from jbias.data import example, labels, pipeline, real
+from jbias.data import imagenet, labels, loader, tf_example
 
 RNG = np.random.default_rng(0)
 
@@ -230,7 +230,7 @@ CASES = {
         "must be tf.train.Example",
     ),
     "records without a label": (
-        shards(lambda r: records(r, example.serialise({"image": jpeg()}))),
+        shards(lambda r: records(r, tf_example.serialise({"image": jpeg()}))),
         "must be tf.train.Example with an image and a label",
     ),
     "too few class names": (short_names, "a line for each class, got 2 for"),
@@ -254,7 +254,7 @@ def test_is_refused_in_one_line(case, tmp_path):
     options = {"data": "folder", "split": "train", **make(tmp_path)}
     name, split = options.pop("data"), options.pop("split")
     with pytest.raises(ValueError, match=message) as refused:
-        pipeline.resident(data.load(name, split, size=8, **options), workers=1)
+        loader.decode_all(data.load(name, split, size=8, **options), workers=1)
     assert "\n" not in str(refused.value)
 
 
@@ -262,7 +262,7 @@ def test_is_refused_in_one_line(case, tmp_path):
 def test_unreadable_files_are_refused(tmp_path):
     first(folders(tmp_path)).chmod(0)
     with pytest.raises(ValueError, match="cat/0.jpg: PermissionError"):
-        pipeline.resident(
+        loader.decode_all(
             data.load("folder", "train", root=str(tmp_path), size=8), workers=1
         )
 
@@ -290,4 +290,4 @@ def test_other_labels_than_reals_are_refused(tmp_path):
     for held, message in (([[0]], "list of 50,000 lists, got 1"), ({}, "got no list")):
         path.write_text(json.dumps(held))
         with pytest.raises(ValueError, match=message):
-            real.read(str(path))
+            imagenet.read_real(str(path))

@@ -8,8 +8,7 @@ import pytest
 
 from jbias import data, train
 from jbias.configs import erm
-from jbias.data import colored_mnist, mnist
-from jbias.feeding import sets
+from jbias.data import colored_mnist, mnist, splits
 from jbias.runs import results, selection
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles/colored_mnist.npz"
@@ -274,13 +273,16 @@ def test_parts_and_unpublished_files(root):
 
 def test_columns_reach_the_batch(root):
     entry = dict(data="colored_mnist", split="train_0", root=root)
-    one = sets.train_set("config.train", entry, 14)
-    joined = sets.columns(one.sources)
+    one = splits.train_set("config.train", entry, 14)
+    joined = splits.join_columns(one.sources)
     assert set(joined) == {"label", "attribute", "digit", "domain"}
-    two = sets.train_set(
+    two = splits.train_set(
         "config.train", dict(entry, also=[dict(entry, split="train_1")]), 14
     )
-    assert np.bincount(sets.columns(two.sources)["domain"]).tolist() == [2500, 2500]
+    assert np.bincount(splits.join_columns(two.sources)["domain"]).tolist() == [
+        2500,
+        2500,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -318,7 +320,7 @@ def test_the_preset_trains_on_one_correlation_and_tests_on_others(root):
     assert (c.model.name, c.size, c.train.split) == ("cnn", 14, "train[:90%]")
 
     def agreement(entry):
-        columns = sets.watched("config", entry.to_dict(), c.size).columns
+        columns = splits.open_test_source("config", entry.to_dict(), c.size).columns
         return columns["label"] == columns["attribute"]
 
     assert is_near(agreement(c.valid), 0.85)

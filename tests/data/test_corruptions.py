@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from jbias.data import corruption_weather, corruptions
+from jbias.data import corruption_kernels, corruptions
 
 KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
 FIFTEEN = (
@@ -33,7 +33,7 @@ def ice(tmp_path_factory):
     """A folder of photographs of noise."""
     folder = tmp_path_factory.mktemp("ice")
     rng = np.random.default_rng(0)
-    for name in corruption_weather.FROSTS:
+    for name in corruption_kernels.FROSTS:
         image = rng.integers(0, 256, (300, 320, 3), np.uint8)
         Image.fromarray(image).save(folder / name)
     return folder
@@ -134,7 +134,7 @@ def test_refuses_by_name(change, message):
 
 def test_published_is_jpeg_of_quality_85():
     image = smooth(64, 0)
-    stored = corruptions.published(image)
+    stored = corruptions.as_published(image)
     ok, code = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
     assert ok
     expected = cv2.imdecode(code, cv2.IMREAD_COLOR)[..., ::-1].astype(int)
@@ -144,7 +144,7 @@ def test_published_is_jpeg_of_quality_85():
 def test_frost_mixes_a_crop_of_one_photograph(tmp_path):
     """Photographs say in their bytes which they are, and each pixel where it is."""
     rows, columns = np.mgrid[:300, :310]
-    for k, name in enumerate(corruption_weather.FROSTS):
+    for k, name in enumerate(corruption_kernels.FROSTS):
         coded = np.stack([np.full_like(rows, 50 * k), rows // 2, columns // 2], -1)
         path = tmp_path / name
         Image.fromarray(coded.astype(np.uint8)).save(path, "PNG")
@@ -170,7 +170,7 @@ def test_frost_says_what_is_missing_and_where_it_goes(tmp_path):
         ValueError, match=r"not shipped.*pass a folder with frost1\.png"
     ):
         corruptions.corrupt(image, "frost", 1, rng)
-    for name in corruption_weather.FROSTS[:4]:
+    for name in corruption_kernels.FROSTS[:4]:
         Image.fromarray(image).save(tmp_path / name, "PNG")
     with pytest.raises(ValueError, match=r"none named frost5\.jpg; pass a folder"):
         corruptions.corrupt(image, "frost", 1, rng, frost=tmp_path)
@@ -179,7 +179,7 @@ def test_frost_says_what_is_missing_and_where_it_goes(tmp_path):
         corruptions.corrupt(image, "frost", 1, rng, frost=tmp_path)
     broken = tmp_path / "broken"
     broken.mkdir()
-    for name in corruption_weather.FROSTS:
+    for name in corruption_kernels.FROSTS:
         (broken / name).write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"frost\d\.\w+: must be an image"):
         corruptions.corrupt(image, "frost", 1, rng, frost=broken)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from jbias.data import corruption_arrays as arrays
-from jbias.data import corruption_blur as blur
+from jbias.data import corruption_kernels as arrays
+from jbias.data import corruption_kernels as blur
 from jbias.data import corruptions
 
 BLURS = ("gaussian_blur", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur")
@@ -81,7 +81,7 @@ def test_glass_copies_in_the_order_of_the_sweep(reach):
 def test_motion_goes_one_way(degrees):
     field = np.zeros((81, 81))
     field[40, 40] = 1e6
-    out = arrays.moved(field, 10, 5.0, degrees)
+    out = arrays.motion_blurred(field, 10, 5.0, degrees)
     kernel = arrays.motion_kernel(10, 5.0)
     assert kernel.sum() == pytest.approx(1) and len(kernel) == 21
     assert kernel[5] / kernel[0] == pytest.approx(math.exp(-0.5))
@@ -96,7 +96,7 @@ def test_motion_goes_one_way(degrees):
 
 def test_motion_repeats_edges_and_cuts_fractions():
     field = np.tile(np.arange(40.0), (40, 1))
-    out = arrays.moved(field, 6, 2.0, 0.0)
+    out = arrays.motion_blurred(field, 6, 2.0, 0.0)
     kernel = arrays.motion_kernel(6, 2.0)
     expected = [kernel @ np.minimum(x + np.arange(13), 39) for x in range(40)]
     np.testing.assert_array_equal(

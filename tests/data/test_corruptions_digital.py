@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from jbias.data import corruption_digital as digital
+from jbias.data import corruption_kernels as digital
 from jbias.data import corruptions
 
 SEVERITIES = corruptions.SEVERITIES

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from jbias.data import corruption_bar_fields, corruptions
+from jbias.data import corruption_bar, corruptions
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
 STRIDE = {32: 5, 64: 9, 224: 27}
@@ -43,9 +43,9 @@ def test_images_are_those_of_imagenet_c_bar(oracle, name, side, monkeypatch):
     lattices = iter(zip(oracle["gradients"], oracle["order"].astype(int), strict=True))
 
     def lattice(rng):
-        return corruption_bar_fields.Lattice(*next(lattices))
+        return corruption_bar.Lattice(*next(lattices))
 
-    monkeypatch.setattr(corruption_bar_fields, "lattice", lattice)
+    monkeypatch.setattr(corruption_bar, "lattice", lattice)
     check(oracle, name, side)
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from jbias.data import corruption_weather as weather
+from jbias.data import corruption_kernels as weather
 from jbias.data import corruptions
 
 

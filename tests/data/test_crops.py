@@ -11,7 +11,7 @@ import scipy.stats
 import simplejpeg
 from PIL import Image, JpegImagePlugin
 
-from jbias.data import crops, transforms, turbojpeg
+from jbias.data import crops, transforms
 
 DRAWS = 4000
 LEAST_P = 1e-3  # Of a test with a fixed seed.
@@ -75,8 +75,8 @@ def no_pillow(monkeypatch):
 def decoder(request, monkeypatch):
     """Takes each of the two decoders, the first where it is installed."""
     if request.param == "simplejpeg":
-        monkeypatch.setattr(turbojpeg, "shared_object", lambda: None)
-    elif turbojpeg.shared_object() is None:
+        monkeypatch.setattr(crops, "turbojpeg_library", lambda: None)
+    elif crops.turbojpeg_library() is None:
         pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
 
 
@@ -110,7 +110,9 @@ def torchvision_box(rng, width, height, scale, ratio):
 def test_windows_follow_torchvisions_rule(size, area):
     ours, theirs = np.random.default_rng(0), np.random.default_rng(1)
     ratio = (3 / 4, 4 / 3)
-    found = np.array([crops.box(ours, *size, area=area) for _ in range(DRAWS)])
+    found = np.array(
+        [crops.random_window(ours, *size, area=area) for _ in range(DRAWS)]
+    )
     expected = [torchvision_box(theirs, *size, area, ratio) for _ in range(DRAWS)]
     left, top, w, h = found.T
     assert (0 <= left).all() and (0 < w).all() and (left + w <= size[0]).all()
@@ -122,7 +124,7 @@ def test_windows_follow_torchvisions_rule(size, area):
 def test_windows_that_always_fit_have_the_distributions_of_the_page():
     """Area and place are uniform, aspect is log-uniform, to a pixel's rounding."""
     rng, side, area = np.random.default_rng(2), 10_000, (0.08, 0.5)
-    drawn = [crops.box(rng, side, side, area=area) for _ in range(DRAWS)]
+    drawn = [crops.random_window(rng, side, side, area=area) for _ in range(DRAWS)]
     left, top, w, h = np.array(drawn).T
     uniform = {
         "area": ((w * h) / side**2 - 0.08) / 0.42,
@@ -143,7 +145,7 @@ def test_windows_that_always_fit_have_the_distributions_of_the_page():
     ],
 )
 def test_where_nothing_fits_the_window_is_central(size, window):
-    assert crops.box(np.random.default_rng(0), *size, area=(5, 6)) == window
+    assert crops.random_window(np.random.default_rng(0), *size, area=(5, 6)) == window
 
 
 # Ordinary JPEG files.
@@ -202,7 +204,7 @@ def test_real_photographs(unpacked):
     rng, errors = np.random.default_rng(0), []
     for path in sorted(root.rglob("*.JPEG"))[::4]:
         with Image.open(path) as image:
-            window = crops.box(rng, *image.size)
+            window = crops.random_window(rng, *image.size)
         expected = by_hand(path, window, 224)
         if min(window[2:]) < 4 * 224:
             assert distance(crop(path, window, 224), expected) <= 1
@@ -223,17 +225,17 @@ def test_threads_do_not_disturb_each_other(tmp_path, decoder):
 
 def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch):
     """So that what a run sees does not depend on what is installed."""
-    if turbojpeg.shared_object() is None:
+    if crops.turbojpeg_library() is None:
         pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
     rng = np.random.default_rng(0)
     for kind in KINDS:
         path = tmp_path / f"{kind}.jpg"
         save(path, kind, (333, 251))
-        windows = [crops.box(rng, 333, 251) for _ in range(20)]
+        windows = [crops.random_window(rng, 333, 251) for _ in range(20)]
         for size in (9, 32, 64):
             found = [crop(path, window, size) for window in windows]
             with monkeypatch.context() as patch:
-                patch.setattr(turbojpeg, "shared_object", lambda: None)
+                patch.setattr(crops, "turbojpeg_library", lambda: None)
                 other = [crop(path, window, size) for window in windows]
             np.testing.assert_array_equal(found, other)
 
@@ -379,6 +381,6 @@ def test_evaluation_never_reduces(tmp_path, monkeypatch):
     expected = by_hand(path, (0, 0, 1024, 768), 32)
     monkeypatch.setattr(JpegImagePlugin.JpegImageFile, "draft", None)
     monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
-    monkeypatch.setattr(turbojpeg, "decode", None)
+    monkeypatch.setattr(crops, "decode_region", None)
     found = transforms.read(path, transforms.preprocess(32, crop=False))
     np.testing.assert_array_equal(found, expected)

@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, prepare
-from jbias.data import damaged, pipeline
-from jbias.feeding import sets
+from jbias.data import loader, splits, subset
 from tests import forms
 
 COUNTS = {"photo/cat": 6, "photo/dog": 8}
@@ -27,8 +26,8 @@ def listed(root, truncate):
     truncate(root / "photo/dog/005.png")
     source = data.load("folder", "photo", root=str(root), size=8)
     path = root / "damaged.json"
-    entry = damaged.entry(source, {2: "cut", 11: "cut"})
-    damaged.write(str(path), {"photo": entry})
+    entry = subset.damaged_entry(source, {2: "cut", 11: "cut"})
+    subset.write_damaged(str(path), {"photo": entry})
     return str(path)
 
 
@@ -38,9 +37,9 @@ def load(root, split="photo", **options):
 
 def test_damaged_images_are_refused_unless_skipped(root, listed):
     with pytest.raises(ValueError, match="cat/002.png"):
-        pipeline.resident(load(root), workers=1)
+        loader.decode_all(load(root), workers=1)
     source = load(root, skip=listed)
-    assert len(pipeline.resident(source, workers=1)) == len(source) == 12
+    assert len(loader.decode_all(source, workers=1)) == len(source) == 12
     assert {*load(root).files} - {*source.files} == {"cat/002.png", "dog/005.png"}
     np.testing.assert_array_equal(source.columns["label"], [0] * 5 + [1] * 7)
     assert source[11]["label"] == 1
@@ -52,7 +51,7 @@ def test_provenance_says_how_many_and_by_which_list(root, listed):
         "2 damaged images of 14 left out, by the list damaged.json ("
     )
     assert source.fingerprint != whole.fingerprint
-    assert sets.describe(source)["note"] == source.note
+    assert splits.describe(source)["note"] == source.note
     assert load(root, skip=listed).fingerprint == source.fingerprint
 
 
@@ -65,13 +64,13 @@ def test_parts_keep_their_images(root, listed):
 
 def test_a_config_s_entry_may_skip(root, listed):
     entry = dict(data="folder", split="photo", root=str(root), skip=listed, batch=4)
-    (source,) = sets.train_set("config.train", entry, 8).sources
+    (source,) = splits.train_set("config.train", entry, 8).sources
     assert len(source) == 12
 
 
 def test_a_list_without_damaged_images_changes_nothing(root):
     path = root / "none.json"
-    damaged.write(str(path), {"photo": damaged.entry(load(root), {})})
+    subset.write_damaged(str(path), {"photo": subset.damaged_entry(load(root), {})})
     source = load(root, skip=str(path))
     assert (source.note, source.fingerprint) == ("", load(root).fingerprint)
 
@@ -130,7 +129,9 @@ def test_options_that_take_some_images_may_be_combined_with_a_list(tmp_path, ima
     options = dict(root=str(tmp_path), size=8)
     whole = data.load("model_vs_human", "colour", **options)
     path = str(tmp_path / "damaged.json")
-    damaged.write(path, {"colour": damaged.entry(whole, {0: "cut", 1: "cut"})})
+    subset.write_damaged(
+        path, {"colour": subset.damaged_entry(whole, {0: "cut", 1: "cut"})}
+    )
     grey = data.load("model_vs_human", "colour", condition="bw", skip=path, **options)
     assert [name[-10:] for name in grey.files] == ["oven_40_x.png"[-10:]]
     assert "1 damaged images of 2 left out" in grey.note
@@ -141,7 +142,7 @@ def test_what_is_left_out_leaves_further_columns(tree):
     options = dict(root=str(root), size=8)
     whole = data.load("attributed", "train", **options)
     path = str(root / "damaged.json")
-    damaged.write(path, {"train": damaged.entry(whole, {0: "cut"})})
+    subset.write_damaged(path, {"train": subset.damaged_entry(whole, {0: "cut"})})
     source = data.load("attributed", "train", skip=path, **options)
     np.testing.assert_array_equal(
         source.columns["attribute"], whole.columns["attribute"][1:]
@@ -174,11 +175,11 @@ def test_images_of_one_name_are_told_apart(form, names, bad, tmp_path):
     source = data.load("folder", "train", **options)
     assert f"{len(bad)} damaged images of 15 left out" in source.note
     good = sorted({*range(15)} - {*bad})
-    seen = pipeline.resident(source, workers=2)[:, 0, 0, 0] // 16
+    seen = loader.decode_all(source, workers=2)[:, 0, 0, 0] // 16
     assert sorted(seen) == good
     np.testing.assert_array_equal(source.columns["label"], seen // 5)
     parts = [
-        pipeline.resident(data.load("folder", split, **options), workers=1)
+        loader.decode_all(data.load("folder", split, **options), workers=1)
         for split in ("train[:50%]", "train[50%:]")
     ]
     assert sorted(np.concatenate(parts)[:, 0, 0, 0] // 16) == good

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from jbias.data import folder, listing, spec
+from jbias.data import base, folder, listing
 
 COUNTS = {"photo/dog": 40, "photo/cat": 23, "photo/ant": 2}
 PARTS = ["photo[:90%]", "photo[90%:]"]
@@ -16,7 +16,7 @@ PARTS = ["photo[:90%]", "photo[90%:]"]
 
 def test_lists_classes_sorted_and_decodes(tree):
     source = folder.make("photo", root=str(tree(COUNTS)), size=8)
-    assert isinstance(source, spec.Source)
+    assert isinstance(source, base.Source)
     assert source.classes == ("ant", "cat", "dog")
     assert np.bincount(source.columns["label"]).tolist() == [2, 23, 40]
     assert source[2]["image"].shape == (8, 8, 3)

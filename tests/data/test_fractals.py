@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import fractal_escape, fractal_flames, fractals
+from jbias.data import fractals
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_pictures_differ_and_use_colours():
 def test_escapes_are_counted_smoothly():
     """|z|^(2^n) is 32 after log2(log 32 / log|z|) steps, broken ones too."""
     z = np.array([1.05, 1.3, 2.0, 5.0, 0.5], complex)
-    count, trap = fractal_escape._escape(z, np.zeros(5, complex), 2, 50)
+    count, trap = fractals._escape(z, np.zeros(5, complex), 2, 50)
     expected = np.log2(np.log(32) / np.log(abs(z[:4])))
     np.testing.assert_allclose(count[:4], expected, atol=1e-9)
     assert count[4] == 50 and trap[4] < 1e-9
@@ -89,16 +89,16 @@ def test_escapes_are_counted_smoothly():
 def test_the_border_is_between_escape_and_rest():
     rng = np.random.default_rng(0)
     for power in (2, 3, 4):
-        c = np.array([fractal_escape._border(rng, power) for _ in range(20)])
-        outside, _ = fractal_escape._escape(np.zeros(20, complex), c, power, 2000)
-        inside, _ = fractal_escape._escape(np.zeros(20, complex), 0.8 * c, power, 2000)
+        c = np.array([fractals._border(rng, power) for _ in range(20)])
+        outside, _ = fractals._escape(np.zeros(20, complex), c, power, 2000)
+        inside, _ = fractals._escape(np.zeros(20, complex), 0.8 * c, power, 2000)
         assert (outside < 2000).mean() > 0.8 and (inside == 2000).mean() > 0.7
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 def test_contractions_are_as_strong_as_anderson_and_farrells(k):
     for seed in range(20):
-        linear, shift = fractal_flames._contractions(np.random.default_rng(seed), k)
+        linear, shift = fractals._contractions(np.random.default_rng(seed), k)
         values = np.linalg.svd(linear, compute_uv=False)
         assert shift.shape == (k, 2, 1) and values.max() < 1
         total = (values[:, 0] + 2 * values[:, 1]).sum()

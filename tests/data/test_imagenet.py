@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from jbias import data
-from jbias.data import corruptions, spec, wordnet
+from jbias.data import base, corruptions, wordnet
 
 WNIDS = wordnet.wnids()
 
@@ -267,7 +267,7 @@ def test_corruptions_have_a_split_for_each_severity(classes, tmp_path):
     assert found.note == "2 images on disk, the published set has 50,000"
     with pytest.raises(ValueError, match="did you mean 'fog/5'"):
         data.load("imagenet_c", "fog/6", root=root)
-    with pytest.raises(spec.Missing, match="expected: validation images.*about 65 GB"):
+    with pytest.raises(base.Missing, match="expected: validation images.*about 65 GB"):
         data.load("imagenet_c", "fog/4", root=root)
 
 

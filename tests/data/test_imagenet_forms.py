@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, prepare
-from jbias.data import pipeline
+from jbias.data import loader
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def folder(root):
 
 @pytest.fixture(scope="module")
 def images(folder):
-    return pipeline.resident(folder, workers=2)
+    return loader.decode_all(folder, workers=2)
 
 
 def test_labels_follow_wordnet(folder):
@@ -98,4 +98,4 @@ def test_every_form_gives_the_same_batches(folder, images, write, tmp_path):
     )
     assert source.classes == folder.classes
     np.testing.assert_array_equal(source.columns["label"], folder.columns["label"])
-    np.testing.assert_array_equal(pipeline.resident(source, workers=2), images)
+    np.testing.assert_array_equal(loader.decode_all(source, workers=2), images)

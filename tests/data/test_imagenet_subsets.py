@@ -2,9 +2,9 @@
 
 import pytest
 
-from jbias.data import imagenet_subsets, wordnet
+from jbias.data import imagenet_variants, wordnet
 
-MAKE = {"a": imagenet_subsets.make_a, "r": imagenet_subsets.make_r}
+MAKE = {"a": imagenet_variants.imagenet_a, "r": imagenet_variants.imagenet_r}
 
 
 @pytest.mark.parametrize(("which", "published"), [("a", "7,500"), ("r", "30,000")])
@@ -30,4 +30,4 @@ def test_other_folders_are_refused(tree, change, message):
     ids = change(wordnet.subsets()["imagenet_a"])
     root = tree({f"imagenet-a/{wnid}": 1 for wnid in ids})
     with pytest.raises(ValueError, match=message):
-        imagenet_subsets.make_a("imagenet-a", root=str(root), size=8)
+        imagenet_variants.imagenet_a("imagenet-a", root=str(root), size=8)

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from jbias import data
-from jbias.data import spec
+from jbias.data import base
 
 
 @pytest.mark.parametrize("name", data.DATASETS)
@@ -21,7 +21,7 @@ def test_every_row_is_whole(name):
 
 def test_loads_by_name(tree):
     source = data.load("folder", "photo", root=str(tree({"photo/dog": 3})), size=8)
-    assert isinstance(source, spec.Source)
+    assert isinstance(source, base.Source)
     assert len(source) == 3
 
 
@@ -66,7 +66,7 @@ def test_who_has_nothing_is_told_what_to_get(name, tmp_path):
     for options in ({}, {"root": str(tmp_path / "none")}, {"root": str(tmp_path)}):
         if name == "imagenet_real":
             options["real"] = "real.json"
-        with pytest.raises(spec.Missing) as error:
+        with pytest.raises(base.Missing) as error:
             data.load(name, split, **options)
         said = str(error.value)
         assert said.endswith(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jbias.data import labels, spec
+from jbias.data import base, labels
 
 TRAIN = ("beagle", "poodle", "siamese", "tabby", "rake")
 TEST = ("cat", "dog", "horse")
@@ -35,7 +35,7 @@ def test_several_answer_for_one_and_the_rest_for_none(tmp_path):
     ("text", "kind"),
     [
         (WHOLE + "siamse,cat\n", ValueError),
-        ("train_class,test_class\nrose,dog\n", spec.Mismatch),
+        ("train_class,test_class\nrose,dog\n", base.Mismatch),
     ],
 )
 def test_a_mapping_of_another_network_is_told_from_a_slip(tmp_path, text, kind):

@@ -5,15 +5,15 @@ import pytest
 from PIL import Image
 
 from jbias import data
-from jbias.data import geirhos, labels, pacs, pipeline
+from jbias.data import domains, geirhos, labels, loader
 
 
-@pytest.mark.parametrize(("style", "count"), pacs.COUNTS.items())
+@pytest.mark.parametrize(("style", "count"), domains.PACS_COUNTS.items())
 def test_pacs_counts(unpacked, style, count):
     root = str(unpacked("pacs64") / "pacs64")
     source = data.load("pacs", style, root=root, size=64)
     assert (len(source), source.note) == (count, "")
-    assert sum(pacs.COUNTS.values()) == 9991
+    assert sum(domains.PACS_COUNTS.values()) == 9991
     assert set(source.columns["label"]) == set(range(7))
     train, valid = (
         data.load("pacs", f"{style}{part}", root=root, size=64)
@@ -29,14 +29,14 @@ def test_pacs_pixels_are_those_of_pillow(unpacked):
     root = unpacked("pacs64") / "pacs64"
     source = data.load("pacs", "photo", root=str(root), size=64)
     assert source.preprocessing.endswith("short side 64, centre crop 64")
-    images = pipeline.resident(source, workers=2)
+    images = loader.decode_all(source, workers=2)
     for i in range(0, len(source), 157):
         with Image.open(root / "photo" / source.files[i]) as opened:
             np.testing.assert_array_equal(images[i], np.asarray(opened.convert("RGB")))
 
 
 def test_pacs_that_is_not_whole_is_used_and_says_so(tree):
-    root = tree({f"photo/{name}": 2 for name in pacs.CLASSES})
+    root = tree({f"photo/{name}": 2 for name in domains.PACS_CLASSES})
     source = data.load("pacs", "photo[:50%]", root=str(root), size=8)
     assert source.note == "14 images on disk, the published set has 1,670"
 
@@ -50,7 +50,7 @@ def test_pacs_that_is_not_whole_is_used_and_says_so(tree):
 )
 def test_pacs_with_other_classes_is_refused(tree, change, message):
     old, new = change
-    names = [new if name == old else name for name in pacs.CLASSES]
+    names = [new if name == old else name for name in domains.PACS_CLASSES]
     root = tree({f"photo/{name}": 1 for name in names if name})
     with pytest.raises(ValueError) as error:
         data.load("pacs", "photo", root=str(root))
@@ -119,11 +119,11 @@ def test_authors_folder_names_are_known(tree):
 def test_texture_names():
     classes = tuple(labels.geirhos16())
     names = ["cat/cat1-dog12.png", "cat/0003_cc_dnn_0_cat_00_cat7-bear1.png"]
-    ids = geirhos.textures("x", names, classes)
+    ids = geirhos.texture_labels("x", names, classes)
     assert [classes[i] for i in ids] == ["dog", "bear"]
     for bad, hint in (("cat/cat1-dgo2.png", "'dog'"), ("cat/cat3.png", "'cat'")):
         with pytest.raises(ValueError) as error:
-            geirhos.textures("x", [*names, bad], classes)
+            geirhos.texture_labels("x", [*names, bad], classes)
         assert f"got 1 without a known texture, first {bad!r}" in str(error.value)
         assert hint in str(error.value)
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from jbias.data import real, wordnet
+from jbias.data import imagenet, wordnet
 
 WNIDS = wordnet.wnids()
 
@@ -32,7 +32,7 @@ def val(tmp_path, image):
 
 
 def test_entries_follow_the_numbers_in_the_names(table):
-    held = real.read(table)
+    held = imagenet.read_real(table)
     assert len(held) == 50_000
     assert held["ILSVRC2012_val_00000001"] == ()
     assert held["ILSVRC2012_val_00000002"] == (WNIDS[2], WNIDS[0])
@@ -43,7 +43,7 @@ def test_entries_follow_the_numbers_in_the_names(table):
 def test_columns_are_class_ids_in_whatever_order_the_classes_are(table):
     names = [f"x/ILSVRC2012_val_{i:08}.png" for i in (4, 1, 2)]
     for classes in (WNIDS, WNIDS[::-1]):
-        held = real.columns("here", table, names, classes)
+        held = imagenet.real_columns("here", table, names, classes)
         assert list(held) == ["accepted_0", "accepted_1", "accepted_2"]
         rows = np.stack(list(held.values()), axis=1)
         found = [{classes[i] for i in row if i >= 0} for row in rows]
@@ -52,7 +52,7 @@ def test_columns_are_class_ids_in_whatever_order_the_classes_are(table):
 
 
 def test_the_set_knows_both_kinds_of_labels(val, table):
-    source = real.make("val", root=str(val), real=table, size=8)
+    source = imagenet.imagenet_real("val", root=str(val), real=table, size=8)
     assert source.measures == ("accuracy", "real_accuracy")
     assert source.name == "imagenet_real/val"
     assert source.note.startswith("1 images without a right class")
@@ -70,7 +70,7 @@ def test_the_set_knows_both_kinds_of_labels(val, table):
 
 
 def test_a_set_holds_accepted_classes_or_none(val, table):
-    source = real.make("val", root=str(val), real=table, size=8)
+    source = imagenet.imagenet_real("val", root=str(val), real=table, size=8)
     for wrong in (-2, 1000):
         columns = dict(source.columns, accepted_1=np.full(len(source), wrong, np.int32))
         with pytest.raises(ValueError, match="'accepted_1' must be class ids below 10"):
@@ -92,25 +92,27 @@ def test_another_file_is_refused(tmp_path, held, message):
     path = tmp_path / "real.json"
     path.write_text(json.dumps(held))
     with pytest.raises(ValueError, match=message) as refused:
-        real.read(str(path))
+        imagenet.read_real(str(path))
     assert "\n" not in str(refused.value)
 
 
 def test_a_missing_or_broken_file_is_refused(tmp_path):
     path = tmp_path / "real.json"
     with pytest.raises(ValueError, match="real.json: must be the real.json of ReaL"):
-        real.read(str(path))
+        imagenet.read_real(str(path))
     path.write_text("[[1], [2")
     with pytest.raises(ValueError, match="real.json: must be the real.json of ReaL"):
-        real.read(str(path))
+        imagenet.read_real(str(path))
 
 
 def test_images_of_other_names_are_refused(table):
     names = ["ILSVRC2012_val_00000001.JPEG", "ILSVRC2012_val_00050001.JPEG", "cat.png"]
     with pytest.raises(ValueError, match="here: ReaL knows .* 2 others, .*50001.JPEG'"):
-        real.columns("here", table, names, WNIDS)
+        imagenet.real_columns("here", table, names, WNIDS)
 
 
 def test_right_classes_without_a_folder_are_refused(table):
     with pytest.raises(ValueError, match=f"here: .* 1 are not, first '{WNIDS[2]}'"):
-        real.columns("here", table, ["ILSVRC2012_val_00000004.JPEG"], WNIDS[:2])
+        imagenet.real_columns(
+            "here", table, ["ILSVRC2012_val_00000004.JPEG"], WNIDS[:2]
+        )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import shape_factors, shape_scenes, shapes, textures
+from jbias.data import shape_scenes, shapes, textures
 
 N = 4800
 
@@ -27,9 +27,9 @@ def test_nothing_else_changes(split):
         np.testing.assert_array_equal(source.columns[name], column)
     flat = "attribute" not in plain.columns
     new = tuple(name for name in source.columns if name not in plain.columns)
-    assert new == (shape_factors.NAMES[:4] if flat else shape_factors.NAMES)
+    assert new == (shapes.FACTOR_NAMES[:4] if flat else shapes.FACTOR_NAMES)
     assert {name: source.values[name] for name in new} == {
-        name: shape_factors.VALUES[name] for name in new
+        name: shapes.FACTORS[name] for name in new
     }
     assert source.fingerprint != plain.fingerprint
     assert shapes.make(split, n=n).fingerprint == plain.fingerprint
@@ -39,19 +39,19 @@ def test_nothing_else_changes(split):
 
 def test_a_value_does_not_depend_on_how_many_there_are(many):
     few = shapes.make("train", n=304, correlation=1 / 16, factors=True)
-    for name in shape_factors.NAMES:
+    for name in shapes.FACTOR_NAMES:
         np.testing.assert_array_equal(few.columns[name], many.columns[name][:304])
 
 
 def test_names_are_short_and_values_two():
-    assert len(shape_factors.NAMES) >= 12
-    for name, values in shape_factors.VALUES.items():
+    assert len(shapes.FACTOR_NAMES) >= 12
+    for name, values in shapes.FACTORS.items():
         for word in (name, *values):
             assert word.isascii() and word.isalpha() and len(word) <= 10
         assert len({*values}) == 2
 
 
-@pytest.mark.parametrize("name", shape_factors.NAMES)
+@pytest.mark.parametrize("name", shapes.FACTOR_NAMES)
 def test_both_values_are_common_in_each_class(many, name):
     for k in range(16):
         share = many.columns[name][many.columns["label"] == k].mean()
@@ -59,7 +59,7 @@ def test_both_values_are_common_in_each_class(many, name):
     assert 0.25 < many.columns[name].mean() < 0.75
 
 
-@pytest.mark.parametrize("name", shape_factors.NAMES)
+@pytest.mark.parametrize("name", shapes.FACTOR_NAMES)
 def test_factors_are_independent_of_the_class(many, name):
     column, label = many.columns[name], many.columns["label"]
     expected = column.mean()
@@ -71,7 +71,7 @@ def test_factors_are_independent_of_the_class(many, name):
 
 def test_factors_are_independent_of_each_other(many):
     known = {"warmth": {"fill", "paper"}}
-    for one, other in itertools.combinations(shape_factors.NAMES, 2):
+    for one, other in itertools.combinations(shapes.FACTOR_NAMES, 2):
         a, b = many.columns[one], many.columns[other]
         r = np.corrcoef(a, b)[0, 1]
         if other in known.get(one, ()) or one in known.get(other, ()):
@@ -84,11 +84,11 @@ def test_factors_are_independent_of_each_other(many):
 def test_only_the_pattern_tells_the_class_where_textures_do():
     source = shapes.make("train", n=N, correlation=1.0, factors=True)
     label = source.columns["label"]
-    curved = [name in shape_factors.CURVED for name in textures.TEXTURES]
+    curved = [name in shapes.CURVED for name in textures.TEXTURES]
     np.testing.assert_array_equal(
         source.columns["pattern"], np.array(curved, int)[label]
     )
-    assert {*shape_factors.CURVED} < {*textures.TEXTURES, *textures.HELD_OUT}
+    assert {*shapes.CURVED} < {*textures.TEXTURES, *textures.HELD_OUT}
 
 
 def test_images_show_what_the_factors_say(many):
@@ -125,7 +125,7 @@ def test_images_show_what_the_factors_say(many):
 def test_boundaries_are_those_documented():
     rng = np.random.default_rng(0)
     scenes = shape_scenes.draw(rng, 500)
-    found = shape_factors.of(scenes, np.zeros(500, int))
+    found = shapes.scene_factors(scenes, np.zeros(500, int))
     gap = np.abs(scenes.tones[:, 2] - scenes.tones[:, 0])
     other = np.abs(scenes.tones[:, 2] - scenes.tones[:, 1])
     expected = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import shape_masks, shape_scenes, shapes, textures
+from jbias.data import shape_scenes, shapes, textures
 
 
 @pytest.fixture(autouse=True)
@@ -219,11 +219,11 @@ def test_corruptions_are_of_the_test_images():
     assert spread["blur"] < 0.7 and spread["contrast"] < 0.35
 
 
-@pytest.mark.parametrize("kind", shape_masks.SHAPES)
+@pytest.mark.parametrize("kind", shape_scenes.SHAPES)
 def test_masks_are_distance_fields(kind):
     ticks = np.linspace(-1.5, 1.5, 151, dtype=np.float32)
     x, y = np.meshgrid(ticks, ticks)
-    field = shape_masks.SHAPES[kind](x, y)
+    field = shape_scenes.SHAPES[kind](x, y)
     steps = np.abs(np.diff(field, axis=0)).max(), np.abs(np.diff(field)).max()
     assert max(steps) < 0.02 * 1.001  # A distance changes no faster than its points.
     assert np.hypot(x, y)[field < 0].max() < 1.2
@@ -237,13 +237,19 @@ def test_masks_turn_scale_and_shift():
     moved = {**still, "shift": np.array([[0.1, 0.2]])}
     turned = {**still, "angle": np.array([np.pi / 2])}
     small = {**still, "scale": np.array([0.5])}
-    base = shape_masks.distance("arrow", x, y, **still)
+    base = shape_scenes.signed_distance("arrow", x, y, **still)
     assert np.allclose(
-        shape_masks.distance("arrow", x + 0.1, y + 0.2, **moved), base, atol=1e-5
+        shape_scenes.signed_distance("arrow", x + 0.1, y + 0.2, **moved),
+        base,
+        atol=1e-5,
     )
-    assert np.allclose(shape_masks.distance("arrow", -y, x, **turned), base, atol=1e-5)
     assert np.allclose(
-        shape_masks.distance("arrow", x / 2, y / 2, **small), base / 2, atol=1e-5
+        shape_scenes.signed_distance("arrow", -y, x, **turned), base, atol=1e-5
+    )
+    assert np.allclose(
+        shape_scenes.signed_distance("arrow", x / 2, y / 2, **small),
+        base / 2,
+        atol=1e-5,
     )
 
 

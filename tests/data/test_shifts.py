@@ -20,7 +20,7 @@ def drawn(classes, values, n=6000, seed=0):
 
 
 def pair(name, classes, values):
-    return shifts.tables(*shifts.LEVELS[name], shifts.halves(classes), values)
+    return shifts.tables(*shifts.LEVELS[name], shifts.half_groups(classes), values)
 
 
 @pytest.mark.parametrize(("name", "classes", "values"), GRID)
@@ -79,7 +79,7 @@ def test_what_each_kind_keeps(name, classes, values):
 
 def test_extremes_are_the_published_colours():
     """Spec: (1/2, 1/2, 0, 0) and what group 1 has, of four colours and ten digits."""
-    groups = shifts.halves(10)
+    groups = shifts.half_groups(10)
     for kind, second in (
         ("marginal", (0.5, 0.5, 0, 0)),
         ("conditional", (0, 0, 0.5, 0.5)),
@@ -127,7 +127,7 @@ def test_the_largest_size_is_feasible_and_none_larger_is(seed):
             return False
         return True
 
-    most = shifts.largest(there, [(train, test)], parts)
+    most = shifts.largest_feasible_size(there, [(train, test)], parts)
     assert most == max(size for size in range(len(y) + 1) if fits(size))
 
 
@@ -135,7 +135,7 @@ def test_a_size_for_all_levels_is_feasible_in_each():
     there = np.array([[48, 140], [21, 191]])  # Rounded apart, 44 would be one too many.
     y, attribute = np.repeat(np.indices((2, 2)).reshape(2, -1), there.ravel(), 1)
     pairs = [pair(name, 2, 2) for name in shifts.LEVELS]
-    most = shifts.largest(there, pairs, parts)
+    most = shifts.largest_feasible_size(there, pairs, parts)
     for train, test in pairs:
         shifts.make_shift(y, attribute, train, test, parts(most), seed=0)
     assert most >= 40
@@ -145,7 +145,7 @@ def test_a_hundred_classes_of_forty_values_take_no_time():
     there = np.full((100, 40), 50)
     began = time.process_time()
     pairs = [pair(name, 100, 40) for name in shifts.LEVELS]
-    assert shifts.largest(there, pairs, parts) == 100 * 20 * 50
+    assert shifts.largest_feasible_size(there, pairs, parts) == 100 * 20 * 50
     assert time.process_time() - began < 20
 
 
@@ -153,7 +153,9 @@ def test_a_hundred_classes_of_forty_values_take_no_time():
 def test_remainders_are_the_largest(seed):
     rng = np.random.default_rng(seed)
     shares, size = rng.dirichlet(np.ones(7), 3), rng.integers(0, 90, 3)
-    for row, n, found in zip(shares, size, shifts.rounded(shares, size), strict=True):
+    for row, n, found in zip(
+        shares, size, shifts.round_to_total(shares, size), strict=True
+    ):
         assert found.sum() == n
         rest = row * n - np.floor(row * n)
         more = found - np.floor(row * n)
@@ -216,9 +218,9 @@ def test_bad_arguments_are_refused(change, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("sideways", 1.0, shifts.halves(2), 2), "kind must be one of marginal"),
-        (("marginal", 1.5, shifts.halves(2), 2), "share must be in"),
-        (("marginal", 1.0, shifts.halves(2), 1), "2 values or more"),
+        (("sideways", 1.0, shifts.half_groups(2), 2), "kind must be one of marginal"),
+        (("marginal", 1.5, shifts.half_groups(2), 2), "share must be in"),
+        (("marginal", 1.0, shifts.half_groups(2), 1), "2 values or more"),
         (("marginal", 1.0, np.array([0, 0, 1]), 2), "two of equally many classes"),
     ],
 )

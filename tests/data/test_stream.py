@@ -6,19 +6,19 @@ import subprocess
 import sys
 import time
 
-from jbias.data import stream
+from jbias.data import loader
 from tests import smoke_runs
 
 PROGRAM = """
 import os, sys
 import numpy as np
-from jbias.data import stream
+from jbias.data import loader
 
 def read(number):
     return {"pid": np.array([os.getpid()])}
 
 if __name__ == "__main__":
-    for piece in stream.pieces(read, 0, 10**6, 1, workers=1):
+    for piece in loader.prefetch(read, 0, 10**6, 1, workers=1):
         print(int(piece["pid"][0]), flush=True)
         sys.stdin.readline()
 """
@@ -51,7 +51,7 @@ def test_a_worker_outlives_what_a_scheduler_sends_but_not_its_parent(tmp_path):
 
 
 def tell(worker: int) -> None:
-    for number in stream.STOPPING:
+    for number in loader.STOPPING:
         os.kill(worker, number)
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import pipeline
-from jbias.feeding import sets
+from jbias.data import loader, splits
 
 COUNTS = {"photo/cat": 10, "photo/dog": 10, "photo/eel": 10}
 
@@ -46,7 +45,7 @@ def test_masks_and_numbers_keep_the_same_images(root, tmp_path, told, name):
     source = load(root, keep=listed(tmp_path, told, name))
     assert source.files == tuple(np.array(whole.files)[MASK])
     np.testing.assert_array_equal(
-        pipeline.resident(source, workers=1), pipeline.resident(whole, workers=1)[MASK]
+        loader.decode_all(source, workers=1), loader.decode_all(whole, workers=1)[MASK]
     )
     assert source.classes == whole.classes
     assert source.fingerprint == load(root, keep=listed(tmp_path, MASK)).fingerprint
@@ -132,7 +131,7 @@ def test_what_does_not_fit_is_refused(root, tmp_path, options, message):
 
 def test_configs_may_name_them(root):
     options = dict(data="folder", root=str(root), split="photo", drop="dog", batch=4)
-    opened = sets.train_set("config.train", options, 8)
+    opened = splits.train_set("config.train", options, 8)
     assert opened.sources[0].classes == ("cat", "eel")
 
 

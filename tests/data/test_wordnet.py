@@ -54,7 +54,7 @@ def test_the_ids_are_the_published_ones_in_order():
 
 def test_ids_have_words():
     """Some that the ids were looked up by, and the places of one table of 16 classes."""
-    words = wordnet.words()
+    words = wordnet.lemmas()
     assert list(words) == list(wordnet.wnids()) and all(words.values())
     assert len(set(words.values())) == 998
     known = {
@@ -115,9 +115,9 @@ def test_geirhos16_stands_where_it_is_published():
 
 def test_a_folder_is_in_order_or_not():
     wnids = wordnet.wnids()
-    assert wordnet.in_order(wnids)
-    assert not wordnet.in_order(wnids[::-1])
-    assert not wordnet.in_order(wnids[:200])
+    assert wordnet.in_published_order(wnids)
+    assert not wordnet.in_published_order(wnids[::-1])
+    assert not wordnet.in_published_order(wnids[:200])
     np.testing.assert_array_equal(wordnet.positions(wnids[::-1]), np.arange(1000)[::-1])
 
 

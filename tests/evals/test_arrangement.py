@@ -41,7 +41,7 @@ def test_finds_groups_among_many_classes(kind):
     """Of 12 classes not all groups are tried; what was planted is found."""
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        groups = rng.permutation(shifts.halves(12))
+        groups = rng.permutation(shifts.half_groups(12))
         order = rng.permutation(6)
         train, _ = shifts.tables(kind, 1.0, groups, 6)
         accuracy = 0.3 * rng.random((12, 6))

@@ -68,7 +68,7 @@ def test_stored_as_published():
         plain = shown(make(**options, stored=False), "contrast-1", [0, 1], images)
         out = shown(make(**options), "contrast-1", [0, 1], images)
         plain, out = (np.rint(x * 255).astype(np.uint8) for x in (plain, out))
-        expected = [published.published(x) for x in plain] if stored else plain
+        expected = [published.as_published(x) for x in plain] if stored else plain
         np.testing.assert_array_equal(out, expected)
     free = make(names=("gaussian_noise",), side=64, quantise=False)
     out = shown(free, "gaussian_noise-5", [0], np.zeros((1, 64, 64, 3)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jbias import evals
-from jbias.data import labels, spec
+from jbias.data import base, labels
 from jbias.evals import human, trials
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
@@ -175,7 +175,7 @@ def test_sets_and_what_is_excluded():
     """17 sets; of the 12 parametric ones some conditions count and some do not."""
     assert len(set(human.SETS)) == 17 and len(human.EXCLUDED) == 12
     for name, out in human.EXCLUDED.items():
-        known = human.model_vs_human.CONDITIONS[name]
+        known = human.geirhos.CONDITIONS[name]
         assert out < set(known)
 
 
@@ -239,7 +239,7 @@ def test_other_files_and_folders_are_refused(tmp_path):
         trials.read(str(path))
     with pytest.raises(ValueError, match="answers must be a CSV file in UTF-8"):
         trials.read(str(tmp_path / "none.csv"))
-    with pytest.raises(spec.Missing, match="must hold people's answers on edge"):
+    with pytest.raises(base.Missing, match="must hold people's answers on edge"):
         trials.people(str(tmp_path), "edge")
     with pytest.raises(ValueError, match="root must be a folder of people's answers"):
         human.make()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jbias import feed, seeds
-from jbias.data import labels, wordnet
+from jbias import seeds
+from jbias.data import labels, loader, wordnet
 from jbias.evals import predict
 from jbias.models import cnn
 from jbias.runtime import mesh
@@ -43,7 +43,7 @@ def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_pro
     (decided,) = predict.predict(
         many(net.apply, strategy),
         variables,
-        map(jnp.asarray, feed.batches([images], batch, feed.Reading(1))),
+        map(jnp.asarray, loader.batches([images], batch, loader.ReaderOptions(1))),
         [predict.Rule(len(images), matrix, aggregate)],
     )
     return decided
@@ -93,7 +93,7 @@ def test_one_program_of_the_network_serves_all_rules(setting):
     found = predict.predict(
         many(apply, "looped"),
         variables,
-        map(jnp.asarray, feed.batches(sets, 8, feed.Reading(1))),
+        map(jnp.asarray, loader.batches(sets, 8, loader.ReaderOptions(1))),
         asked,
     )
     for rule, decided in zip(asked, found, strict=True):
@@ -258,7 +258,7 @@ def test_after_halting_no_set_comes(setting):
     decided = predict.predict(
         many(net.apply, "looped"),
         variables,
-        map(jnp.asarray, feed.batches([images] * 3, 4, feed.Reading(1))),
+        map(jnp.asarray, loader.batches([images] * 3, 4, loader.ReaderOptions(1))),
         [predict.Rule(len(images))] * 3,
         halt=lambda: asked.append(1) or len(asked) > 13,
     )
@@ -275,7 +275,10 @@ def test_labels_bring_probabilities_of_each_image_whatever_the_batch(setting, st
     found = predict.predict(
         many(net.apply, strategy),
         variables,
-        map(jnp.asarray, feed.batches([images[:9], images], 8, feed.Reading(1))),
+        map(
+            jnp.asarray,
+            loader.batches([images[:9], images], 8, loader.ReaderOptions(1)),
+        ),
         [predict.Rule(9), predict.Rule(23, label=label)],
     )
     plain, told = found

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from jbias.feeding import sets
+from jbias.data import splits
 from tests.multihost import test_processes
 from tests.test_resume import saved
 from tests.training import test_supply
@@ -82,7 +82,7 @@ def late(c) -> str:
     """A file that process 1 alone reads, after two steps at least."""
     stage = test_supply.stage(c)
     order, host = stage.order, c.train.crop == "host"
-    source = sets.train_set("config.train", c.train.to_dict(), c.size).sources[0]
+    source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
     if host:
         rows = [order.index(SEED, step) for step in range(STEPS)]
         mine = np.concatenate([one[BATCH // 2 :] for one in rows[2:4]])

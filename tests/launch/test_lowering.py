@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 
 from benchmarks import collectives
-from jbias.feeding import sets
+from jbias.data import splits
 from jbias.launch import trials
 from jbias.runtime import mesh
 from jbias.training import build
@@ -36,7 +36,7 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
     assert config["run"]["devices"] == 0
     types = (AxisType.Auto, AxisType.Auto)
     devices = AbstractMesh((1, chips), ("seed", "data"), axis_types=types)
-    train = sets.train_set("config.train", config["train"], config["size"])
+    train = splits.train_set("config.train", config["train"], config["size"])
     (stage,) = build.stages(config, [train], None, devices)
     mesh.check_batch(stage.order.batch, stage.algo.mix_group, devices)
     plan = stage.feeds["train"]

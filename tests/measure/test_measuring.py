@@ -15,11 +15,10 @@ import pytest
 from flax import errors
 from PIL import Image
 
-from jbias import config_files, data, evaluate, feed, models, train
+from jbias import config_files, data, evaluate, models, train
 from jbias.configs.suites import biases
-from jbias.data import labels, sources, wordnet
+from jbias.data import labels, loader, sources, wordnet
 from jbias.evals import decisions, occlusion, plain, probes, show
-from jbias.feeding import in_memory
 from jbias.measure import (
     checkpoint_paths,
     findings,
@@ -1209,19 +1208,19 @@ def test_what_looks_inside_reads_files_as_it_goes(run, file, tmp_path, monkeypat
         "few=dict(", f"{inside} most=200, strengths=(1e-2,)), few=dict("
     )
     (tmp_path / "suite.py").write_text(text)
-    asked, read = [], feed.Unread.__getitem__
+    asked, read = [], loader.LazyImages.__getitem__
 
     def noted(self, rows):
         asked.append(len(found := read(self, rows)))
         return found
 
-    monkeypatch.setattr(feed.Unread, "__getitem__", noted)
+    monkeypatch.setattr(loader.LazyImages, "__getitem__", noted)
     one = lambda self, number: self.images[number]
     monkeypatch.setattr(sources.ArraySource, "image", one, raising=False)
     found = []
     for in_files in (False, True):
         if in_files:
-            monkeypatch.setattr(in_memory, "load", lambda *_, **options: {})
+            monkeypatch.setattr(loader, "load_into_memory", lambda *_, **options: {})
         args = f"--suite={tmp_path / 'suite.py'}", "--step=latest", "--only=decoding"
         out = tmp_path / f"{in_files}"
         assert measure(f"--checkpoint={run}", *args, out=out) == 0

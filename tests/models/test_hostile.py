@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.foreign import pickles as machine
 from jbias.models import pickles, states
+from jbias.untrusted import pickles as machine
 
 MADE = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, prepare
-from jbias.data import pipeline
+from jbias.data import loader
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_list_of_damaged_images_is_what_skip_takes(root, tmp_path):
     whole = data.load("folder", "train", **options)
     source = data.load("folder", "train", skip=str(path), **options)
     assert {*whole.files} - {*source.files} == {"class0/3.jpg"}
-    assert len(pipeline.resident(source, workers=1)) == 11
+    assert len(loader.decode_all(source, workers=1)) == 11
     held = json.loads(path.read_text())["splits"]["train"]
     assert held["fingerprint"] == whole.fingerprint
     assert [*held["damaged"]] == ["class0/3.jpg"]

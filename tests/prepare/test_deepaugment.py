@@ -10,8 +10,7 @@ from PIL import Image
 from jbias import data, prepare, seeds
 from jbias import order as orders
 from jbias.augment import deepaugment
-from jbias.data import pipeline
-from jbias.feeding import sets
+from jbias.data import loader, splits
 from jbias.models import cae, edsr, published
 from jbias.prepare import image_nets
 
@@ -51,7 +50,7 @@ def made(weights, tmp_path_factory):
 
 def read(root, split="valid"):
     source = data.load("folder", split, root=str(root), size=SIZE)
-    return source, pipeline.resident(source, workers=1)
+    return source, loader.decode_all(source, workers=1)
 
 
 @pytest.mark.parametrize("net", SMALL)
@@ -224,9 +223,9 @@ def training(made):
         dict(data="folder", root=str(root), split="valid") for root in made.values()
     )
     config = dict(data="shapes", split="valid", n=N, also=also)
-    train = sets.train_set("config.train", config, SIZE)
-    images = [pipeline.resident(source, workers=1) for source in train.sources]
-    return train, np.concatenate(images), sets.columns(train.sources)
+    train = splits.train_set("config.train", config, SIZE)
+    images = [loader.decode_all(source, workers=1) for source in train.sources]
+    return train, np.concatenate(images), splits.join_columns(train.sources)
 
 
 def test_the_augmented_half_is_no_clean_half(made):

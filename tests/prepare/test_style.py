@@ -24,7 +24,7 @@ def test_ones_own_target_is_the_picture_without_noise(pictures):
     batch = style.batch(np.random.default_rng(1), pictures)
     batch["order"] = np.arange(style.BATCH)
     found = np.asarray(style.target(batch))
-    plain = batch["pattern"] == collages.PLAIN
+    plain = batch["pattern"] == collages.NO_PATTERN
     np.testing.assert_allclose(found[plain], batch["carrier"][plain] / 255, atol=1e-6)
     added = (found - batch["carrier"] / 255).std((1, 2, 3))[~plain]
     shares = collages.tiles()[batch["pattern"][~plain]].std((1, 2))
@@ -43,7 +43,7 @@ def test_targets_take_colours_and_patterns_of_the_style(pictures):
     added = np.asarray(style.target(batch)) - found
     one = {**batch, "origin": batch["origin"] + collages.PERIOD}
     np.testing.assert_array_equal(style.target(one), found + added)
-    none = batch["pattern"][order] == collages.PLAIN
+    none = batch["pattern"][order] == collages.NO_PATTERN
     assert not added[none].any() and added[~none].any((1, 2, 3)).all()
 
 

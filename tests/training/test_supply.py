@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 
 from jbias import feed, train
-from jbias.data import stream
-from jbias.feeding import sets, streams
+from jbias.data import loader, splits
+from jbias.feeding import streams
 from jbias.runtime import mesh
 from jbias.training import build, supply
 from tests import smoke_runs
@@ -60,7 +60,7 @@ def config(photos, **entries):
 
 def stage(config) -> build.Stage:
     config = config.to_dict()
-    opened = sets.train_set("config.train", config["train"], config["size"])
+    opened = splits.train_set("config.train", config["train"], config["size"])
     (built,) = build.stages(config, [opened], {}, mesh.make(1))
     return built
 
@@ -130,7 +130,7 @@ def test_a_window_that_takes_all_is_a_set_in_memory(photos):
     streamed = batches(stage(c), 1, 0, 6)
     c = config(photos)
     c.inputs = ()
-    opened = sets.train_set("config.train", c.train.to_dict(), c.size)
+    opened = splits.train_set("config.train", c.train.to_dict(), c.size)
     images = {"train/0": np.stack([opened.sources[0].image(i) for i in range(69)])}
     (resident,) = build.stages(c.to_dict(), [opened], images, mesh.make(1))
     assert_equal(streamed, batches(resident, 1, 0, 6))
@@ -142,7 +142,7 @@ def test_the_host_cuts_windows_of_the_original(photos):
     c.inputs = (dict(name="random_resized_crop", area=(1.0, 1.0), aspect=(1.0, 1.0)),)
     built = stage(c)
     (batch,) = batches(built, 0, 3, 4)
-    source = sets.train_set("config.train", c.train.to_dict(), c.size).sources[0]
+    source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
     for row, number in enumerate(batch["index"]):
         with Image.open(pathlib.Path(photos) / "train" / source.files[number]) as whole:
             side = min(whole.size)
@@ -326,7 +326,7 @@ def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):
     built = stage(c)
     early = [b["index"] for s in (0, 1) for b in batches(built, s, 0, 2)]
     late = min(set(range(69)) - set(np.concatenate(early).tolist()))
-    source = sets.train_set("config.train", c.train.to_dict(), c.size).sources[0]
+    source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
     bad = root / "train" / source.files[late]
     bad.write_bytes(bad.read_bytes()[:200])
     with pytest.raises(ValueError, match=bad.name):
@@ -367,7 +367,9 @@ def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps)
 
 def test_a_stream_stops_when_it_is_closed():
     made = []
-    coming = stream.pieces(lambda k: made.append(k) or {"k": np.array(k)}, 0, 10**9, 2)
+    coming = loader.prefetch(
+        lambda k: made.append(k) or {"k": np.array(k)}, 0, 10**9, 2
+    )
     assert [int(next(coming)["k"]) for _ in range(5)] == [0, 1, 2, 3, 4]
     coming.close()
     assert len(made) < 64

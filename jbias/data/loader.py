@@ -1,0 +1,347 @@
+"""Reads sets on the host: whole into memory, or ahead of use, by many threads or processes.
+
+`load_into_memory` decodes as many sets as fit, `decode_all` one (decoders release Python's
+lock). `prefetch` makes pieces of a set in order, ahead of their use; `batches` cuts sets that
+stay in their files (EncodedImages) into batches of one size, `local_batches` into the rows of
+each batch that this process reads.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from multiprocessing import resource_tracker
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from jbias.data import base, sources
+from jbias.runtime import console
+
+_CHUNK = 64  # Images a task: progress is told this often.
+
+
+def nbytes(source: base.Source) -> int:
+    """Bytes that the decoded images of a source take, and what comes with them."""
+    arrays = sum(array.nbytes for array in source.arrays.values())
+    return len(source) * math.prod(source.shape) * 3 + arrays
+
+
+def decode_all(
+    source: base.Source,
+    *,
+    workers: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> UInt8[np.ndarray, "n h w 3"]:
+    """Decodes all images, in order, with `workers` threads.
+
+    progress(done, total) is called in the caller's thread. Raises one ValueError that
+    counts all unreadable images and names the first.
+    """
+    if workers < 1:
+        raise ValueError(f"data.pipeline: workers must be at least 1, got {workers}")
+    tell = progress or (lambda done, total: None)
+    n = len(source)
+    if sources.in_memory(source):
+        tell(n, n)
+        return source.images
+    images = np.empty((n, source.size, source.size, 3), np.uint8)
+    damaged, order = [], source.store.order()
+    with futures.ThreadPoolExecutor(workers) as pool:
+        fill = functools.partial(_fill, source, images, order)
+        try:
+            for start, found in zip(
+                range(0, n, _CHUNK), pool.map(fill, range(0, n, _CHUNK)), strict=True
+            ):
+                damaged += found
+                tell(min(start + _CHUNK, n), n)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # Else it decodes them all.
+            raise
+    if damaged:
+        raise ValueError(
+            f"data.pipeline: every image must decode, {len(damaged)} of {n} of"
+            f" {source.name} do not, first {damaged[0]}; replace or remove them,"
+            " or leave them out by `prepare check --list=damaged.json` and then"
+            " skip=damaged.json"
+        )
+    return images
+
+
+def _fill(
+    source: base.Source, images: np.ndarray, order: np.ndarray, start: int
+) -> list[str]:
+    """Decodes one chunk into place; returns what is wrong with the unreadable ones."""
+    damaged = []
+    for i in order[start : start + _CHUNK]:
+        try:
+            images[i] = source.image(i)
+        except ValueError as error:
+            damaged.append(str(error))
+    return damaged
+
+
+Piece = Mapping[str, np.ndarray]
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # The parent's affair.
+
+
+def prefetch(
+    read: Callable[[int], Piece], first: int, stop: int, threads: int, workers: int = 0
+) -> Iterator[Piece]:
+    """Yields read(first), ..., read(stop - 1), a few of them made ahead.
+
+    What comes depends on `read` alone, however many threads or processes there are.
+    With `workers`, that many processes have `threads` threads each; `read` is pickled,
+    and a program that uses them needs the `if __name__ == "__main__"` guard. Closing
+    the iterator stops them. An error of `read` is raised where its piece would come.
+    """
+    import grain  # Slow to import, and only streams need it.
+
+    options = grain.ReadOptions(threads, prefetch_buffer_size=2 * threads)
+    data = grain.MapDataset.range(first, stop).map(read).to_iter_dataset(options)
+    if workers:
+        _parse_no_flags()
+        many = grain.MultiprocessingOptions(workers, per_worker_buffer_size=2 * threads)
+        data = data.mp_prefetch(many, worker_init_fn=_settle)
+    iterator = iter(data)
+    try:
+        with _spared() if workers else contextlib.nullcontext():
+            several = list(itertools.islice(iterator, 1))  # Begins the workers.
+        yield from several
+        yield from iterator
+    finally:
+        iterator.close()
+
+
+def _settle(worker: int, workers: int) -> None:
+    """Makes a worker a good child: it takes no accelerator, and ends with its parent."""
+    del worker, workers
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    if "jax" in sys.modules:  # Which has read that already.
+        sys.modules["jax"].config.update("jax_platforms", "cpu")
+    for number in STOPPING:  # Until now `_spared` has held them off.
+        signal.signal(number, signal.SIG_IGN)
+
+    def follow():
+        multiprocessing.parent_process().join()
+        os._exit(0)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _spared() -> Iterator[None]:
+    """Processes begun within do not end by what a scheduler sends to all of a job.
+
+    The parent is to save first, with their help; it hears of it by its other threads.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        resource_tracker.ensure_running()  # Which lets some of them in again.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _parse_no_flags() -> None:
+    """Lets worker processes read absl's flags outside of absl's app.run."""
+    from absl import flags
+
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+
+
+def load_into_memory(
+    resident: Mapping[str, base.Source],
+    tested: Mapping[str, base.Source],
+    say: Callable,
+    *,
+    gib: float,
+    threads: int,
+) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
+    """Decodes sets into memory, `gib` at most; with a bar where it takes a while.
+
+    Those to train on must fit. Of those to test on, the ones that still fit or are there
+    already; the others will be read anew at each evaluation.
+    """
+    left = gib * 2**30 - sum(nbytes(source) for source in resident.values())
+    if left < 0:
+        raise ValueError(
+            f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory, more "
+            f"than config.run.loading.gib={gib:g}; raise it, stream them from their files "
+            "(crop=host among the config's arguments, or in its c.train), or choose a "
+            "smaller config.size"
+        )
+    chosen = dict(resident)
+    for name, source in tested.items():
+        if sources.in_memory(source) or nbytes(source) <= left:
+            chosen[name] = source
+            left -= nbytes(source)
+    images = {}
+    for name, source in chosen.items():
+        with console.progress_bar(f"reading {source.name}", len(source)) as progress:
+            images[name] = decode_all(source, workers=threads, progress=progress)
+    for name, source in {**resident, **tested}.items():
+        _announce(name, source, name in images, say)
+    return images
+
+
+def _announce(name: str, source: base.Source, resident: bool, say: Callable) -> None:
+    say(
+        f"{name}: {len(source)} images of {source.name}, {source.preprocessing}"
+        + (f" ({source.note})" if source.note else "")
+        + ("" if resident else "; read from its files at each evaluation")
+    )
+
+
+# Images that one thread decodes one after the other.
+PIECE_SIZE = 32
+
+
+class ReaderOptions(NamedTuple):
+    """Who reads a streamed set: threads, of this process or of `workers` others.
+
+    Where several processes train together, each reads its own share of every batch and
+    of every window, the `part`-th of `parts`, for so many devices of its own.
+    """
+
+    threads: int
+    workers: int = 0
+    part: int = 0
+    parts: int = 1
+    devices: int = 1
+
+    def pieces(self, read: Callable[[int], Piece], first: int, stop: int) -> Iterator:
+        return prefetch(read, first, stop, self.threads, self.workers)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncodedImages:
+    """Images of a set that stay in its files."""
+
+    source: base.Source
+    index: Int[np.ndarray, "n"]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LazyImages:
+    """Encoded images as an array: rows are read when indexed, and none is cached."""
+
+    images: EncodedImages
+    reading: ReaderOptions
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        side = self.images.source.size
+        return len(self.images), side, side, 3
+
+    def __getitem__(
+        self, rows: slice | Int[np.ndarray, "b"]
+    ) -> UInt8[np.ndarray, "b h w 3"]:
+        some = EncodedImages(self.images.source, self.images.index[rows])
+        return next(batches([some], len(some), self.reading))
+
+
+class _Pieces(NamedTuple):
+    """Reads the pieces of a set, by their number."""
+
+    images: EncodedImages
+
+    def __call__(self, number: int) -> Piece:
+        index = self.images.index[number * PIECE_SIZE : (number + 1) * PIECE_SIZE]
+        return {"image": np.stack([self.images.source.image(i) for i in index])}
+
+
+def batches(
+    several: Iterable[UInt8[np.ndarray, "n h w c"] | EncodedImages],
+    batch: int,
+    reading: ReaderOptions,
+) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
+    """Cuts sets, one after the other, into batches of one size; the last one is padded.
+
+    A batch may hold the end of a set and the start of the next. Every process has all.
+    """
+    held, missing = [], batch
+    for images in several:
+        for chunk in _chunks(images, reading):
+            start = 0
+            while start < len(chunk):
+                held.append(chunk[start : start + missing])
+                start += len(held[-1])
+                missing -= len(held[-1])
+                if not missing:
+                    yield _joined(held)
+                    held, missing = [], batch
+    if held:
+        padding = np.zeros((missing, *held[0].shape[1:]), np.uint8)
+        yield _joined([*held, padding])
+
+
+def local_batches(
+    several: Sequence[UInt8[np.ndarray, "n h w c"] | EncodedImages],
+    batch: int,
+    reading: ReaderOptions,
+) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
+    """As `batches`, of each the rows that this process reads; the others' it never sees."""
+    if reading.parts == 1:
+        yield from batches(several, batch, reading)
+        return
+    share, first, own = batch // reading.parts, 0, []
+    for images in several:
+        of_batch = (first + np.arange(len(images))) % batch
+        own.append(_rows(images, np.flatnonzero(of_batch // share == reading.part)))
+        first += len(images)
+    coming, shape = batches(own, share, reading), _shape(several[0])
+    for _ in range(-(-first // batch)):
+        found = next(coming, None)
+        yield np.zeros((share, *shape), np.uint8) if found is None else found
+
+
+def _rows(
+    images: np.ndarray | EncodedImages, rows: Int[np.ndarray, "m"]
+) -> np.ndarray | EncodedImages:
+    if isinstance(images, EncodedImages):
+        return EncodedImages(images.source, images.index[rows])
+    return images[rows]
+
+
+def _shape(images: np.ndarray | EncodedImages) -> tuple[int, ...]:
+    if isinstance(images, EncodedImages):
+        return (images.source.size, images.source.size, 3)
+    return images.shape[1:]
+
+
+def _chunks(
+    images: np.ndarray | EncodedImages, reading: ReaderOptions
+) -> Iterator[np.ndarray]:
+    if not isinstance(images, EncodedImages):
+        yield images
+        return
+    stop, threads = (
+        -(-len(images) // PIECE_SIZE),
+        reading.threads * max(1, reading.workers),
+    )
+    # By threads alone: processes would be started anew for every set.
+    with contextlib.closing(prefetch(_Pieces(images), 0, stop, threads)) as coming:
+        for piece in coming:
+            yield piece["image"]
+
+
+def _joined(chunks: list[np.ndarray]) -> np.ndarray:
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

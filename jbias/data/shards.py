@@ -1,0 +1,464 @@
+"""Images in shards: ArrayRecord, Parquet and tar, each listed without decoding an image.
+
+ArrayRecord shards hold tf.train.Example, ours and those that TFDS writes. Which record has
+which label stands in <split>-index.npz, which `prepare records` writes beside its shards;
+without one all records are read once, and the result is cached. Parquet is that of Hugging
+Face (a struct of bytes and path, and a label) or of TFDS (one column of tf.train.Example).
+Tar shards hold WebDataset's samples (<key>.jpg beside <key>.cls), or class folders.
+"""
+
+import functools
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jbias.data import cache, listing, sources, tf_example
+from jbias.untrusted import limits, opening
+
+IMAGE_KEY, LABEL_KEY, NAME_KEY = "image", "label", "file_name"
+_IMAGE_KEYS = (IMAGE_KEY, "image/encoded", "jpg", "png")
+_LABEL_KEYS = (LABEL_KEY, "image/class/label", "fine_label", "cls")
+_NAME_KEYS = (NAME_KEY, "image/filename", "filename", "id", "__key__")
+
+
+def read_records(
+    where: str, shards: Sequence[str]
+) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
+    """Lists all records."""
+    found = _checked_index(where, shards) or cache.for_files(
+        "records", shards, lambda: _list_records(where, shards)
+    )
+    names = tuple(found["names"].tolist())
+    key = str(found["image"])
+    store = sources.ArrayRecordStore(
+        tuple(shards),
+        names,
+        np.arange(len(names)),
+        functools.partial(example_image, key),
+    )
+    files = listing.Files(names, found["length"], found["labels"])
+    classes = (
+        tuple(found["classes"].tolist()) if "classes" in found else class_names(shards)
+    )
+    return store, files, classes
+
+
+def index_path(shards: Sequence[str]) -> str:
+    """Where the index of these shards lies."""
+    folder, name = os.path.split(shards[0])
+    name = re.sub(r"-\d+-of-\d+", "", name.partition(".array_record")[0])
+    return os.path.join(folder, f"{name}-index.npz")
+
+
+def _checked_index(where: str, shards: Sequence[str]) -> dict[str, np.ndarray] | None:
+    path = index_path(shards)
+    if not os.path.isfile(path):
+        return None
+    found = _index(path)
+    n = len(_open_records(where, shards))
+    if n != len(found["names"]):
+        raise ValueError(
+            f"{path}: must be the index of these shards, has {len(found['names'])}"
+            f" records of {n}; remove it"
+        )
+    return found
+
+
+def _index(path: str) -> dict[str, np.ndarray]:
+    try:
+        found = opening.npz(path)
+        n = len(found["names"])
+        columns = [found[key] for key in ("names", "labels", "length")]
+        kinds = "".join(column.dtype.kind for column in columns)
+        if kinds != "Uii" or any(column.shape != (n,) for column in columns):
+            raise ValueError("other columns")
+        if found["image"].shape or found["image"].dtype.kind != "U":
+            raise ValueError("no name of the images")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}: must be the index of shards, got {error}; remove it"
+        ) from error
+    return found
+
+
+def class_names(shards: Sequence[str]) -> tuple[str, ...] | None:
+    """The names of labels that TFDS writes beside its shards."""
+    folder = os.path.dirname(shards[0])
+    for label in _LABEL_KEYS:
+        path = os.path.join(folder, f"{label}.labels.txt")
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8") as file:
+                return tuple(line for line in file.read().splitlines() if line)
+    return None
+
+
+def _list_records(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
+    source = _open_records(where, shards)
+    n = len(source)
+    place = os.path.dirname(shards[0])
+    return describe_examples(where, place, (source[i] for i in range(n)))
+
+
+def describe_examples(
+    where: str, place: str, records: Iterable[bytes]
+) -> dict[str, np.ndarray]:
+    """Names, labels and lengths of examples, and under which key the images are."""
+    names, labels, lengths, key = [], [], [], ""
+    for i, record in enumerate(records):
+        try:
+            held = tf_example.parse(record)
+            key = next(name for name in _IMAGE_KEYS if name in held)
+            labels.append(int(_first(held, _LABEL_KEYS)))
+        except (StopIteration, ValueError) as error:
+            raise ValueError(
+                f"{where}: records must be tf.train.Example with an image and a label,"
+                f" got another at {i} of {place!r}"
+            ) from error
+        name = _first(held, _NAME_KEYS, b"%08d" % i)
+        names.append(name.decode() if isinstance(name, bytes) else str(name))
+        lengths.append(len(held[key][0]))
+    return dict(
+        names=listing.check_names(where, names),
+        labels=limits.check_labels(where, labels),
+        length=np.array(lengths, np.int64),
+        image=np.array(key),
+    )
+
+
+def _open_records(where: str, shards: Sequence[str]):
+    from array_record.python import array_record_data_source
+
+    try:
+        return array_record_data_source.ArrayRecordDataSource([*shards])
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{where}: {shards[0]!r} must be an ArrayRecord file: {reason}"
+        ) from error
+
+
+def _first(held, keys: Sequence[str], default=None):
+    found = [held[key][0] for key in keys if held.get(key)]
+    if not found and default is None:
+        raise ValueError(f"lacks {keys[0]!r}")
+    return found[0] if found else default
+
+
+def example_image(key: str, record: bytes) -> bytes:
+    """Takes the encoded image out of an example."""
+    return tf_example.parse(record)[key][0]
+
+
+_PARQUET_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp")
+_EXAMPLES = "data"
+_ROWS = 32  # Read at once.
+_LISTED = 256  # Bytes that a row takes in a listing.
+_PARQUET_LABELS = ("label", "labels", "fine_label", "cls", "class")
+
+
+def read_parquet(
+    where: str, shards: Sequence[str]
+) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
+    """Lists all rows; the images themselves are read when asked for."""
+    if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
+        return _read_examples(where, shards)
+    image, label, classes = _schema(where, shards[0])
+    found = cache.for_files(
+        "parquet", shards, lambda: _list_parquet(where, shards, image, label)
+    )
+    names = tuple(found["names"].tolist())
+    store = sources.ParquetStore(
+        tuple(shards),
+        names,
+        found["shard"],
+        found["group"],
+        found["row"],
+        read=functools.partial(_group, image),
+    )
+    return store, listing.Files(names, found["length"], found["labels"]), classes
+
+
+def _read_examples(where: str, shards: Sequence[str]) -> tuple:
+    groups = []
+
+    def records() -> Iterator[bytes]:
+        for i, path in enumerate(shards):
+            for group in range(_open_parquet(where, path).num_row_groups):
+                some = _group(_EXAMPLES, path, group)
+                groups.append((i, group, len(some)))
+                yield from some
+
+    def listed() -> dict[str, np.ndarray]:
+        place = os.path.dirname(shards[0])
+        return describe_examples(where, place, records()) | _placed(groups)
+
+    found = cache.for_files("examples", shards, listed)
+    names = tuple(found["names"].tolist())
+    key = str(found["image"])
+    store = sources.ParquetStore(
+        tuple(shards),
+        names,
+        found["shard"],
+        found["group"],
+        found["row"],
+        read=functools.partial(_example_images, key),
+    )
+    files = listing.Files(names, found["length"], found["labels"])
+    return store, files, class_names(shards)
+
+
+def _example_images(key: str, path: str, group: int) -> list[bytes]:
+    return [example_image(key, one) for one in _group(_EXAMPLES, path, group)]
+
+
+def _schema(where: str, path: str) -> tuple[str, str, tuple[str, ...] | None]:
+    """Names of the two columns, and of the classes where the schema says them."""
+    schema = _open_parquet(where, path).schema_arrow
+    columns = []
+    for what, known in (("an image", _PARQUET_IMAGES), ("a label", _PARQUET_LABELS)):
+        found = [name for name in known if name in schema.names]
+        if not found:
+            raise ValueError(
+                f"{where}: {path!r} must have {what} column ({', '.join(known)}), got"
+                f" {', '.join(schema.names)}; rename it"
+            )
+        columns.append(found[0])
+    try:
+        info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        feature = info.get("info", {}).get("features", {}).get(columns[1], {})
+        names = tuple(feature.get("names") or ())
+        if not all(isinstance(one, str) for one in names):
+            raise TypeError("names that are no text")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
+            f"{columns[1]}.names in the schema's metadata, got {error}; write it anew"
+        ) from error
+    return *columns, names or None
+
+
+def _placed(groups: Sequence[tuple[int, int, int]]) -> dict[str, np.ndarray]:
+    """The shard, group and row of each row of groups: (shard, group, rows)."""
+    shard, group, counts = np.array(groups, np.int32).T
+    rows = np.concatenate([np.arange(n, dtype=np.int32) for n in counts])
+    return dict(
+        shard=np.repeat(shard, counts), group=np.repeat(group, counts), row=rows
+    )
+
+
+def _list_parquet(where: str, shards: Sequence[str], image: str, label: str) -> dict:
+    names, labels, groups = [], [], []
+    for i, path in enumerate(shards):
+        file, first = _open_parquet(where, path), len(names)
+        nested = _is_struct(file.schema_arrow.field(image))
+        columns = [label, *([f"{image}.path"] if nested else [])]
+        for group in range(file.num_row_groups):
+            before = len(names)
+            for rows in _batches(where, path, group, columns):
+                labels.append(_parquet_labels(where, path, rows.column(label)))
+                told = rows.column(image).to_pylist() if nested else [None] * len(rows)
+                names += [row and row.get("path") for row in told]
+            groups.append((i, group, len(names) - before))
+        stem = os.path.basename(path).partition(".")[0]
+        names[first:] = [p or f"{stem}/{k}" for k, p in enumerate(names[first:])]
+    if not names:
+        raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
+    placed = _placed(groups)
+    sizes = np.array([os.path.getsize(path) for path in shards])  # The rest costs.
+    return placed | dict(
+        names=listing.check_names(where, names),
+        labels=np.concatenate(labels),
+        length=sizes[placed["shard"]],
+    )
+
+
+def _parquet_labels(where: str, path: str, column) -> np.ndarray:
+    try:
+        numbers = column.to_numpy().astype(np.int64, casting="same_kind")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: labels must be whole numbers, got {column.type} in {path!r}"
+        ) from error
+    return limits.check_labels(f"{where}: {path!r}", numbers)
+
+
+def _open_parquet(where: str, path: str):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        size = os.path.getsize(path)
+        limits.check_growth(size, _LISTED * file.metadata.num_rows)
+        for i in range(file.num_row_groups):
+            limits.check_growth(size, file.metadata.row_group(i).total_byte_size)
+        return file
+    except (OSError, ValueError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{where}: {path!r} must be a Parquet file: {reason}"
+        ) from error
+
+
+def _group(image: str, path: str, group: int) -> list[bytes]:
+    """The encoded images of a row group."""
+    found = []
+    for rows in _batches("data", path, group, [image]):
+        column = rows.column(0)
+        found += (column.field("bytes") if _is_struct(column) else column).to_pylist()
+    return found
+
+
+def _batches(where: str, path: str, group: int, columns: Sequence[str]) -> Iterator:
+    """Some rows of a group at a time; ValueError once they are more than they may be.
+
+    Its metadata may lie, and a page may give again and again what it holds once.
+    """
+    file, size, unpacked = _open_parquet(where, path), os.path.getsize(path), 0
+    for rows in file.iter_batches(_ROWS, row_groups=[group], columns=columns):
+        unpacked += rows.nbytes
+        limits.check_growth(size, unpacked)
+        yield rows
+
+
+def _is_struct(column: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_struct(column.type)
+
+
+_TAR_LABELS = ("cls", "json")
+
+
+class _Member(NamedTuple):
+    shard: int
+    name: str
+    start: int
+    length: int
+
+
+def read_tar(
+    where: str, shards: Sequence[str]
+) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
+    """Lists all images; what the headers say is cached, since large archives have many."""
+    found = cache.for_files("tar", shards, lambda: _list_tar(where, shards))
+    names = tuple(found["names"].tolist())
+    store = sources.TarStore(
+        tuple(shards), names, found["shard"], found["start"], found["length"]
+    )
+    files = listing.Files(names, found["length"], found["labels"])
+    return store, files, tuple(found["classes"].tolist()) or None
+
+
+def _list_tar(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
+    images, labels = {}, {}
+    for i, path in enumerate(shards):
+        for member, ending, key in _members(where, i, path):
+            if f".{ending}" in listing.IMAGES:
+                if (i, key) in images:
+                    raise ValueError(
+                        f"{where}: a sample must have one image, got a second for"
+                        f" {key!r} in {path!r}; give each a key of its own"
+                    )
+                images[i, key] = member
+            elif ending in _TAR_LABELS:
+                labels[i, key] = _tar_label(where, path, member, ending)
+    if not images:
+        raise ValueError(f"{where}: shards must hold images, got none in {shards[0]!r}")
+    if labels:
+        lacking = next((key for key in images if key not in labels), None)
+        if lacking:
+            raise ValueError(
+                f"{where}: every image must have a label (<key>.cls), got none for"
+                f" {lacking[1]!r} in {shards[lacking[0]]!r}"
+            )
+        numbers, classes = [labels[key] for key in images], ()
+    else:
+        numbers, classes = _by_folder(where, [m.name for m in images.values()])
+    members = list(images.values())
+    return dict(
+        names=listing.check_names(
+            where, _without_common_folder([m.name for m in members])
+        ),
+        shard=np.array([m.shard for m in members], np.int32),
+        start=np.array([m.start for m in members], np.int64),
+        length=np.array([m.length for m in members], np.int64),
+        labels=np.array(numbers, np.int32),
+        classes=np.array(classes, dtype=str),
+    )
+
+
+def _members(where: str, shard: int, path: str):
+    """Yields (member, ending in small letters, key) of all files of an archive."""
+    try:
+        size = os.path.getsize(path)
+        with tarfile.open(path, "r:") as archive:
+            for entry in archive:
+                whole = entry.name.lstrip("/")  # As tar unpacks it.
+                folder, name = os.path.split(whole)
+                if not entry.isfile() or name.startswith("."):
+                    continue
+                stem, _, ending = name.partition(".")
+                ending = ending.lower()
+                if ending.endswith("tar"):
+                    raise ValueError(
+                        f"{where}: shards must hold images, {path!r} holds the archive"
+                        f" {entry.name!r}; unpack it once"
+                    )
+                if entry.issparse() or entry.offset_data + entry.size > size:
+                    raise ValueError(
+                        f"{where}: {path!r} must hold its members whole, got {entry.name!r}"
+                        f" of {entry.size} bytes; pack it anew"
+                    )
+                member = _Member(shard, whole, entry.offset_data, entry.size)
+                key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
+                yield member, ending.rpartition(".")[2], key
+    # A header may follow the other without end, or say that it has gigabytes.
+    except (tarfile.TarError, RecursionError, MemoryError, OverflowError) as error:
+        raise ValueError(
+            f"{where}: {path!r} must be a whole, uncompressed tar archive, got {error}"
+        ) from error
+
+
+def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
+    with open(path, "rb") as file:
+        file.seek(member.start)
+        text = file.read(member.length)
+    try:
+        held = json.loads(text) if ending == "json" else text
+        if ending == "json":
+            held = held["label"] if "label" in held else held["cls"]
+        if not 0 <= (label := int(held)) < limits.MAX_CLASSES or label != float(held):
+            raise ValueError(f"{held!r} is no label")
+        return label
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"{where}: labels must be whole numbers, got {text[:40]!r} in"
+            f" {path}:{member.name}; they count from 0 to {limits.MAX_CLASSES - 1:,}"
+            " (limits of docs/data.md)"
+        ) from error
+
+
+def _by_folder(where: str, names: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
+    """Labels by the folder below what all names have in common."""
+    parts = [name.split("/") for name in _without_common_folder(names)]
+    if any(len(part) < 2 for part in parts):
+        raise ValueError(
+            f"{where}: images must have a label (<key>.cls) or lie in class folders,"
+            f" got {names[0]!r}; unpack the archive of a single class into a folder of"
+            " its name"
+        )
+    classes = tuple(sorted({part[0] for part in parts}))
+    ids = {name: i for i, name in enumerate(classes)}
+    return [ids[part[0]] for part in parts], classes
+
+
+def _without_common_folder(names: Sequence[str]) -> list[str]:
+    """Names without the folders that all are in."""
+    above = os.path.commonpath(names) if len(names) > 1 else os.path.dirname(names[0])
+    return [os.path.relpath(name, above) if above else name for name in names]

@@ -1,0 +1,284 @@
+"""Opens the training and test sets that a config names, and maps them to the network's classes."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float, Int, UInt8
+
+from jbias import data, kinds
+from jbias.data import base, labels, loader, shifts
+
+# Of config.train, and some of its `other`, beside the data set's own options.
+_TRAINING = (
+    "batch",
+    "accumulate",
+    "also",
+    "shares",
+    "balance",
+    "other",
+    "inputs",
+    "pair",
+    "window",
+    "canvas",
+)
+# Of config.valid and config.tests, likewise: keywords of labels.match.
+_ANSWERING = ("aggregate", "mapping", "restrict")
+
+
+class TestSet(NamedTuple):
+    """A set to evaluate on, in the space of the network's decisions."""
+
+    name: str
+    images: (
+        UInt8[np.ndarray, "n h w c"] | loader.EncodedImages
+    )  # In memory, or in its files.
+    columns: Mapping[str, Int[np.ndarray, "n"]]
+    matrix: Float[np.ndarray, "k d"] | None
+    aggregate: str
+    measures: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of its images, in pixels."""
+        kept = isinstance(self.images, loader.EncodedImages)
+        return self.images.source.shape if kept else self.images.shape[1:3]
+
+
+class TrainSet(NamedTuple):
+    """The sources that a stage trains on, one after the other, and a second stream.
+
+    Labels of `other` are not used.
+    """
+
+    sources: tuple[base.Source, ...]
+    other: base.Source | None = None
+
+    def named(self, number: int) -> dict[str, base.Source]:
+        """All of them, by what messages and provenance call them."""
+        names = [f"train/{number}", *(f"train/{number}/also/{i}" for i in range(99))]
+        found = dict(zip(names, self.sources))
+        return found | ({f"train/{number}/other": self.other} if self.other else {})
+
+
+def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Source:
+    """Opens one set."""
+    kinds.check(where, options, dict)
+    options = dict(options)
+    if type(options.get("crop")) is str:
+        raise ValueError(
+            f"{where}.crop: must be True or False, got {options['crop']!r}, which only "
+            "config.train and its `other` may have"
+        )
+    for key in ("data", "split"):
+        if key not in options:
+            raise ValueError(f"{where}: {key!r} is missing")
+    name, split = options.pop("data"), options.pop("split")
+    kinds.check(f"{where}.data", name, str)
+    kinds.check(f"{where}.split", split, str)
+    for key, kind in data.COMMON_OPTIONS.items():
+        kinds.check(f"{where}.{key}", options.get(key, ""), kind)
+    if name in data.DATASETS:
+        kinds.options(where, data.DATASETS[name].make, options)
+    try:
+        return data.load(name, split, **{"size": size, **options})
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def train_set(
+    where: str,
+    options: Mapping[str, Any],
+    size: int,
+    opened: Callable[..., base.Source] = open_source,
+) -> TrainSet:
+    """Opens the sources of one stage; the first says what the classes are.
+
+    `opened` does so, by these arguments.
+    """
+    sources = [opened(where, _source_options(options), size)]
+    for i, more in enumerate(options.get("also", ())):
+        here = f"{where}.also[{i}]"
+        try:
+            sources.append(opened(here, more, size))
+        except ValueError as error:
+            made = "`python -m jbias.prepare deepaugment --help` tells how one is made"
+            raise ValueError(f"{error}; {made}") from error
+        try:
+            _relabelled(sources[0], sources[-1])
+        except ValueError as error:
+            raise ValueError(f"{here}: {error}") from error
+    other = _source_options(options.get("other") or {})
+    beside = opened(f"{where}.other", other, size) if other else None
+    return TrainSet(tuple(sources), beside)
+
+
+def _source_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a training set without those that say how it is fed."""
+    return {
+        key: value
+        for key, value in options.items()
+        if key not in _TRAINING and not (key == "crop" and isinstance(value, str))
+    }
+
+
+def open_test_source(
+    where: str,
+    options: Mapping[str, Any],
+    size: int,
+    opened: Callable[..., base.Source] = open_source,
+) -> base.Source:
+    """Opens a set to evaluate on."""
+    own = {key: value for key, value in options.items() if key not in _ANSWERING}
+    return opened(where, own, size)
+
+
+def class_map(
+    where: str,
+    options: Mapping[str, Any],
+    test: base.Source,
+    train: base.Source,
+    aggregate: str,
+) -> labels.ClassMap:
+    """How a network answers a set: by the set's own options, else by `aggregate`.
+
+    base.Mismatch where it cannot; ValueError for wrong options.
+    """
+    chosen = {"aggregate": aggregate, "restrict": test.restrict}
+    chosen |= {key: options[key] for key in _ANSWERING if key in options}
+    if type(chosen["restrict"]) is not bool:
+        raise ValueError(
+            f"{where}.restrict: must be True or False, got {chosen['restrict']!r}"
+        )
+    try:
+        return labels.match(
+            train.classes, train.space, test.classes, test.space, **chosen
+        )
+    except base.Mismatch as error:
+        raise base.Mismatch(f"{where}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def class_map_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a set's options say of how it is answered, with the digest of its mapping."""
+    found = {key: options[key] for key in _ANSWERING if key in options}
+    if found.get("mapping"):
+        content = epath.Path(found["mapping"]).expanduser().read_bytes()
+        found["mapping"] = hashlib.sha256(content).hexdigest()[:16]
+    return found
+
+
+def test_set(
+    name: str,
+    test: base.Source,
+    classes: labels.ClassMap,
+    images: UInt8[np.ndarray, "n h w c"] | None,
+    say: Callable,
+    *,
+    whole: bool = False,
+) -> TestSet:
+    """Brings a set into the network's decision space.
+
+    `images` are None where they are to be read anew at each evaluation. Images of classes
+    that the network has no answer for are left out, or kept with the label -1 where the
+    set is to be `whole`, and told about. Those without a class are always left out.
+    """
+    columns = {
+        key: np.where(column < 0, -1, classes.relabel[column])
+        if base.holds_classes(key)
+        else column
+        for key, column in test.columns.items()
+    }
+    label, known = np.asarray(test.columns["label"]), columns["label"] >= 0
+    kept = label >= 0 if whole else known
+    if not known.all():
+        absent = np.unique(label[~known])
+        some = ", ".join(test.classes[i] for i in absent[:16])
+        more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
+        how = "images shown and never right" if whole else "images left out"
+        say(
+            f"{name}: {(~known).sum()} of {len(known)} {how}, the training "
+            f"set has none of {some}{more}"
+        )
+    if not known.any():
+        raise ValueError(
+            f"config.tests.{name}: no class in common with the training set"
+        )
+    columns = {key: column[kept] for key, column in columns.items()}
+    return TestSet(
+        name=name,
+        images=loader.EncodedImages(test, np.flatnonzero(kept))
+        if images is None
+        else images  # Not copied where all stay.
+        if kept.all()
+        else images[kept],
+        columns=columns,
+        matrix=classes.matrix,
+        aggregate=classes.aggregate,
+        measures=test.measures,
+    )
+
+
+def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
+    """What all of the sources know of their images, one source after the other.
+
+    With several, "domain" says which of them an image is from.
+    """
+    known = [
+        {**source.columns, **source.arrays, **_relabelled(sources[0], source)}
+        for source in sources
+    ]
+    joined = {
+        name: np.concatenate([one[name] for one in known])
+        for name in known[0]
+        if all(name in one for one in known)
+    }
+    if len(sources) > 1:
+        counts = [len(source) for source in sources]
+        joined["domain"] = np.repeat(np.arange(len(sources), dtype=np.int32), counts)
+    return joined
+
+
+def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
+    """Labels in the classes of the first source, whatever the order of names."""
+    if more.space != first.space:
+        raise ValueError(
+            f"{more.name} must name its classes as {first.name}, by {first.space!r}, "
+            f"got {more.space!r}"
+        )
+    classes = labels.match(first.classes, first.space, more.classes, more.space)
+    return {"label": classes.relabel[more.columns["label"]]}
+
+
+def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
+    """Counts of each column whose values have names: a row a class, a column a value."""
+    labels = source.columns["label"]
+    return {
+        name: shifts.contingency_table(
+            labels[labels >= 0],
+            source.columns[name][labels >= 0],
+            len(source.classes),
+            len(names),
+        ).tolist()
+        for name, names in source.values.items()
+    }
+
+
+def describe(source: base.Source) -> dict[str, Any]:
+    """What provenance says of a set."""
+    return {
+        "name": source.name,
+        "n": len(source),
+        "classes": len(source.classes),
+        "names": list(source.classes),
+        "space": source.space,
+        "note": source.note,
+        "values": {name: [*names] for name, names in source.values.items()},
+        "tables": contingency_tables(source),
+        "preprocessing": source.preprocessing,
+        "fingerprint": source.fingerprint,
+        "cite": source.cite,
+    }

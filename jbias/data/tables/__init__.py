@@ -1,0 +1,18 @@
+"""Tables that lie in the package as JSON: class names, WordNet ids, published settings."""
+
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+
+def read(name: str) -> Any:
+    """Reads jbias/data/tables/<name>.json."""
+    path = resources.files("jbias.data") / "tables" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def class_names(name: str) -> tuple[str, ...]:
+    """The classes of "cifar10", "cifar100" (fine) or "office_home", by label."""
+    return tuple(read("class_names")[name])

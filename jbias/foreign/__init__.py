@@ -1,1 +1,0 @@
-"""Reads what others wrote: files, images, arrays and pickles, which may attack who reads."""

@@ -1,0 +1,1 @@
+"""Readers for files that others wrote, and that may be damaged or hostile."""

@@ -1,0 +1,86 @@
+"""Opens untrusted files: regular files only, images of known formats, arrays without pickles."""
+
+import contextlib
+import io
+import math
+import os
+import threading
+import zipfile
+from collections.abc import Iterator
+from typing import BinaryIO, TextIO
+
+import numpy as np
+import PIL
+from PIL import Image
+
+from jbias.untrusted import limits
+
+# Others of Pillow's may run programs, such as Ghostscript for PostScript.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
+_LARGE = 2**25  # Pixels; larger images are decoded one at a time, for memory.
+_LARGE_ONE = threading.Lock()
+
+
+def require_regular(path: str | os.PathLike) -> str | os.PathLike:
+    """The path; ValueError where a read would wait for others or never end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(
+            f"{os.fspath(path)}: must be a regular file, got a folder or a device"
+        )
+    return path
+
+
+def binary(path: str | os.PathLike) -> BinaryIO:
+    """Opens a regular file."""
+    return open(require_regular(path), "rb")
+
+
+def text(path: str) -> TextIO:
+    """Opens a regular file of text in UTF-8."""
+    return io.TextIOWrapper(binary(path), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
+    """Opens an image by its content, whatever its name; nothing is decoded yet.
+
+    ValueError for other formats than FORMATS and for more than limits.MAX_PIXELS, OSError
+    where it cannot be read. Decode inside the context.
+    """
+    with contextlib.ExitStack() as stack:
+        if not hasattr(source, "read"):
+            source = stack.enter_context(binary(source))
+        try:
+            found = stack.enter_context(Image.open(source, formats=FORMATS))
+            pixels = math.prod(found.size)
+        except PIL.UnidentifiedImageError as error:
+            known = ", ".join(FORMATS)
+            raise ValueError(f"must be a whole image, one of {known}") from error
+        except Image.DecompressionBombError:
+            pixels = math.inf
+        if pixels > limits.MAX_PIXELS:
+            raise ValueError(
+                f"must have at most {limits.MAX_PIXELS:,} pixels (limits of docs/data.md),"
+                " got more; shrink it, or leave it out by the option skip"
+            )
+        stack.enter_context(_LARGE_ONE if pixels > _LARGE else contextlib.nullcontext())
+        yield found
+
+
+def npz(path: str | os.PathLike, **growth: int) -> dict[str, np.ndarray]:
+    """Reads all arrays of an .npz file; `growth` goes to `limits.max_unpacked`.
+
+    ValueError, the reason alone, where it cannot.
+    """
+    try:
+        with binary(path) as raw:  # Here: numpy leaves what it cannot read open.
+            with zipfile.ZipFile(raw) as members:
+                told = sum(member.file_size for member in members.infolist())
+            limits.check_growth(os.path.getsize(path), told, **growth)
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                return {key: file[key] for key in file.files}
+    # Of damaged bytes numpy, zipfile and zlib raise anything.
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(reason) from error

@@ -1,0 +1,106 @@
+"""resident: order, progress, and that all damage is found before one error."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from jbias.data import folder, loader, sources
+
+
+def make(tree, n=150):
+    return folder.make("s", root=str(tree({"s/a": n, "s/b": 3})), size=8)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_decodes_in_order(tree, workers):
+    source = make(tree)
+    images = loader.decode_all(source, workers=workers)
+    assert images.dtype == np.uint8
+    assert images.nbytes == loader.nbytes(source) == 153 * 8 * 8 * 3
+    for i in (0, 63, 64, 149, 152):
+        np.testing.assert_array_equal(images[i], source[i]["image"])
+
+
+def test_tells_progress_to_the_end(tree):
+    told = []
+    loader.decode_all(make(tree), workers=2, progress=lambda *a: told.append(a))
+    assert told == [(64, 153), (128, 153), (153, 153)]
+
+
+def test_finds_all_damage_and_names_the_first(tree, truncate):
+    source = make(tree)
+    root = tree({})
+    truncate(root / "s/a/007.png", 0.5)
+    (root / "s/a/100.png").write_bytes(b"")
+    (root / "s/b/001.png").unlink()
+    with pytest.raises(ValueError) as error:
+        loader.decode_all(source, workers=3)
+    message = str(error.value)
+    assert "3 of 153" in message
+    assert f"first {root / 's/a/007.png'}: " in message
+    assert "replace or remove them" in message and "skip=damaged.json" in message
+    assert "\n" not in message
+
+
+def test_arrays_are_handed_over(tree):
+    source, told = array_source(), []
+    images = loader.decode_all(source, workers=1, progress=lambda *a: told.append(a))
+    assert images is source.images
+    assert told == [(2, 2)]
+    assert loader.nbytes(source) == images.nbytes
+
+
+def test_stops_when_told_to(tree):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loader.decode_all(make(tree), workers=1, progress=stop)
+
+
+def test_workers_must_be_some(tree):
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        loader.decode_all(make(tree, 1), workers=0)
+
+
+def array_source(**changes):
+    values = {
+        "images": np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3),
+        "name": "toy/test",
+        "classes": ("a", "b"),
+        "space": "names",
+        "columns": {"label": np.array([1, 0], np.int32)},
+        "measures": ("accuracy",),
+        "preprocessing": "none",
+        "fingerprint": "0",
+        "cite": "",
+    }
+    return sources.ArraySource(**(values | changes))
+
+
+def test_array_source_elements():
+    element = array_source()[0]
+    assert element["label"] == 1
+    assert element["image"].shape == (4, 4, 3)
+    assert len(list(array_source())) == 2  # IndexError ends an iteration.
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        array_source().name = "other"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"images": np.zeros((2, 4, 4, 3))}, "uint8 .n, h, w, 3., got float64"),
+        ({"images": np.zeros((2, 4, 4, 1), np.uint8)}, "got uint8"),
+        ({"space": "words"}, "space must be one of"),
+        ({"classes": ("a", "a")}, "class names must differ"),
+        ({"columns": {}}, "must have 'label'"),
+        ({"columns": {"label": np.array([1, 0])}}, "must be int32 .2,., got int64"),
+        ({"columns": {"label": np.array([1], np.int32)}}, "got int32 .1,."),
+        ({"columns": {"label": np.array([2, 0], np.int32)}}, "below 2, got 0 to 2"),
+    ],
+)
+def test_array_source_refuses_what_does_not_fit(changes, message):
+    with pytest.raises(ValueError, match=message):
+        array_source(**changes)

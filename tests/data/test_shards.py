@@ -1,0 +1,97 @@
+"""The same images in every form: equal to the last pixel, in the same order."""
+
+import pathlib
+import pickle
+
+import numpy as np
+import pytest
+
+from jbias import data
+from jbias.data import folder, loader, shards
+from tests import forms
+
+COUNTS = {"train/dog": 7, "train/cat": 5, "train/ant": 3}
+SHUFFLED = np.random.default_rng(0).permutation(15)
+
+
+@pytest.fixture
+def images(tree):
+    """The folder, and its images in another order: (name, bytes, label)."""
+    root = tree(COUNTS)
+    paths = sorted((root / "train").rglob("*.png"))
+    rows = [
+        (
+            str(p.relative_to(root / "train")),
+            p.read_bytes(),
+            forms.CLASSES.index(p.parent.name),
+        )
+        for p in paths
+    ]
+    return root, [rows[i] for i in SHUFFLED]
+
+
+@pytest.mark.parametrize("form", forms.FORMS)
+def test_every_form_gives_what_the_folder_gives(form, images, tmp_path):
+    whole = folder.make("train", root=str(images[0]), size=8)
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(forms.CLASSES))
+    root = str(forms.written(form, images[1], tmp_path))
+    found = folder.make("train", root=root, size=8, classes=str(names))
+    assert found.classes == whole.classes == forms.CLASSES
+    np.testing.assert_array_equal(found.columns["label"], whole.columns["label"])
+    for i in range(len(whole)):
+        np.testing.assert_array_equal(found[i]["image"], whole[i]["image"])
+    np.testing.assert_array_equal(
+        loader.decode_all(found, workers=3), loader.decode_all(whole, workers=2)
+    )
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again[4]["image"], whole[4]["image"])
+
+
+@pytest.mark.parametrize("form", ["tar of folders", "parquet", "records"])
+def test_parts_are_those_of_the_folder(form, images, tmp_path):
+    """Where names are kept, images fall into the same parts."""
+    root = str(forms.written(form, images[1], tmp_path))
+    for split in ("train[:60%]", "train[60%:]"):
+        whole, found = (
+            data.load("folder", split, root=one, size=8)
+            for one in (str(images[0]), root)
+        )
+        assert found.files == whole.files
+
+
+def test_what_was_unpacked_goes_before_its_archive(images):
+    root, rows = images
+    forms.as_tar_of_folders(root, rows[:4])
+    assert len(folder.make("train", root=str(root), size=8)) == 15
+
+
+def test_numbers_stand_for_classes_without_names(images, tmp_path):
+    root = tmp_path / "other"
+    root.mkdir()
+    forms.as_parquet(root, images[1], named=False)
+    assert folder.make("train", root=str(root), size=8).classes == ("0", "1", "2")
+
+
+def test_an_index_beside_its_shards_is_believed(images, tmp_path, monkeypatch):
+    root = forms.written("records", images[1], tmp_path)
+    paths = sorted(str(path) for path in root.glob("*.array_record*"))
+    found = shards._list_records("here", paths)
+    np.savez(shards.index_path(paths), classes=np.array(forms.CLASSES), **found)
+    monkeypatch.setattr(shards, "_list_records", None)
+    assert len(folder.make("train", root=str(root), size=8)) == 15
+    pathlib.Path(paths[0]).write_bytes(pathlib.Path(paths[1]).read_bytes())
+    with pytest.raises(ValueError, match="has 15 records of 12"):
+        folder.make("train", root=str(root), size=8)
+
+
+def test_listings_are_kept_until_a_shard_changes(images, tmp_path, monkeypatch):
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
+    root = forms.written("tar", images[1], tmp_path)
+    first = folder.make("train", root=str(root), size=8)
+    with monkeypatch.context() as patch:
+        patch.setattr("jbias.data.shards._list_tar", None)
+        again = folder.make("train", root=str(root), size=8)
+        assert again.files == first.files
+    forms.as_tar(root, images[1][:9] * 1)
+    assert len(folder.make("train", root=str(root), size=8)) == 9

@@ -1,0 +1,255 @@
+"""Training on several sources, with and without shares, and beside a second stream."""
+
+import dataclasses
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from jbias import train
+from jbias.configs import common, datasets
+from jbias.data import loader, shapes, splits
+from jbias.evals import decisions
+from tests import smoke_runs
+
+SHAPES = dict(data="shapes", split="train", n=32)
+
+
+@pytest.fixture(scope="module")
+def grey(tmp_path_factory):
+    """A folder of grey images, ten of each of some classes of the embedded set."""
+    root = tmp_path_factory.mktemp("grey")
+    for name in ("star", "heart", "plus"):
+        (root / "train" / name).mkdir(parents=True)
+        for i in range(10):
+            image = np.full((32, 32, 3), 128, np.uint8)
+            assert cv2.imwrite(str(root / "train" / name / f"{i}.png"), image)
+    return dict(data="folder", root=str(root), split="train")
+
+
+def test_sources_are_matched_by_the_names_of_their_classes(grey):
+    opened = splits.train_set("config.train", {**SHAPES, "also": (grey,)}, 32)
+    columns = splits.join_columns(opened.sources)
+    assert columns["domain"].tolist() == [0] * 32 + [1] * 30
+    names = opened.sources[0].classes
+    assert {names[i] for i in columns["label"][32:]} == {"star", "heart", "plus"}
+    assert set(columns) == {"label", "domain"}, "what one source lacks is left out"
+
+
+def test_a_class_that_the_first_lacks_is_refused(grey):
+    options = {**grey, "also": (SHAPES,)}
+    with pytest.raises(ValueError, match=r"^config.train.also\[0\]: .*must have every"):
+        splits.train_set("config.train", options, 32)
+
+
+def test_halves_come_from_their_own_files(grey):
+    """Clean and augmented halves differ in their pixels, at every step."""
+    config = smoke_runs.small().to_dict()
+    config["train"].update(also=(grey,), shares=(0.5, 0.5), batch=8)
+    config["inputs"] = ()
+    stage = smoke_runs.stage(config)
+    images, domains = (
+        np.asarray(stage.held(0)["train"][k]) for k in ("image", "domain")
+    )
+    for step in range(4):
+        index = stage.take(0, step)["train"]
+        assert domains[index].tolist() == [0, 1] * 4
+        assert (images[index][1::2] == 128).all()
+        assert (images[index][::2].std((1, 2, 3)) > 5).all()
+    assert stage.order.steps_per_epoch == 128 // 4
+
+
+def test_a_union_is_shuffled_as_one(grey):
+    config = smoke_runs.small().to_dict()
+    config["train"].update(also=(grey,), batch=79)
+    stage = smoke_runs.stage(config)
+    assert stage.order.steps_per_epoch == 2
+    seen = np.concatenate([stage.take(0, step)["train"] for step in (0, 1)])
+    assert sorted(seen) == list(range(158))
+
+
+def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
+    config = smoke_runs.small().to_dict()
+    other = dict(SHAPES, split="valid", inputs=(dict(name="flip", p=1.0),))
+    config["train"].update(other=other)
+    stage = smoke_runs.stage(config)
+    assert set(stage.held(stage.first)) == {"train", "other"}
+    first, second = (stage.take(0, step)["other"] for step in (0, 1))
+    assert first.shape == (32,) and not np.array_equal(first, second)
+    assert not np.array_equal(first, stage.take(0, 0)["train"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shares": (0.5, 0.5)}, "config.train.shares: shares must be 1 positive"),
+        (
+            {"also": ({"data": "shapes"},)},
+            r"config.train.also\[0\]: 'split' is missing",
+        ),
+        ({"other": {**SHAPES, "split": "trian"}}, "config.train.other: .*'train'"),
+        ({"other": {**SHAPES, "n": 16}}, "config.train.batch: for `other` must be 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, change, message):
+    config = smoke_runs.small()
+    with config.unlocked():
+        config.train.update(change)
+    with pytest.raises(ValueError, match=message):
+        train.run(config, tmp_path / "run")
+
+
+def test_a_set_that_is_trained_on_is_not_tested_on(tmp_path, grey):
+    config = smoke_runs.small()
+    with config.unlocked():
+        config.train.also = ({**config.tests.edge.to_dict(), "split": "edge"},)
+    with pytest.raises(ValueError, match="edge is the training set"):
+        train.run(config, tmp_path / "run")
+
+
+def answered(test, train, **options):
+    """A set as a network sees it, and what is told about it."""
+    told = []
+    rule = splits.class_map("config.tests.here", options, test, train, "mean_prob")
+    images = np.zeros((len(test), 32, 32, 3), np.uint8)
+    return splits.test_set("here", test, rule, images, told.append), told
+
+
+def opened(*options):
+    return [splits.open_source("here", one, 32) for one in options]
+
+
+def test_a_set_chooses_among_all_classes_or_its_own(grey):
+    trained, test = opened(SHAPES, grey)
+    full, _ = answered(test, trained)
+    assert full.matrix is None
+    few, _ = answered(test, trained, restrict=True)
+    assert few.matrix.shape == (16, 3)
+    assert sorted(set(few.columns["label"])) == [0, 1, 2]
+    names = np.array(trained.classes)
+    np.testing.assert_array_equal(
+        names[full.columns["label"]], np.array(test.classes)[few.columns["label"]]
+    )
+    # A set may say so by itself, and a config still has the last word.
+    own = dataclasses.replace(test, restrict=True)
+    assert answered(own, trained)[0].matrix is not None
+    assert answered(own, trained, restrict=False)[0].matrix is None
+
+
+def test_accepted_classes_come_into_the_network_s(grey):
+    trained, test = opened(SHAPES, grey)
+    accepted = np.where(test.columns["label"] > 0, 2, -1).astype(np.int32)
+    columns = {**test.columns, "accepted_0": accepted, "attribute": accepted}
+    test = dataclasses.replace(test, columns=columns)
+    seen = answered(test, trained)[0].columns
+    here = trained.classes.index(test.classes[2])
+    np.testing.assert_array_equal(
+        seen["accepted_0"], np.where(test.columns["label"] > 0, here, -1)
+    )
+    np.testing.assert_array_equal(seen["attribute"], accepted)
+
+
+def test_a_mapping_leaves_out_what_it_has_no_answer_for(grey, tmp_path):
+    trained, test = opened(SHAPES, grey)
+    path = tmp_path / "own.csv"
+    path.write_text(f"train_class,test_class\n{trained.classes[3]},star\n")
+    mapped, (told,) = answered(test, trained, mapping=str(path))
+    assert "20 of 30 images left out" in told
+    assert mapped.matrix.sum() == 1
+    assert len(mapped.images) == 10
+    path.write_text("train_class,test_class\nstar,stars\n")
+    with pytest.raises(ValueError, match="^config.tests.here: .*'stars'; did you mean"):
+        answered(test, trained, mapping=str(path))
+
+
+def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
+    """One class against all others: by the maximum it wins where it is the answer."""
+    few = {**grey, "restrict": True}
+    tests = {"full": grey, "few": few}
+    for name in shapes.CLASSES:
+        path = tmp_path / f"{name}.csv"
+        lines = [
+            f"{one},{'heart' if one == name else 'star'}" for one in shapes.CLASSES
+        ]
+        path.write_text("\n".join(["train_class,test_class", *lines]))
+        tests[name] = {**grey, "mapping": str(path), "aggregate": "max_prob"}
+    config = smoke_runs.small(seeds=(0,), tests=tests, epochs=1)
+    config.run.decisions = True
+    assert train.run(config, tmp_path / "run")
+    got = {
+        name: decisions.read(path)[0]
+        for name in tests
+        for path in (tmp_path / "run/decisions" / name).iterdir()
+    }
+    (answer,) = set(got["full"].prediction)  # The images are all alike.
+    for i, name in enumerate(shapes.CLASSES):
+        assert set(got[name].prediction) == {0 if i == answer else 2}, name
+    assert got["few"].columns["label"].tolist() == [0] * 10 + [1] * 10 + [2] * 10
+    assert got["few"].prediction.max() < 3
+    facts = json.loads((tmp_path / "run/provenance.json").read_text())["data"]
+    words = {name: told["decision"] for name, told in facts.items() if "/" not in name}
+    assert words["valid"] == words["full"] == "argmax over the network's 16 classes"
+    assert words["few"].startswith("argmax of mean_logit over 3 classes, answered by 3")
+    assert words["plus"].startswith("argmax of max_prob over 3 classes, answered by 16")
+    # Taken up again with another mapping in the same place, it is another run.
+    (tmp_path / "run/done").unlink()
+    (tmp_path / "plus.csv").write_text((tmp_path / "star.csv").read_text())
+    with pytest.raises(ValueError, match="begun with other data .*plus.answers"):
+        train.run(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"restrict": "yes"}, "config.tests.here.restrict: must be True or False"),
+        ({"aggregate": "mean"}, "config.tests.here: data.labels: aggregate must be"),
+        ({"mapping": "no.csv"}, "config.tests.here: no.csv: a mapping must be a CSV"),
+    ],
+)
+def test_a_rule_that_does_not_fit_is_refused(tmp_path, grey, change, message):
+    config = smoke_runs.small(tests={"here": {**grey, **change}})
+    with pytest.raises(ValueError, match=f"^{message}"):
+        train.run(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("data", "extra", "n"),
+    [
+        ("imagenet_c", False, 75),
+        ("imagenet_c", True, 95),
+        ("imagenet_c_bar", False, 50),
+        ("cifar100_c", False, 75),
+    ],
+)
+def test_corruptions_are_as_many_test_sets(data, extra, n):
+    entries = datasets.corrupted(data, "DIR", extra=extra, part="[:2%]")
+    assert len(entries) == n and not any("/" in name for name in entries)
+    for name, entry in entries.items():
+        split = name.replace("-", "/") + "[:2%]"
+        assert entry == dict(data=data, split=split, root="DIR")
+
+
+def test_a_config_tests_on_corruptions(tmp_path):
+    text = f"data=cifar10,root={tmp_path},corrupted={tmp_path}"
+    c = common.experiment(text, dict(name="erm"))
+    assert len(c.tests) == 76
+    for name in ("fog", "labels"):
+        array = np.zeros((50, 32, 32, 3) if name == "fog" else 50, np.uint8)
+        np.save(tmp_path / f"{name}.npy", array)
+    opened = splits.open_test_source("config.tests.fog-3", c.tests["fog-3"], 32)
+    assert opened.name == "cifar10_c/fog/3" and len(opened) == 10
+
+
+def test_what_is_in_memory_is_not_read_from_files(grey):
+    """Whatever else fits."""
+    tested = {
+        "edge": splits.open_test_source(
+            "edge", dict(data="shapes", split="edge", n=16), 32
+        ),
+        "grey": splits.open_test_source("grey", grey, 32),
+    }
+    told = []
+    images = loader.load_into_memory({}, tested, told.append, gib=0, threads=1)
+    assert set(images) == {"edge"}
+    assert ["read from its files" in line for line in told] == [False, True]
