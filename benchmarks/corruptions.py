@@ -44,7 +44,7 @@ def on_device(name: str, images: np.ndarray, severity: int, ice: str) -> Callabl
     )
     made = jax.tree.map(jnp.asarray, made)
     keys = jax.random.split(jax.random.key(0), len(images))
-    run = jax.jit(functools.partial(corrupt.corrupted, name=name))
+    run = jax.jit(functools.partial(corrupt.corrupt_batch, name=name))
 
     return lambda: run(held, keys, settings=made).block_until_ready()
 

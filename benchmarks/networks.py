@@ -13,7 +13,7 @@ import jax
 
 from benchmarks import roofline
 from jbias import models
-from jbias.models import catalogue, taps
+from jbias.models import registry, taps
 
 CLASSES = 1000
 _SIDES = {"cnn": 28, "preact_resnet18": 32}
@@ -88,14 +88,14 @@ def row(name: str) -> str:
     net, side = models.MODELS[name](CLASSES), _SIDES.get(name, 224)
     flops, _, parameters = roofline.forward(net, side)
     about, sites = family(name), taps.sites(net, side)
-    assert len(about.files) == len(catalogue.dialects(name)), name
+    assert len(about.files) == len(registry.dialects(name)), name
     cells = (
         f"`{name}`",
         about.source or "our own",
         f"{parameters:,}",
         f"{flops / 2e9:.3g}",
         f"{side}",
-        f"{taps.brief(sites)}",
+        f"{taps.abbreviate(sites)}",
         "; ".join(about.files) or "none",
     )
     return f"| {' | '.join(cells)} |"

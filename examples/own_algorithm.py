@@ -12,7 +12,7 @@ def make(net, *, strength=0.1):
     def losses(params, stats, batch, key, static=None):
         image = batch["image"]
         logits, seen = base.forward(net, params["net"], stats["net"], image, key)
-        penalty = base.average(jnp.mean(logits**2, axis=-1), batch)
+        penalty = base.weighted_mean(jnp.mean(logits**2, axis=-1), batch)
         loss = base.objective(logits, batch) + strength * penalty
         return {"class": loss}, base.Aux({**stats, "net": seen}, {"penalty": penalty})
 

@@ -306,10 +306,10 @@ def _columns(source: "spec.Source", wanted: Sequence[str]) -> Columns:
 def _size(paths: Sequence[str]) -> int:
     """The pixels that all runs were trained with, and that files are taken to want."""
     from jbias.measure import checkpoint_paths
-    from jbias.models import runs
+    from jbias.models import trained
 
     sizes = {
-        runs.stored(epath.Path(path) / "config.json", ("size",))["size"]
+        trained.read_json(epath.Path(path) / "config.json", ("size",))["size"]
         if checkpoint_paths.is_trained(path)
         else _SIZE
         for path in paths

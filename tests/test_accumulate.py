@@ -10,7 +10,7 @@ from flax import linen as nn
 from jbias import config as jc
 from jbias import seeds, step
 from jbias.algos import base, erm
-from jbias.models import norm
+from jbias.models import layers
 from jbias.runtime import mesh
 from tests import smoke_runs
 from tests.test_devices import emulated
@@ -29,7 +29,7 @@ class Net(nn.Module):
         x = image.reshape(len(image), -1)
         for i, width in enumerate(self.widths):
             x = nn.Dense(width, use_bias=False)(x)
-            x = norm.BatchNorm(group=self.group, name=f"bn{i}")(x, train=train)
+            x = layers.BatchNorm(group=self.group, name=f"bn{i}")(x, train=train)
             x = nn.relu(x)
         return nn.Dense(3)(x)
 

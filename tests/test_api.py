@@ -28,7 +28,7 @@ MODULES = (
     ),
     *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.labels"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
-    *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.examples"),
+    *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.sampling"),
     *("jbias.evals", "jbias.evals.decisions", "jbias.evals.probe"),
     *("jbias.evals.probes", "jbias.runs.loggers"),
 )

@@ -7,7 +7,7 @@ import pytest
 
 from jbias import models
 from jbias.configs import zoo
-from jbias.models import states
+from jbias.models import state_dicts
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -51,7 +51,7 @@ def test_each_file_is_found_and_is_of_one():
     assert zoo.find("mine.pth") is None and not zoo.is_head("mine.pth")
 
 
-@pytest.mark.parametrize("end", [*states.SUFFIXES, ".pth.tar"])
+@pytest.mark.parametrize("end", [*state_dicts.SUFFIXES, ".pth.tar"])
 def test_an_identifier_is_found_with_whatever_can_be_read(end):
     """Also one that has a dot itself."""
     for name in ("resnet50_swav", "resnet50.a1_in1k"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations
 from jbias import models
-from jbias.models import states
+from jbias.models import state_dicts
 
 _OTHERS = ("net.safetensors", "net.npz", "net.pth", "stream.pth")
 
@@ -22,7 +22,7 @@ def made(folder: pathlib.Path) -> None:
     models.save_run(folder / "run", net, variables)
     path = folder / "net.safetensors"
     models.save_safetensors(path, net, variables, names="own")
-    np.savez(folder / "net.npz", **states.read(path).arrays)
+    np.savez(folder / "net.npz", **state_dicts.read(path).arrays)
     oracles = pathlib.Path(__file__).parents[2] / "tests/oracles"
     for file, oracle in (
         ("net.pth", "torch_zip.pth"),

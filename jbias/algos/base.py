@@ -27,7 +27,7 @@ Path = tuple[str, ...]  # ("net", "stage1_block0", "bn1", "scale")
 Batch = Mapping[str, Any]
 
 
-def everything(path: Path) -> bool:
+def all_parameters(path: Path) -> bool:
     """Selects every parameter."""
     del path
     return True
@@ -60,7 +60,7 @@ class Update(NamedTuple):
     """
 
     loss: str
-    trains: Callable[[Path], bool] = everything
+    trains: Callable[[Path], bool] = all_parameters
     clip: float | None = None
     plus: str | None = None
     decay: bool = True
@@ -95,7 +95,7 @@ class Algo(NamedTuple):
 
 def parameters(net: nn.Module) -> Mapping[Path, tuple[int, ...]]:
     """The shapes of the net's parameters, for images of some size."""
-    shapes = {"net": taps.drawn(net).variables["params"]}
+    shapes = {"net": taps.shapes(net).variables["params"]}
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     return {tuple(entry.key for entry in path): x.shape for path, x in leaves}
 
@@ -127,7 +127,7 @@ def forward(
     return out, {**stats, **new["stats"]}
 
 
-def read(
+def forward_features(
     net: nn.Module, *args: Any, train: bool = True
 ) -> tuple[Float[Array, "b k"], Float[Array, "b c"], dict]:
     """Runs the net: its logits, what its linear layer reads, and new statistics.
@@ -157,10 +157,12 @@ def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
     the batch has a "consistency", that many times the divergence between the "views" of
     each image is added.
     """
-    return agreeing(average(each(logits, batch), batch), logits, batch)
+    return with_consistency(
+        weighted_mean(example_losses(logits, batch), batch), logits, batch
+    )
 
 
-def each(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b"]:
+def example_losses(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b"]:
     """CE(z_i, target_i) of every example, in float32.
 
     Where the batch is "binary", the classes are independent yes-or-no questions and CE
@@ -174,7 +176,7 @@ def each(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b"]:
     return -jnp.sum(batch["target"] * jax.nn.log_softmax(logits), axis=-1)
 
 
-def agreeing(
+def with_consistency(
     loss: Float[Array, ""], logits: Float[Array, "b k"], batch: Batch
 ) -> Float[Array, ""]:
     """Adds what a batch with a "consistency" asks of its views to a loss."""
@@ -184,7 +186,7 @@ def agreeing(
     return loss + batch["consistency"] * apart
 
 
-def average(each: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
+def weighted_mean(each: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
     """The mean over the batch's examples by their weights, if it has any.
 
     In a micro-batch it is its part of that mean: the mean of all parts is the whole's.

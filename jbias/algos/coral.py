@@ -20,7 +20,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from jbias.algos import base, penalised
+from jbias.algos import base, groups
 
 
 def make(
@@ -42,7 +42,7 @@ def make(
     Covariances of all environments are summed over devices: that is what this algorithm
     moves beside its gradients.
     """
-    return penalised.make("coral", net, penalty, weight=gamma, by=by, columns=columns)
+    return groups.penalised("coral", net, penalty, weight=gamma, by=by, columns=columns)
 
 
 def penalty(

@@ -26,7 +26,7 @@ import numpy as np
 from flax import linen as nn
 
 from jbias.algos import base, erm
-from jbias.augment import examples, options
+from jbias.augment import options, sampling
 from jbias.models import taps
 
 VARIANTS = ("", "biasbed")
@@ -73,7 +73,7 @@ def make(
     _check(transfer, gamma, alpha, stylised, variant, mix)
     if not stylised:
         return erm.make(net)
-    if aux_bn and not taps.drawn(net).variables.get("stats"):
+    if aux_bn and not taps.shapes(net).variables.get("stats"):
         raise ValueError(
             f"debiased: aux_bn must be False for {type(net).__name__}, which has no "
             "batch norm, got True"
@@ -92,7 +92,7 @@ def make(
         )
         weights, noted = params["net"], seen
         if aux_bn:
-            weights, noted = _over(params["net"], params["aux"]), stats["aux"]
+            weights, noted = _overlay(params["net"], params["aux"]), stats["aux"]
         styled_logits, noted = base.forward(
             net, weights, noted, styled["image"], k_styled
         )
@@ -113,9 +113,9 @@ def make(
 
 
 def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
-    options.within("debiased", "gamma", gamma, 0, 1)
-    options.within("debiased", "alpha", alpha, 0, 1)
-    options.one_of("debiased", "variant", variant, VARIANTS)
+    options.check_range("debiased", "gamma", gamma, 0, 1)
+    options.check_range("debiased", "alpha", alpha, 0, 1)
+    options.check_choice("debiased", "variant", variant, VARIANTS)
     if stylised and transfer is None:
         raise ValueError(
             'debiased: transfer must be set, got None; such as transfer=dict(name="small")'
@@ -131,7 +131,7 @@ def _pair(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
     """The clean batch, and the stylised one with both labels."""
     del net
     swap = functools.partial(
-        examples.permute, key=key, group=mix_group, views=batch.get("views", 1)
+        sampling.permute, key=key, group=mix_group, views=batch.get("views", 1)
     )
     image = transfer(small, functools.partial(jax.tree.map, swap), alpha)
     own = batch["target"]
@@ -178,24 +178,24 @@ def _init(key, image, net_variables) -> dict[str, Any]:
     """Copies the net's batch norms: the modules that keep statistics."""
     del key, image
     stats = net_variables["stats"]
-    norms = {"params": _beside(net_variables["params"], stats), "stats": stats}
+    norms = {"params": _norm_parameters(net_variables["params"], stats), "stats": stats}
     return jax.tree.map(jnp.copy, norms)  # Donated buffers must not meet twice.
 
 
-def _beside(params: Mapping, stats: Mapping) -> dict[str, Any]:
+def _norm_parameters(params: Mapping, stats: Mapping) -> dict[str, Any]:
     """The parameters of the modules that have statistics."""
     return {
-        name: _beside(params[name], inner)
+        name: _norm_parameters(params[name], inner)
         if all(isinstance(value, Mapping) for value in inner.values())
         else params[name]
         for name, inner in stats.items()
     }
 
 
-def _over(tree: Mapping, top: Mapping) -> dict[str, Any]:
+def _overlay(tree: Mapping, top: Mapping) -> dict[str, Any]:
     """Lays one tree over another; what it lacks stays."""
     return {
-        name: _over(value, top[name]) if isinstance(value, Mapping) else top[name]
+        name: _overlay(value, top[name]) if isinstance(value, Mapping) else top[name]
         for name, value in tree.items()
         if name in top
     } | {name: value for name, value in tree.items() if name not in top}

@@ -48,7 +48,7 @@ def make(net: nn.Module) -> base.Algo:
     def losses(params, stats, batch, key, static=None):
         del key, static
         own = params["net"], stats["net"]
-        _, h, _ = base.read(net, *own, batch["image"], None, train=False)
+        _, h, _ = base.forward_features(net, *own, batch["image"], None, train=False)
         h = jax.lax.stop_gradient(h)
         seen = with_batch(stats["head"], h, batch.get("weight"))
         mean, deviation = moments(seen)

@@ -18,8 +18,8 @@ from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
-from jbias.augment import examples, feature_stats
-from jbias.models import rescaled, taps
+from jbias.augment import feature_stats, sampling
+from jbias.models import taps
 
 _EPS = 1e-6
 
@@ -46,8 +46,8 @@ def make(
         raise ValueError(f"dsu: p must be in [0, 1], got {p}")
     if isinstance(factor, int | float) and not factor >= 0:
         raise ValueError(f"dsu: factor must be at least 0, got {factor}")
-    sites = usual(net) if sites is None else tuple(sites)
-    taps.check("dsu", "sites", net, sites)
+    sites = default_sites(net) if sites is None else tuple(sites)
+    taps.check_sites("dsu", "sites", net, sites)
     if mix_group < 2:
         raise ValueError(
             f"dsu: mix_group must be at least 2, to have a deviation, got {mix_group}"
@@ -62,15 +62,15 @@ def make(
             return x
         gate, noise = jax.random.split(key)
         acts = jax.random.bernoulli(gate, p)
-        found = feature_stats.gated(x, acts, change, noise)
-        return rescaled.Rescaled(x, *found, acts)
+        found = feature_stats.gated_affine(x, acts, change, noise)
+        return taps.Rescaled(x, *found, acts)
 
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
 
 
-def usual(net: nn.Module) -> tuple[str, ...]:
+def default_sites(net: nn.Module) -> tuple[str, ...]:
     """The net's first convolution, stem and stages, as far as it has them."""
-    there = taps.maps(net)
+    there = taps.map_sites(net)
     first = [site for site in there if "conv" in site][:1]
     return (*first, *(site for site in there if re.fullmatch(r"stem|stage\d", site)))
 
@@ -91,9 +91,11 @@ def disturb(
     eps = 1e-6 and all variances unbiased. Gradients pass all statistics.
     """
     own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
-    grouped = examples.grouped(own, group=group)
+    grouped = sampling.split_groups(own, group=group)
     spread = jnp.var(grouped, axis=1, ddof=1, keepdims=True)
     spread = jnp.broadcast_to(jnp.sqrt(spread + _EPS), grouped.shape)
-    noise = examples.each(lambda k: jax.random.normal(k, own.shape[1:]), key, len(own))
+    noise = sampling.draw_each(
+        lambda k: jax.random.normal(k, own.shape[1:]), key, len(own)
+    )
     new = own + factor * noise * spread.reshape(own.shape)
-    return feature_stats.towards(own, new)
+    return feature_stats.affine_between(own, new)

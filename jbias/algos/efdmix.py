@@ -15,7 +15,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from jbias.algos import base, mixstyle
-from jbias.augment import examples
+from jbias.augment import sampling
 from jbias.runtime import xla
 
 
@@ -67,7 +67,7 @@ def match(
     """
     flat = x.reshape(len(x), -1, x.shape[-1])
     values, places = _ranked(flat)
-    matched = _placed(examples.reorder(values, order), places)
+    matched = _placed(sampling.reorder(values, order), places)
     change = (1 - share[:, 0]) * (matched - jax.lax.stop_gradient(flat)).astype("f4")
     return x + change.astype(x.dtype).reshape(x.shape)
 

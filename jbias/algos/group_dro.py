@@ -46,8 +46,8 @@ def make(
     if isinstance(adjustment, int | float) and not adjustment >= 0:
         raise ValueError(f"group_dro: adjustment must be at least 0, got {adjustment}")
     if columns is None:
-        return groups.untold("group_dro", net)
-    known = groups.of("group_dro: by", columns, by)
+        return groups.evaluation_only("group_dro", net)
+    known = groups.from_columns("group_dro: by", columns, by)
     if np.count_nonzero(known.counts) == 1:
         return erm.make(net)
     seen = known.counts > 0
@@ -58,14 +58,16 @@ def make(
         logits, new = base.forward(
             net, params["net"], stats["net"], batch["image"], key
         )
-        risks, present = groups.means(base.each(logits, batch), known.members(batch))
+        risks, present = groups.means(
+            base.example_losses(logits, batch), known.members(batch)
+        )
         adjusted = jax.lax.stop_gradient(risks) + extra
         log_q = stats["groups"]["log_q"] + eta * adjusted * present
         log_q = jnp.maximum(jax.nn.log_softmax(log_q), _NEVER)
         q = jnp.exp(log_q)
         named = {
             "class": base.objective(logits, batch),
-            "robust": base.agreeing(jnp.sum(q * risks), logits, batch),
+            "robust": base.with_consistency(jnp.sum(q * risks), logits, batch),
         }
         metrics = {"worst_group_loss": jnp.max(risks), "largest_weight": jnp.max(q)}
         after = {**stats, "net": new, "groups": {"log_q": log_q}}

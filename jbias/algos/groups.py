@@ -1,12 +1,13 @@
-"""Groups of examples: those of one class and attribute, or of one environment.
+"""Groups of examples, by class and attribute or environment, and penalties on them.
 
-A word says which: names of columns joined by +, such as "class+attribute" or "domain",
-where "class" is the label and "group" short for "class+attribute".
+A spec names the columns, joined by +, such as "class+attribute" or "domain", where "class"
+is the label and "group" short for "class+attribute". `penalised` is what the algorithms
+with invariance penalties share: the class loss plus a term between environments.
 """
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -15,7 +16,8 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from jbias.algos import base
+from jbias.algos import base, erm
+from jbias.augment import options
 
 Columns = Mapping[str, np.ndarray]  # Of the training examples; "label" is the class.
 CLASS = "class"
@@ -48,18 +50,18 @@ class Groups(NamedTuple):
         return of * batch["weight"][:, None] if "weight" in batch else of
 
 
-def of(where: str, columns: Columns, by: str) -> Groups:
+def from_columns(where: str, columns: Columns, by: str) -> Groups:
     """Says which groups the training examples are of, by the columns that `by` names.
 
     ValueError, which begins with `where`, for a column that is not there.
     """
-    names, numbers = named(where, columns, by)
+    names, numbers = select_columns(where, columns, by)
     sizes = tuple(int(one.max()) + 1 for one in numbers)
     flat = np.ravel_multi_index(numbers, sizes)
     return Groups(names, sizes, np.bincount(flat, minlength=math.prod(sizes)))
 
 
-def named(
+def select_columns(
     where: str, columns: Columns, by: str
 ) -> tuple[tuple[str, ...], list[Int[np.ndarray, "n"]]]:
     """The columns that `by` names, which have whole numbers from 0 on."""
@@ -87,7 +89,7 @@ def environments(where: str, columns: Columns, by: str) -> Groups:
     none, their "attribute".
     """
     usual = "domain" if "domain" in columns else "attribute"
-    return of(f"{where}: by", columns, by or usual)
+    return from_columns(f"{where}: by", columns, by or usual)
 
 
 def means(
@@ -103,12 +105,14 @@ def means(
     return summed / jnp.where(total > 0, total, 1), present
 
 
-def over(each: Float[Array, "g"], present: Float[Array, "g"]) -> Float[Array, ""]:
+def mean_present(
+    each: Float[Array, "g"], present: Float[Array, "g"]
+) -> Float[Array, ""]:
     """The mean over the groups that are present."""
     return jnp.sum(each * present) / jnp.maximum(jnp.sum(present), 1)
 
 
-def untold(name: str, net: nn.Module) -> base.Algo:
+def evaluation_only(name: str, net: nn.Module) -> base.Algo:
     """An algorithm that was told of no training data: it can be evaluated alone."""
 
     def losses(params, stats, batch, key, static=None):
@@ -118,3 +122,58 @@ def untold(name: str, net: nn.Module) -> base.Algo:
         )
 
     return base.Algo(net, losses)
+
+
+def penalised(
+    name: str,
+    net: nn.Module,
+    penalty: Callable,
+    *,
+    weight: float,
+    anneal: float = 0.0,
+    rescaled: bool = False,
+    by: str,
+    columns: Mapping[str, np.ndarray] | None,
+) -> base.Algo:
+    """ERM with weight * penalty(logits, features, batch, members) added to its loss.
+
+    features: what the linear layer reads; members: (b e), weights of the examples in
+    their own environments. In the first share `anneal` of the stage's steps the weight is
+    1 at most. rescaled: the sum is divided by the weight where that is above 1. With
+    weight 0 it is ERM to the bit. `name` is what errors say.
+    """
+    if isinstance(weight, int | float) and not weight >= 0:
+        raise ValueError(
+            f"{name}: the penalty's weight must be 0 or more, got {weight}"
+        )
+    options.check_range(name, "anneal", anneal, 0, 1)
+    if options.is_statically(weight, 0):
+        return erm.make(net)
+    if columns is None:
+        return evaluation_only(name, net)
+    known = environments(name, columns, by)
+
+    def losses(params, stats, batch, key, static=None):
+        own = params["net"], stats["net"]
+        logits, h, new = base.forward_features(net, *own, batch["image"], key)
+        loss = base.objective(logits, batch)
+        term = penalty(logits, h, batch, known.members(batch))
+        strength = jnp.minimum(weight, 1) if static is False else weight
+        total = loss + strength * term
+        if rescaled:
+            total = total / jnp.maximum(strength, 1)
+        named = {"class": loss, "penalty": term, "penalised": total}
+        return named, base.Aux({**stats, "net": new}, {})
+
+    return base.Algo(
+        net,
+        losses,
+        (base.Update("penalised"),),
+        static=functools.partial(_at_full_weight, anneal) if anneal else base.no_static,
+        whole_batch=True,
+    )
+
+
+def _at_full_weight(anneal: float, step: int, steps: int) -> bool:
+    """Whether a step has the whole weight."""
+    return step >= round(anneal * steps)

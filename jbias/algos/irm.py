@@ -19,7 +19,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from jbias.algos import base, groups, penalised
+from jbias.algos import base, groups
 
 
 def make(
@@ -39,7 +39,7 @@ def make(
     "domain", else its "attribute", or the column that `by` names. With weight=0 this is
     ERM to the bit. `columns` are those of the training data, which the frame fills in.
     """
-    return penalised.make(
+    return groups.penalised(
         "irm",
         net,
         penalty,
@@ -61,8 +61,8 @@ def penalty(
     del h
 
     def scaled(w):
-        return base.each(w * logits.astype(jnp.float32), batch)
+        return base.example_losses(w * logits.astype(jnp.float32), batch)
 
     _, slopes = jax.jvp(scaled, (1.0,), (1.0,))
     mean, present = groups.means(slopes, members)
-    return groups.over(jnp.square(mean), present)
+    return groups.mean_present(jnp.square(mean), present)

@@ -17,8 +17,8 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
-from jbias.augment import examples, feature_stats
-from jbias.models import rescaled, taps
+from jbias.augment import feature_stats, sampling
+from jbias.models import taps
 
 _EPS = 1e-6
 
@@ -58,18 +58,18 @@ def make(
 
 def mix(
     x: Float[Array, "b h w c"], acts: Bool[Array, ""], draw: Callable
-) -> rescaled.Rescaled:
+) -> taps.Rescaled:
     """Keeps a share of each image's own statistics and takes the rest by an order."""
 
     def change(mean, var):
         order, share = draw()
         share = share.reshape(-1, 1)
         own = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
-        mixed = share * own + (1 - share) * examples.reorder(own, order)
-        return feature_stats.towards(own, mixed)
+        mixed = share * own + (1 - share) * sampling.reorder(own, order)
+        return feature_stats.affine_between(own, mixed)
 
-    found = feature_stats.gated(jax.lax.stop_gradient(x), acts, change)
-    return rescaled.Rescaled(x, *found, acts)
+    found = feature_stats.gated_affine(jax.lax.stop_gradient(x), acts, change)
+    return taps.Rescaled(x, *found, acts)
 
 
 def between_stages(
@@ -90,16 +90,18 @@ def between_stages(
     """
     _check(name, p, alpha, stages, partners)
     sites = tuple(f"stage{stage}" for stage in stages)
-    taps.check(name, "stages", net, sites)
+    taps.check_sites(name, "stages", net, sites)
     if isinstance(p, int | float) and p == 0:
         return erm.make(net)._replace(mix_group=mix_group)
 
     def draw(domain, count, share, order):
-        share = examples.each(lambda k: jax.random.beta(k, alpha, alpha), share, count)
+        share = sampling.draw_each(
+            lambda k: jax.random.beta(k, alpha, alpha), share, count
+        )
         if domain is None:
-            order = examples.orders(order, count, group=mix_group)
+            order = sampling.orders(order, count, group=mix_group)
         else:
-            order = examples.orders_across(domain, order, group=mix_group)
+            order = sampling.orders_across(domain, order, group=mix_group)
         return order, share.reshape(-1, 1, 1, 1)
 
     def tap(domain, x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):

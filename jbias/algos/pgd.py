@@ -15,7 +15,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from jbias.algos import base, erm
-from jbias.augment import attack
+from jbias.augment import adversarial
 
 
 def make(
@@ -42,7 +42,7 @@ def make(
     if isinstance(eps, int | float) and eps == 0:
         return erm.make(net)
     ascend = functools.partial(
-        attack.pgd,
+        adversarial.pgd,
         norm=norm,
         eps=eps,
         steps=steps,
@@ -59,7 +59,7 @@ def make(
 
         def loss(image):
             logits, _ = base.forward(net, fixed, stats["net"], image, None, train=False)
-            return each(logits, batch)
+            return example_losses(logits, batch)
 
         image = ascend(loss, batch["image"], k_attack)
         return plain.losses(params, stats, {**batch, "image": image}, k_net, static)
@@ -67,7 +67,7 @@ def make(
     return base.Algo(net, losses)
 
 
-def each(logits: Float[Array, "b k"], batch: base.Batch) -> Float[Array, "b"]:
+def example_losses(logits: Float[Array, "b k"], batch: base.Batch) -> Float[Array, "b"]:
     """The class loss of each example alone."""
     kind = {"binary": batch["binary"]} if "binary" in batch else {}
 
@@ -78,9 +78,9 @@ def each(logits: Float[Array, "b k"], batch: base.Batch) -> Float[Array, "b"]:
 
 
 def _check(norm, eps, steps, step_size) -> None:
-    if norm not in attack.BALLS:
+    if norm not in adversarial.BALLS:
         raise ValueError(
-            f"pgd: norm must be one of {', '.join(attack.BALLS)}, got {norm!r}"
+            f"pgd: norm must be one of {', '.join(adversarial.BALLS)}, got {norm!r}"
         )
     if isinstance(eps, int | float) and not eps >= 0:
         raise ValueError(f"pgd: eps must be at least 0, got {eps}")

@@ -36,11 +36,11 @@ def make(
     if isinstance(power, int | float) and not power >= 0:
         raise ValueError(f"reweight: power must be at least 0, got {power}")
     plain = erm.make(net)
-    if options.surely(power, 0):
+    if options.is_statically(power, 0):
         return plain
     if columns is None:
-        return groups.untold("reweight", net)
-    known = groups.of("reweight: by", columns, by)
+        return groups.evaluation_only("reweight", net)
+    known = groups.from_columns("reweight: by", columns, by)
     if len(set(known.counts[known.counts > 0])) == 1:
         return plain
     table = weights(known.counts, power)

@@ -72,7 +72,7 @@ def make(
     if variant not in ("", "biasbed"):
         raise ValueError(f"sagnet: variant must be '' or 'biasbed', got {variant!r}")
     released = variant == "biasbed"
-    if not options.surely(w_adv, 0):
+    if not options.is_statically(w_adv, 0):
         _check_trunk(net, style_stage)
     net = net.clone(dropout=dropout)
     style = net.clone(tap=None)
@@ -99,7 +99,7 @@ def make(
         named = {
             "class": base.objective(content, batch),
             "style": base.objective(texture, batch),
-            "adv": w_adv * base.average(confusion(texture), batch),
+            "adv": w_adv * base.weighted_mean(confusion(texture), batch),
         }
         if released:
             named["style_adv"] = named["style"] + named["adv"]
@@ -108,7 +108,9 @@ def make(
 
     init = functools.partial(_init, style, style_stage, copy_net)
     updates = _updates(net, style_stage, clip, double_decay, released)
-    if options.surely(w_adv, 0):  # Kept, its weight decay would still move the trunk.
+    if options.is_statically(
+        w_adv, 0
+    ):  # Kept, its weight decay would still move the trunk.
         updates = tuple(u for u in updates if u.loss != "adv")
     return base.Algo(net, losses, updates, {"style": init}, mix_group=mix_group)
 

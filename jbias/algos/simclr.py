@@ -16,7 +16,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.algos import base, linear_probe
-from jbias.models import norm
+from jbias.models import layers
 
 
 def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> base.Algo:
@@ -44,19 +44,19 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
                 'put dict(name="views", views=2) first into config.inputs'
             )
         own = params["net"], stats["net"]
-        _, h, seen = base.read(net, *own, batch["image"], key)
+        _, h, seen = base.forward_features(net, *own, batch["image"], key)
         z, noted = base.forward(
             projection, params["projection"], stats["projection"], h, None
         )
         each, found = contrast(z, temperature)
         metrics = {"contrast_accuracy": jnp.mean(found.astype(jnp.float32))}
         new = {**stats, "net": seen, "projection": noted}
-        return {"contrast": base.average(each, batch)}, base.Aux(new, metrics)
+        return {"contrast": base.weighted_mean(each, batch)}, base.Aux(new, metrics)
 
     def init(key, image, net_variables):
         def width(variables):
             own = variables["params"], variables.get("stats", {})
-            return base.read(net, *own, image, key, train=False)[1]
+            return base.forward_features(net, *own, image, key, train=False)[1]
 
         h = jax.eval_shape(width, net_variables)
         return projection.init(key, jnp.zeros((1, h.shape[-1])))
@@ -88,7 +88,7 @@ class Projection(nn.Module):
                 kernel_init=nn.initializers.normal(0.01),
                 name=f"linear{i}",
             )(h)
-            h = norm.BatchNorm(group=self.norm_group, name=f"bn{i}")(h, train=train)
+            h = layers.BatchNorm(group=self.norm_group, name=f"bn{i}")(h, train=train)
         return h
 
 

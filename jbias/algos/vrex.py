@@ -18,7 +18,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from jbias.algos import base, groups, penalised
+from jbias.algos import base, groups
 
 
 def make(
@@ -37,7 +37,7 @@ def make(
     its "attribute", or the column that `by` names. With beta=0 this is ERM to the bit.
     `columns` are those of the training data, which the frame fills in.
     """
-    return penalised.make(
+    return groups.penalised(
         "vrex",
         net,
         penalty,
@@ -57,5 +57,7 @@ def penalty(
 ) -> Float[Array, ""]:
     """The variance of the losses of the environments that are there."""
     del h
-    risks, present = groups.means(base.each(logits, batch), members)
-    return groups.over(jnp.square(risks - groups.over(risks, present)), present)
+    risks, present = groups.means(base.example_losses(logits, batch), members)
+    return groups.mean_present(
+        jnp.square(risks - groups.mean_present(risks, present)), present
+    )

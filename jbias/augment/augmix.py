@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias.augment import draws, examples, ops, options, tone, views
+from jbias.augment import compose, options, pillow, sampling
 
 OPERATIONS = (
     "autocontrast",
@@ -54,10 +54,10 @@ def make(
     views=1, which needs js=0, puts the augmented image in the place of the image; with
     depth=0 nothing is changed. A batch that shows views already is refused.
     """
-    options.within("augmix", "severity", severity, 0.1, 10)
-    options.within("augmix", "width", width, 1, 100)
-    options.within("augmix", "views", views, 1, 100)
-    if views == 1 and not options.surely(js, 0):
+    options.check_range("augmix", "severity", severity, 0.1, 10)
+    options.check_range("augmix", "width", width, 1, 100)
+    options.check_range("augmix", "views", views, 1, 100)
+    if views == 1 and not options.is_statically(js, 0):
         raise ValueError(
             f"augmix: with views=1 nothing can agree, so js must be 0, got {js};"
             " set js=0 or views=3"
@@ -80,12 +80,12 @@ def make(
         image = batch["image"]
         new = image[:, None]
         if depth:
-            new = jax.vmap(one)(image, examples.keys(key, len(image)))
+            new = jax.vmap(one)(image, sampling.keys(key, len(image)))
         if views == 1:
             return {**batch, "image": new[:, 0]}
         shape = (len(image), views - 1, *image.shape[1:])
         new = jnp.broadcast_to(new, shape)
-        return _shown(batch, jnp.concatenate([image[:, None], new], 1), js)
+        return _with_views(batch, jnp.concatenate([image[:, None], new], 1), js)
 
     return apply
 
@@ -99,17 +99,17 @@ def mixture(
     share: Float[Array, "width"],
 ) -> Float[Array, "h w 3"]:
     """sum_i share_i chain_i(image); chain i is the first depth_i of its operations."""
-    start = tone.pack(image)
+    start = pillow.pack(image)
 
     def add(total, chain):
         kinds, amounts, steps, part = chain
 
         def step(i, pixels):
-            new = ops.apply(pixels, kinds[i], amounts[i], names)
+            new = pillow.apply(pixels, kinds[i], amounts[i], names)
             return jnp.where(i < steps, new, pixels)
 
         end = jax.lax.fori_loop(0, len(kinds), step, start)
-        return total + part * tone.unpack(end), None
+        return total + part * pillow.unpack(end), None
 
     chains = kind, amount, depth, share
     return jax.lax.scan(add, jnp.zeros_like(image), chains)[0]
@@ -133,14 +133,16 @@ def draw(
 ]:
     """Draws operations, amounts, depths and shares of each copy's chains, and its m."""
     slots, several = depth if depth > 0 else _DEEPEST, (copies, width)
-    u_op, u_depth, u_share, m = draws.uniforms(
+    u_op, u_depth, u_share, m = sampling.uniforms(
         key, (3, *several, slots), several, several, (copies,)
     )
     kind, amount = operations(u_op, names, severity, size)
-    deep = 1 + draws.below(u_depth, _DEEPEST)
+    deep = 1 + sampling.integers(u_depth, _DEEPEST)
     deep = jnp.full_like(deep, depth) if depth > 0 else deep
     share = -jnp.log1p(-u_share)
-    if not options.surely(alpha, 1):  # The general way takes seconds more to compile.
+    if not options.is_statically(
+        alpha, 1
+    ):  # The general way takes seconds more to compile.
         k_share, k_m = jax.random.split(jax.random.fold_in(key, 1))
         share = jax.random.gamma(k_share, alpha, several)
         m = jax.random.beta(k_m, alpha, alpha, (copies,))
@@ -158,7 +160,7 @@ def operations(
     A level is from U(0.1, severity); AMOUNTS says what it means for images of `size`.
     """
     which, level, side = u
-    kind = draws.below(which, len(names))
+    kind = sampling.integers(which, len(names))
     level, sign = 0.1 + (severity - 0.1) * level, jnp.where(side < 0.5, 1.0, -1.0)
     amount = jnp.zeros_like(level)
     for i, name in enumerate(names):
@@ -167,14 +169,14 @@ def operations(
     return kind, amount
 
 
-def _shown(batch, image: Float[Array, "b v h w 3"], js: float):
+def _with_views(batch, image: Float[Array, "b v h w 3"], js: float):
     """The batch with `image` for its rows; of each image's views the first counts."""
     b, v = image.shape[:2]
     first = jnp.broadcast_to(jnp.arange(v) == 0, (b, v)).reshape(-1)
-    new = views.repeat(batch, v)
+    new = compose.repeat_views(batch, v)
     new["image"] = image.reshape(b * v, *image.shape[2:])
     new["weight"] = new.get("weight", jnp.ones(b * v)) * first
-    return new if options.surely(js, 0) else {**new, "consistency": js}
+    return new if options.is_statically(js, 0) else {**new, "consistency": js}
 
 
 # (level, sign, height, width) -> amount, as in `ops`.
@@ -187,6 +189,8 @@ AMOUNTS: Mapping[str, Callable] = MappingProxyType(
         "shear_y": lambda level, sign, h, w: sign * (0.3 * level / 10),
         "translate_x": lambda level, sign, h, w: sign * jnp.floor(w / 3 * level / 10),
         "translate_y": lambda level, sign, h, w: sign * jnp.floor(h / 3 * level / 10),
-        **dict.fromkeys(ops.BLENDS, lambda level, sign, h, w: 1.8 * level / 10 + 0.1),
+        **dict.fromkeys(
+            pillow.BLENDS, lambda level, sign, h, w: 1.8 * level / 10 + 0.1
+        ),
     }
 )

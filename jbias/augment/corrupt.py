@@ -22,18 +22,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias.augment import (
-    corrupt_arrays,
-    corrupt_bar_fields,
-    corrupt_bar_shapes,
-    corrupt_blur,
-    corrupt_digital,
-    corrupt_jpeg,
-    corrupt_noise,
-    corrupt_spatter,
-    corrupt_weather,
-)
-from jbias.augment.corrupt_arrays import Image, Settings
+from jbias.augment import imagenet_c, imagenet_c_bar, jpeg
+from jbias.augment.imagenet_c import Image, Settings
 
 
 class Corruption(NamedTuple):
@@ -51,69 +41,65 @@ class Corruption(NamedTuple):
 CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
     {
         "gaussian_noise": Corruption(
-            corrupt_noise.normals, corrupt_noise.gaussian_noise
+            imagenet_c.draw_normals, imagenet_c.gaussian_noise
         ),
-        "shot_noise": Corruption(corrupt_noise.uniforms, corrupt_noise.shot_noise),
-        "impulse_noise": Corruption(
-            corrupt_noise.uniforms, corrupt_noise.impulse_noise
-        ),
-        "defocus_blur": Corruption(corrupt_blur.nothing, corrupt_blur.defocus_blur),
-        "glass_blur": Corruption(corrupt_blur.draw_glass, corrupt_blur.glass_blur),
-        "motion_blur": Corruption(corrupt_blur.draw_motion, corrupt_blur.motion_blur),
-        "zoom_blur": Corruption(corrupt_blur.nothing, corrupt_blur.zoom_blur),
-        "snow": Corruption(corrupt_weather.draw_snow, corrupt_weather.snow),
-        "frost": Corruption(corrupt_weather.draw_frost, corrupt_weather.frost),
-        "fog": Corruption(corrupt_weather.draw_fog, corrupt_weather.fog),
-        "brightness": Corruption(corrupt_blur.nothing, corrupt_digital.brightness),
-        "contrast": Corruption(corrupt_blur.nothing, corrupt_digital.contrast),
+        "shot_noise": Corruption(imagenet_c.draw_uniforms, imagenet_c.shot_noise),
+        "impulse_noise": Corruption(imagenet_c.draw_uniforms, imagenet_c.impulse_noise),
+        "defocus_blur": Corruption(imagenet_c.draw_nothing, imagenet_c.defocus_blur),
+        "glass_blur": Corruption(imagenet_c.draw_glass, imagenet_c.glass_blur),
+        "motion_blur": Corruption(imagenet_c.draw_motion, imagenet_c.motion_blur),
+        "zoom_blur": Corruption(imagenet_c.draw_nothing, imagenet_c.zoom_blur),
+        "snow": Corruption(imagenet_c.draw_snow, imagenet_c.snow),
+        "frost": Corruption(imagenet_c.draw_frost, imagenet_c.frost),
+        "fog": Corruption(imagenet_c.draw_fog, imagenet_c.fog),
+        "brightness": Corruption(imagenet_c.draw_nothing, imagenet_c.brightness),
+        "contrast": Corruption(imagenet_c.draw_nothing, imagenet_c.contrast),
         "elastic_transform": Corruption(
-            corrupt_digital.draw_elastic, corrupt_digital.elastic_transform
+            imagenet_c.draw_elastic, imagenet_c.elastic_transform
         ),
-        "pixelate": Corruption(corrupt_blur.nothing, corrupt_digital.pixelate),
+        "pixelate": Corruption(imagenet_c.draw_nothing, imagenet_c.pixelate),
         "jpeg_compression": Corruption(
-            corrupt_blur.nothing, corrupt_digital.jpeg_compression
+            imagenet_c.draw_nothing, imagenet_c.jpeg_compression
         ),
-        "speckle_noise": Corruption(corrupt_noise.normals, corrupt_noise.speckle_noise),
-        "gaussian_blur": Corruption(corrupt_blur.nothing, corrupt_blur.gaussian_blur),
-        "spatter": Corruption(corrupt_spatter.draw, corrupt_spatter.spatter),
-        "saturate": Corruption(corrupt_blur.nothing, corrupt_digital.saturate),
+        "speckle_noise": Corruption(imagenet_c.draw_normals, imagenet_c.speckle_noise),
+        "gaussian_blur": Corruption(imagenet_c.draw_nothing, imagenet_c.gaussian_blur),
+        "spatter": Corruption(imagenet_c.draw_spatter, imagenet_c.spatter),
+        "saturate": Corruption(imagenet_c.draw_nothing, imagenet_c.saturate),
         "blue_noise_sample": Corruption(
-            corrupt_bar_fields.draw_phases, corrupt_bar_fields.blue_noise_sample
+            imagenet_c_bar.draw_phases, imagenet_c_bar.blue_noise_sample
         ),
         "brownish_noise": Corruption(
-            corrupt_bar_fields.draw_three_phases, corrupt_bar_fields.brownish_noise
+            imagenet_c_bar.draw_three_phases, imagenet_c_bar.brownish_noise
         ),
         "caustic_refraction": Corruption(
-            corrupt_bar_shapes.draw_caustics, corrupt_bar_shapes.caustic_refraction
+            imagenet_c_bar.draw_caustics, imagenet_c_bar.caustic_refraction
         ),
         "checkerboard_cutout": Corruption(
-            corrupt_bar_shapes.draw_checkerboard, corrupt_bar_shapes.checkerboard_cutout
+            imagenet_c_bar.draw_checkerboard, imagenet_c_bar.checkerboard_cutout
         ),
         "cocentric_sine_waves": Corruption(
-            corrupt_bar_fields.draw_rings, corrupt_bar_fields.cocentric_sine_waves
+            imagenet_c_bar.draw_rings, imagenet_c_bar.cocentric_sine_waves
         ),
         "inverse_sparkles": Corruption(
-            corrupt_bar_shapes.draw_inverse_sparkles,
-            corrupt_bar_shapes.inverse_sparkles,
+            imagenet_c_bar.draw_inverse_sparkles,
+            imagenet_c_bar.inverse_sparkles,
         ),
         "perlin_noise": Corruption(
-            corrupt_bar_fields.draw_perlin, corrupt_bar_fields.perlin_noise
+            imagenet_c_bar.draw_perlin, imagenet_c_bar.perlin_noise
         ),
         "plasma_noise": Corruption(
-            corrupt_bar_fields.draw_waves, corrupt_bar_fields.plasma_noise
+            imagenet_c_bar.draw_waves, imagenet_c_bar.plasma_noise
         ),
         "single_frequency_greyscale": Corruption(
-            corrupt_bar_fields.draw_single_frequency,
-            corrupt_bar_fields.single_frequency_greyscale,
+            imagenet_c_bar.draw_single_frequency,
+            imagenet_c_bar.single_frequency_greyscale,
         ),
-        "sparkles": Corruption(
-            corrupt_bar_shapes.draw_sparkles, corrupt_bar_shapes.sparkles
-        ),
+        "sparkles": Corruption(imagenet_c_bar.draw_sparkles, imagenet_c_bar.sparkles),
     }
 )
 
 
-def corrupted(
+def corrupt_batch(
     images: Float[Array, "b h w 3"],
     keys: PRNGKeyArray,
     name: str,
@@ -139,8 +125,8 @@ def corrupted(
     def one(image: Image, key: PRNGKeyArray) -> Image:
         x = jnp.round(jnp.clip(image, 0, 1) * 255)
         x = apply(x, draw(key, len(x)), settings)
-        x = corrupt_arrays.cut(x) if quantise else x
-        x = x if stored is None else corrupt_jpeg.coded(x, stored)
+        x = imagenet_c.to_bytes(x) if quantise else x
+        x = x if stored is None else jpeg.round_trip(x, stored)
         return x / 255
 
     return jax.vmap(one)(images, keys)

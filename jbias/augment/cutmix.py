@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jbias.augment import examples, mixing, options
+from jbias.augment import mixing, options, sampling
 
 VARIANTS = ("area", "torchbearer")
 
@@ -42,10 +42,10 @@ def make(
     same "batch", or of the "other" source, then always reformulated (inter-dataset
     CutMix). p is the chance of a batch to be mixed: 1 on ImageNet, 0.5 on CIFAR.
     """
-    options.one_of("cutmix", "variant", variant, VARIANTS)
+    options.check_choice("cutmix", "variant", variant, VARIANTS)
     return mixing.make(
         "cutmix",
-        drawing(alpha) if variant == "area" else drawing_each(alpha),
+        mix_sampler(alpha) if variant == "area" else mix_sampler_each(alpha),
         alpha=alpha,
         p=p,
         mix_group=mix_group,
@@ -54,35 +54,35 @@ def make(
     )
 
 
-def drawing(alpha: float) -> Callable:
+def mix_sampler(alpha: float) -> Callable:
     """Builds (key, batch, own) -> Mix with one box, by the authors' rule."""
 
     def draw(key, batch, own):
         _, height, width, _ = batch["image"].shape
         k_lam, k_place = jax.random.split(key)
-        lam = mixing.share(k_lam, alpha, own)
+        lam = mixing.draw_lambda(k_lam, alpha, own)
         sides = jnp.floor(_sides(lam, height, width)).astype(jnp.int32)
-        outside = ~box(_centre(k_place, height, width), sides, height, width)
+        outside = ~box_mask(_centre(k_place, height, width), sides, height, width)
         mask = outside.astype(jnp.float32)
         return mixing.Mix(mask.reshape(1, height, width, 1), jnp.mean(mask))
 
     return draw
 
 
-def drawing_each(alpha: float) -> Callable:
+def mix_sampler_each(alpha: float) -> Callable:
     """Builds (key, batch, own) -> Mix with a box for each image, as in torchbearer."""
 
     def draw(key, batch, own):
         rows, height, width, _ = batch["image"].shape
         views = batch.get("views", 1)
         k_lam, k_place = jax.random.split(key)
-        lam = mixing.share(k_lam, alpha, own)
+        lam = mixing.draw_lambda(k_lam, alpha, own)
         sides = jnp.round(_sides(lam, height, width)).astype(jnp.int32)
 
         def outside(k):
-            return ~box(_centre(k, height, width), sides, height, width)
+            return ~box_mask(_centre(k, height, width), sides, height, width)
 
-        mask = examples.each(outside, k_place, rows // views).astype(jnp.float32)
+        mask = sampling.draw_each(outside, k_place, rows // views).astype(jnp.float32)
         mask = jnp.repeat(mask, views, axis=0)
         return mixing.Mix(mask.reshape(rows, height, width, 1), lam)
 
@@ -97,7 +97,7 @@ def _centre(key: PRNGKeyArray, height: int, width: int) -> Int[Array, "2"]:
     return jax.random.randint(key, (2,), 0, jnp.array([height, width]))
 
 
-def box(
+def box_mask(
     centre: Int[Array, "2"], sides: Int[Array, "2"], height: int, width: int
 ) -> Bool[Array, "h w"]:
     """Marks the pixels from centre - side // 2 to below centre + side // 2.

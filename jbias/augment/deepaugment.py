@@ -39,7 +39,7 @@ class Order(NamedTuple):
         return np.split(self.index, np.flatnonzero(self.renewed)[1:])
 
 
-def order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> Order:
+def draw_order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> Order:
     """Draws the order of n images and where the weights are renewed.
 
     Image i has a uniform number and a coin of its own, whatever n is: the order is that
@@ -57,7 +57,7 @@ def generator(key: PRNGKeyArray, number: int) -> np.random.Generator:
     return np.random.default_rng([*words, number])
 
 
-def apply(
+def apply_options(
     options: Sequence[Option],
     chosen: Sequence[int],
     weights: Mapping[str, np.ndarray],
@@ -70,7 +70,7 @@ def apply(
     return found
 
 
-def share(count: int, have: int, published: int) -> int:
+def scale_count(count: int, have: int, published: int) -> int:
     """As many of `have` as `count` is of the published number, at least 1."""
     return max(1, round(count * have / published))
 

@@ -46,7 +46,7 @@ def damage(
 ) -> deepaugment.Weights:
     """Returns damaged weights, by the options that `draw` draws unless they are given."""
     chosen = draw(key) if options is None else options
-    return deepaugment.apply(_OPTIONS, chosen, weights, key)
+    return deepaugment.apply_options(_OPTIONS, chosen, weights, key)
 
 
 def _layer(rng: np.random.Generator, names: Sequence[str] = _MOST) -> tuple[str, str]:
@@ -57,7 +57,7 @@ def _layer(rng: np.random.Generator, names: Sequence[str] = _MOST) -> tuple[str,
 def _rows(weights, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
     rows = len(weights[name])
     published = _LAYERS[name.removesuffix(".weight")]
-    return rng.integers(rows, size=deepaugment.share(count, rows, published))
+    return rng.integers(rows, size=deepaugment.scale_count(count, rows, published))
 
 
 def _reverse(weights, rng):
@@ -101,7 +101,7 @@ def _rotate(weights, rng):
     weights[name] = deepaugment.rotated(weights[name], rng)
 
 
-def _negate_some(weights, rng):
+def _negate_fifth(weights, rng):
     name, _ = _layer(rng)
     rows = len(weights[name])
     rows = np.unique(rng.integers(rows, size=max(1, rows // 5)))
@@ -116,7 +116,7 @@ _OPTIONS = (
     _amplify,
     _mask,
     _rotate,
-    _negate_some,
+    _negate_fifth,
 )
 
 

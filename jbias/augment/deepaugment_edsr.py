@@ -1,17 +1,24 @@
-"""DeepAugment with the super-resolution network: its damaged weights.
+"""DeepAugment with EDSR, the super-resolution network: damaged weights and features.
 
-Three of seventeen options, drawn with replacement, damage the weights one after the
-other. `conv0` and `conv2` are a block's two convolutions; biases change only where it
-is said. Activations are damaged by deepaugment_edsr_features.
+Weights: three of seventeen options, drawn with replacement, are applied one after the
+other. `conv0` and `conv2` are a block's two convolutions; biases change only where stated.
+
+Activations: for every image one of four options before the body of residual blocks and one
+of five inside it. They plug into `before` and `body` of jbias.models.edsr.apply. As in the
+released code, unless asked otherwise: "swapping" two channels copies the second over the
+first, and "skipping layers" applies only the last layer that is not skipped, to the body's
+input.
 
 Source and reference code: jbias.augment.deepaugment.
-Deviation: networks of fewer than 16 blocks have fewer of the places; else as released.
+Deviation: networks of fewer than 16 blocks offer fewer places; otherwise as released.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
 
@@ -35,19 +42,19 @@ def damage(
 ) -> deepaugment.Weights:
     """Returns damaged weights, by the options that `draw` draws unless they are given."""
     chosen = draw(key) if options is None else options
-    return deepaugment.apply(_OPTIONS, chosen, weights, key)
+    return deepaugment.apply_options(_OPTIONS, chosen, weights, key)
 
 
 def _blocks(weights) -> int:
     return sum(name.endswith(".body.0.bias") for name in weights)
 
 
-def _one_of(weights, places: Sequence[int], rng) -> int:
+def _block_of(weights, places: Sequence[int], rng) -> int:
     places = [place for place in places if place < _blocks(weights)]
     return places[rng.integers(len(places))]
 
 
-def _any(weights, rng) -> int:
+def _any_block(weights, rng) -> int:
     """A block other than the last."""
     return rng.integers(_blocks(weights) - 1)
 
@@ -57,31 +64,31 @@ def _name(block: int, conv: int, kind: str = "weight") -> str:
 
 
 def _reverse(weights, rng):
-    block = _one_of(weights, _THIRDS, rng)
+    block = _block_of(weights, _THIRDS, rng)
     for name in (_name(block, j, kind) for j in (0, 2) for kind in ("weight", "bias")):
         weights[name] = weights[name][::-1].copy()
 
 
 def _negate(weights, rng):
-    block = _one_of(weights, _SECONDS, rng)
+    block = _block_of(weights, _SECONDS, rng)
     for name in (_name(block, 0), _name(block, 0, "bias")):
         weights[name] = -weights[name]
 
 
 def _zero(weights, rng):
-    block = _one_of(weights, _THIRDS, rng)
+    block = _block_of(weights, _THIRDS, rng)
     for name in (_name(block, 0), _name(block, 0, "bias")):
         weights[name] = np.zeros_like(weights[name])
 
 
 def _gelu(weights, rng):
-    block = _one_of(weights, _THIRDS, rng)
+    block = _block_of(weights, _THIRDS, rng)
     for name in (_name(block, 0), _name(block, 2)):
         weights[name] = -deepaugment.gelu(weights[name])
 
 
 def _laplace(weights, rng, stencil):
-    name = _name(_one_of(weights, _THIRDS, rng), 0)
+    name = _name(_block_of(weights, _THIRDS, rng), 0)
     weights[name] = weights[name] * stencil
 
 
@@ -94,18 +101,18 @@ def _laplace_square(weights, rng):
 
 
 def _amplify(weights, rng):
-    name = _name(_one_of(weights, _THIRDS, rng), 2)
+    name = _name(_block_of(weights, _THIRDS, rng), 2)
     weights[name] = deepaugment.amplified(weights[name], 4, rng)
 
 
 def _mirror(weights, rng):
-    block = _one_of(weights, _THIRDS, rng)
+    block = _block_of(weights, _THIRDS, rng)
     weights[_name(block, 0)] = weights[_name(block, 0)][..., ::-1].copy()
     weights[_name(block, 2)] = -weights[_name(block, 2)]
 
 
 def _shift(weights, rng):
-    name = _name(_one_of(weights, _FOURTHS, rng), 0)
+    name = _name(_block_of(weights, _FOURTHS, rng), 0)
     bank = np.zeros_like(weights[name])
     for j in range(bank.shape[1]):
         row, column = rng.integers(3, size=2)
@@ -114,33 +121,33 @@ def _shift(weights, rng):
 
 
 def _blur(weights, rng):
-    name = _name(_one_of(weights, _THIRDS, rng), 0)
+    name = _name(_block_of(weights, _THIRDS, rng), 0)
     bank = (2 * rng.random(weights[name].shape) * rng.random() - 1) / 6
     weights[name] = _filtered(weights[name], bank)
 
 
 def _smear(weights, rng):
-    name = _name(_one_of(weights, _FOURTHS, rng), 2)
+    name = _name(_block_of(weights, _FOURTHS, rng), 2)
     bank = rng.dirichlet([0.1] * 9, weights[name].shape[:2])
     weights[name] = _filtered(weights[name], bank.reshape(weights[name].shape))
 
 
 def _add_noise(weights, rng):
-    name = _name(_any(weights, rng), 2)
+    name = _name(_any_block(weights, rng), 2)
     noise = rng.uniform(-0.5, 0.5, weights[name].shape)
     weights[name] = weights[name] + noise.astype(np.float32)
 
 
 def _rotate(weights, rng):
     for _ in range(5):
-        name = _name(_any(weights, rng), rng.choice([0, 2]))
+        name = _name(_any_block(weights, rng), rng.choice([0, 2]))
         axes = (2, 3) if rng.random() < 0.5 else (0, 1)
         weights[name] = deepaugment.rotated(weights[name], rng, axes)
 
 
 def _mask(weights, rng, low):
     for _ in range(5):
-        name = _name(_any(weights, rng), 0)
+        name = _name(_any_block(weights, rng), 0)
         weights[name] = deepaugment.masked(weights[name], low, rng)
 
 
@@ -154,16 +161,16 @@ def _random_zeros(weights, rng):
 
 def _negate_filters(weights, rng):
     for _ in range(5):
-        name = _name(_any(weights, rng), 0)
+        name = _name(_any_block(weights, rng), 0)
         filters = len(weights[name])
-        count = deepaugment.share(32, filters, FILTERS)
+        count = deepaugment.scale_count(32, filters, FILTERS)
         rows = np.unique(rng.integers(filters, size=count))
         weights[name] = deepaugment.with_rows(weights[name], rows, np.negative)
 
 
 def _keep_largest(weights, rng):
     for _ in range(5):
-        name = _name(_any(weights, rng), rng.choice([0, 2]))
+        name = _name(_any_block(weights, rng), rng.choice([0, 2]))
         flat = weights[name].reshape(*weights[name].shape[:2], -1)
         largest = np.argmax(flat, -1, keepdims=True)
         kept = np.where(np.arange(flat.shape[-1]) == largest, flat, 0)
@@ -208,3 +215,114 @@ _OPTIONS = (
     _negate_filters,
     _keep_largest,
 )
+
+BEFORE = ("swap", "zero", "negate", "nothing")
+INSIDE = ("negate", "rectify", "flip", "skip", "nothing")
+_CHANNELS, _BLOCKS, _CUT = 64, 16, 5  # Of the published network; the cut after block 4.
+_SKIPPED = 3
+_NEVER_SKIPPED = 2  # The first so many layers.
+
+
+def before(
+    x: Float[Array, "b h w c"],
+    keys: PRNGKeyArray,
+    option: str | None = None,
+    *,
+    true_swaps: bool = False,
+) -> Float[Array, "b h w c"]:
+    """Damages what enters the body.
+
+    swap: five times, two random channels (without `true_swaps`, a copy); zero: each
+    element with chance 0.05; negate: each with chance 0.025.
+    keys: (b), one for each image; `option` is drawn for each unless it is given.
+    """
+
+    def one(x, key):
+        which, channel, element = jax.random.split(key, 3)
+        chosen = draw_before(which) if option is None else BEFORE.index(option)
+        order = _swaps(channel, x.shape[-1], true_swaps)
+        x = jnp.where(chosen == 0, x[..., order], x)
+        u = jax.random.uniform(element, x.shape)
+        x = jnp.where((chosen == 1) & (u < 0.05), 0, x)
+        return jnp.where((chosen == 2) & (u < 0.025), -x, x)
+
+    return jax.vmap(one)(x, keys)
+
+
+def body(
+    layers: Sequence[Callable],
+    x: Float[Array, "b h w c"],
+    keys: PRNGKeyArray,
+    option: str | None = None,
+    *,
+    true_skips: bool = False,
+) -> Float[Array, "b h w c"]:
+    """Runs the body's layers and damages what passes between them.
+
+    After five of the 16 blocks, negate: all features; rectify: by a ReLU (1/3) or a
+    GELU (2/3); flip: channels and rows (1/3) or channels and columns (2/3).
+    skip: up to three random layers after the second are left out (without
+    `true_skips`, all but the last of the others are).
+    Every option is computed for every image: four layers more than the network has,
+    or none with `true_skips`.
+    """
+    two = jax.vmap(jax.random.split)(keys)
+    which, how = two[:, 0], two[:, 1]
+    if option is None:
+        chosen = jax.vmap(draw_inside)(which)
+    else:
+        chosen = jnp.full(len(keys), INSIDE.index(option))
+    left_out = jax.vmap(lambda key: _left_out(key, len(layers)))(how)
+    left_out &= (chosen == INSIDE.index("skip"))[:, None]
+    found = x
+    for i, layer in enumerate(layers):
+        if i == round((len(layers) - 1) * _CUT / _BLOCKS):
+            found = jax.vmap(_at_the_cut)(found, chosen, how)
+        after = layer(found)
+        if true_skips and i >= _NEVER_SKIPPED:
+            after = jnp.where(left_out[:, i, None, None, None], found, after)
+        found = after
+    return found if true_skips else _last_alone(layers, x, found, chosen, left_out)
+
+
+def draw_before(key: PRNGKeyArray) -> Int[Array, ""]:
+    """Draws an option of BEFORE, by its place."""
+    return jax.random.randint(key, (), 0, len(BEFORE))
+
+
+def draw_inside(key: PRNGKeyArray) -> Int[Array, ""]:
+    """Draws an option of INSIDE, by its place."""
+    return jax.random.randint(key, (), 0, len(INSIDE))
+
+
+def _swaps(key: PRNGKeyArray, channels: int, true: bool) -> Int[Array, "c"]:
+    order = jnp.arange(channels)
+    count = deepaugment.scale_count(5, channels, _CHANNELS)
+    for first, second in jax.random.randint(key, (count, 2), 0, channels):
+        old = order
+        order = order.at[first].set(old[second])
+        if true:
+            order = order.at[second].set(old[first])
+    return order
+
+
+def _at_the_cut(x, option: Int[Array, ""], key: PRNGKeyArray) -> Array:
+    third = jax.random.uniform(key) < 1 / 3
+    rectified = jnp.where(third, jax.nn.relu(x), jax.nn.gelu(x, approximate=False))
+    flipped = jnp.where(third, x[::-1, :, ::-1], x[:, ::-1, ::-1])
+    return jax.lax.select_n(option, -x, rectified, flipped, x, x)
+
+
+def _left_out(key: PRNGKeyArray, layers: int) -> Array:
+    drawn = jax.random.randint(key, (_SKIPPED,), _NEVER_SKIPPED, layers)
+    return jnp.zeros(layers, bool).at[drawn].set(True)
+
+
+def _last_alone(layers, x, found, option, left_out) -> Array:
+    """Where layers are skipped, the last other one is applied to the body's input."""
+    skips = option == INSIDE.index("skip")
+    for i in range(len(layers) - 1 - _SKIPPED, len(layers)):
+        later = left_out[:, i + 1 :].all(1)
+        chosen = skips & later & ~left_out[:, i]
+        found = jnp.where(chosen[:, None, None, None], layers[i](x), found)
+    return found

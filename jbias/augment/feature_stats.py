@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jbias.augment import examples
+from jbias.augment import sampling
 
 _EPS = 1e-5
 
@@ -73,7 +73,7 @@ def _gated_moments_gradient(kept, given):
 gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 
 
-def gated(
+def gated_affine(
     x: Float[Array, "b h w c"], acts: Bool[Array, ""], change: Callable, *args: Any
 ) -> tuple[Float[Array, "b c"], ...]:
     """What change(mean, var, *args) makes of x: a and b of a x + b; and mean and var.
@@ -89,7 +89,7 @@ def gated(
     return *jax.lax.cond(acts, change, keep, mean, var, *args), mean, var
 
 
-def towards(
+def affine_between(
     own: Float[Array, "b 2*c"], new: Float[Array, "b 2*c"]
 ) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
     """a and b of a x + b, which turns means and deviations, side by side, into new ones."""
@@ -114,7 +114,7 @@ def permuted_adain(
     Source: Nuriel, Benaim and Wolf, CVPR 2021; epsilons as in the released code.
     """
     style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))
-    style = examples.permute(style, key, group=group)
+    style = sampling.permute(style, key, group=group)
     style_mean, style_var = jnp.split(style, 2, axis=1)
     scale = jnp.sqrt(style_var + _EPS) / (jnp.sqrt(var + _EPS) + _EPS)
     return scale, style_mean - mean * scale
@@ -132,9 +132,9 @@ def randomise_style(
     share, order = jax.random.split(key)
     mean, var = moments(x)
     own = jnp.concatenate([mean, var], axis=1)
-    keys = examples.keys(share, x.shape[0])
+    keys = sampling.keys(share, x.shape[0])
     a = jax.vmap(jax.random.uniform)(keys).reshape(-1, 1)
-    mixed = a * own + (1 - a) * examples.permute(own, order, group=group)
+    mixed = a * own + (1 - a) * sampling.permute(own, order, group=group)
     new_mean, new_var = jnp.split(mixed, 2, axis=1)
     return _styled(_content(x, mean, var), new_mean, new_var).astype(x.dtype)
 
@@ -148,9 +148,9 @@ def randomise_content(
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     mean, var = moments(x)
-    order = examples.orders(key, len(x), group=group)
+    order = sampling.orders(key, len(x), group=group)
     fixed = jax.lax.stop_gradient((x, mean, var))
-    content = _content(*(examples.reorder(one, order) for one in fixed))
+    content = _content(*(sampling.reorder(one, order) for one in fixed))
     return _styled(content, mean, var).astype(x.dtype)
 
 

@@ -1,11 +1,23 @@
-"""FMix: pastes another image through a random mask of a few large patches.
+"""FMix and RM: paste another image through a random mask of a few large patches.
 
+FMix draws a mask for every batch.
 Source: Harris et al., "FMix: Enhancing Mixed Sample Data Augmentation", 2020,
 https://arxiv.org/abs/2002.12047.
 Reference code: https://github.com/ecs-vlc/FMix at e5991dc.
-Deviation: partners inside groups (`jbias.augment.mixing`). The released code takes real
-and imaginary parts from the wrong axis, so that its masks know but one frequency across
-the width; spectrum="released" does as it does, the default is the paper's.
+Deviation: the released code takes real and imaginary parts from the wrong axis, so that
+its masks have a single frequency across the width; spectrum="released" reproduces that,
+the default is the paper's.
+
+RM (`random_masks`) is FMix with a few masks that are drawn once per run.
+Source: Marcu and Prügel-Bennett, "On the Effects of Artificial Data Modification", ICML
+2022 (before: "On the Effects of Data Distortion on Model Analysis and Training"),
+https://arxiv.org/abs/2110.13968.
+Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717 has it as
+bytecode only.
+Deviation: masks have the size of the images, not 32 pixels. The authors' masks have the
+"released" spectrum.
+
+Deviation of both: partners are drawn inside groups (`jbias.augment.mixing`).
 """
 
 from collections.abc import Callable
@@ -40,10 +52,10 @@ def make(
     same "batch", or of the "other" source, then always reformulated (inter-dataset
     FMix). p is the chance of a batch to be mixed.
     """
-    check("fmix", max_soft, spectrum)
+    check_mask_options("fmix", max_soft, spectrum)
     return mixing.make(
         "fmix",
-        drawing(alpha, decay=decay, max_soft=max_soft, spectrum=spectrum),
+        mix_sampler(alpha, decay=decay, max_soft=max_soft, spectrum=spectrum),
         alpha=alpha,
         p=p,
         mix_group=mix_group,
@@ -52,13 +64,13 @@ def make(
     )
 
 
-def check(where: str, max_soft: float, spectrum: str) -> None:
+def check_mask_options(where: str, max_soft: float, spectrum: str) -> None:
     """Refuses options of the mask that have no meaning."""
-    options.within(where, "max_soft", max_soft, 0, 0.5)
-    options.one_of(where, "spectrum", spectrum, SPECTRA)
+    options.check_range(where, "max_soft", max_soft, 0, 0.5)
+    options.check_choice(where, "spectrum", spectrum, SPECTRA)
 
 
-def drawing(
+def mix_sampler(
     alpha: float,
     *,
     decay: float = 3.0,
@@ -70,8 +82,8 @@ def drawing(
     def draw(key, batch, own):
         _, height, width, _ = batch["image"].shape
         k_lam, k_up, k_normal = jax.random.split(key, 3)
-        lam = mixing.share(k_lam, alpha, own)
-        normal = jax.random.normal(k_normal, draws(height, width, spectrum))
+        lam = mixing.draw_lambda(k_lam, alpha, own)
+        normal = jax.random.normal(k_normal, noise_shape(height, width, spectrum))
         grey = field(normal, height, width, decay=decay, spectrum=spectrum)
         up = jax.random.bernoulli(k_up)
         mask = binarise(grey, lam, up, max_soft=max_soft)
@@ -80,7 +92,7 @@ def drawing(
     return draw
 
 
-def draws(height: int, width: int, spectrum: str) -> tuple[int, int, int]:
+def noise_shape(height: int, width: int, spectrum: str) -> tuple[int, int, int]:
     """The shape of the normal numbers that `field` wants."""
     if spectrum == "isotropic":
         return height, width // 2 + 1, 2
@@ -154,7 +166,7 @@ def binarise(
     count = jnp.where(up, jnp.ceil(lam * n), jnp.floor(lam * n)).astype(jnp.int32)
     rank = ranks(grey.ravel())
     mask = (rank < count).astype(jnp.float32)
-    if not options.surely(max_soft, 0):
+    if not options.is_statically(max_soft, 0):
         share = jnp.minimum(max_soft, jnp.minimum(lam, 1 - lam))
         soft = jnp.floor(n * share).astype(jnp.int32)
         ramp = (count + soft - 1 - rank) / jnp.maximum(2 * soft - 1, 1)
@@ -168,3 +180,48 @@ def ranks(values: Float[Array, "n"]) -> Int[Array, "n"]:
     place = jnp.arange(len(values), dtype=order.dtype)
     # The inverse of an order; to sort it again takes longer.
     return jnp.zeros_like(order).at[order].set(place, unique_indices=True)
+
+
+def random_masks(
+    *,
+    count: int = 3,
+    alpha: float = 1.0,
+    decay: float = 3.0,
+    max_soft: float = 0.0,
+    spectrum: str = "isotropic",
+    reformulated: bool = False,
+    p: float = 1.0,
+    partner: str = "batch",
+    mix_group: int = 32,
+) -> Callable:
+    """FMix whose (lam, mask) is one of `count`, each batch's chosen uniformly.
+
+    They are functions of the seed (batch["once"]), the same at every step, and other
+    ones for other seeds. lam is uniform at alpha = 1, so a seed can have three very
+    unequal masks. reformulated, partner and p are those of FMix.
+    """
+    if count < 1:
+        raise ValueError(
+            f"random_masks: count must be 1 or more, got {count}; change count"
+        )
+    check_mask_options("random_masks", max_soft, spectrum)
+    sample = mix_sampler(alpha, decay=decay, max_soft=max_soft, spectrum=spectrum)
+
+    def draw(key, batch, own):
+        if "once" not in batch:
+            raise ValueError(
+                "random_masks: the batch must have the key 'once', got none; add one "
+                "that is the same at every step"
+            )
+        choice = jax.random.randint(key, (), 0, count)
+        return sample(jax.random.fold_in(batch["once"], choice), batch, own)
+
+    return mixing.make(
+        "random_masks",
+        draw,
+        alpha=alpha,
+        p=p,
+        mix_group=mix_group,
+        partner=partner,
+        reformulated=reformulated,
+    )

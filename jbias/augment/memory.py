@@ -9,7 +9,7 @@ from jaxtyping import Array, PyTree
 from jbias.runtime import xla
 
 
-def written(f: Callable, *args: PyTree) -> PyTree:
+def materialize(f: Callable, *args: PyTree) -> PyTree:
     """f(*args), put into memory before it is used.
 
     XLA on CPU fuses what it can into every use, gathers too, and computes it again for

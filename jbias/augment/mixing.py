@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import examples, options
+from jbias.augment import options, sampling
 
 PARTNERS = ("batch", "other")
 
@@ -31,9 +31,11 @@ class Mix(NamedTuple):
     lam: Float[Array, ""]
 
 
-def share(key: PRNGKeyArray, alpha: float, own: bool) -> Float[Array, ""]:
+def draw_lambda(key: PRNGKeyArray, alpha: float, own: bool) -> Float[Array, ""]:
     """Draws lam ~ Beta(alpha, alpha), or Beta(alpha + 1, alpha) for the own label."""
-    if options.surely(alpha, 1):  # In closed form; the sampler compiles for a second.
+    if options.is_statically(
+        alpha, 1
+    ):  # In closed form; the sampler compiles for a second.
         uniform = jax.random.uniform(key)
         return jnp.sqrt(uniform) if own else uniform
     return jax.random.beta(key, alpha + own, alpha)
@@ -57,9 +59,9 @@ def make(
     of the partner. Weights and other columns stay. alpha is what `draw` draws with; at
     alpha = 0 or p = 0, plain numbers, the batch is returned as it is.
     """
-    options.within(where, "alpha", alpha, 0, math.inf)
-    options.within(where, "p", p, 0, 1)
-    options.one_of(where, "partner", partner, PARTNERS)
+    options.check_range(where, "alpha", alpha, 0, math.inf)
+    options.check_range(where, "p", p, 0, 1)
+    options.check_choice(where, "partner", partner, PARTNERS)
     own = reformulated or partner == "other"
 
     def mixed(batch, key):
@@ -67,19 +69,19 @@ def make(
 
         def theirs(x):
             views = batch.get("views", 1)
-            return examples.permute(x, k_order, group=mix_group, views=views)
+            return sampling.permute(x, k_order, group=mix_group, views=views)
 
         image, target = batch["image"], batch["target"]
         mask, lam = draw(k_draw, batch, own)
-        beside = second(where, batch) if partner == "other" else theirs(image)
+        beside = other_images(where, batch) if partner == "other" else theirs(image)
         image = mask * image + (1 - mask) * beside
         return image, target if own else lam * target + (1 - lam) * theirs(target)
 
     def apply(batch, key):
-        if options.surely(p, 0) or options.surely(alpha, 0):
+        if options.is_statically(p, 0) or options.is_statically(alpha, 0):
             return batch
         k_gate, k_mix = jax.random.split(key)
-        if options.surely(p, 1):
+        if options.is_statically(p, 1):
             image, target = mixed(batch, k_mix)
         else:
             image, target = jax.lax.cond(
@@ -94,7 +96,7 @@ def make(
     return apply
 
 
-def second(where: str, batch) -> Float[Array, "b h w c"]:
+def other_images(where: str, batch) -> Float[Array, "b h w c"]:
     """The images of the second source; ValueError where there are none like these."""
     if "other" not in batch:
         raise ValueError(

@@ -27,7 +27,7 @@ def make(
     """
     return mixing.make(
         "mixup",
-        drawing(alpha),
+        mix_sampler(alpha),
         alpha=alpha,
         p=p,
         mix_group=mix_group,
@@ -36,12 +36,12 @@ def make(
     )
 
 
-def drawing(alpha: float) -> Callable:
+def mix_sampler(alpha: float) -> Callable:
     """Builds (key, batch, own) -> Mix with the same share of every pixel."""
 
     def draw(key, batch, own):
         del batch
-        lam = mixing.share(key, alpha, own)
+        lam = mixing.draw_lambda(key, alpha, own)
         return mixing.Mix(lam.reshape(1, 1, 1, 1), lam)
 
     return draw

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def within(where: str, name: str, value: Any, low: float, high: float) -> None:
+def check_range(where: str, name: str, value: Any, low: float, high: float) -> None:
     """Refuses a plain number outside [low, high]."""
     if isinstance(value, numbers.Real) and not low <= value <= high:
         raise ValueError(
@@ -13,7 +13,7 @@ def within(where: str, name: str, value: Any, low: float, high: float) -> None:
         )
 
 
-def one_of(where: str, name: str, value: str, known: Iterable[str]) -> None:
+def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> None:
     """Refuses a word that is not known."""
     if value not in known:
         raise ValueError(
@@ -22,6 +22,6 @@ def one_of(where: str, name: str, value: str, known: Iterable[str]) -> None:
         )
 
 
-def surely(value: Any, number: float) -> bool:
+def is_statically(value: Any, number: float) -> bool:
     """Says whether the value is this number, known before anything is traced."""
     return isinstance(value, numbers.Real) and value == number

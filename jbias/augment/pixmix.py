@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jbias.augment import augmix, draws, examples, ops, options, tone
+from jbias.augment import augmix, options, pillow, sampling
 
 Image = Float[Array, "h w 3"]
 _SMALLEST = 1e-37
@@ -36,21 +36,21 @@ def make(
     with coefficients drawn by `beta` (`coefficients`) and cut to [0, 1].
     With k=0 and start=0 nothing is changed.
     """
-    options.within("pixmix", "k", k, 0, 100)
-    options.within("pixmix", "severity", severity, 0.1, 10)
-    options.within("pixmix", "start", start, 0, 1)
+    options.check_range("pixmix", "k", k, 0, 100)
+    options.check_range("pixmix", "severity", severity, 0.1, 10)
+    options.check_range("pixmix", "start", start, 0, 1)
     names = augmix.ALL_OPERATIONS if all_ops else augmix.OPERATIONS
 
     def one(image: Image, picture: Image, key: PRNGKeyArray) -> Image:
-        u_op, u_first, u_rounds, u_own, u_sum, u_ab = draws.uniforms(
+        u_op, u_first, u_rounds, u_own, u_sum, u_ab = sampling.uniforms(
             key, (3, k + 1), (), (), (k,), (k,), (3, k)
         )
         drawn = augmix.operations(u_op, names, severity, image.shape[:2])
-        pixels = tone.pack(image)
+        pixels = pillow.pack(image)
         copies = jax.lax.map(
-            lambda op: tone.unpack(ops.apply(pixels, *op, names)), drawn
+            lambda op: pillow.unpack(pillow.apply(pixels, *op, names)), drawn
         )
-        taken = jnp.arange(k) < draws.below(u_rounds, k + 1)
+        taken = jnp.arange(k) < sampling.integers(u_rounds, k + 1)
 
         def mix(mixed, one_round):
             copy, own, taken, *how = one_round
@@ -63,7 +63,7 @@ def make(
         return jax.lax.scan(mix, mixed, rounds)[0]
 
     def apply(batch, key):
-        if options.surely(k, 0) and options.surely(start, 0):
+        if options.is_statically(k, 0) and options.is_statically(start, 0):
             return batch
         image, other = batch["image"], batch.get("other")
         if other is None or other["image"].shape != image.shape:
@@ -73,7 +73,7 @@ def make(
                 "config.train.other to "
                 "dict(data='fractals', split='train')"
             )
-        keys = examples.keys(key, len(image))
+        keys = sampling.keys(key, len(image))
         return {**batch, "image": jax.vmap(one)(image, other["image"], keys)}
 
     return apply

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jbias.augment import draws, examples, ops, options, tone
-from jbias.augment.warp_nearest import NEAREST
+from jbias.augment import options, pillow, sampling
+from jbias.augment.pillow import NEAREST
 
 OPERATIONS = (
     "identity",
@@ -42,7 +42,7 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
     rotations by 30 degrees, factors 0.1 or 1.9, 4 bits are kept and all is inverted;
     what has a direction takes either with even chances. Images become 8 bits.
     """
-    options.within("rand_augment", "num_ops", num_ops, 0, 100)
+    options.check_range("rand_augment", "num_ops", num_ops, 0, 100)
     if magnitude not in range(BINS):
         raise ValueError(
             f"rand_augment: magnitude must be a whole number from 0 to {BINS - 1}, got "
@@ -56,16 +56,19 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
         amounts = jnp.asarray(signed(magnitude, *image.shape[1:3]))
 
         def one(x: Float[Array, "h w 3"], k) -> Float[Array, "h w 3"]:
-            which, side = draws.uniforms(k, (num_ops,), (num_ops,))
-            kind, side = draws.below(which, len(OPERATIONS)), draws.below(side, 2)
+            which, side = sampling.uniforms(k, (num_ops,), (num_ops,))
+            kind, side = (
+                sampling.integers(which, len(OPERATIONS)),
+                sampling.integers(side, 2),
+            )
 
             def step(i, pixels):
                 amount = amounts[side[i], kind[i]]
-                return ops.apply(pixels, kind[i], amount, OPERATIONS, NEAREST)
+                return pillow.apply(pixels, kind[i], amount, OPERATIONS, NEAREST)
 
-            return tone.unpack(jax.lax.fori_loop(0, num_ops, step, tone.pack(x)))
+            return pillow.unpack(jax.lax.fori_loop(0, num_ops, step, pillow.pack(x)))
 
-        keys = examples.keys(key, len(image))
+        keys = sampling.keys(key, len(image))
         return {**batch, "image": jax.vmap(one)(image, keys)}
 
     return apply
@@ -90,7 +93,7 @@ def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:
             return -pixels, pixels  # They move the image, `ops` the reading point.
         if name == "rotate":
             return bin_of(0, 30), -bin_of(0, 30)
-        if name in ops.BLENDS:
+        if name in pillow.BLENDS:
             return 1 + bin_of(0, 0.9), 1 - bin_of(0, 0.9)
         if name == "posterize":
             return (8 - round(magnitude / ((BINS - 1) / 4)),) * 2

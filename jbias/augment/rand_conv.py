@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import options
-from jbias.augment import views as compose
+from jbias.augment import compose, options
 from jbias.runtime import xla
 
 
@@ -55,8 +54,8 @@ def make(
         raise ValueError(
             f"rand_conv: views must be 1 or more, got {views}; change views"
         )
-    options.within("rand_conv", "p", p, 0, 1)
-    options.within("rand_conv", "consistency", consistency, 0, math.inf)
+    options.check_range("rand_conv", "p", p, 0, 1)
+    options.check_range("rand_conv", "consistency", consistency, 0, math.inf)
 
     def filtered(image, key):
         k_filter, k_share = jax.random.split(key)
@@ -68,7 +67,7 @@ def make(
         return jnp.clip(out, 0, 1) if clip else out
 
     def sometimes(image, key):
-        if options.surely(p, 0):
+        if options.is_statically(p, 0):
             return image
         k_gate, k_out = jax.random.split(key)
         gate = jax.random.bernoulli(k_gate, p)
@@ -77,7 +76,7 @@ def make(
     def apply(batch, key):
         if views > 1:
             batch = _several(batch, views, consistency)
-        elif options.surely(p, 0):
+        elif options.is_statically(p, 0):
             return batch
         image, shown = batch["image"], batch.get("views", 1)
         apart = image.reshape(-1, shown, *image.shape[1:])
@@ -97,7 +96,7 @@ def _several(batch, views: int, consistency: float):
         )
     rows = batch["image"].shape[0]
     weight = batch.get("weight", jnp.ones(rows))
-    batch = compose.repeat({**batch, "weight": weight}, views)
+    batch = compose.repeat_views({**batch, "weight": weight}, views)
     first = jnp.tile(jnp.arange(views) == 0, rows)
     weight = jnp.where(first, batch["weight"], 0)
     return {**batch, "weight": weight, "consistency": consistency}

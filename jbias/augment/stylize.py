@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jbias.augment import examples, options
+from jbias.augment import options, sampling
 
 STYLES = ("batch", "other")
 
@@ -38,9 +38,9 @@ def make(
     All rows of one example (its "views") are stylised together. The result is cut to
     [0, 1]. At p = 0 the batch is returned as it is.
     """
-    options.within("stylize", "p", p, 0, 1)
-    options.within("stylize", "alpha", alpha, 0, 1)
-    options.one_of("stylize", "styles", styles, STYLES)
+    options.check_range("stylize", "p", p, 0, 1)
+    options.check_range("stylize", "alpha", alpha, 0, 1)
+    options.check_choice("stylize", "styles", styles, STYLES)
     count = _count(p, mix_group, alone=styles == "other")
 
     stylised = functools.partial(_stylised, transfer, styles, alpha)
@@ -48,7 +48,7 @@ def make(
     def some(batch, k_which, k_style):
         views = batch.get("views", 1)
         place = jnp.arange(batch["image"].shape[0] // views) % mix_group
-        order = examples.permute(place, k_which, group=mix_group)
+        order = sampling.permute(place, k_which, group=mix_group)
         order = order.reshape(-1, mix_group)
         chosen = jax.tree.map(
             lambda x: _take(x, order[:, :count], views) if jnp.ndim(x) else x, batch
@@ -74,7 +74,7 @@ def _stylised(transfer, styles, alpha, batch, key, group) -> Float[Array, "b h w
     """The images of a batch in each other's styles, inside groups, or in others'."""
     if styles == "batch":
         views = batch.get("views", 1)
-        swap = functools.partial(examples.permute, key=key, group=group, views=views)
+        swap = functools.partial(sampling.permute, key=key, group=group, views=views)
         image = transfer(batch, functools.partial(jax.tree.map, swap), alpha)
     elif "other" in batch:
         image = transfer(batch, lambda tree: tree, alpha, style=batch["other"])

@@ -19,13 +19,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jbias.data import tables
-from jbias.models import states
+from jbias.models import state_dicts
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _CONSTANTS = types.MappingProxyType({"imagenet": IMAGENET, "half": HALF, "none": NONE})
-_ENDS = (".pth.tar", *states.SUFFIXES)  # Not a path's suffix: identifiers have dots.
+_ENDS = (
+    ".pth.tar",
+    *state_dicts.SUFFIXES,
+)  # Not a path's suffix: identifiers have dots.
 # What files are called in folders of their own.
 _PLAIN = frozenset(("model.safetensors", "pytorch_model.bin"))
 

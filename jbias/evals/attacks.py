@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from jbias.augment import attack
+from jbias.augment import adversarial
 from jbias.evals import decisions, probe
 
 EPS, STEPS, STEP_SIZE = 0.5 / 255, 40, 2 / 255
@@ -130,12 +130,12 @@ def _made(
             return rows.image
         key = jax.random.fold_in(jax.random.key(seed), params["restart"])
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows.index)
-        return attack.starts(rows.image, keys, norm=norm, eps=params["eps"])
+        return adversarial.starts(rows.image, keys, norm=norm, eps=params["eps"])
 
     def move(
         rows: probe.Rows, params: Any, stimuli: Float[Array, "b h w 3"]
     ) -> Float[Array, "b h w 3"]:
-        return attack.pgd(
+        return adversarial.pgd(
             functools.partial(_cross_entropy, rows),
             rows.image,
             norm=norm,
@@ -234,9 +234,9 @@ def _positive(value: Any) -> bool:
 
 
 def _check(kind: str, norm: str, **counts: int) -> None:
-    if norm not in attack.BALLS:
+    if norm not in adversarial.BALLS:
         raise ValueError(
-            f"{kind}: norm must be one of {', '.join(attack.BALLS)}, got {norm!r}"
+            f"{kind}: norm must be one of {', '.join(adversarial.BALLS)}, got {norm!r}"
         )
     for name, count in counts.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:

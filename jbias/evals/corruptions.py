@@ -80,7 +80,7 @@ def make(
     def show(rows: probe.Rows, params: Any, name: str) -> Float[Array, "b h w 3"]:
         key = jax.random.fold_in(jax.random.key(seed), params["salt"])
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows.index)
-        out = corrupt.corrupted(
+        out = corrupt.corrupt_batch(
             rows.image,
             keys,
             name,

@@ -31,7 +31,9 @@ def of(
 
     ValueError for a site that the network has not, or that has no rows and columns.
     """
-    seen = taps.pull(net, variables, image, site, lambda logits: logits.max(-1))
+    seen = taps.site_gradient(
+        net, variables, image, site, lambda logits: logits.max(-1)
+    )
     return maps(*seen, *image.shape[1:3], site=site)
 
 

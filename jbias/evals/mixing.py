@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import evals
-from jbias.augment import cutmix, flip, fmix, mixup, options, pad_crop
+from jbias.augment import cutmix, fmix, geometric, mixup, options
 from jbias.evals import decisions, interference, occluders, probe
 
 METHODS = ("mixup", "cutmix", "fmix")
@@ -56,11 +56,13 @@ def make(
     """
     _check(methods, alpha, spectrum, crop)
     drawing = {
-        "mixup": mixup.drawing(alpha),
-        "cutmix": cutmix.drawing_each(alpha),
-        "fmix": fmix.drawing(alpha, spectrum=spectrum),
+        "mixup": mixup.mix_sampler(alpha),
+        "cutmix": cutmix.mix_sampler_each(alpha),
+        "fmix": fmix.mix_sampler(alpha, spectrum=spectrum),
     }
-    moves = [pad_crop.make(pad=crop)] * (crop > 0) + [flip.make()] * bool(mirror)
+    moves = [geometric.pad_crop(pad=crop)] * (crop > 0) + [geometric.flip()] * bool(
+        mirror
+    )
 
     def show(rows: probe.Rows, params: Any, method: str) -> Float[Array, "b h w 3"]:
         if not method:
@@ -184,9 +186,9 @@ def _check(methods, alpha, spectrum, crop) -> None:
             f"{methods!r}"
         )
     for name in methods:
-        options.one_of("mixing", "methods", name, METHODS)
+        options.check_choice("mixing", "methods", name, METHODS)
     if not isinstance(alpha, int | float) or not 0 < alpha < float("inf"):
         raise ValueError(f"mixing: alpha must be above 0, got {alpha!r}")
-    options.one_of("mixing", "spectrum", spectrum, fmix.SPECTRA)
+    options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)
     if type(crop) is not int or crop < 0:
         raise ValueError(f"mixing: crop must be 0 pixels or more, got {crop!r}")

@@ -52,18 +52,18 @@ def rectangle(
     sides = jnp.round(jnp.sqrt(area) * n).astype(jnp.int32)
     if not restricted:
         centre = jax.random.randint(key, (2,), 0, n)
-        return cutmix.box(centre, sides, height, width)
+        return cutmix.box_mask(centre, sides, height, width)
     half = jnp.round(sides / 2).astype(jnp.int32)
     there = n > 2 * half
     drawn = jax.random.randint(key, (2,), half, jnp.where(there, n - half, half + 1))
-    return cutmix.box(jnp.where(there, drawn, sides // 2), sides, height, width)
+    return cutmix.box_mask(jnp.where(there, drawn, sides // 2), sides, height, width)
 
 
 def fourier(
     key: PRNGKeyArray, count: Int[Array, ""], height: int, width: int
 ) -> Bool[Array, "h w"]:
     """Hides so many pixels in a few large patches: the darkest of FMix's field."""
-    shape = fmix.draws(height, width, "isotropic")
+    shape = fmix.noise_shape(height, width, "isotropic")
     grey = fmix.field(jax.random.normal(key, shape), height, width)
     return fmix.ranks(grey.ravel()).reshape(height, width) >= grey.size - count
 
@@ -112,7 +112,7 @@ def params(
     where: str, fill: str, mean: Sequence[float], others: probe.Others | None
 ) -> dict[str, Array]:
     """What `replacement` takes for a fill. ValueError for one that is not there."""
-    options.one_of(where, "fill", fill, FILLS)
+    options.check_choice(where, "fill", fill, FILLS)
     if np.shape(mean) != (3,) or not all(0 <= value <= 1 for value in mean):
         raise ValueError(
             f"{where}: mean must be a colour, three numbers in [0, 1], got {mean!r}"

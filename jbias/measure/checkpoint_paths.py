@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etils import epath
 
-from jbias.models import states
+from jbias.models import state_dicts
 from jbias.runtime import files
 
 
@@ -32,7 +32,7 @@ def find(paths: Sequence[str]) -> list[str]:
             if not inside and len(matches) == 1:
                 raise ValueError(
                     f"--checkpoint: {match} must be a file of weights "
-                    f"({', '.join(states.SUFFIXES)}), a run's workdir, or a folder of these"
+                    f"({', '.join(state_dicts.SUFFIXES)}), a run's workdir, or a folder of these"
                 )
             for one in inside:
                 found.setdefault(_real(one), one)
@@ -52,7 +52,7 @@ def _real(path: str) -> str:
 
 def _inside(path: str) -> Iterator[str]:
     if os.path.isfile(path):
-        if path.lower().endswith(states.SUFFIXES):
+        if path.lower().endswith(state_dicts.SUFFIXES):
             yield path
         return
     if is_run(path):

@@ -18,7 +18,7 @@ from jbias import models
 from jbias.data import wordnet
 from jbias.evals import show
 from jbias.measure import checkpoint_paths
-from jbias.models import class_names, importing, runs, taps
+from jbias.models import class_names, importing, taps, trained
 from jbias.training import parts, recorded, vary, warmstart
 
 IMAGENET = "imagenet"  # In the place of a file of classes.
@@ -91,7 +91,9 @@ def _looking(net: nn.Module) -> Callable:
     """What probe.Rows.at gives of a net; the same object for equal nets."""
 
     def at(variables, image, site):
-        return taps.pull(net, variables, image, site, lambda logits: logits.max(-1))
+        return taps.site_gradient(
+            net, variables, image, site, lambda logits: logits.max(-1)
+        )
 
     return at
 
@@ -156,7 +158,7 @@ def from_file(
     ImageNet's. ValueError if it cannot be.
     """
     if os.path.isdir(path):
-        net, variables = runs.load(path, model, **options)
+        net, variables = trained.load(path, model, **options)
         origins = {key: "the folder's" for key in ("mean", "std") if key not in options}
     else:
         net, variables, origins = importing.read(path, model, **options)
@@ -207,18 +209,18 @@ def from_run(
     "best" is the step with the first highest validation accuracy among those saved.
     """
     workdir = epath.Path(path)
-    config = parts.trusted(runs.stored(workdir / "config.json", _OF_A_RUN), path)
+    config = parts.trusted(trained.read_json(workdir / "config.json", _OF_A_RUN), path)
     vary.check(config)
     entries = vary.entries(tuple(config["seeds"]), vary.branches(config))
     held: dict[int, tuple] = {}
     for number, entry in enumerate(entries):
         if seeds and entry.seed not in seeds:
             continue
-        chosen = runs.step_of(
+        chosen = trained.choose_step(
             workdir, int(step) if step.isdecimal() else step, entry.name
         )
         if chosen not in held:
-            held[chosen] = runs.nets(workdir / "checkpoints", chosen)
+            held[chosen] = trained.read_nets(workdir / "checkpoints", chosen)
         net_of, info = held[chosen]
         yield _of_seed(workdir, entry, net_of[number], info, chosen)
 
@@ -227,7 +229,7 @@ def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Subject:
     config = entry.branch.config
     part = jc.stages(config)[info["stage"]]
     needed = ("data.train/0.space",)
-    told = runs.stored(workdir / "provenance.json", needed)["data"]["train/0"]
+    told = trained.read_json(workdir / "provenance.json", needed)["data"]["train/0"]
     if "names" not in told:
         raise ValueError(
             f"{workdir}: was begun before class names were stored; resume or retrain it"

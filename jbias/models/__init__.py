@@ -28,10 +28,10 @@ def load(
     Raises ValueError for a file that is damaged, holds anything but weights, or does not
     fit, with what is missing, spare and of another shape; FileNotFoundError.
     """
-    from jbias.models import importing, runs
+    from jbias.models import importing, trained
 
     if os.path.isdir(path):
-        return runs.load(path, model, **options)
+        return trained.load(path, model, **options)
     return importing.from_file(path, model, **options)
 
 
@@ -48,9 +48,9 @@ def save_safetensors(
     classes: what class_names.read gives back of the file.
     ValueError where the module is none of MODELS, or has no published names.
     """
-    from jbias.models import exporting
+    from jbias.models import trained
 
-    exporting.save_safetensors(path, module, variables, names, classes)
+    trained.save_safetensors(path, module, variables, names, classes)
 
 
 def save_run(
@@ -63,6 +63,6 @@ def save_run(
 
     ValueError where the folder is not empty or the module is none of MODELS.
     """
-    from jbias.models import exporting
+    from jbias.models import trained
 
-    exporting.save_run(workdir, module, variables, classes)
+    trained.save_run(workdir, module, variables, classes)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import layers, staged, taps
+from jbias.models import backbone, layers, taps
 
 # As resnet.NAMES.
 NAMES = (
@@ -50,14 +50,14 @@ class Convolution(nn.Module):
             bias=True,
             dtype=self.dtype,
             init=layers.TORCH,
-            bias_init=layers.uniform(self.fan_in * self.size**2),
+            bias_init=layers.torch_bias(self.fan_in * self.size**2),
             name=f"conv{self.number}",
         )(x)
         x = nn.relu(taps.through(self, x, f"{self.site}.conv", key, train))
         return layers.max_pool(x) if self.pooled else x
 
 
-class AlexNet(staged.Staged):
+class AlexNet(backbone.Staged):
     """AlexNet; the stem and each stage have one convolution.
 
     width: channels of the stem; 64 is the published size.
@@ -95,7 +95,7 @@ class AlexNet(staged.Staged):
         return 63
 
     def _head(self, x: Array, key, train: bool) -> Array:
-        x = layers.flat(layers.adaptive_mean(x, 6))
+        x = layers.flatten(layers.adaptive_mean(x, 6))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):
             x = self._drop(x, f"dropout.{name}", key, train)
             x = taps.through(self, nn.relu(layer(x)), name, key, train)

@@ -1,4 +1,8 @@
-"""What all networks share: images in, four stages that can be cut apart, logits out."""
+"""What all networks share: images in, four stages that can be cut apart, logits out.
+
+`Backbone` is the interface, `BatchNormed` adds the options of batch norm, and `Staged` is
+for networks whose stem and stages are one module each.
+"""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import norm, taps
+from jbias.models import layers, taps
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -91,7 +95,7 @@ class Backbone(nn.Module):
         if not (train and self.dropout):
             return x
         keep = 1 - self.dropout
-        mask = jax.random.bernoulli(taps.stream(key, name), keep, x.shape)
+        mask = jax.random.bernoulli(taps.site_key(key, name), keep, x.shape)
         return jnp.where(mask, x / keep, 0)
 
     def _normalise(self, image: Float[Array, "b h w c"]) -> Array:
@@ -127,9 +131,46 @@ class BatchNormed(Backbone):
 
     def _norm(self) -> Callable[..., nn.Module]:
         return functools.partial(
-            norm.BatchNorm,
+            layers.BatchNorm,
             decay=self.norm_decay,
             eps=self.norm_eps,
             dtype=self.dtype,
             group=self.norm_group,
         )
+
+
+class Staged(BatchNormed):
+    """A backbone made of parts.
+
+    A subclass makes the modules `stem` and `stage1` to `stage4` in its setup, each called
+    as part(x, key, train=train), and has the method `_head`. Modules of the head are named
+    fc, the last of them, fc1 and so on. Sites are, besides those of Backbone, after each
+    convolution one that ends in "conv" or "conv1", "conv2" and so on, and "fc1" ... after
+    linear layers before the last and their activation, where x is of shape (b, c).
+    """
+
+    @staticmethod
+    def stage_of(name: str) -> int:
+        """Says to which stage a module belongs, given its name: 0 stem, 5 head."""
+        if name.startswith("stage"):
+            return int(name.removeprefix("stage"))
+        return 0 if name == "stem" else 5
+
+    def _least(self) -> int:
+        """Pixels that an image must have on each side, for no layer to be empty."""
+        return 1
+
+    def _check_side(self, height: int, width: int) -> None:
+        if min(height, width) < self._least():
+            raise ValueError(
+                f"{self._where()}: images must have at least {self._least()} pixels a "
+                f"side, got {height}x{width}; resize them or take another model"
+            )
+
+    def _stem(self, x: Array, key, train: bool) -> Array:
+        x = self.stem(x, key, train=train)
+        return taps.through(self, x, "stem", key, train)
+
+    def _stage(self, number: int, x: Array, key, train: bool) -> Array:
+        stages = (self.stage1, self.stage2, self.stage3, self.stage4)
+        return stages[number - 1](x, key, train=train)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import layers, staged, taps
+from jbias.models import backbone, layers, taps
 
 # As resnet.NAMES.
 NAMES = (
@@ -106,7 +106,7 @@ class Stage(nn.Module):
         return x
 
 
-class BagNet(staged.Staged):
+class BagNet(backbone.Staged):
     """A BagNet; a place of its last feature map sees a patch of 1 + 2^(wide + 1) pixels.
 
     wide: how many stages, from the first, begin with a 3x3 convolution.

@@ -147,7 +147,7 @@ def decode(
     def up(name, x):
         x = _leaky(torch_layers.conv(weights, f"{name}.0", x, pad=(0, 0)))
         x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        return torch_layers.double(weights, f"{name}.3", x)
+        return torch_layers.transposed_conv(weights, f"{name}.3", x)
 
     x = up("d_up_conv_1", 2 * code - 1)
     for i in (1, 2, 3):

@@ -15,7 +15,7 @@ class Classes(NamedTuple):
     names: tuple[str, ...]
     space: str  # Of data.base.SPACES.
 
-    def stored(self) -> dict[str, Any]:
+    def to_metadata(self) -> dict[str, Any]:
         """As an export's metadata and config.json hold it."""
         return {"class_names": list(self.names), "space": self.space}
 

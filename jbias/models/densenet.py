@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import layers, staged, taps
+from jbias.models import backbone, layers, taps
 
 # As resnet.NAMES.
 NAMES = (
@@ -111,7 +111,7 @@ class Stage(nn.Module):
         return transition(x, key, train=train)
 
 
-class DenseNet(staged.Staged):
+class DenseNet(backbone.Staged):
     """A DenseNet; a stage is a dense block and what follows it.
 
     depths: layers in each of the four dense blocks; the default is DenseNet-121.

@@ -113,12 +113,12 @@ def apply(
         x = before(x)
     x = x + (body or _chain)(_layers(weights), x)
     for i in range(0, sizes_of(weights)["scale"], 2):
-        x = torch_layers.shuffle(torch_layers.conv(weights, f"tail.0.{i}", x))
+        x = torch_layers.pixel_shuffle(torch_layers.conv(weights, f"tail.0.{i}", x))
     x = torch_layers.conv(weights, "tail.1", x)
     return torch_layers.conv(weights, "add_mean", x) / _RANGE
 
 
-def trained(name: str) -> bool:
+def is_trainable(name: str) -> bool:
     """Whether training moves these weights: all but the mean's shift."""
     return not name.startswith(("sub_mean.", "add_mean."))
 

@@ -1,7 +1,10 @@
-"""Published networks, and those of this project's runs, as (module, variables).
+"""Reads published files and our own exports as (module, variables).
 
-The state dict in a file is found by states.py. Which of its entries is which array is
-said by NAMES in each file of networks, see mapping.py; how well they fit, by fitting.py.
+state_dicts.py finds the state dict in a file. NAMES in each network's file says which entry
+is which of our arrays (see weight_names.py). Here candidate networks are tried on the
+arrays: what a file does not say (the number of classes, the kind of stem, the patch size)
+is inferred from shapes, by the function `fitted` in the network's file, and what does not
+fit is reported.
 """
 
 import contextlib
@@ -18,7 +21,140 @@ from flax import errors
 from flax import linen as nn
 
 from jbias import kinds
-from jbias.models import catalogue, fitting, mapping, registry, states
+from jbias.models import registry, state_dicts, weight_names
+
+_CLASSES = 9973  # A number of classes that no other axis has.
+Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
+
+
+class Fit(NamedTuple):
+    """How a state dict would fill one network."""
+
+    model: str
+    options: dict[str, Any]  # `classes` among them.
+    arrays: dict[str, np.ndarray]  # By published name, without prefixes.
+    expected: dict[str, weight_names.Entry]
+    difference: weight_names.Difference
+    publisher: str = ""  # Whose names the file has, where these tell the constants.
+
+
+def fit_own_names(
+    model: str, arrays: weight_names.Arrays, options: dict[str, Any]
+) -> Fit:
+    """How arrays under our own names, such as params/fc/kernel, fill a network."""
+    # The first linear layer of some networks is made for images of one size.
+    side = registry.definitions(model).get("side", lambda at: registry.SIDE)
+    given = {path: array.shape for path, array in arrays.items()}
+    drawn = registry.shapes(
+        model, registry.cache_key(options), side(lambda p: given.get(f"params/{p}"))
+    )
+    expected = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
+        keys = tuple(entry.key for entry in path)
+        axes = tuple(range(len(leaf.shape)))
+        expected["/".join(keys)] = weight_names.Entry(
+            keys[0], keys[1:], leaf.shape, axes
+        )
+    difference = weight_names.compare(expected, arrays)
+    return Fit(model, options, dict(arrays), expected, difference)
+
+
+def best_fit(
+    model: str,
+    arrays: weight_names.Arrays,
+    linear: Linear | None,
+    options: Mapping[str, Any],
+    *,
+    named: bool,
+) -> Fit | None:
+    """The best reading of the arrays as this network, over prefixes and dialects.
+
+    Where nobody named it, networks are not drawn that cannot be meant.
+    """
+    if not set(options) <= set(registry.option_names(model)):
+        return None
+    found = []
+    of = registry.dialects(model)
+    publishers = registry.definitions(model).get("PUBLISHERS", (None,) * len(of))
+    for names, publisher in zip(of, publishers, strict=True):
+        told = {"mean": publisher.mean, "std": publisher.std} if publisher else {}
+        for short in state_dicts.strip_prefixes(arrays):
+            if not named and not weight_names.plausible(short, names):
+                continue
+            try:
+                fit = _reading(model, names, short, linear, {**told, **options})
+                found.append(
+                    fit._replace(publisher=publisher.name if publisher else "")
+                )
+            except ValueError:  # What the shapes tell makes no such network.
+                if named:
+                    raise
+    return max(found, key=fit_quality, default=None)
+
+
+def fit_quality(fit: Fit) -> tuple[int, int]:
+    missing, spare, misshapen, fitting = fit.difference
+    return fitting + len(misshapen), fitting - len(spare) - len(missing)
+
+
+def _reading(
+    model: str,
+    names: weight_names.Names,
+    arrays: dict[str, np.ndarray],
+    linear: Linear | None,
+    options: dict[str, Any],
+) -> Fit:
+    """How the arrays fill the network under one system of names."""
+
+    def at(path: str) -> tuple[int, ...] | None:
+        given = weight_names.published_names(path.split("/"), names)
+        return arrays[given[0]].shape if given and given[0] in arrays else None
+
+    # vit_base16 is that, whatever the patches of a file.
+    preset = registry.preset(model)
+    read = registry.definitions(model).get("fitted", _nothing)(at).items()
+    options = {**{k: v for k, v in read if k not in preset}, **options}
+    if "classes" in options:
+        expected = weight_names.entries(
+            registry.shapes(model, registry.cache_key(options)), names
+        )
+    else:
+        drawn = registry.shapes(
+            model, registry.cache_key({**options, "classes": _CLASSES})
+        )
+        expected = weight_names.entries(drawn, names)
+    open_ended = {n: e for n, e in expected.items() if _CLASSES in e.shape}
+    if linear is not None:
+        arrays = _with_head(arrays, linear, open_ended)
+    for name, entry in open_ended.items():
+        axis = entry.shape.index(_CLASSES)
+        given = arrays[name].shape if name in arrays else ()
+        options.setdefault("classes", given[axis] if axis < len(given) else 1000)
+        shape = (*entry.shape[:axis], options["classes"], *entry.shape[axis + 1 :])
+        expected[name] = entry._replace(shape=shape)
+    return Fit(model, options, arrays, expected, weight_names.compare(expected, arrays))
+
+
+def _nothing(at: Any) -> dict[str, Any]:
+    del at
+    return {}
+
+
+def _with_head(
+    arrays: dict[str, np.ndarray],
+    linear: Linear,
+    heads: Mapping[str, weight_names.Entry],
+) -> dict[str, np.ndarray]:
+    """The arrays with another linear layer in the place of what ends the network."""
+    weight, bias = linear
+    stems = {f"{name.rpartition('.')[0]}." for name in heads}
+    kept = {k: v for k, v in arrays.items() if not k.startswith(tuple(stems))}
+    for name, entry in heads.items():
+        kept[name] = bias if len(entry.shape) == 1 else weight
+        if len(entry.shape) == 4:  # A convolution of one pixel.
+            kept[name] = weight[:, :, None, None]
+    return kept
+
 
 _NUMBERS = 2**31
 _LARGEST = 100_000  # No number of classes, channels or blocks is larger.
@@ -59,20 +195,20 @@ def read(
     where = os.fspath(path)
     if not pathlib.Path(path).is_file():
         raise FileNotFoundError(f"{where}: no such checkpoint")
-    state = states.read(path, entry)
+    state = state_dicts.read(path, entry)
     said = _said(where, state.metadata)
     if said and said.names == "own" and model not in (None, said.model):
         raise ValueError(f"{where}: holds the model {said.model!r}, not {model!r}")
     model = said.model if said and model is None else model
-    check(model, options)
-    linear = states.head(head) if head is not None else None
+    check_options(model, options)
+    linear = state_dicts.read_head(head) if head is not None else None
     constants = {"mean": state.mean, "std": state.std}
     constants = {key: value for key, value in constants.items() if value is not None}
     file = _File(where, state.arrays, linear, constants, said, options)
     fit = _chosen(file, model, _tried(file, model))
     if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
-    variables = mapping.filled(fit.expected, fit.arrays)
+    variables = weight_names.to_variables(fit.expected, fit.arrays)
     net = registry.MODELS[fit.model](**fit.options)
     origins = {
         key: file.origin(fit, key) for key in ("mean", "std") if key not in options
@@ -93,7 +229,7 @@ class _File(NamedTuple):
 
     where: str
     arrays: dict[str, np.ndarray]
-    linear: fitting.Linear | None
+    linear: Linear | None
     constants: dict[str, Any]  # Of a normaliser in it.
     said: _Said | None
     options: dict[str, Any]  # The caller's.
@@ -103,7 +239,7 @@ class _File(NamedTuple):
         said = self.said.options if self.said and self.said.model == model else {}
         return {**self.constants, **said, **self.options}
 
-    def origin(self, fit: fitting.Fit, key: str) -> str:
+    def origin(self, fit: Fit, key: str) -> str:
         """Where "mean" or "std" is from, which the caller did not give."""
         if self.said and self.said.model == fit.model and key in self.said.options:
             return "the file's metadata"
@@ -114,19 +250,19 @@ class _File(NamedTuple):
         return f"the default of {fit.model}"
 
 
-def _tried(file: _File, model: str | None) -> list[fitting.Fit]:
+def _tried(file: _File, model: str | None) -> list[Fit]:
     """How the file would fill the model, or without one all that may be meant."""
     options = file.all_options(model)
     try:
         if file.said and file.said.names == "own":
-            return [fitting.own(file.said.model, file.arrays, options)]
+            return [fit_own_names(file.said.model, file.arrays, options)]
         named = model is not None
         found = (
-            fitting.best(name, file.arrays, file.linear, options, named=named)
+            best_fit(name, file.arrays, file.linear, options, named=named)
             for name in ([model] if model else registry.MODELS)
         )
         fits = [fit for fit in found if fit is not None]
-        return fits or ([] if model else _by_words(file))
+        return fits or ([] if model else _by_tokens(file))
     except _UNMADE as error:
         raise ValueError(
             f"{file.where}: its options, {str(options)[:200]}, must make a "
@@ -134,20 +270,18 @@ def _tried(file: _File, model: str | None) -> list[fitting.Fit]:
         ) from error
 
 
-def _by_words(file: _File) -> list[fitting.Fit]:
+def _by_tokens(file: _File) -> list[Fit]:
     """How a file that nothing fits would fill the network of the most alike names."""
-    words = mapping.words(file.arrays)
+    words = weight_names.tokens(file.arrays)
 
     def alike(model: str) -> float:
-        templates = [t for names in catalogue.dialects(model) for _, t in names]
-        known = mapping.words(one for t in templates for one in np.atleast_1d(t))
+        templates = [t for names in registry.dialects(model) for _, t in names]
+        known = weight_names.tokens(one for t in templates for one in np.atleast_1d(t))
         return len(words & known) / max(1, len(words | known))
 
     model = max(registry.MODELS, key=alike)
     with contextlib.suppress(*_UNMADE):
-        fit = fitting.best(
-            model, file.arrays, None, file.all_options(model), named=True
-        )
+        fit = best_fit(model, file.arrays, None, file.all_options(model), named=True)
         return [fit] if fit else []
     return []
 
@@ -158,10 +292,10 @@ def _others(file: _File, model: str) -> list[str]:
     for name in (name for name in registry.MODELS if name != model):
         options = file.all_options(name)
         options = {
-            key: options[key] for key in options if key in catalogue.fields(name)
+            key: options[key] for key in options if key in registry.option_names(name)
         }
         try:
-            fit = fitting.best(name, file.arrays, file.linear, options, named=False)
+            fit = best_fit(name, file.arrays, file.linear, options, named=False)
         except _UNMADE:
             continue
         if fit is not None and not fit.difference:
@@ -179,7 +313,7 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
             for key, value in said["options"].items()
         }
         made = _Said(said["model"], said["names"], options)
-        check(made.model, options)
+        check_options(made.model, options)
         sizes = [n for v in options.values() for n in (v if type(v) is tuple else (v,))]
         if any(isinstance(n, int) and not 0 <= n <= _LARGEST for n in sizes):
             raise ValueError(f"options are whole numbers up to {_LARGEST:,}")
@@ -191,17 +325,17 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
     return made
 
 
-def check(model: str | None, options: Mapping[str, Any]) -> None:
+def check_options(model: str | None, options: Mapping[str, Any]) -> None:
     """Refuses unknown networks and unknown options of known ones."""
     if model is not None and model not in registry.MODELS:
         raise ValueError(
             f"models.load: model must be one of {', '.join(registry.MODELS)}, got {model!r}"
         )
     for option in options if model is not None else ():
-        if option not in catalogue.fields(model):
+        if option not in registry.option_names(model):
             raise ValueError(
                 f"models.load: {model} has no option {option!r}; it has "
-                f"{', '.join(catalogue.fields(model))}"
+                f"{', '.join(registry.option_names(model))}"
             )
     if model is None:
         return
@@ -214,7 +348,7 @@ def check(model: str | None, options: Mapping[str, Any]) -> None:
             )
 
 
-def _chosen(file: _File, model: str | None, fits: list[fitting.Fit]) -> fitting.Fit:
+def _chosen(file: _File, model: str | None, fits: list[Fit]) -> Fit:
     """The one that fits; ValueError that says what does not, and which others do."""
     where = file.where
     whole = [fit for fit in fits if not fit.difference]
@@ -225,13 +359,15 @@ def _chosen(file: _File, model: str | None, fits: list[fitting.Fit]) -> fitting.
         raise ValueError(f"{where}: fits {named}; say which by model=...")
     right = ", ".join(_others(file, model)) if model else ""
     right = f"; it fits {right}: give that model, or none" if right else ""
-    near = sorted(fits, key=fitting.quality, reverse=True)
+    near = sorted(fits, key=fit_quality, reverse=True)
     near = [fit for fit in near if fit.difference.fitting][:_NAMED]
     if not near:
         names = model or "any network of models.MODELS"
         like = model or f"the nearest by names, {fits[0].model if fits else ''},"
-        wants = f"; {like} has {_some(fits[0].expected)}" if fits else ""
-        wants = f"{_some(file.arrays)}{wants}; rename its entries to a network's of "
+        wants = f"; {like} has {_abbreviate(fits[0].expected)}" if fits else ""
+        wants = (
+            f"{_abbreviate(file.arrays)}{wants}; rename its entries to a network's of "
+        )
         wants = right or f"; it has {wants}docs/models.md, or give another file"
         raise ValueError(
             f"{where}: has no entry of {names}, under any known name{wants}"
@@ -243,17 +379,17 @@ def _chosen(file: _File, model: str | None, fits: list[fitting.Fit]) -> fitting.
     raise ValueError(
         f"{where}: {lacks or 'does not fit '}{best.model}, {best.difference.fitting} of "
         f"{len(best.expected)} entries do{right or _remedy(best)}\n  "
-        f"{mapping.table(best.difference)}{more}"
+        f"{weight_names.format_difference(best.difference)}{more}"
     )
 
 
-def _some(names: Collection[str]) -> str:
+def _abbreviate(names: Collection[str]) -> str:
     """The first of them, and how many there are."""
     more = ", ..." if len(names) > _NAMED else ""
     return f"{', '.join([*names][:_NAMED])}{more} ({len(names)} in all)"
 
 
-def _remedy(fit: fitting.Fit) -> str:
+def _remedy(fit: Fit) -> str:
     lacking = {line.split(" ")[0] for line in fit.difference.missing}
     rest = fit.difference._replace(missing=())
     ends = {

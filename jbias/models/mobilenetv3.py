@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import layers, staged, taps
+from jbias.models import backbone, layers, taps
 
 # As resnet.NAMES. The number of a module is its place in the published list of layers.
 NAMES = (
@@ -179,7 +179,7 @@ class Stage(nn.Module):
         return nn.hard_swish(self.norm(name=f"bn{place}")(x, train=train))
 
 
-class MobileNetV3(staged.Staged):
+class MobileNetV3(backbone.Staged):
     """A MobileNetV3; but for the first, a stage begins where the stride doubles.
 
     blocks: of each stage: kernel, expanded channels, channels after, whether there is a

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import layers, staged, taps
+from jbias.models import backbone, layers, taps
 
 # As resnet.NAMES.
 NAMES = (
@@ -96,7 +96,7 @@ class Stage(nn.Module):
         return x
 
 
-class PreActResNet(staged.Staged):
+class PreActResNet(backbone.Staged):
     """A network of pre-activation blocks.
 
     depths: blocks in each of the four stages.

@@ -31,7 +31,9 @@ class Published(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]]  # Of what `convert` returns.
 
 
-def read(published: Published, folder: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_folder(
+    published: Published, folder: str | os.PathLike
+) -> dict[str, np.ndarray]:
     """Reads the published files in a folder and converts them.
 
     Raises ValueError, one line, where a file is missing or is another.
@@ -57,13 +59,13 @@ def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.n
         raise _refusal(published, "needs weights, got None")
     path = pathlib.Path(path).expanduser()
     if path.is_dir():
-        return read(published, path)
+        return read_folder(published, path)
     if not path.is_file():
         raise _refusal(published, f"needs weights at {path}, got no such file")
-    return _checked(published, stored(path), os.fspath(path))
+    return _checked(published, read_npz(path), os.fspath(path))
 
 
-def stored(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads an .npz file into float32; ValueError where it is damaged or none."""
     try:
         held = opening.npz(path, times=_GROWTH, always=0)
@@ -75,7 +77,7 @@ def stored(path: str | os.PathLike) -> dict[str, np.ndarray]:
         ) from error
 
 
-def save(path: str | os.PathLike, arrays: Arrays) -> None:
+def write_npz(path: str | os.PathLike, arrays: Arrays) -> None:
     """Writes arrays as .npz, in place of an old file only when whole."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,9 @@ def blob_id(path: str | os.PathLike) -> str:
     return digest.hexdigest()
 
 
-def check(shapes: Mapping[str, tuple[int, ...]], arrays: Arrays, where: str) -> None:
+def check_shapes(
+    shapes: Mapping[str, tuple[int, ...]], arrays: Arrays, where: str
+) -> None:
     """Refuses weights of another network: names and shapes must be those."""
     missing = sorted(set(shapes) ^ set(arrays))
     if missing:
@@ -116,7 +120,7 @@ def check(shapes: Mapping[str, tuple[int, ...]], arrays: Arrays, where: str) -> 
 
 
 def _checked(published: Published, arrays: Arrays, where: str) -> dict[str, np.ndarray]:
-    check(published.shapes, arrays, where)
+    check_shapes(published.shapes, arrays, where)
     return dict(arrays)
 
 

@@ -1,24 +1,35 @@
-"""Networks by name: MODELS and TRANSFERS are the tables of contents."""
+"""Networks by name: MODELS, TRANSFERS and CONVERTERS, and their options and shapes.
 
+CONVERTERS are the published weights that `python -m jbias.prepare weights` converts.
+"""
+
+import dataclasses
+import functools
+import sys
 import types
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from jbias.models import (
-    adain,
     alexnet,
     bagnet,
+    cae,
     cnn,
     densenet,
+    edsr,
     mobilenetv3,
     preact_resnet,
-    render,
+    published,
     resnet,
-    small_adain,
     squeezenet,
+    style_transfer,
     vgg,
     vit,
+    weight_names,
 )
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
@@ -60,8 +71,59 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
 # styles, where these are others. alpha in [0, 1] says how far to go. No gradient passes.
 TRANSFERS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
     {
-        "render": render.make,
-        "small": small_adain.make,
-        "vgg": adain.vgg,
+        "render": style_transfer.render,
+        "small": style_transfer.small,
+        "vgg": style_transfer.vgg,
+    }
+)
+
+SIDE = 224  # Pixels of published networks, where their files say no other.
+
+
+def dialects(model: str) -> tuple[weight_names.Names, ...]:
+    """The systems of names that a network was published under; empty if none."""
+    file = definitions(model)
+    return file.get("DIALECTS", (file["NAMES"],) if "NAMES" in file else ())
+
+
+def class_of(model: str) -> type[nn.Module]:
+    """The module that a network of this name is."""
+    return type(MODELS[model](1))
+
+
+def preset(model: str) -> Mapping[str, Any]:
+    """The options that its name alone says."""
+    make = MODELS[model]
+    return make.keywords if isinstance(make, functools.partial) else {}
+
+
+def definitions(model: str) -> dict[str, Any]:
+    """What is defined in the file of a network."""
+    return vars(sys.modules[class_of(model).__module__])
+
+
+def option_names(model: str) -> tuple[str, ...]:
+    """The options that it takes."""
+    names = [field.name for field in dataclasses.fields(class_of(model))]
+    return tuple(name for name in names if name not in ("parent", "name"))
+
+
+def cache_key(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Options as a key of a cache."""
+    return tuple(sorted(options.items()))
+
+
+@functools.lru_cache(256)
+def shapes(model: str, options: tuple[tuple[str, Any], ...], side: int = SIDE) -> Any:
+    """The shapes of a network's variables for images of that side."""
+    net = MODELS[model](**dict(options))
+    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
+    return jax.eval_shape(net.init, jax.random.key(0), image)
+
+
+CONVERTERS: Mapping[str, published.Published] = types.MappingProxyType(
+    {
+        entry.name: entry
+        for entry in (style_transfer.PUBLISHED, cae.PUBLISHED, edsr.PUBLISHED)
     }
 )

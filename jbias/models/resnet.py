@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import backbone, layers, mapping, taps
+from jbias.models import backbone, layers, taps, weight_names
 from jbias.runtime import xla
 
 # A module's path here, and the name of the published module that has its weights.
@@ -196,7 +196,7 @@ _SIMCLR = (
     (r"fc", r"fc"),
 )
 DIALECTS = (NAMES, _SIMCLR)
-PUBLISHERS = (None, mapping.Publisher("SimCLRv2", (0.0,) * 3, (1.0,) * 3))
+PUBLISHERS = (None, weight_names.Publisher("SimCLRv2", (0.0,) * 3, (1.0,) * 3))
 
 
 def fitted(at: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:

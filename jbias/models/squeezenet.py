@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import layers, staged, taps
+from jbias.models import backbone, layers, taps
 
 # As resnet.NAMES. The number of a module is its place in the published list of layers.
 NAMES = (
@@ -94,7 +94,7 @@ class Fire(nn.Module):
         return jnp.concatenate((one, three), -1)
 
 
-class SqueezeNet(staged.Staged):
+class SqueezeNet(backbone.Staged):
     """A SqueezeNet; a stage has the two fire modules of one width.
 
     stem_width, stem_size: channels and kernel of the first convolution.

@@ -1,7 +1,11 @@
-"""Named places in a network: what training may change there, and evaluation may read.
+"""Named sites in a network, which training may change and evaluation may read.
 
 A network calls `through` at its sites. In training its field `tap` replaces what passes;
 in evaluation nothing happens, unless the call asks for what passes, as `read` does.
+
+A tap returns an array or a `Rescaled` map: a scale and a shift per image and channel that
+are not applied yet. Batch norm takes such a map as it is; where the tap does not act it
+then reads no more than the map's own sums, and only the map is stored for the gradient.
 """
 
 import contextvars
@@ -18,10 +22,79 @@ from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend import core
 from jax.interpreters import partial_eval
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, DTypeLike, Float, PRNGKeyArray
 
-from jbias.models import rescaled
 from jbias.runtime import xla
+
+
+class Rescaled(NamedTuple):
+    """scale * x + shift; mean and unbiased variance over the pixels are x's, if it acts."""
+
+    x: Float[Array, "b h w c"]
+    scale: Float[Array, "b c"]
+    shift: Float[Array, "b c"]
+    mean: Float[Array, "b c"]
+    var: Float[Array, "b c"]
+    acts: Bool[Array, ""]
+
+    @property
+    def value(self) -> Float[Array, "b h w c"]:
+        """The map, applied."""
+        return rescale(self.x, self.scale, self.shift, self.acts, self.x.dtype)
+
+    def moments(
+        self, mean: Float[Array, "c"], var: Float[Array, "c"]
+    ) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
+        """Mean and biased variance of each channel, given those of x."""
+        count = self.x.shape[1] * self.x.shape[2]
+        each = self.scale * self.mean + self.shift
+        moved = jnp.mean(each, 0, keepdims=True)
+        within = self.scale**2 * self.var * (count - 1) / count
+        spread = jnp.mean(within + (each - moved) ** 2, 0)
+        return jnp.where(self.acts, moved[0], mean), jnp.where(self.acts, spread, var)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def rescale(
+    x: Float[Array, "b h w c"],
+    scale: Float[Array, "b c"],
+    shift: Float[Array, "b c"],
+    acts: Bool[Array, ""],
+    dtype: DTypeLike,
+) -> Float[Array, "b h w c"]:
+    """scale * x + shift; where nothing acts, all images of a channel have the same."""
+    return _rescale_forward(x, scale, shift, acts, dtype)[0]
+
+
+def _rescale_forward(x, scale, shift, acts, dtype):
+    y = x.astype(jnp.float32) * scale[:, None, None] + shift[:, None, None]
+    return y.astype(dtype), (x, scale, acts)
+
+
+def _rescale_backward(dtype, kept, dy):
+    """Sums over the pixels of each image where it acts, else of all images together."""
+    del dtype
+    x, scale, acts = kept
+
+    def sums(x, dy, axes):
+        x, dy = x.astype(jnp.float32), dy.astype(jnp.float32)
+        return jnp.sum(dy * x, axes), jnp.sum(dy, axes)
+
+    def apart(x, dy, together):
+        del together
+        return sums(x, dy, (1, 2))
+
+    def shared(x, dy, together):
+        del x, dy
+        return tuple(jnp.broadcast_to(s / len(scale), scale.shape) for s in together)
+
+    together = sums(x, dy, (0, 1, 2))
+    d_scale, d_shift = jax.lax.cond(acts, apart, shared, x, dy, together)
+    dx = dy.astype(jnp.float32) * scale[:, None, None]
+    return dx.astype(x.dtype), d_scale, d_shift, None
+
+
+rescale.defvjp(_rescale_forward, _rescale_backward)
 
 Tap = Callable[[Array, str, PRNGKeyArray], Array]
 
@@ -31,7 +104,7 @@ _MARK = "given to a tap"
 _calls = contextvars.ContextVar("_calls", default=lambda tap, *args: tap(*args))
 
 
-def stream(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
+def site_key(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
     """Derives the key of a named place in the network from the key of the call."""
     if key is None:
         raise ValueError(f"models.taps: training {name} needs a key, got None")
@@ -55,21 +128,21 @@ def through(
     if train:
         if module.tap is None:
             return x
-        passed = _calls.get()(module.tap, x, site, stream(key, site))
+        passed = _calls.get()(module.tap, x, site, site_key(key, site))
         if passed is None:
             raise TypeError(f"a tap must return an array, got None at {site}")
         waits = normed and xla.platform() != "cpu"
-        if isinstance(passed, rescaled.Rescaled) and not waits:
+        if isinstance(passed, Rescaled) and not waits:
             return passed.value
         return passed
-    name = kept_as(site)
+    name = variable_name(site)
     if module.has_variable(_ADDED, name):
         x = x + module.get_variable(_ADDED, name)
     module.sow(_SEEN, name, x, init_fn=lambda: x, reduce_fn=lambda _, new: new)
     return x
 
 
-def acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Callable:
+def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Callable:
     """What `run` does; calls refuse(sites) where its networks' taps act at no site.
 
     A tap acts if it returns something else than it was given, or keeps something that the
@@ -108,7 +181,7 @@ def _marked(jaxpr: Any) -> bool:
     return given or any(map(_marked, inner))
 
 
-def kept_as(site: str) -> str:
+def variable_name(site: str) -> str:
     """A site's name among a module's variables; a part of it may be called as the site."""
     return f"at {site}"
 
@@ -120,10 +193,12 @@ def read(
     logits, seen = net.apply(variables, image, train=False, mutable=[_SEEN])
     leaves = jax.tree_util.tree_leaves_with_path(seen)
     named = {path[-1].key: leaf for path, leaf in leaves}
-    return logits, {site: named[kept_as(site)] for site in sites(net, image.shape[1])}
+    return logits, {
+        site: named[variable_name(site)] for site in sites(net, image.shape[1])
+    }
 
 
-def pull(
+def site_gradient(
     net: nn.Module,
     variables: Mapping[str, Any],
     image: Float[Array, "b h w c"],
@@ -143,7 +218,7 @@ def pull(
 
     _, seen = jax.eval_shape(run, {})
     found = jax.tree_util.tree_leaves_with_path(seen[_SEEN])
-    way = [(path, x) for path, x in found if path[-1].key == kept_as(site)]
+    way = [(path, x) for path, x in found if path[-1].key == variable_name(site)]
     if not way:
         known = ", ".join(sites(net, image.shape[1]))
         raise ValueError(f"models.taps: site must be of {known}, got {site!r}")
@@ -158,14 +233,14 @@ def pull(
     return seen, gradient
 
 
-class Drawn(NamedTuple):
+class Shapes(NamedTuple):
     """Shapes of what a network is made of, and of what passes its sites."""
 
     variables: Mapping[str, Any]
     sites: Mapping[str, tuple[int, ...]]  # Of two images, in the order of passage.
 
 
-def drawn(net: nn.Module, side: int = 0) -> Drawn:
+def shapes(net: nn.Module, side: int = 0) -> Shapes:
     """Draws a network, in shapes alone.
 
     side: of the images, in pixels; 0 is one that the network takes, where it does not
@@ -173,11 +248,11 @@ def drawn(net: nn.Module, side: int = 0) -> Drawn:
     """
     # Any that leaves no map empty, and a whole number of patches.
     side = side or math.lcm(64, vars(net).get("patch", 1))
-    return _drawn(net.clone(tap=None), side)  # A tap may hold what is being traced.
+    return _shapes(net.clone(tap=None), side)  # A tap may hold what is being traced.
 
 
 @functools.cache
-def _drawn(net: nn.Module, side: int) -> Drawn:
+def _shapes(net: nn.Module, side: int) -> Shapes:
     found = {}
 
     def note(x, site, key):
@@ -193,30 +268,30 @@ def _drawn(net: nn.Module, side: int) -> Drawn:
         return net.clone(tap=note).init(key, image, key, train=True)
 
     variables = jax.eval_shape(init, jax.random.key(0), image)
-    return Drawn(variables, found)
+    return Shapes(variables, found)
 
 
 def sites(net: nn.Module, side: int = 0) -> tuple[str, ...]:
     """The names of a network's sites, in the order in which it passes them."""
-    return tuple(drawn(net, side).sites)
+    return tuple(shapes(net, side).sites)
 
 
-def maps(net: nn.Module) -> tuple[str, ...]:
+def map_sites(net: nn.Module) -> tuple[str, ...]:
     """Those sites at which feature maps pass, with rows and columns."""
-    return tuple(site for site, shape in drawn(net).sites.items() if len(shape) == 4)
+    return tuple(site for site, shape in shapes(net).sites.items() if len(shape) == 4)
 
 
-def check(where: str, option: str, net: nn.Module, wanted: Sequence[str]) -> None:
+def check_sites(where: str, option: str, net: nn.Module, wanted: Sequence[str]) -> None:
     """Refuses sites where no feature map of this network passes, or none at all."""
-    there = maps(net)
+    there = map_sites(net)
     if not wanted or not set(wanted) <= set(there):
         raise ValueError(
-            f"{where}: {option} must be some of {brief(there)}, where feature maps of "
+            f"{where}: {option} must be some of {abbreviate(there)}, where feature maps of "
             f"{type(net).__name__} pass, got {', '.join(wanted) or 'none'}"
         )
 
 
-def brief(names: Iterable[str]) -> str:
+def abbreviate(names: Iterable[str]) -> str:
     """Lists sites with ranges of numbers: stem, stage1-4.block0-1.conv1-2, stage1-4."""
     kinds: dict[str, list[list[int]]] = {}
     for name in names:

@@ -1,24 +1,248 @@
-"""Reads what PyTorch saved, without PyTorch and without running what it says.
+"""Reads what PyTorch saved, without PyTorch and without running anything in the file.
 
-A .pth file holds a pickle, which may name any function to call; pickles.py has what it
-may name here. Three forms exist: an archive (PyTorch 1.6 and later), a stream of pickles
-(before), and a tar file (before 0.1.11), which is refused.
-Form after https://github.com/pytorch/pytorch, torch/serialization.py.
+A .pth file holds a pickle, which may name any function to call. The machine here is
+jbias.foreign.pickles with CALLS: tensors, containers, numbers and text, nothing else. Three
+formats exist: an archive (PyTorch 1.6 and later), a stream of pickles (before), and a tar
+file (before 0.1.11), which is refused.
+Format: https://github.com/pytorch/pytorch, torch/serialization.py.
 """
 
+import collections
 import io
 import mmap
 import os
 import struct
 import tarfile
+import types
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from jbias.models import pickle_values, pickles
-from jbias.untrusted import opening
+from jbias.untrusted import opening, pickles
+
+# Numbers as they lie in the file; bfloat16 is the upper half of a float32.
+STORAGES: Mapping[str, str] = types.MappingProxyType(
+    {
+        "DoubleStorage": "<f8",
+        "FloatStorage": "<f4",
+        "HalfStorage": "<f2",
+        "BFloat16Storage": "bf16",
+        "LongStorage": "<i8",
+        "IntStorage": "<i4",
+        "ShortStorage": "<i2",
+        "CharStorage": "i1",
+        "ByteStorage": "u1",
+        "BoolStorage": "?",
+    }
+)
+
+
+class Storage(NamedTuple):
+    """What a pickle says of numbers that lie elsewhere in the file."""
+
+    key: str
+    kind: str  # A key of STORAGES.
+    count: int
+
+
+class Tensor(NamedTuple):
+    """A tensor whose numbers are not read yet."""
+
+    storage: str  # The key of a Storage.
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # In numbers, not in bytes.
+
+
+class Dtype(NamedTuple):
+    """A dtype of numpy, for its scalars."""
+
+    dtype: np.dtype
+
+
+def itemsize(storage: Storage) -> int:
+    """Bytes of a number in a storage."""
+    code = STORAGES[storage.kind]
+    return 2 if code == "bf16" else np.dtype(code).itemsize
+
+
+def _ordered(pairs: Any = ()) -> collections.OrderedDict:
+    if not isinstance(pairs, (list, tuple)):
+        raise TypeError
+    made = collections.OrderedDict()
+    for name, value in pairs:
+        if not isinstance(name, (str, bytes)):  # Only a machine counts numbers.
+            raise TypeError
+        made[name] = value
+    return made
+
+
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
+    del rest  # Whether it takes gradients, and hooks.
+    whole = isinstance(shape, (tuple, list)) and isinstance(strides, (tuple, list))
+    if (
+        not isinstance(storage, Storage)
+        or not whole
+        or max(len(shape), len(strides)) > 32
+    ):
+        raise TypeError
+    if any(type(n) is not int for n in (offset, *shape, *strides)):
+        raise TypeError
+    return Tensor(storage.key, offset, tuple(shape), tuple(strides))
+
+
+def _parameter(data: Any, *rest: Any) -> Tensor:
+    del rest
+    if not isinstance(data, Tensor):
+        raise TypeError
+    return data
+
+
+def _size(items: Any) -> tuple:
+    if not isinstance(items, (tuple, list)) or any(type(n) is not int for n in items):
+        raise TypeError
+    return tuple(items)
+
+
+def _device(*words: Any) -> str:
+    return ":".join(str(word)[:20] for word in words if isinstance(word, (str, int)))
+
+
+def _dtype(code: Any, *rest: Any) -> Dtype:
+    del rest
+    if not isinstance(code, str) or code.lstrip("<>|=")[:1] not in tuple("fiub?"):
+        raise TypeError
+    return Dtype(np.dtype(code))
+
+
+def _scalar(dtype: Any, data: Any) -> Any:
+    if not isinstance(dtype, Dtype):
+        raise TypeError
+    data = data.encode("latin-1") if isinstance(data, str) else data
+    if not isinstance(data, bytes) or len(data) != dtype.dtype.itemsize:
+        raise TypeError
+    return np.frombuffer(data, dtype.dtype)[0].item()
+
+
+def _defaulting(factory: Any = None) -> dict:
+    del factory  # The optimisers' dicts have one.
+    return {}
+
+
+CALLS: Mapping[tuple[str, str], Callable] = types.MappingProxyType(
+    {
+        ("collections", "OrderedDict"): _ordered,
+        ("collections", "defaultdict"): _defaulting,
+        ("builtins", "dict"): _defaulting,
+        ("__builtin__", "dict"): _defaulting,
+        ("torch", "Size"): _size,
+        ("torch", "device"): _device,
+        ("torch._utils", "_rebuild_tensor"): _tensor,
+        ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+        ("torch._utils", "_rebuild_parameter"): _parameter,
+        ("numpy", "dtype"): _dtype,
+        ("numpy.core.multiarray", "scalar"): _scalar,
+        ("numpy._core.multiarray", "scalar"): _scalar,
+        ("_codecs", "encode"): pickles.encode,
+    }
+)
+
+_REMEDY = (
+    "if you trust the file, save its weights alone, in an environment that has PyTorch "
+    "and what the file asks for: "
+    'torch.save(torch.load(FILE, weights_only=False)["state_dict"], NEW)'
+)
+
+_DTYPES = frozenset(
+    (
+        *("float64", "double", "float32", "float", "float16", "half", "bfloat16"),
+        *("int64", "long", "int32", "int", "int16", "short", "int8", "uint8", "bool"),
+    )
+)
+
+# Modules that run commands or code; of builtins, functions that do.
+_HOSTILE = frozenset(
+    (
+        *("os", "posix", "nt", "subprocess", "_posixsubprocess", "commands", "pty"),
+        *("shutil", "sys", "socket", "importlib", "runpy", "ctypes", "marshal"),
+    )
+)
+_EVALUATING = frozenset(
+    (
+        *("eval", "exec", "execfile", "compile", "open", "file", "__import__"),
+        *("apply", "breakpoint", "input"),
+    )
+)
+
+
+def load_pickle(file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
+    """Interprets one pickle and leaves the file behind it; returns its storages as well.
+
+    ValueError where it is damaged or says anything but tensors, containers, numbers and
+    text.
+    """
+    machine = _Machine()
+    return machine.run(file), machine.storages
+
+
+def _is_hostile(module: str, name: str) -> bool:
+    """Whether what a pickle names runs commands or code, which no network needs."""
+    if module in ("builtins", "__builtin__"):
+        return name in _EVALUATING
+    return module.partition(".")[0] in _HOSTILE
+
+
+class _Machine(pickles.Machine):
+    """Knows tensors, and the storages that they refer to."""
+
+    calls = CALLS
+    remedy = _REMEDY
+
+    def __init__(self):
+        super().__init__()
+        self.storages: dict[str, Storage] = {}
+        self.rules = {"NEWOBJ": self.call, "BINPERSID": self.refer}
+
+    def named(self, module: str, name: str) -> pickles.Name:
+        kinds = (*STORAGES, *_DTYPES) if module == "torch" else ()
+        if (module, name) in self.calls or name in kinds:
+            return pickles.Name(module, name)
+        asked = f"it asks for {module[:80]}.{name[:80]}"
+        if _is_hostile(module, name):
+            asked += ": it wants to run a command: do not load it, here or with PyTorch"
+            raise ValueError(asked)
+        raise ValueError(f"{asked}, which is no tensor; {_REMEDY}")
+
+    def built(self, thing: Any, state: Any) -> Any:
+        """Sets what can be left out, but for the order of bytes of a dtype."""
+        if isinstance(thing, collections.OrderedDict):
+            return thing
+        if not isinstance(thing, Dtype):
+            return super().built(thing, state)
+        order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
+        if order not in ("<", ">", "=", "|"):
+            raise ValueError("its pickle has a dtype of an unknown order")
+        return Dtype(thing.dtype.newbyteorder(order))
+
+    def refer(self, _: Any = None) -> None:
+        """A persistent id: here always a storage."""
+        saved = self.pop()
+        if not isinstance(saved, tuple) or len(saved) not in (5, 6):
+            raise ValueError("it refers to what is no storage")
+        kind, storage, key, _place, count, *view = saved
+        if kind != "storage" or not isinstance(storage, pickles.Name) or any(view):
+            raise ValueError("it refers to what is no storage")
+        if storage.name not in STORAGES or not isinstance(key, (str, int)):
+            raise ValueError("it refers to a storage of unknown numbers")
+        if type(count) is not int or not 0 <= count < 2**48:
+            raise ValueError("it refers to a storage of an impossible size")
+        made = Storage(str(key), storage.name, count)
+        if self.storages.setdefault(made.key, made) != made:
+            raise ValueError("it refers to one storage as two")
+        self.stack.append(made)
+
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
@@ -34,7 +258,7 @@ class Loaded(NamedTuple):
     tree: Any
     storages: Mapping[str, np.ndarray]
 
-    def array(self, tensor: pickle_values.Tensor) -> np.ndarray:
+    def array(self, tensor: Tensor) -> np.ndarray:
         """A view of a tensor, read-only; ValueError where it leaves its storage."""
         return _view(tensor, self.storages)
 
@@ -77,7 +301,7 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
         tensors = {
             name: loaded.array(value)
             for name, value in loaded.tree.items()
-            if isinstance(value, pickle_values.Tensor)
+            if isinstance(value, Tensor)
         }
         total = sum(array.nbytes for array in tensors.values())
         if total > _COPIED_BYTES:  # Views may say more than the file holds.
@@ -119,7 +343,7 @@ def _archive(file: BinaryIO, content: mmap.mmap) -> tuple[Any, dict[str, np.ndar
         order = f"{root}byteorder"
         if order in names and members.read(order) != b"little":
             raise ValueError("its numbers are not little-endian")
-        found, named = pickles.load(io.BytesIO(members.read(pickled)))
+        found, named = load_pickle(io.BytesIO(members.read(pickled)))
         storages = {}
         for key, storage in named.items():
             member = f"{root}data/{key}"
@@ -178,7 +402,7 @@ def _member_end(info: zipfile.ZipInfo, content: mmap.mmap) -> int:
 def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
     """Opens the older form: five pickles, then the storages in the last one's order."""
     try:
-        head = [pickles.load(content)[0] for _ in range(2)]
+        head = [load_pickle(content)[0] for _ in range(2)]
     except ValueError as error:
         if content[:1] == b"\x80":  # As every pickle of torch.save begins.
             raise
@@ -188,11 +412,11 @@ def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
         ) from error
     if head != [_MAGIC, _PROTOCOL]:
         raise ValueError("it does not begin as one")
-    system, _ = pickles.load(content)
+    system, _ = load_pickle(content)
     if not isinstance(system, dict) or not system.get("little_endian", True):
         raise ValueError("its numbers are not little-endian")
-    found, named = pickles.load(content)
-    keys, _ = pickles.load(content)
+    found, named = load_pickle(content)
+    keys, _ = load_pickle(content)
     storages = {}
     for key in keys:
         if key not in named or key in storages:
@@ -201,24 +425,24 @@ def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
         count = int.from_bytes(content.read(8), "little", signed=True)
         if count != storage.count:
             raise ValueError(f"storage {key[:80]} must have {storage.count} numbers")
-        size = count * pickle_values.itemsize(storage)
+        size = count * itemsize(storage)
         _check_size(min(size, len(content) - content.tell()), storage)
         storages[key] = _numbers(content.read(size), storage)
     return found, storages
 
 
-def _check_size(held: int, storage: pickle_values.Storage) -> None:
-    expected = storage.count * pickle_values.itemsize(storage)
+def _check_size(held: int, storage: Storage) -> None:
+    expected = storage.count * itemsize(storage)
     if held != expected:
         raise ValueError(
             f"storage {storage.key[:80]} must have {expected} bytes, got {held}"
         )
 
 
-def _numbers(data: bytes, storage: pickle_values.Storage) -> np.ndarray:
+def _numbers(data: bytes, storage: Storage) -> np.ndarray:
     if storage.kind == "BFloat16Storage":
         return from_bfloat16(np.frombuffer(data, "<u2"))
-    return np.frombuffer(data, pickle_values.STORAGES[storage.kind])
+    return np.frombuffer(data, STORAGES[storage.kind])
 
 
 def from_bfloat16(halves: np.ndarray) -> np.ndarray:
@@ -226,9 +450,7 @@ def from_bfloat16(halves: np.ndarray) -> np.ndarray:
     return (halves.astype("<u4") << 16).view("<f4")
 
 
-def _view(
-    tensor: pickle_values.Tensor, storages: Mapping[str, np.ndarray]
-) -> np.ndarray:
+def _view(tensor: Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
     """A tensor in its storage; nothing outside of that is looked at."""
     if tensor.storage not in storages:
         raise ValueError(

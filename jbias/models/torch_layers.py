@@ -41,7 +41,7 @@ def conv(
     return x + bias[None, None, None, :]
 
 
-def double(
+def transposed_conv(
     weights: Weights, name: str, x: Float[Array, "b h w i"]
 ) -> Float[Array, "b 2*h 2*w o"]:
     """The transposed convolution of kernel 2 and stride 2: a 2x2 patch for each pixel.
@@ -54,7 +54,7 @@ def double(
     return x.reshape(b, 2 * h, 2 * w, -1) + bias[None, None, None, :]
 
 
-def shuffle(x: Float[Array, "b h w 4*c"]) -> Float[Array, "b 2*h 2*w c"]:
+def pixel_shuffle(x: Float[Array, "b h w 4*c"]) -> Float[Array, "b 2*h 2*w c"]:
     """Spreads each four channels over a 2x2 patch of pixels, row by row."""
     b, h, w, c = x.shape
     x = x.reshape(b, h, w, c // 4, 2, 2).transpose(0, 1, 4, 2, 5, 3)
@@ -82,7 +82,7 @@ def load(
     """
     if not os.path.isfile(os.path.expanduser(path)):
         return published.load(source, path)
-    weights = published.stored(os.path.expanduser(path))
+    weights = published.read_npz(os.path.expanduser(path))
     try:
         sizes = sizes_of(weights)
     except (
@@ -90,7 +90,7 @@ def load(
         IndexError,
     ):  # Of another network: the check below says what is missing.
         sizes = {}
-    published.check(
+    published.check_shapes(
         shapes(**sizes), weights, f"models.{source.name}: {os.fspath(path)}"
     )
     return weights

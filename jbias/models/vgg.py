@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import layers, staged, taps
+from jbias.models import backbone, layers, taps
 
 # As resnet.NAMES. A convolution's number is its place in the published list of layers.
 NAMES = (
@@ -48,7 +48,7 @@ class Convolutions(nn.Module):
         return layers.max_pool(x, 2)
 
 
-class VGG(staged.Staged):
+class VGG(backbone.Staged):
     """A VGG network; its first group of convolutions is the stem.
 
     depths: convolutions in the stem and in each stage.
@@ -97,7 +97,7 @@ class VGG(staged.Staged):
         if not self.hidden:
             x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
             return self.fc(x.astype(jnp.float32))
-        x = layers.flat(layers.adaptive_mean(x, 7))
+        x = layers.flatten(layers.adaptive_mean(x, 7))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):
             x = taps.through(self, nn.relu(layer(x)), name, key, train)
             x = self._drop(x, f"dropout.{name}", key, train)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import backbone, mapping, taps
+from jbias.models import backbone, taps, weight_names
 
 _NARROW = nn.initializers.truncated_normal(0.02)
 
@@ -266,7 +266,7 @@ DIALECTS = (
 
 # timm's names are those of networks with ImageNet's constants, too, such as DeiT and DINO;
 # so are those of transformers.
-_OF_TORCHVISION = mapping.Publisher(
+_OF_TORCHVISION = weight_names.Publisher(
     "torchvision", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 )
 PUBLISHERS = (None, _OF_TORCHVISION, _OF_TORCHVISION, None, None)

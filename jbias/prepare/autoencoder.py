@@ -69,7 +69,7 @@ def autoencoder(net: str, out: str, **arguments) -> str:
             )
     sizes = {**chosen.small, **arguments}
     weights, error = from_source(chosen, source, sizes, **options)
-    published.save(out, weights)
+    published.write_npz(out, weights)
     words = ", ".join(f"{name} {value}" for name, value in sizes.items())
     return f"{out}: {net} with {words}, error {error:.3f} (root mean square, of 1)"
 

@@ -146,7 +146,7 @@ def _small(
         weights, _ = autoencoder.from_source(
             net, source, net.small, seed=settings.seed, enlarge=settings.enlarge
         )
-        published.save(path, weights)
+        published.write_npz(path, weights)
     return net.load(path)
 
 
@@ -189,7 +189,7 @@ def _make(
 ) -> int:
     """Makes the missing images of a part; returns how many."""
     root = seeds.key(settings.seed)
-    order = law.order(
+    order = law.draw_order(
         seeds.stream(root, "order"), len(source), renewal=settings.renewal
     )
     damages, changes = (seeds.stream(root, name) for name in ("weights", "features"))

@@ -35,7 +35,7 @@ def described(
     site = site or known[-1]
     if site not in known:
         raise ValueError(
-            f"prepare clusters: --site must be of {taps.brief(known)}, got {site!r};"
+            f"prepare clusters: --site must be of {taps.abbreviate(known)}, got {site!r};"
             f" {base.did_you_mean(site, known)}"
         )
     return {

@@ -11,7 +11,7 @@ files of weights, such as x.pth, are read and not written.
 import pathlib
 
 from jbias import models
-from jbias.models import class_names, states
+from jbias.models import class_names, state_dicts
 from jbias.runtime import console
 
 
@@ -81,7 +81,7 @@ def export(
 
 def _check_new(out: pathlib.Path, overwrite: bool) -> None:
     ending = out.suffix.lower()
-    if ending in states.SUFFIXES and out.suffix != ".safetensors":
+    if ending in state_dicts.SUFFIXES and out.suffix != ".safetensors":
         raise ValueError(
             "prepare export: --out must end with .safetensors, or be a folder's name, got "
             f"{out}; no {ending} is written, and PyTorch reads safetensors"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import deepaugment_cae, deepaugment_edsr, deepaugment_edsr_features
+from jbias.augment import deepaugment_cae, deepaugment_edsr
 from jbias.models import cae, edsr
 from jbias.models.published import Published
 
@@ -98,10 +98,8 @@ def _edsr(
     return edsr.apply(
         weights,
         image,
-        before=lambda x: deepaugment_edsr_features.before(
-            x, first, true_swaps=true_swaps
-        ),
-        body=lambda layers, x: deepaugment_edsr_features.body(
+        before=lambda x: deepaugment_edsr.before(x, first, true_swaps=true_swaps),
+        body=lambda layers, x: deepaugment_edsr.body(
             layers, x, second, true_skips=true_skips
         ),
     )
@@ -148,7 +146,7 @@ NETS: Mapping[str, Net] = types.MappingProxyType(
             apply=_edsr,
             damage=deepaugment_edsr.damage,
             loss=_absolute,
-            trained=edsr.trained,
+            trained=edsr.is_trainable,
             small=types.MappingProxyType({"features": 32, "blocks": 8, "scale": 2}),
             enlarge=1,
             steps=2000,

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias import seeds
 from jbias.data import collages
-from jbias.models import adain, published, small_adain
+from jbias.models import published, style_transfer
 from jbias.prepare import reading
 from jbias.runtime import console
 
@@ -69,8 +69,8 @@ def style(
     drawn = _draw(rng, pictures, photos)
     with console.progress_bar("training small_adain", steps) as progress:
         params = train(drawn, seeds.key(seed), steps=steps, progress=progress)
-    arrays = small_adain.flat(params)
-    published.save(out, {k: np.asarray(v, np.float16) for k, v in arrays.items()})
+    arrays = style_transfer.flatten(params)
+    published.write_npz(out, {k: np.asarray(v, np.float16) for k, v in arrays.items()})
     wrong = error(params, _draw(rng, _TESTED, photos))
     return f"{out}: {steps} steps, error {wrong:.3f} (mean absolute, of 1)"
 
@@ -97,9 +97,9 @@ def train(
     ones learns flat colours and stays there; then all learns the targets.
     """
     init, head, order = (seeds.stream(key, name) for name in ("init", "head", "order"))
-    params = small_adain.init(init)
+    params = style_transfer.init_small(init)
     patterns = len(collages.tiles())
-    head = 0.05 * jax.random.normal(head, (small_adain.CODE, patterns))
+    head = 0.05 * jax.random.normal(head, (style_transfer.CODE, patterns))
     state = {"net": params, "head": head}
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     reads = min(_READING, steps // 4)
@@ -156,16 +156,18 @@ def _step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
     return step
 
 
-def _features(state: dict, batch: dict) -> tuple[Array, adain.Statistics]:
+def _features(state: dict, batch: dict) -> tuple[Array, style_transfer.Statistics]:
     image = batch["image"].astype(jnp.float32) / 255
-    f = small_adain.Encoder().apply({"params": state["net"]["encoder"]}, image)
-    return f, adain.statistics(f)
+    f = style_transfer.SmallEncoder().apply({"params": state["net"]["encoder"]}, image)
+    return f, style_transfer.statistics(f)
 
 
-def _told(state: dict, own: adain.Statistics, pattern: Int[Array, "b"]) -> Array:
+def _told(
+    state: dict, own: style_transfer.Statistics, pattern: Int[Array, "b"]
+) -> Array:
     """Cross-entropy of the pattern that a style's code tells."""
     code = {"params": state["net"]["decoder"]["code"]}
-    logits = small_adain.Code().apply(code, own) @ state["head"]
+    logits = style_transfer.StyleCode().apply(code, own) @ state["head"]
     return optax.softmax_cross_entropy_with_integer_labels(logits, pattern).mean()
 
 
@@ -179,9 +181,9 @@ def _loss(state: dict, batch: dict) -> Float[Array, ""]:
     return 10 * wrong + 0.3 * _told(state, own, batch["pattern"])
 
 
-def _wrong(net: dict, f: Array, own: adain.Statistics, batch: dict) -> Array:
-    moved = adain.adain(f, own, tuple(x[batch["order"]] for x in own), 1.0)
-    decoder = small_adain.Decoder()
+def _wrong(net: dict, f: Array, own: style_transfer.Statistics, batch: dict) -> Array:
+    moved = style_transfer.adain(f, own, tuple(x[batch["order"]] for x in own), 1.0)
+    decoder = style_transfer.SmallDecoder()
     found = decoder.apply({"params": net["decoder"]}, moved, batch["origin"])
     return jnp.mean(jnp.abs(found - target(batch)))
 

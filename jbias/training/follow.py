@@ -15,7 +15,7 @@ from etils import epath
 
 from jbias import entries
 from jbias import step as train_step
-from jbias.models import runs
+from jbias.models import trained
 from jbias.runs import checkpoints, checksums, workdirs
 from jbias.runtime import console, files, lock
 from jbias.training import build, memory, observe, opening, parts, recorded, signs
@@ -77,7 +77,7 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
 def _config(workdir: epath.Path) -> dict:
     """The run's config; ValueError where it is no run's."""
     needed = (key for key in entries.KEYS if key not in entries.LATER)
-    config = runs.stored(workdir / "config.json", (*needed, "run.devices"))
+    config = trained.read_json(workdir / "config.json", (*needed, "run.devices"))
     return parts.trusted(config, workdir)
 
 

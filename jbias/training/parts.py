@@ -119,10 +119,10 @@ def acting(options: Mapping[str, Any], algo: base.Algo, *defaults: Any) -> base.
             f"{where}: must let the tap of {options['name']} act at a site of "
             f"{type(algo.net).__name__}{f', got {got!r}' if got else ''}, but it acts at "
             "none; leave the tap out to train without, or name a site: "
-            f"{jc.nearest(str(got), sites, taps.brief(sites))}"
+            f"{jc.nearest(str(got), sites, taps.abbreviate(sites))}"
         )
 
-    return algo._replace(losses=taps.acting(algo.losses, refuse))
+    return algo._replace(losses=taps.check_acting(algo.losses, refuse))
 
 
 def trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:

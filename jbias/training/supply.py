@@ -163,7 +163,7 @@ def _balanced(
         raise ValueError(
             f"{where}.balance: cannot be had with {clash}; remove one of them"
         )
-    _, numbers = groups.named(f"{where}.balance", columns, options["balance"])
+    _, numbers = groups.select_columns(f"{where}.balance", columns, options["balance"])
     _, of = np.unique(np.stack(numbers), axis=1, return_inverse=True)
     try:
         return balance.Balanced(of.ravel(), options["batch"], name)

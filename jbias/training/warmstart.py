@@ -8,13 +8,13 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias.models import runs
+from jbias.models import trained
 from jbias.runs import checkpoints
 from jbias.runtime import files
 from jbias.training import vary
 
 
-def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[runs.Net]:
+def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[trained.Net]:
     """Reads the nets of these seeds from the latest checkpoint of a run.
 
     A run of one seed gives its net to all; a folder of a run whose numbers vary, such as
@@ -49,13 +49,15 @@ def nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[runs.Net]:
     steps = checkpoints.steps(folder)
     if not steps:
         raise ValueError(f"config.init: {folder} holds no checkpoint yet")
-    found, _ = runs.nets(folder, steps[-1])
+    found, _ = trained.read_nets(folder, steps[-1])
     first = folders.index(folder) * len(held)  # All seeds of a branch, then the next.
     places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
     return [found[first + place] for place in places]
 
 
-def grafted(drawn: runs.Net, given: runs.Net, say: Callable[[str], None]) -> runs.Net:
+def grafted(
+    drawn: trained.Net, given: trained.Net, say: Callable[[str], None]
+) -> trained.Net:
     """The given net; where its linear layer has other classes, the drawn one there.
 
     ValueError where it is another model.
@@ -73,7 +75,7 @@ def grafted(drawn: runs.Net, given: runs.Net, say: Callable[[str], None]) -> run
     return given
 
 
-def digest(given: Sequence[runs.Net]) -> str:
+def digest(given: Sequence[trained.Net]) -> str:
     """Tells other weights apart, for provenance."""
     total = 0
     for leaf in jax.tree.leaves(given):

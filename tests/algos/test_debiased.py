@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from jbias.algos import base, debiased
-from jbias.augment import examples, mixup
+from jbias.augment import mixup, sampling
 from tests import methods
 
 KEY = jax.random.key(5)
@@ -74,7 +74,7 @@ def erm(net, variables):
 def partner(x):
     """Each image's partner, as the losses draw it."""
     k_pair = jax.random.split(KEY, 4)[2]
-    return examples.permute(x, k_pair, group=GROUP)
+    return sampling.permute(x, k_pair, group=GROUP)
 
 
 def styled(batch, alpha=0.5):

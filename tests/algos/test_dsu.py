@@ -10,8 +10,8 @@ import scipy.stats
 
 from jbias import models
 from jbias.algos import dsu
-from jbias.augment import examples, feature_stats
-from jbias.models import rescaled
+from jbias.augment import feature_stats, sampling
+from jbias.models import taps
 
 KEY = jax.random.key(6)
 RNG = np.random.default_rng(0)
@@ -31,8 +31,8 @@ def stats(x):
 def disturb(x, key, *, factor, group):
     change = functools.partial(dsu.disturb, factor=factor, group=group)
     acts = jnp.array(True)
-    found = feature_stats.gated(x, acts, change, key)
-    return rescaled.Rescaled(x, *found, acts).value
+    found = feature_stats.gated_affine(x, acts, change, key)
+    return taps.Rescaled(x, *found, acts).value
 
 
 def tap_of(net, **options):
@@ -53,7 +53,7 @@ def test_formula_with_the_authors_epsilons(scale, group):
     """On nearly flat maps epsilon is most of every divisor."""
     x = X * scale
     found = disturb(x, KEY, factor=1.0, group=group)
-    noise = examples.each(lambda k: jax.random.normal(k, (2, 1, 4)), KEY, 8)
+    noise = sampling.draw_each(lambda k: jax.random.normal(k, (2, 1, 4)), KEY, 8)
     noise = np.asarray(noise)[:, :, 0]
     mean, std = stats(x)
     new_mean = mean + noise[:, 0] * spread(mean, group)

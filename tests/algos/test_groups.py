@@ -15,7 +15,7 @@ TOLD = {"label": LABEL, "attribute": ATTRIBUTE, "renders": np.zeros((20, 2))}
 
 
 def test_every_combination_has_a_number_and_its_count():
-    known = groups.of("x", TOLD, "group")
+    known = groups.from_columns("x", TOLD, "group")
     assert known.names == ("class", "attribute") and known.sizes == (3, 4)
     np.testing.assert_array_equal(known.number(BATCH), LABEL * 4 + ATTRIBUTE)
     table = [
@@ -25,7 +25,7 @@ def test_every_combination_has_a_number_and_its_count():
 
 
 def test_soft_targets_belong_to_their_largest_class():
-    known = groups.of("x", TOLD, "class")
+    known = groups.from_columns("x", TOLD, "class")
     smooth = 0.9 * BATCH["target"] + 0.1 / 3
     np.testing.assert_array_equal(known.number({"target": smooth}), LABEL)
 
@@ -37,7 +37,7 @@ def test_means_are_those_of_each_group_by_weight(weighted):
     there = ATTRIBUTE != 2
     batch = {name: x[there] for name, x in BATCH.items()}
     batch |= {"weight": jnp.asarray(weight[there])} if weighted else {}
-    known = groups.of("x", TOLD, "attribute")
+    known = groups.from_columns("x", TOLD, "attribute")
     mean, present = groups.means(jnp.asarray(value[there]), known.members(batch))
     of = [(ATTRIBUTE == a) & there for a in range(4)]
     expected = [
@@ -45,7 +45,7 @@ def test_means_are_those_of_each_group_by_weight(weighted):
     ]
     np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(present, [1, 1, 0, 1])
-    found = groups.over(mean, present)
+    found = groups.mean_present(mean, present)
     assert found == pytest.approx(np.mean([expected[a] for a in (0, 1, 3)]), rel=1e-5)
 
 
@@ -63,7 +63,7 @@ def test_a_column_that_is_not_there_is_named(net, by, got):
     with pytest.raises(
         ValueError, match=f"^x: must name columns .* got {got}; .*class"
     ):
-        groups.of("x", TOLD, by)
+        groups.from_columns("x", TOLD, by)
     with pytest.raises(ValueError, match="^group_dro: by: must name columns"):
         group_dro.make(net, by=by or "none", columns=TOLD)
 

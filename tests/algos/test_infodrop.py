@@ -7,7 +7,6 @@ import pytest
 
 from jbias import models
 from jbias.algos import infodrop
-from jbias.augment import info_drop
 
 KEY = jax.random.key(3)
 RNG = np.random.default_rng(0)
@@ -49,41 +48,41 @@ def naive(x, offsets, *, kernel, stride, pooled, temperature):
 @pytest.mark.parametrize("stem", [SMALL, LARGE])
 def test_shares_are_those_of_patches_compared_one_by_one(stem):
     offsets = np.asarray(jax.random.randint(KEY, (9, 2), -3, 4))
-    found = info_drop.shares(NOISE, KEY, temperature=0.5, **stem)
+    found = infodrop.drop_shares(NOISE, KEY, temperature=0.5, **stem)
     expected = naive(NOISE, offsets, temperature=0.5, **stem)
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-9)
 
 
 @pytest.mark.parametrize("stem", [SMALL, LARGE])
 def test_shares_sum_to_one_and_scale_with_nothing(stem):
-    found = info_drop.shares(NOISE, KEY, **stem)
+    found = infodrop.drop_shares(NOISE, KEY, **stem)
     assert (found >= 0).all()
     np.testing.assert_allclose(found.sum((1, 2)), 1, rtol=1e-5)
-    scaled = info_drop.shares(7 * NOISE, KEY, **stem)
+    scaled = infodrop.drop_shares(7 * NOISE, KEY, **stem)
     np.testing.assert_allclose(found, scaled, rtol=1e-3, atol=1e-8)
 
 
 def test_edges_are_kept_and_flat_areas_dropped():
-    share = info_drop.shares(EDGE, KEY, **SMALL)[0, 8:24]
+    share = infodrop.drop_shares(EDGE, KEY, **SMALL)[0, 8:24]
     assert share[:, 15:17].max() < 0.01 * share[:, 4:8].mean()
 
 
 def test_no_contrast_drops_evenly():
-    share = info_drop.shares(jnp.zeros((2, 8, 8, 3)), KEY, **SMALL)
+    share = infodrop.drop_shares(jnp.zeros((2, 8, 8, 3)), KEY, **SMALL)
     np.testing.assert_allclose(share, 1 / 64, rtol=1e-6)
 
 
 def test_a_high_temperature_drops_evenly():
-    share = info_drop.shares(NOISE, KEY, temperature=1e6, **SMALL)
+    share = infodrop.drop_shares(NOISE, KEY, temperature=1e6, **SMALL)
     np.testing.assert_allclose(share, 1 / 1024, rtol=1e-4)
 
 
-@pytest.mark.parametrize("sampler", info_drop.SAMPLERS)
+@pytest.mark.parametrize("sampler", infodrop.SAMPLERS)
 def test_marginals_are_those_of_draws_with_replacement(sampler):
     """P(kept) = (1 - share)^draws at each position, over many channels."""
     share = jnp.asarray(RNG.dirichlet(np.ones(20)), jnp.float32)
     channels, draws = 20_000, 30
-    sample = info_drop.SAMPLERS[sampler]
+    sample = infodrop.SAMPLERS[sampler]
     kept = sample(share, KEY, draws=draws, channels=channels)
     chance = (1 - np.asarray(share, np.float64)) ** draws
     spread = np.sqrt(chance * (1 - chance) / channels)
@@ -93,9 +92,9 @@ def test_marginals_are_those_of_draws_with_replacement(sampler):
 def test_exact_draws_hit_no_more_than_there_are():
     """One draw hits one position; the independent sampler may hit several."""
     share = jnp.full((10,), 0.1)
-    kept = info_drop.exact(share, KEY, draws=1, channels=500)
+    kept = infodrop.sample_exact(share, KEY, draws=1, channels=500)
     assert (np.asarray(kept).sum(0) == 9).all()
-    loose = info_drop.fast(share, KEY, draws=1, channels=500)
+    loose = infodrop.sample_fast(share, KEY, draws=1, channels=500)
     assert (np.asarray(loose).sum(0) != 9).any()
 
 
@@ -104,7 +103,9 @@ def test_evenly_shared_drops_leave_as_many_as_in_the_occupancy_problem(n, draws)
     """1.5 n draws leave exp(-1.5) of n positions, with less variance than coins have."""
     one, two = n * (1 - 1 / n) ** draws, n * (n - 1) * (1 - 2 / n) ** draws
     variance, channels = two + one - one**2, 2000
-    kept = info_drop.exact(jnp.full((n,), 1 / n), KEY, draws=draws, channels=channels)
+    kept = infodrop.sample_exact(
+        jnp.full((n,), 1 / n), KEY, draws=draws, channels=channels
+    )
     left = np.asarray(kept).sum(0)
     assert abs(left.mean() - one) < 4.5 * np.sqrt(variance / channels)
     assert left.var() == pytest.approx(variance, rel=4.5 * np.sqrt(2 / channels))
@@ -114,7 +115,7 @@ def test_evenly_shared_drops_leave_as_many_as_in_the_occupancy_problem(n, draws)
 @pytest.mark.parametrize("stem", ["small", "imagenet"])
 def test_gradient_reaches_what_is_kept_alone(stem):
     net = models.MODELS["resnet18"](5, width=4, stem=stem)
-    drop = infodrop._dropper(net, info_drop.exact, 1.5)
+    drop = infodrop._dropper(net, infodrop.sample_exact, 1.5)
     image = jnp.asarray(RNG.uniform(size=(2, 32, 32, 3)), jnp.float32)
     size = 32 if stem == "small" else 8
     f = jnp.asarray(RNG.normal(size=(2, size, size, 4)), jnp.float32)

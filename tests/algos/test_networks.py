@@ -9,7 +9,7 @@ import pytest
 
 from jbias import algos, models
 from jbias.algos import dsu
-from jbias.models import rescaled, taps
+from jbias.models import taps
 from tests import networks
 from tests.methods import COLUMNS, METHODS, recoloured
 
@@ -59,7 +59,7 @@ def losses(algorithm, net, side, remedy):
     image = jax.ShapeDtypeStruct((BATCH, side, side, 3), jnp.float32)
     views = METHODS[algorithm].views
 
-    variables = taps.drawn(net, side).variables
+    variables = taps.shapes(net, side).variables
     params, stats = {"net": variables["params"]}, {"net": variables.get("stats", {})}
     for name, part in algo.parts.items():
         one = jax.ShapeDtypeStruct((1, *image.shape[1:]), jnp.float32)
@@ -115,7 +115,7 @@ def acted(net, side):
     def note(x, site, key):
         for name, tap in by.items():
             y = tap(x, site, key)
-            y = y.value if isinstance(y, rescaled.Rescaled) else y
+            y = y.value if isinstance(y, taps.Rescaled) else y
             assert (y.shape, y.dtype) == (x.shape, x.dtype)
             found[name].extend([site] * (y is not x))
         return x
@@ -131,12 +131,12 @@ def test_taps_act_where_they_should(network):
     net, side = networks.small(network)
     found = acted(net, side)
     assert found["mixstyle"] == found["efdmix"] == ["stage1", "stage2"]
-    assert found["dsu"] == list(dsu.usual(net))
+    assert found["dsu"] == list(dsu.default_sites(net))
     first, *rest = found["dsu"]
     stages = ["stem", "stage1", "stage2", "stage3", "stage4"]
     assert "conv" in first
     assert rest == (["stage1", "stage2"] if network == "cnn" else stages)
-    shapes = taps.drawn(net, side).sites
+    shapes = taps.shapes(net, side).sites
     swapped = [s for s, x in shapes.items() if "conv" in s and x[1] * x[2] > 1]
     assert found["padain"] == swapped != []
 

@@ -48,7 +48,7 @@ def test_active_sites_are_binomial(p, net):
         return (tap(X, "stem.conv", key).value != X).any().astype(int)
 
     active = sum(
-        acts(jax.vmap(lambda key, site=site: taps.stream(key, site))(keys))
+        acts(jax.vmap(lambda key, site=site: taps.site_key(key, site))(keys))
         for site in sites
     )
     active = np.asarray(active)

@@ -10,7 +10,7 @@ import scipy.stats
 from PIL import Image
 
 from jbias import augment
-from jbias.augment import random_resized_crop
+from jbias.augment import geometric
 from jbias.data import crops
 
 KEY = jax.random.key(2)
@@ -106,17 +106,15 @@ def test_resizes_a_window_as_pillow_does(window, out):
     image = np.random.default_rng(0).uniform(size=(40, 30)).astype(np.float32)
     cut = Image.fromarray(image[top : top + h, left : left + w])
     expected = np.asarray(cut.resize((out, out), Image.Resampling.BILINEAR))
-    down = random_resized_crop.weights(out, 40, jnp.int32(top), jnp.int32(h))
-    across = random_resized_crop.weights(out, 30, jnp.int32(left), jnp.int32(w))
+    down = geometric.resize_matrix(out, 40, jnp.int32(top), jnp.int32(h))
+    across = geometric.resize_matrix(out, 30, jnp.int32(left), jnp.int32(w))
     np.testing.assert_allclose(down @ image @ across.T, expected, atol=2e-6)
 
 
 def draws(height, width, count=4000, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3)):
     one = jax.jit(
         jax.vmap(
-            lambda k: random_resized_crop.draw(
-                k, height, width, area=area, aspect=aspect
-            )
+            lambda k: geometric.draw_window(k, height, width, area=area, aspect=aspect)
         )
     )
     return (np.asarray(x) for x in one(jax.random.split(KEY, count)))
@@ -155,7 +153,7 @@ def test_windows_of_a_canvas_are_those_of_the_original(width, height):
     side, rng = 1000, np.random.default_rng(0)
     pixel = width / height
     one = functools.partial(
-        random_resized_crop.draw, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), pixel=pixel
+        geometric.draw_window, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3), pixel=pixel
     )
     found = jax.vmap(lambda k: one(k, side, side))(jax.random.split(KEY, 3000))
     top, left, h, w = (np.asarray(x) / side for x in found)
@@ -170,7 +168,7 @@ def test_windows_of_a_canvas_are_those_of_the_original(width, height):
 @pytest.mark.parametrize(("width", "height"), [(2000, 500), (300, 1200), (1000, 900)])
 def test_what_never_fits_a_canvas_falls_back_as_the_original(width, height):
     whole = dict(area=(1.0, 1.0), aspect=(3 / 4, 4 / 3))
-    top, left, h, w = random_resized_crop.draw(
+    top, left, h, w = geometric.draw_window(
         KEY, 1000, 1000, pixel=width / height, **whole
     )
     expected = crops.random_window(np.random.default_rng(0), width, height, **whole)

@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 
 from jbias import augment
 from jbias.algos import base
-from jbias.augment import augmix, examples, ops
+from jbias.augment import augmix, pillow, sampling
 
 KEY = jax.random.key(5)
 B, SIZE = 6, 16
@@ -119,12 +119,12 @@ def test_amounts_are_those_of_their_levels(severity):
         "shear_y": (-0.3 * top, 0.3 * top),
         "translate_x": (-int(w / 3 * top), int(w / 3 * top)),
         "translate_y": (-int(h / 3 * top), int(h / 3 * top)),
-        **dict.fromkeys(ops.BLENDS, (0.118, 0.1 + 1.8 * top)),
+        **dict.fromkeys(pillow.BLENDS, (0.118, 0.1 + 1.8 * top)),
     }
     for i, name in enumerate(names):
         seen = amount[kind == i]
         low, high = ends.get(name, (0, 0))
-        slack = 0.05 * (high - low) if name in (*ops.BLENDS, "shear_x") else 1e-5
+        slack = 0.05 * (high - low) if name in (*pillow.BLENDS, "shear_x") else 1e-5
         assert low - 1e-5 <= seen.min() <= low + max(slack, 1)
         assert high - max(slack, 1) <= seen.max() <= high + 1e-5
         if low == -high != 0:  # Either side with even chances: 5 deviations.
@@ -136,7 +136,7 @@ def test_amounts_are_those_of_their_levels(severity):
 
 def drawn(depth=-1, alpha=1.0, width=3, count=2000):
     """Chains of many examples, without the axis of copies."""
-    keys = examples.keys(KEY, count)
+    keys = sampling.keys(KEY, count)
     args = 1, augmix.OPERATIONS, 1.0, width, depth, alpha, (8, 8)
     draw = jax.jit(jax.vmap(lambda key: augmix.draw(key, *args)))
     return [np.asarray(x)[:, 0] for x in draw(keys)]

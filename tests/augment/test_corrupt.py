@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage, stats
 
-from jbias.augment import corrupt, corrupt_jpeg, corrupt_spatter
+from jbias.augment import corrupt, imagenet_c, jpeg
 from jbias.data import corruption_kernels, corruption_operators, corruptions
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
@@ -105,7 +105,7 @@ def program(name, side):
 
     def run(images, keys, settings):
         draw = functools.partial(corrupt.CORRUPTIONS[name].draw, side=side)
-        out = corrupt.corrupted(images, keys, name, settings)
+        out = corrupt.corrupt_batch(images, keys, name, settings)
         return jax.vmap(lambda key: draw(key))(keys), out * 255
 
     return jax.jit(run)
@@ -172,7 +172,7 @@ def test_settings_of_the_host_are_taken():
     images = np.stack([picture(32, seed) for seed in range(2)]) / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 2)
     made = corruption_operators.settings("zoom_blur", 1, side=32)
-    out = corrupt.corrupted(images, keys, "zoom_blur", made) * 255
+    out = corrupt.corrupt_batch(images, keys, "zoom_blur", made) * 255
     _, compiled = program("zoom_blur", 32)(images, keys, made)
     assert np.abs(out - compiled).max() < 1.01
     assert (np.abs(out - compiled) < 0.01).mean() > 0.999
@@ -229,7 +229,7 @@ def test_shot_noise_counts_photons():
     images = np.full((40, 32, 32, 3), level / 255, np.float32)
     made = corruption_operators.settings("shot_noise", 1, side=32, table=224)
     keys = jax.random.split(jax.random.key(0), 40)
-    out = corrupt.corrupted(images, keys, "shot_noise", made, quantise=False)
+    out = corrupt.corrupt_batch(images, keys, "shot_noise", made, quantise=False)
     n = out.size
     assert np.mean(out) == pytest.approx(0.4, abs=5 * (0.4 / count / n) ** 0.5)
     assert np.var(out) == pytest.approx(0.4 / count, rel=5 * (2 / n) ** 0.5 + 1e-3)
@@ -239,7 +239,7 @@ def test_bytes_are_cut_and_values_are_not():
     images = picture(32, 0)[None] / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 1)
     made = corruption_operators.settings("gaussian_noise", 5, side=32, table=224)
-    run = jax.jit(corrupt.corrupted, static_argnames=("name", "quantise"))
+    run = jax.jit(corrupt.corrupt_batch, static_argnames=("name", "quantise"))
     free = 255 * run(images, keys, "gaussian_noise", made, quantise=False)
     bytes_ = 255 * run(images, keys, "gaussian_noise", made)
     assert free.min() < -20 and free.max() > 275
@@ -250,13 +250,15 @@ def test_bytes_are_cut_and_values_are_not():
     expected = corruptions.as_published(np.rint(bytes_[0]).astype(np.uint8))
     np.testing.assert_array_equal(np.rint(stored[0] * 255), expected)
     with pytest.raises(ValueError, match="stored images are bytes; set quantise=True"):
-        corrupt.corrupted(images, keys, "contrast", made, quantise=False, stored=tables)
+        corrupt.corrupt_batch(
+            images, keys, "contrast", made, quantise=False, stored=tables
+        )
 
 
 @pytest.mark.parametrize("side", [28, 33, 64])
 def test_jpeg_is_pillows(side):
     noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), np.uint8)
-    coded = jax.jit(corrupt_jpeg.coded)
+    coded = jax.jit(jpeg.round_trip)
     for image in (picture(side, 3), noise):
         for quality in (5, 25, 50, 85, 95):
             out = coded(
@@ -275,14 +277,14 @@ def test_edges_and_distances_are_opencvs(seed):
     soft = np.clip(130 + 60 * layer / layer.std(), 0, 255)
     image = np.where(drops, soft, soft * (seed % 2)).astype(np.uint8)
     edges = cv2.Canny(image, 50, 150)
-    got = jax.jit(corrupt_spatter.canny)(image.astype(np.int32))
+    got = jax.jit(imagenet_c.canny)(image.astype(np.int32))
     np.testing.assert_array_equal(got, edges > 0)
     assert 20 < (edges > 0).sum()
     far = cv2.distanceTransform(255 - edges, cv2.DIST_L2, 5)
-    near = jax.jit(corrupt_spatter.distance)(jnp.asarray(edges > 0)) / 65536
+    near = jax.jit(imagenet_c.distance_to_edges)(jnp.asarray(edges > 0)) / 65536
     np.testing.assert_allclose(near, np.minimum(far, 20), atol=1e-4)
 
 
 def test_no_drops_no_light():
-    light = jax.jit(corrupt_spatter.shine)(jnp.zeros((40, 40), jnp.int32))
+    light = jax.jit(imagenet_c.water_light)(jnp.zeros((40, 40), jnp.int32))
     assert light.shape == (40, 40) and (light == 0).all()

@@ -14,7 +14,7 @@ KEY = jax.random.key(5)
 @pytest.mark.parametrize("sides", [(0, 3), (1, 1), (2, 5), (7, 4), (9, 30)])
 def test_boxes_are_slices_cut_at_the_border(sides):
     height, width = 9, 13
-    box = jax.jit(cutmix.box, static_argnums=(2, 3))
+    box = jax.jit(cutmix.box_mask, static_argnums=(2, 3))
     for centre in [(0, 0), (4, 6), (8, 12), (1, 11)]:
         expected = np.zeros((height, width), bool)
         low = [max(c - s // 2, 0) for c, s in zip(centre, sides)]
@@ -40,7 +40,9 @@ def weights(draw, batch, count=3000):
 def test_cutmix_draws_as_the_authors_do():
     """Weights against a simulation of their rule in numpy; their mean is over 1/2."""
     height, width = 20, 32
-    lam, kept = weights(cutmix.drawing(1.0), {"image": np.zeros((1, height, width, 3))})
+    lam, kept = weights(
+        cutmix.mix_sampler(1.0), {"image": np.zeros((1, height, width, 3))}
+    )
     np.testing.assert_allclose(lam, kept, atol=1e-6)
     # In whole pixels.
     np.testing.assert_allclose(lam * height * width, (lam * 640).round(), atol=1e-3)
@@ -59,7 +61,7 @@ def test_cutmix_draws_as_the_authors_do():
 def test_torchbearer_s_weight_is_the_share_drawn():
     """It is uniform; each image has a box of its own, of one size but for the border."""
     batch = {"image": np.zeros((4, 40, 40, 3))}
-    draw = cutmix.drawing_each(1.0)
+    draw = cutmix.mix_sampler_each(1.0)
     lam, kept = weights(draw, batch)
     assert scipy.stats.kstest(lam, "uniform").pvalue > 0.001
     assert (kept >= lam - 0.06).all()  # Two rounded sides of 40 and an odd pixel.

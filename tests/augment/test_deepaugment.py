@@ -10,19 +10,19 @@ KEY = jax.random.key(5)
 
 
 def test_every_image_comes_once():
-    runs = deepaugment.order(KEY, 500).runs
+    runs = deepaugment.draw_order(KEY, 500).runs
     assert sorted(np.concatenate(runs)) == list(range(500))
     assert all(len(run) for run in runs)
 
 
 def test_weights_are_renewed_before_one_image_in_twenty():
     n = 20_000
-    runs = len(deepaugment.order(KEY, n).runs)
+    runs = len(deepaugment.draw_order(KEY, n).runs)
     assert abs(runs - 0.05 * n) < 4 * (n * 0.05 * 0.95) ** 0.5
 
 
 def test_runs_begin_where_weights_are_renewed():
-    order = deepaugment.order(KEY, 300)
+    order = deepaugment.draw_order(KEY, 300)
     begins = {int(run[0]) for run in order.runs}
     assert begins == set(order.index[order.renewed].tolist())
     assert order.renewed[0]
@@ -30,27 +30,27 @@ def test_runs_begin_where_weights_are_renewed():
 
 @pytest.mark.parametrize(("renewal", "runs"), [(0, 1), (1, 50)])
 def test_renewal_at_its_ends(renewal, runs):
-    assert len(deepaugment.order(KEY, 50, renewal=renewal).runs) == runs
+    assert len(deepaugment.draw_order(KEY, 50, renewal=renewal).runs) == runs
 
 
 def test_images_of_a_run_are_no_neighbours():
     """A set lies class by class: a damaged network must not be a class's own."""
-    order = deepaugment.order(KEY, 5000)
+    order = deepaugment.draw_order(KEY, 5000)
     gaps = np.abs(np.diff(order.index))
     # Two uniform places are a third of the set apart.
     assert abs(gaps.mean() - 5000 / 3) < 60
 
 
 def test_more_images_leave_the_others_in_their_order():
-    few, many = deepaugment.order(KEY, 400), deepaugment.order(KEY, 600)
+    few, many = deepaugment.draw_order(KEY, 400), deepaugment.draw_order(KEY, 600)
     kept = many.index < 400
     np.testing.assert_array_equal(many.index[kept], few.index)
     np.testing.assert_array_equal(many.renewed[kept][1:], few.renewed[1:])
 
 
 def test_order_is_of_the_key():
-    first, again = (deepaugment.order(KEY, 100) for _ in range(2))
-    other = deepaugment.order(jax.random.key(6), 100)
+    first, again = (deepaugment.draw_order(KEY, 100) for _ in range(2))
+    other = deepaugment.draw_order(jax.random.key(6), 100)
     np.testing.assert_array_equal(first.index, again.index)
     assert not np.array_equal(first.index, other.index)
 
@@ -59,4 +59,4 @@ def test_order_is_of_the_key():
     ("have", "expected"), [(128, 25), (64, 12), (32, 6), (16, 3), (2, 1)]
 )
 def test_a_narrow_layer_loses_the_same_share_of_rows(have, expected):
-    assert deepaugment.share(25, have, 128) == expected
+    assert deepaugment.scale_count(25, have, 128) == expected

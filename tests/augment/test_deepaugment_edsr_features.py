@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import deepaugment_edsr_features
+from jbias.augment import deepaugment_edsr
 
 B = 60
 KEYS = jax.random.split(jax.random.key(4), B)
@@ -21,15 +21,13 @@ INT = jnp.asarray(np.random.default_rng(1).integers(-9, 9, (B, 4, 3, 8)), jnp.fl
 
 @functools.cache
 def before(option, **flags):
-    run = jax.jit(lambda x: deepaugment_edsr_features.before(x, KEYS, option, **flags))
+    run = jax.jit(lambda x: deepaugment_edsr.before(x, KEYS, option, **flags))
     return np.asarray(run(X))
 
 
 def body(option, x=INT, **flags):
     run = jax.jit(
-        lambda x: deepaugment_edsr_features.body(
-            LAYERS, x, KEYS[: len(x)], option, **flags
-        )
+        lambda x: deepaugment_edsr.body(LAYERS, x, KEYS[: len(x)], option, **flags)
     )
     return np.asarray(run(x))
 
@@ -130,8 +128,8 @@ def test_true_skips_change_no_other_option():
 @pytest.mark.parametrize(
     ("draw", "count"),
     [
-        (deepaugment_edsr_features.draw_before, 4),
-        (deepaugment_edsr_features.draw_inside, 5),
+        (deepaugment_edsr.draw_before, 4),
+        (deepaugment_edsr.draw_inside, 5),
     ],
 )
 def test_options_are_uniform(draw, count):
@@ -144,8 +142,8 @@ def test_options_are_uniform(draw, count):
 @pytest.mark.parametrize(
     ("act", "options"),
     [
-        (before, deepaugment_edsr_features.BEFORE),
-        (body, deepaugment_edsr_features.INSIDE),
+        (before, deepaugment_edsr.BEFORE),
+        (body, deepaugment_edsr.INSIDE),
     ],
 )
 def test_what_is_drawn_is_done(act, options):
@@ -165,9 +163,9 @@ def test_an_image_is_damaged_alone():
 
 def test_a_body_of_four_blocks_is_cut_after_the_first():
     layers = LAYERS[:5]
-    found = deepaugment_edsr_features.body(layers, INT, KEYS, "negate")
+    found = deepaugment_edsr.body(layers, INT, KEYS, "negate")
     np.testing.assert_array_equal(found, -(INT + 1) + (2**5 - 2))
-    alone = np.asarray(deepaugment_edsr_features.body(layers, INT, KEYS, "skip") - INT)[
+    alone = np.asarray(deepaugment_edsr.body(layers, INT, KEYS, "skip") - INT)[
         :, 0, 0, 0
     ]
     assert set(alone) <= {2.0, 4.0, 8.0, 16.0} and len(set(alone)) > 1

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import examples, feature_stats
-from jbias.models import rescaled
+from jbias.augment import feature_stats, sampling
+from jbias.models import taps
 
 KEY = jax.random.key(3)
 # Eight images of four channels, each channel with its own mean and deviation.
@@ -27,7 +27,7 @@ def stats(x):
 
 
 def partners(key, count, group):
-    return np.asarray(examples.permute(jnp.arange(float(count)), key, group=group), int)
+    return np.asarray(sampling.permute(jnp.arange(float(count)), key, group=group), int)
 
 
 def test_moments_are_numpys():
@@ -58,8 +58,8 @@ def swapped(x, key, *, group):
 def gated(x, key, acts, group=4):
     acts = jnp.array(acts)
     swap = functools.partial(feature_stats.permuted_adain, group=group)
-    found = feature_stats.gated(x, acts, swap, key)
-    return rescaled.Rescaled(x, *found, acts).value
+    found = feature_stats.gated_affine(x, acts, swap, key)
+    return taps.Rescaled(x, *found, acts).value
 
 
 def test_single_pixels_are_refused():
@@ -91,7 +91,7 @@ def test_permutations_are_uniform():
 @pytest.mark.parametrize("group", [3, 16, 0])
 def test_refuses_groups_that_do_not_fit(group):
     with pytest.raises(ValueError, match=f"mix_group={group}, got 8 examples"):
-        jax.eval_shape(lambda x: examples.permute(x, KEY, group=group), X)
+        jax.eval_shape(lambda x: sampling.permute(x, KEY, group=group), X)
 
 
 def test_adain_takes_the_partners_statistics():

@@ -27,7 +27,7 @@ def test_released_masks_are_the_release_s_to_the_pixel(case, oracle):
     height, width, decay, lam, up, max_soft = oracle["cases"][case]
     height, width = int(height), int(width)
     normal = oracle[f"{case}/normal"]
-    assert normal.shape == fmix.draws(height, width, "released")
+    assert normal.shape == fmix.noise_shape(height, width, "released")
 
     @jax.jit
     def made(normal, lam):
@@ -48,7 +48,7 @@ SIZES = [(32, 32), (24, 40), (17, 15)]
 @functools.cache
 def fields(height, width, decay=3.0, spectrum="isotropic"):
     """600 grey images."""
-    normal = jax.random.normal(KEY, (600, *fmix.draws(height, width, spectrum)))
+    normal = jax.random.normal(KEY, (600, *fmix.noise_shape(height, width, spectrum)))
 
     @jax.jit
     @jax.vmap
@@ -139,7 +139,7 @@ def test_soft_masks_keep_the_mean(lam, grey):
 def test_counts_are_rounded_up_half_the_time():
     """5 x 5 pixels and lam = 0.5: 12 or 13."""
     batch = {"image": jnp.zeros((2, 5, 5, 3))}
-    draw = fmix.drawing(1.0)
+    draw = fmix.mix_sampler(1.0)
 
     @jax.jit
     @jax.vmap

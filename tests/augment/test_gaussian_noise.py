@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import gaussian_noise
+from jbias.augment import photometric
 
 KEY = jax.random.key(6)
 IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
@@ -15,21 +15,21 @@ GREY = jnp.full((2000, 6, 6, 3), 0.5)
 
 
 def test_no_chance_returns_the_batch_itself():
-    assert gaussian_noise.make(p=0)(BATCH, KEY) is BATCH
+    assert photometric.gaussian_noise(p=0)(BATCH, KEY) is BATCH
     with pytest.raises(
         ValueError, match=r"gaussian_noise: p must be in \[0, 1\], got 2"
     ):
-        gaussian_noise.make(p=2)
+        photometric.gaussian_noise(p=2)
 
 
 def test_a_traced_chance_of_zero_leaves_every_bit():
-    changed = jax.jit(lambda p: gaussian_noise.make(p=p)(BATCH, KEY)["image"])
+    changed = jax.jit(lambda p: photometric.gaussian_noise(p=p)(BATCH, KEY)["image"])
     np.testing.assert_array_equal(changed(0.0), IMAGE)
     assert (changed(1.0) != IMAGE).any((1, 2, 3)).all()
 
 
 def test_noise_is_normal_on_a_share_of_the_images():
-    apply = jax.jit(gaussian_noise.make(sigma=0.1, p=0.3))
+    apply = jax.jit(photometric.gaussian_noise(sigma=0.1, p=0.3))
     noise = np.asarray(apply({"image": GREY}, KEY)["image"] - GREY)
     noisy = noise.any((1, 2, 3))
     assert abs(noisy.mean() - 0.3) < 4 * (0.21 / 2000) ** 0.5
@@ -39,7 +39,7 @@ def test_noise_is_normal_on_a_share_of_the_images():
 
 
 def test_each_image_draws_one_of_several_sigmas():
-    apply = jax.jit(gaussian_noise.make(sigma=(0.01, 0.02, 0.04), p=1.0))
+    apply = jax.jit(photometric.gaussian_noise(sigma=(0.01, 0.02, 0.04), p=1.0))
     noise = np.asarray(apply({"image": GREY}, KEY)["image"] - GREY)
     # 108 values give the deviation to 7 %: a factor 2 is ten of those away.
     level = np.round(np.log2(noise.std((1, 2, 3)) / 0.01)).astype(int)
@@ -48,12 +48,12 @@ def test_each_image_draws_one_of_several_sigmas():
 
 
 def test_noise_is_cut_to_the_range_of_images():
-    found = gaussian_noise.make(sigma=0.5, p=1.0)({"image": IMAGE}, KEY)["image"]
+    found = photometric.gaussian_noise(sigma=0.5, p=1.0)({"image": IMAGE}, KEY)["image"]
     assert found.min() == 0 and found.max() == 1
 
 
 def test_published_noise():
     """The defaults are those of the paper's single-level runs."""
-    default = gaussian_noise.make()(BATCH, KEY)["image"]
-    same = gaussian_noise.make(sigma=0.5, p=0.5)(BATCH, KEY)["image"]
+    default = photometric.gaussian_noise()(BATCH, KEY)["image"]
+    same = photometric.gaussian_noise(sigma=0.5, p=0.5)(BATCH, KEY)["image"]
     np.testing.assert_array_equal(default, same)

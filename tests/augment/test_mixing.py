@@ -80,7 +80,7 @@ def test_null_options_return_the_batch_itself(name):
 
 @pytest.mark.parametrize("name", MIXERS)
 def test_a_share_of_one_leaves_every_bit(name, monkeypatch):
-    monkeypatch.setattr(mixing, "share", whole(1))
+    monkeypatch.setattr(mixing, "draw_lambda", whole(1))
     batch = {**BATCH, "image": jax.random.uniform(KEY, (ROWS, SIZE, SIZE, 3))}
     found = jax.jit(make(name), compiler_options=QUICK)(batch, KEY)
     np.testing.assert_array_equal(found["image"], batch["image"])
@@ -241,7 +241,7 @@ def sampler(alpha=None):
     """(keys, alpha, own) -> shares, for any alpha, or for a plain number."""
 
     def many(keys, given, own):
-        one = lambda k: mixing.share(k, given if alpha is None else alpha, own)
+        one = lambda k: mixing.draw_lambda(k, given if alpha is None else alpha, own)
         return jax.vmap(one)(keys)
 
     return jax.jit(many, static_argnums=2 if alpha else ())
@@ -279,7 +279,7 @@ def test_the_share_of_one_is_the_rest_of_the_other(monkeypatch):
     """Swapping the two and lam with 1 - lam leaves the images and labels of a pair."""
     found = {}
     for lam in (0.25, 0.75):
-        monkeypatch.setattr(mixing, "share", whole(lam))
+        monkeypatch.setattr(mixing, "draw_lambda", whole(lam))
         fresh = jax.vmap(make("mixup", mix_group=2), (None, 0))
         fresh = jax.jit(fresh, compiler_options=QUICK)
         found[lam] = fresh(BATCH, jax.random.split(KEY, 8))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import augmix, draws, examples, ops, pixmix, tone
+from jbias.augment import augmix, pillow, pixmix, sampling
 
 KEY = jax.random.key(6)
 B, SIZE = 6, 12
@@ -49,13 +49,15 @@ def test_without_rounds_and_start_nothing_is_changed():
 def test_starts_from_one_operation_of_augmix():
     """With no rounds: each image is what some operation of the list makes of it."""
     start = mixed(k=0, start=1.0)["image"]
-    u = jax.vmap(lambda k: draws.uniforms(k, (3, 1), (), (), (0,), (0,), (3, 0)))
-    u_op = u(examples.keys(KEY, B))[0]
+    u = jax.vmap(lambda k: sampling.uniforms(k, (3, 1), (), (), (0,), (0,), (3, 0)))
+    u_op = u(sampling.keys(KEY, B))[0]
     names = augmix.ALL_OPERATIONS
     for i in range(B):
         kind, amount = augmix.operations(u_op[i], names, 1, (SIZE, SIZE))
-        pixels = ops.one(names[int(kind[0])], tone.pack(IMAGE[i]), amount[0])
-        np.testing.assert_array_equal(start[i], tone.unpack(pixels))
+        pixels = pillow.apply_by_name(
+            names[int(kind[0])], pillow.pack(IMAGE[i]), amount[0]
+        )
+        np.testing.assert_array_equal(start[i], pillow.unpack(pixels))
 
 
 def test_the_picture_matters_in_some_rounds_only(found):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from jbias.augment import draws, examples, rand_augment
+from jbias.augment import rand_augment, sampling
 
 KEY = jax.random.key(7)
 B, H, W = 64, 20, 26
@@ -54,8 +54,8 @@ def pillow(image, name, magnitude, side):
 
 def drawn(num_ops):
     """Operations and sides of every image."""
-    keys = examples.keys(KEY, B)
-    draw = jax.vmap(lambda k: jnp.stack(draws.uniforms(k, *[(num_ops,)] * 2)))
+    keys = sampling.keys(KEY, B)
+    draw = jax.vmap(lambda k: jnp.stack(sampling.uniforms(k, *[(num_ops,)] * 2)))
     which, side = np.moveaxis(np.asarray(draw(keys)), 1, 0)
     return (which * 14).astype(int), np.where(side < 0.5, 1, -1)
 

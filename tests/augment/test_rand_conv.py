@@ -8,7 +8,7 @@ import scipy.ndimage
 import scipy.stats
 
 from jbias.algos import base
-from jbias.augment import rand_conv, views
+from jbias.augment import compose, rand_conv
 
 KEY = jax.random.key(6)
 IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
@@ -169,7 +169,7 @@ def test_clean_views_are_the_images():
 
 
 def test_views_of_another_transform_have_a_filter_each():
-    doubled = views.make(views=2)(BATCH, KEY)
+    doubled = compose.views(views=2)(BATCH, KEY)
     found = rand_conv.make(views=1)(doubled, KEY)
     assert found["views"] == 2 and "consistency" not in found
     image = np.asarray(found["image"]).reshape(8, 2, -1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import random_erasing
+from jbias.augment import geometric
 
 KEY = jax.random.key(6)
 IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
@@ -14,22 +14,22 @@ BATCH = {"image": IMAGE, "target": jnp.eye(8), "index": jnp.arange(8)}
 
 
 def test_no_chance_returns_the_batch_itself():
-    assert random_erasing.make(p=0)(BATCH, KEY) is BATCH
+    assert geometric.random_erasing(p=0)(BATCH, KEY) is BATCH
     with pytest.raises(
         ValueError, match=r"random_erasing: p must be in \[0, 1\], got 2"
     ):
-        random_erasing.make(p=2)
+        geometric.random_erasing(p=2)
 
 
 def test_a_traced_chance_of_zero_leaves_every_bit():
-    changed = jax.jit(lambda p: random_erasing.make(p=p)(BATCH, KEY)["image"])
+    changed = jax.jit(lambda p: geometric.random_erasing(p=p)(BATCH, KEY)["image"])
     np.testing.assert_array_equal(changed(0.0), IMAGE)
     assert (changed(1.0) != IMAGE).any((1, 2, 3)).all()
 
 
 def boxes(height, width, count=3000, **options):
     options = {"area": (0.02, 1 / 3), "aspect": (0.3, 3.3), **options}
-    draw = jax.jit(jax.vmap(lambda k: random_erasing.box(k, height, width, **options)))
+    draw = jax.jit(jax.vmap(lambda k: geometric.draw_box(k, height, width, **options)))
     return np.asarray(draw(jax.random.split(KEY, count)))
 
 
@@ -57,7 +57,7 @@ def test_erased_boxes_are_smaller_than_the_image_or_none():
 @pytest.mark.parametrize("fill", [0.0, (0.1, 0.2, 0.3), "random"])
 def test_erases_a_share_and_fills_it(fill):
     image = jnp.broadcast_to(1 + IMAGE[:1], (1000, 12, 12, 3))  # Over 1: all is seen.
-    apply = jax.jit(random_erasing.make(p=0.4, fill=fill))
+    apply = jax.jit(geometric.random_erasing(p=0.4, fill=fill))
     found = np.asarray(apply({"image": image}, KEY)["image"])
     changed = (found != np.asarray(image)).any(3)
     assert abs(changed.any((1, 2)).mean() - 0.4) < 4 * (0.24 / 1000) ** 0.5
@@ -71,4 +71,4 @@ def test_erases_a_share_and_fills_it(fill):
 @pytest.mark.parametrize("fill", ["mean", 3.0, (0.1, -1.0, 0.0)])
 def test_refuses_fills_that_are_no_colour(fill):
     with pytest.raises(ValueError, match="random_erasing: fill must be"):
-        random_erasing.make(fill=fill)
+        geometric.random_erasing(fill=fill)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import random_masks
+from jbias.augment import fmix
 
 KEY = jax.random.key(5)
 SIZE = 12
@@ -14,7 +14,7 @@ SIZE = 12
 
 def test_random_masks_are_three_a_run():
     """Over batches: three pairs, each as often, others for another seed."""
-    apply = random_masks.make(mix_group=2)
+    apply = fmix.random_masks(mix_group=2)
     image = jnp.stack([jnp.zeros((SIZE, SIZE, 1)), jnp.ones((SIZE, SIZE, 1))])
 
     @jax.jit
@@ -44,6 +44,6 @@ def test_random_masks_are_three_a_run():
 def test_random_masks_need_the_run_s_key():
     batch = {"image": jnp.zeros((2, SIZE, SIZE, 1)), "target": jnp.eye(2)}
     with pytest.raises(ValueError, match="random_masks: the batch must have the key"):
-        random_masks.make(mix_group=2)(batch, KEY)
+        fmix.random_masks(mix_group=2)(batch, KEY)
     with pytest.raises(ValueError, match="random_masks: count must be 1 or more"):
-        random_masks.make(count=0)
+        fmix.random_masks(count=0)

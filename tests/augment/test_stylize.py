@@ -10,7 +10,7 @@ import scipy.stats
 
 from jbias import augment
 from jbias.augment import stylize
-from jbias.models import adain
+from jbias.models import style_transfer
 
 KEY = jax.random.key(4)
 RNG = np.random.default_rng(0)
@@ -27,7 +27,7 @@ BATCH = {
 
 def pixels(*args, **kw):
     """AdaIN of the pixels themselves."""
-    return adain.transfer(lambda x: x, lambda f: f)(*args, **kw)
+    return style_transfer.make_transfer(lambda x: x, lambda f: f)(*args, **kw)
 
 
 def make(**options):

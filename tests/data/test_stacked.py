@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jbias import data, evals, step, train
-from jbias.augment import half, replace
+from jbias.augment import compose
 from tests import smoke_runs
 
 N = {"train": 600, "test": 300}
@@ -118,7 +118,7 @@ def test_a_half_is_transformed_alone():
     image = jax.random.uniform(jax.random.key(0), (4, 6, 3, 3))
     batch = {"image": image, "other": {"image": jnp.ones((4, 3, 3, 3))}}
     for which, rows in (("top", slice(3)), ("bottom", slice(3, 6))):
-        apply = half.make(mix=replace.make(), which=which)
+        apply = compose.half(mix=compose.replace(), which=which)
         found = apply(batch, jax.random.key(1))["image"]
         assert (found[:, rows] == 1).all()
         np.testing.assert_array_equal(
@@ -127,7 +127,7 @@ def test_a_half_is_transformed_alone():
     with pytest.raises(ValueError, match="even height"):
         apply({"image": image[:, :5]}, jax.random.key(1))
     with pytest.raises(ValueError, match="which must be one of top, bottom"):
-        half.make(mix=replace.make(), which="left")
+        compose.half(mix=compose.replace(), which="left")
 
 
 def config(roots, **model):

@@ -118,7 +118,9 @@ def seen():
     """What passes stage 3, and its gradient, of all images."""
     net, variables, stored = released()
     image = jnp.asarray(stored["images"], jnp.float32) / 255
-    pull = functools.partial(taps.pull, site="stage3", score=lambda z: z.max(-1))
+    pull = functools.partial(
+        taps.site_gradient, site="stage3", score=lambda z: z.max(-1)
+    )
     return jax.jit(lambda image: pull(net, variables, image))(image)
 
 

@@ -162,7 +162,9 @@ def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
     variables = jax.jit(net.init)(jax.random.key(3), image)
 
     def of(variables, image, site):
-        return taps.pull(net, variables, image, site, lambda logits: logits.max(-1))
+        return taps.site_gradient(
+            net, variables, image, site, lambda logits: logits.max(-1)
+        )
 
     network = NETWORK._replace(variables=variables, at=of)
     made, index = made_occlusion(masks=("grad_cam",), site="stage2"), np.arange(N)

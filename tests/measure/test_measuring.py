@@ -29,7 +29,7 @@ from jbias.measure import (
     suite_measure,
     survey,
 )
-from jbias.models import class_names, states
+from jbias.models import class_names, state_dicts
 from jbias.report import (
     distortion_read,
     distortion_tables,
@@ -544,7 +544,7 @@ def test_help_has_every_argument_with_its_words(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     actions = evaluate.parser()._actions
     assert all(action.help for action in actions)
-    for word in (*states.SUFFIXES, "--suite.KEY=VALUE", "JBIAS_TRACEBACK", "130"):
+    for word in (*state_dicts.SUFFIXES, "--suite.KEY=VALUE", "JBIAS_TRACEBACK", "130"):
         assert word in shown
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.models import pickles, states
+from jbias.models import state_dicts, torch_files
 from jbias.untrusted import pickles as machine
 
 MADE = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
@@ -36,7 +36,7 @@ def refused(tmp_path, monkeypatch):
         began = time.monotonic()
         try:
             with pytest.raises(ValueError, match=match) as refusal:
-                states.read(path)
+                state_dicts.read(path)
             took, most = time.monotonic() - began, tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -78,7 +78,7 @@ def test_keys_of_storages_that_nest(tmp_path):
     path = tmp_path / "x.pth"
     path.write_bytes(MADE["stream"](MADE["state"](), keys))
     with pytest.raises(ValueError, match="x.pth: .* nests over 100 deep"):
-        states.read(path)
+        state_dicts.read(path)
 
 
 def test_damage_is_refused_or_read(tmp_path):
@@ -92,7 +92,7 @@ def test_damage_is_refused_or_read(tmp_path):
         path = tmp_path / "x.pth"
         path.write_bytes(data)
         try:
-            seen[bool(states.read(path).arrays)] += 1
+            seen[bool(state_dicts.read(path).arrays)] += 1
         except ValueError:
             seen[False] += 1
     assert min(seen.values()) > 10
@@ -108,7 +108,7 @@ def test_tables(case, refused):
     refused("x.safetensors", *TABLES[case])
 
 
-CHAINS = ("".join(c) for c in itertools.product(states.PREFIXES[:7], repeat=4))
+CHAINS = ("".join(c) for c in itertools.product(state_dicts.PREFIXES[:7], repeat=4))
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_names_that_take_long_to_look_through(names, match, refused):
 
 def test_as_many_names_as_are_taken_are_looked_through_in_time(tmp_path):
     """Each network is tried under each chain."""
-    chains = ["", *states.PREFIXES[:5]]
+    chains = ["", *state_dicts.PREFIXES[:5]]
     chains += [
-        "".join(pair) for pair in itertools.product(states.PREFIXES[:5], repeat=2)
+        "".join(pair) for pair in itertools.product(state_dicts.PREFIXES[:5], repeat=2)
     ]
     names = [f"{c}stage{i}.block{i % 7}.norm" for c in chains for i in range(260)]
     entries = {name: MADE["entry"](0, 0, shape=(0,)) for name in names}
@@ -161,7 +161,7 @@ def test_the_sound_ones_are_read(tmp_path):
         "c.safetensors": MADE["safetensors"]({"x0.weight": MADE["entry"](0, 16)}),
     }.items():
         (tmp_path / name).write_bytes(data)
-        found = states.read(tmp_path / name).arrays
+        found = state_dicts.read(tmp_path / name).arrays
         assert {k: v.shape for k, v in found.items()} == {"x0.weight": (4,)}
 
 
@@ -170,11 +170,11 @@ def test_one_state_in_many_places_is_one(tmp_path):
     pickled = MADE["state"](MADE["tensor"]())[:-1]
     for level in range(5):
         put, get = b"q" + bytes([100 + level]), b"h" + bytes([100 + level])
-        names = b"".join(MADE["text"](name) + get for name in states.CONTAINERS)
+        names = b"".join(MADE["text"](name) + get for name in state_dicts.CONTAINERS)
         pickled += put + b"}(" + names + b"u"
     path = tmp_path / "x.pth"
     path.write_bytes(MADE["archive"](pickled + b"."))
-    assert set(states.read(path).arrays) == {"x0.weight"}
+    assert set(state_dicts.read(path).arrays) == {"x0.weight"}
 
 
 def test_stretched_tensors_take_no_memory(tmp_path):
@@ -182,7 +182,7 @@ def test_stretched_tensors_take_no_memory(tmp_path):
     path = tmp_path / "x.pth"
     stretched = MADE["tensor"](shape=(2**20, 2**20), strides=(0, 0))
     path.write_bytes(MADE["archive"](MADE["state"](stretched)))
-    assert states.read(path).arrays["x0.weight"].shape == (2**20, 2**20)
+    assert state_dicts.read(path).arrays["x0.weight"].shape == (2**20, 2**20)
     with pytest.raises(ValueError, match="has no entry of resnet18"):
         models.load(path, "resnet18")
 
@@ -211,7 +211,7 @@ def test_metadata_that_make_no_network(refused, options):
 def test_no_name_of_a_pickle_is_imported(monkeypatch):
     """The machine that reads pickles has no import in it, and no call of theirs."""
     used = set()
-    files = (pickles.__file__, machine.__file__)
+    files = (torch_files.__file__, machine.__file__)
     texts = [pathlib.Path(file).read_text() for file in files]
     for node in ast.walk(ast.parse("\n".join(texts))):
         if isinstance(node, ast.Name | ast.Attribute):

@@ -12,7 +12,7 @@ import pytest
 
 from jbias import prepare
 from jbias.augment import deepaugment, deepaugment_edsr
-from jbias.models import cae, convert, edsr, published, torch_layers
+from jbias.models import cae, edsr, published, registry, torch_layers
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAWN = runpy.run_path(str(ORACLES / "deepaugment_weights.py"))
@@ -109,7 +109,7 @@ def test_the_gradient_of_a_bit_is_that_of_its_chance():
 
 def test_pixels_spread_row_by_row():
     x = jnp.arange(8.0).reshape(1, 1, 1, 8)
-    found = torch_layers.shuffle(x)
+    found = torch_layers.pixel_shuffle(x)
     np.testing.assert_array_equal(found[0, ..., 0], [[0, 1], [2, 3]])
     np.testing.assert_array_equal(found[0, ..., 1], [[4, 5], [6, 7]])
 
@@ -118,7 +118,7 @@ def test_the_mean_s_shift_cancels_and_is_not_trained():
     weights = edsr.init(jax.random.key(0), features=4, blocks=4, scale=2)
     shift = weights["sub_mean.bias"] + weights["add_mean.bias"]
     np.testing.assert_array_equal(shift, 0)
-    fixed = {name for name in weights if not edsr.trained(name)}
+    fixed = {name for name in weights if not edsr.is_trainable(name)}
     assert fixed == {
         f"{s}_mean.{k}" for s in ("sub", "add") for k in ("weight", "bias")
     }
@@ -128,7 +128,7 @@ def test_the_mean_s_shift_cancels_and_is_not_trained():
 def test_weights_of_any_size_are_read_back(net, tmp_path):
     weights = NETS[net].init(jax.random.key(1), **SMALL[net])
     path = tmp_path / "small.npz"
-    published.save(path, {name: np.asarray(x) for name, x in weights.items()})
+    published.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
     found = NETS[net].load(path)
     assert set(found) == set(weights)
     for name, value in weights.items():
@@ -139,7 +139,7 @@ def test_weights_of_any_size_are_read_back(net, tmp_path):
 def test_weights_of_the_other_network_are_refused(net, other, tmp_path):
     weights = NETS[other].init(jax.random.key(1), **SMALL[other])
     path = tmp_path / "small.npz"
-    published.save(path, {name: np.asarray(x) for name, x in weights.items()})
+    published.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
     with pytest.raises(ValueError, match=rf"models.{net}: .*small.npz: must hold"):
         NETS[net].load(path)
 
@@ -171,7 +171,7 @@ def test_published_files_are_converted(net, tmp_path, monkeypatch, capsys):
     shutil.copy(ORACLES / f"deepaugment_{net}.pth", tmp_path / file)
     ids = {file: published.blob_id(tmp_path / file)}
     entry = NETS[net].PUBLISHED._replace(files=ids)
-    monkeypatch.setattr(convert, "CONVERTERS", {net: entry})
+    monkeypatch.setattr(registry, "CONVERTERS", {net: entry})
     out = tmp_path / "converted.npz"
     command = ["weights", f"--net={net}", f"--src={tmp_path}", f"--out={out}"]
     assert prepare.main(command) == 0
@@ -183,7 +183,7 @@ def test_published_files_are_converted(net, tmp_path, monkeypatch, capsys):
 
 def test_the_published_files_are_known_to_the_command():
     for net, module in NETS.items():
-        assert convert.CONVERTERS[net] is module.PUBLISHED
+        assert registry.CONVERTERS[net] is module.PUBLISHED
 
 
 @pytest.mark.parametrize("sizes", [{"width": 12}, {"width": 0}])

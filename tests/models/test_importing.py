@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.models import augreg, catalogue, importing, mapping, safetensors, states
+from jbias.models import importing, registry, safetensors, state_dicts, weight_names
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAW = runpy.run_path(str(ORACLES / "resnet_weights.py"))["draw"]
@@ -20,8 +20,8 @@ TINY_VIT = dict(width=8, heads=2, depth=4)
 
 def expected(model, classes=5, **options):
     """What a file of that network holds: {published name: entry}."""
-    drawn = catalogue.shapes(model, catalogue.frozen({"classes": classes, **options}))
-    return mapping.entries(drawn, catalogue.dialects(model)[0])
+    drawn = registry.shapes(model, registry.cache_key({"classes": classes, **options}))
+    return weight_names.entries(drawn, registry.dialects(model)[0])
 
 
 def drawn(entries, draw=DRAW):
@@ -174,17 +174,17 @@ def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_pa
     path = tmp_path / "x.pth"
     path.write_bytes(hostile["archive"](pickled))
     with pytest.raises(ValueError, match=r"'teacher', 'student'; name one by entry"):
-        states.read(path)
-    assert list(states.read(path, "teacher").arrays) == ["x0.weight"]
+        state_dicts.read(path)
+    assert list(state_dicts.read(path, "teacher").arrays) == ["x0.weight"]
     with pytest.raises(ValueError, match=r"has no entry 'ema'; it has 'student'"):
-        states.read(path, "ema")
+        state_dicts.read(path, "ema")
 
 
 def test_simclr_has_names_of_its_own(state, saved):
     """Those of its conversion from TensorFlow."""
-    names = catalogue.dialects("resnet18")[1]
-    shapes = catalogue.shapes("resnet18", catalogue.frozen({"classes": 5, **SMALL}))
-    theirs = mapping.entries(shapes, names)
+    names = registry.dialects("resnet18")[1]
+    shapes = registry.shapes("resnet18", registry.cache_key({"classes": 5, **SMALL}))
+    theirs = weight_names.entries(shapes, names)
     ours = {
         e.path + (e.collection,): k for k, e in expected("resnet18", **SMALL).items()
     }
@@ -350,6 +350,6 @@ def test_metadata_of_ours_are_checked(state, saved):
 
 
 def test_names_of_augreg_that_are_unknown_stay():
-    assert list(augreg.state({"pre_logits/kernel": np.ones((2, 2))})) == [
+    assert list(state_dicts.from_augreg({"pre_logits/kernel": np.ones((2, 2))})) == [
         "pre_logits/kernel"
     ]

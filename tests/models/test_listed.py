@@ -48,4 +48,4 @@ def test_sites_are_told_by_ranges():
     names = ["stem.conv", "stem", "stage1.block0.conv1", "stage1.block2.conv3"]
     names += ["stage1", "stage4.block1.conv2", "stage4", "fc1"]
     told = "stem.conv, stem, stage1-4.block0-2.conv1-3, stage1-4, fc1"
-    assert taps.brief(names) == told and taps.brief([]) == ""
+    assert taps.abbreviate(names) == told and taps.abbreviate([]) == ""

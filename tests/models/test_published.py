@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jbias import prepare
-from jbias.models import adain, convert, published
+from jbias.models import published, registry, style_transfer
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 MADE = runpy.run_path(str(ORACLES / "torch_made.py"))
@@ -30,8 +30,8 @@ def folder(tmp_path):
 def ours(folder, monkeypatch):
     """The published entry, as if what we made were it."""
     files = {name: published.blob_id(folder / name) for name in NAMES}
-    entry = adain.PUBLISHED._replace(files=files)
-    monkeypatch.setattr(convert, "CONVERTERS", {"vgg_adain": entry})
+    entry = style_transfer.PUBLISHED._replace(files=files)
+    monkeypatch.setattr(registry, "CONVERTERS", {"vgg_adain": entry})
     return entry
 
 
@@ -43,7 +43,7 @@ def test_ids_are_those_of_git(tmp_path):
 
 
 def test_knows_the_published_files():
-    assert adain.PUBLISHED.files == {
+    assert style_transfer.PUBLISHED.files == {
         "vgg_normalised.pth": "18a783877329319e5a640ae20f7b98c64e5f5572",
         "decoder.pth": "ccd7832185528ee899f752d532c3a5f08627196a",
     }
@@ -51,8 +51,10 @@ def test_knows_the_published_files():
 
 def test_converts_to_our_layout(folder, ours):
     """Every weight that is used, by its name, with input channels before output ones."""
-    found = published.read(ours, folder)
-    assert {name: x.shape for name, x in found.items()} == adain.PUBLISHED.shapes
+    found = published.read_folder(ours, folder)
+    assert {
+        name: x.shape for name, x in found.items()
+    } == style_transfer.PUBLISHED.shapes
     for name, value in found.items():
         net, number, kind = name.split("/")
         source = f"{number}.{'weight' if kind == 'kernel' else 'bias'}"
@@ -73,7 +75,7 @@ def test_the_command_writes_what_the_network_loads(folder, ours, capsys):
     for name in stored:
         np.testing.assert_array_equal(stored[name], direct[name])
     again = folder / "again.npz"
-    published.save(again, stored)
+    published.write_npz(again, stored)
     digests = {hashlib.sha256(p.read_bytes()).hexdigest() for p in (out, again)}
     assert len(digests) == 1
     assert {p.name for p in out.parent.iterdir()} == {out.name}
@@ -106,31 +108,31 @@ def test_an_altered_file_is_refused_before_it_is_read(folder, ours):
     with pytest.raises(
         ValueError, match=rf"{path} with git blob id .*, got "
     ) as raised:
-        published.read(ours, folder)
+        published.read_folder(ours, folder)
     assert all(words in str(raised.value) for words in REMEDY)
 
 
 def test_weights_that_are_not_there_are_refused_with_the_remedy(tmp_path):
     for weights in (None, str(tmp_path / "none.npz"), str(tmp_path)):
         with pytest.raises(ValueError, match=r"models.vgg_adain: ") as raised:
-            adain.vgg(weights=weights)
+            style_transfer.vgg(weights=weights)
         assert all(words in str(raised.value) for words in REMEDY)
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
     path = tmp_path / "other.npz"
-    shapes = adain.PUBLISHED.shapes
+    shapes = style_transfer.PUBLISHED.shapes
     arrays = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
     name = "decoder/28/kernel"
     np.savez(path, **{k: v for k, v in arrays.items() if k != name})
     with pytest.raises(ValueError, match=f"lacks {name!r}; make it again"):
-        adain.vgg(weights=str(path))
+        style_transfer.vgg(weights=str(path))
     np.savez(path, **{**arrays, name: arrays[name][..., :1]})
     with pytest.raises(ValueError, match=r"must have shape .*, got \(3, 3, 64, 1\)"):
-        adain.vgg(weights=str(path))
+        style_transfer.vgg(weights=str(path))
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(ValueError, match="must be an .npz file of weights"):
-        adain.vgg(weights=str(path))
+        style_transfer.vgg(weights=str(path))
 
 
 @pytest.mark.parametrize("dtype", [[("a", "f4"), ("b", "i4")], "c8", "U3", "M8[s]"])
@@ -139,7 +141,7 @@ def test_weights_that_are_no_real_numbers_are_refused(dtype, tmp_path):
     with pytest.raises(
         ValueError, match=r"odd.npz: must be .*, got Cannot cast array data"
     ):
-        published.stored(tmp_path / "odd.npz")
+        published.read_npz(tmp_path / "odd.npz")
 
 
 def test_unknown_networks_are_refused(tmp_path, capsys):

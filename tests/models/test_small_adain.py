@@ -7,7 +7,7 @@ import pytest
 
 from jbias import models
 from jbias.data import collages
-from jbias.models import adain, published, small_adain
+from jbias.models import published, style_transfer
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def plain(colour, n=4):
 
 
 def test_shipped_weights_are_small():
-    assert small_adain.SHIPPED.stat().st_size < 5e6
+    assert style_transfer.SHIPPED.stat().st_size < 5e6
 
 
 def test_sizes_are_multiples_of_four(transfer):
@@ -78,27 +78,27 @@ def test_no_gradient_passes(transfer):
 
 
 def test_refuses_other_weights(tmp_path):
-    arrays = published.stored(small_adain.SHIPPED)
+    arrays = published.read_npz(style_transfer.SHIPPED)
     arrays["decoder/tiles"] = arrays["decoder/tiles"][:40]
-    published.save(tmp_path / "other.npz", arrays)
+    published.write_npz(tmp_path / "other.npz", arrays)
     with pytest.raises(
         ValueError, match=r"decoder/tiles must have shape \(48, 48, 64\)"
     ):
-        small_adain.make(weights=tmp_path / "other.npz")
+        style_transfer.small(weights=tmp_path / "other.npz")
     with pytest.raises(ValueError, match="none.npz: must be an .npz file"):
-        small_adain.make(weights=tmp_path / "none.npz")
+        style_transfer.small(weights=tmp_path / "none.npz")
 
 
 def test_the_decoder_sees_no_statistics_of_the_content():
     """With the features' statistics taken out, only the style's remain."""
-    arrays = published.stored(small_adain.SHIPPED)
-    decode = small_adain.Decoder().apply
-    weights = adain.nested(arrays, "decoder")
+    arrays = published.read_npz(style_transfer.SHIPPED)
+    decode = style_transfer.SmallDecoder().apply
+    weights = style_transfer.nest(arrays, "decoder")
     f = jax.random.normal(jax.random.key(0), (2, 8, 8, 128))
-    style = tuple(x[1:] for x in adain.statistics(3 * f + 1))
-    first = adain.adain(f[:1], adain.statistics(f[:1]), style, 1.0)
+    style = tuple(x[1:] for x in style_transfer.statistics(3 * f + 1))
+    first = style_transfer.adain(f[:1], style_transfer.statistics(f[:1]), style, 1.0)
     again = 5 * f[:1] - 2
-    second = adain.adain(again, adain.statistics(again), style, 1.0)
+    second = style_transfer.adain(again, style_transfer.statistics(again), style, 1.0)
     np.testing.assert_allclose(
         decode(weights, first), decode(weights, second), atol=2e-3
     )

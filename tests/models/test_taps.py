@@ -38,7 +38,9 @@ def test_every_network_can_be_looked_into(name):
     _, seen = jax.eval_shape(functools.partial(taps.read, net), variables, image)
     assert set(seen) == set(taps.sites(net, 64))
     site = [one for one in seen if one.startswith(("stage", "block"))][-1]
-    pull = functools.partial(taps.pull, net, site=site, score=lambda z: z.max(-1))
+    pull = functools.partial(
+        taps.site_gradient, net, site=site, score=lambda z: z.max(-1)
+    )
     for found in jax.eval_shape(pull, variables, image):
         assert found.shape == seen[site].shape
 
@@ -86,7 +88,7 @@ def test_pulling_at_a_site_is_the_gradient_of_what_follows(net):
     def score(logits):
         return logits.max(-1)
 
-    x, gradient = taps.pull(net, variables, IMAGE, "stage2", score)
+    x, gradient = taps.site_gradient(net, variables, IMAGE, "stage2", score)
     kept = net.apply(variables, IMAGE, method="features", stop=3)
     after = jax.grad(
         lambda f: score(net.apply(variables, f, method="head_of", start=3)).sum()
@@ -99,9 +101,9 @@ def test_pulling_inside_a_block_is_the_slope_there():
     net = models.MODELS["resnet18"](5, width=8, stem="small")
     variables = net.init(KEY, IMAGE)
     site = "stage4.block1.conv1"
-    x, gradient = taps.pull(net, variables, IMAGE, site, lambda z: z[:, 0])
+    x, gradient = taps.site_gradient(net, variables, IMAGE, site, lambda z: z[:, 0])
     step = 1e-2 * jax.random.normal(KEY, x.shape)
-    added = {"added": {"stage4_block1": {taps.kept_as(site): step}}}
+    added = {"added": {"stage4_block1": {taps.variable_name(site): step}}}
     moved, at = (net.apply({**variables, **more}, IMAGE)[:, 0] for more in (added, {}))
     slope = (gradient * step).sum((1, 2, 3))
     assert jnp.allclose(moved - at, slope, rtol=0.05, atol=1e-6)
@@ -111,4 +113,4 @@ def test_pulling_inside_a_block_is_the_slope_there():
 def test_pulling_at_no_site_is_refused(net):
     variables = net.init(KEY, IMAGE)
     with pytest.raises(ValueError, match="site must be of .*stage1.*got 'stage9'"):
-        taps.pull(net, variables, IMAGE, "stage9", lambda z: z[:, 0])
+        taps.site_gradient(net, variables, IMAGE, "stage9", lambda z: z[:, 0])

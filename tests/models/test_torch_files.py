@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from jbias.models import pickle_values, torch_files
+from jbias.models import torch_files
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 FORMS = ("torch_zip.pth", "torch_stream.pth")
@@ -132,7 +132,7 @@ def test_refuses_the_oldest_form_by_name(tmp_path):
 )
 def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
     storages = {"0": np.arange(8, dtype=np.float32)}
-    tensor = pickle_values.Tensor("0", offset, shape, strides)
+    tensor = torch_files.Tensor("0", offset, shape, strides)
     with pytest.raises(ValueError, match="a tensor"):
         torch_files.Loaded({}, storages).array(tensor)
 

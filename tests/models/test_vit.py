@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.models import catalogue, importing, mapping, safetensors, taps
+from jbias.models import importing, registry, safetensors, taps, weight_names
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAWN = runpy.run_path(str(ORACLES / "vit_weights.py"))
@@ -41,9 +41,9 @@ def test_equals_other_libraries(case, tmp_path):
     shapes = jax.eval_shape(
         net.init, jax.random.key(0), jnp.zeros((1, drawn_at, drawn_at, 3))
     )
-    names = catalogue.dialects("vit_small16")[LIBRARIES[library]]
+    names = registry.dialects("vit_small16")[LIBRARIES[library]]
     state = {}
-    for name, entry in mapping.entries(shapes, names).items():
+    for name, entry in weight_names.entries(shapes, names).items():
         if library == "transformers" and not name.startswith("classifier"):
             name = f"vit.{name}"
         state[name] = DRAWN["draw"](name, entry.shape)

@@ -26,7 +26,7 @@ def weights(tmp_path_factory):
     for name, net in (("cae", cae), ("edsr", edsr)):
         drawn = net.init(jax.random.key(0), **SMALL[name])
         paths[name] = folder / f"{name}.npz"
-        published.save(paths[name], {k: np.asarray(v) for k, v in drawn.items()})
+        published.write_npz(paths[name], {k: np.asarray(v) for k, v in drawn.items()})
     return paths
 
 
@@ -87,7 +87,7 @@ def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
             chosen, weights, image, keys, enlarge=chosen.enlarge, damaged=True
         )
 
-    for images in deepaugment.order(order, N).runs[:3]:
+    for images in deepaugment.draw_order(order, N).runs[:3]:
         first, i = images[0], images[-1]
         damaged = chosen.damage(stored, jax.random.fold_in(damages, first))
         keys = jax.random.fold_in(features, i)[None]

@@ -10,7 +10,7 @@ import pytest
 from jbias import algos, train
 from jbias import config as jc
 from jbias.evals import decisions
-from jbias.models import runs as trained
+from jbias.models import trained
 from jbias.runs import checkpoints, results
 from jbias.runtime import messages
 from jbias.training import vary, warmstart
@@ -304,7 +304,7 @@ def test_a_branch_can_be_started_from(varied):
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
         warmstart.nets(workdir / "vary" / "optim.rate=7", (0,))
     folder = workdir / "checkpoints"
-    held, _ = trained.nets(folder, checkpoints.steps(folder)[-1])
+    held, _ = trained.read_nets(folder, checkpoints.steps(folder)[-1])
     third = workdir / "vary" / f"optim.rate={RATES[1]:g},algo.p=0"
     for seed, net in zip((1, 0), warmstart.nets(third, (1, 0)), strict=True):
         wanted = held[2 * 2 + seed]["params"]["fc"]["kernel"]

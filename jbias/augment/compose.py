@@ -1,0 +1,153 @@
+"""Transforms built of others: repeated views, halves, a second source, one of several.
+
+    dict(name="views", views=2)  # Each image twice, for SimCLR.
+    dict(name="half", which="top", mix=dict(name="flip"))
+
+`half` is for images stacked on top of each other, as in the data set `stacked`: each half
+gets its own crops, flips or mixing.
+
+`one_of` draws a mixing transform per batch. Source: MixUp or CutMix as in the training
+recipes of timm and torchvision, see Wightman, Touvron and Jegou, "ResNet strikes back",
+https://arxiv.org/abs/2110.00476; FMix with MixUp or CutMix in Harris et al., 2020,
+https://arxiv.org/abs/2002.12047.
+Deviation: partners are drawn inside groups (`jbias.augment.mixing`); FMix's released code
+takes turns instead of drawing (https://github.com/ecs-vlc/FMix at e5991dc).
+"""
+
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jbias.augment import cutmix, fmix, mixing, mixup, options
+
+
+def views(*, views: int = 2) -> Callable:
+    """Shows each image `views` times, in consecutive rows; sets batch["views"].
+
+    All that has a row an example is repeated, also in batch["other"]. Crops, flips and
+    noise that follow are drawn for each row; mixing keeps the rows of one together.
+    """
+    if views < 1:
+        raise ValueError(f"views: views must be 1 or more, got {views}; change views")
+
+    def apply(batch, key):
+        del key
+        return repeat_views(batch, views)
+
+    return apply
+
+
+def repeat_views(batch, views: int):
+    """Repeats every row of a batch; twice is as often as the product."""
+    if views == 1:
+        return batch
+    rows = {name: x for name, x in batch.items() if name != "other"}
+    repeated = jax.tree.map(
+        lambda x: jnp.repeat(x, views, axis=0) if jnp.ndim(x) else x, rows
+    )
+    if "other" in batch:
+        repeated["other"] = repeat_views(batch["other"], views)
+    return {**repeated, "views": views * batch.get("views", 1)}
+
+
+HALVES = ("top", "bottom")
+
+
+def half(*, mix: Callable, which: str, mix_group: int = 32) -> Callable:
+    """Transforms one half, "top" or "bottom"; the other stays.
+
+    mix: a batch transform that keeps the size; in a config `mix=dict(name="flip")`. Labels
+    and all else become what it makes of them. mix_group: of how many images it draws
+    partners.
+    """
+    options.check_choice("half", "which", which, HALVES)
+
+    def apply(batch, key):
+        image = batch["image"]
+        height = image.shape[1]
+        if height % 2:
+            raise ValueError(
+                f"half: images must have an even height, got {height}; change their size"
+            )
+        top, bottom = image[:, : height // 2], image[:, height // 2 :]
+        half, rest = (top, bottom) if which == "top" else (bottom, top)
+        changed = mix({**batch, "image": half}, key)
+        if changed["image"].shape != half.shape:
+            raise ValueError(
+                f"half: the transform must keep the shape {half.shape}, got "
+                f"{changed['image'].shape}; take another"
+            )
+        parts = changed["image"], rest
+        joined = jnp.concatenate(parts if which == "top" else parts[::-1], 1)
+        return {**changed, "image": joined}
+
+    return apply
+
+
+def replace() -> Callable:
+    """Replaces images by those of batch["other"]; labels stay."""
+
+    def apply(batch, key):
+        del key
+        return {**batch, "image": mixing.other_images("replace", batch)}
+
+    return apply
+
+
+MIX_SAMPLERS: Mapping[str, Callable] = types.MappingProxyType(
+    {"mixup": mixup.mix_sampler, "cutmix": cutmix.mix_sampler, "fmix": fmix.mix_sampler}
+)
+
+
+def one_of(
+    *,
+    kinds: Sequence[str] = ("mixup", "cutmix"),
+    alphas: Sequence[float] = (0.2, 1.0),
+    shares: Sequence[float] = (0.5, 0.5),
+    reformulated: bool = False,
+    p: float = 1.0,
+    partner: str = "batch",
+    mix_group: int = 32,
+) -> Callable:
+    """Mixes a batch by kinds[i], of alphas[i], with probability shares[i].
+
+    Kinds are "mixup", "cutmix" and "fmix" with their defaults; `shares` are divided by
+    their sum. reformulated and partner are theirs. p is the chance of a batch to be
+    mixed at all.
+    """
+    for kind in kinds:
+        options.check_choice("one_of", "kinds", kind, MIX_SAMPLERS)
+    if not len(kinds) == len(alphas) == len(shares) > 0:
+        raise ValueError(
+            "one_of: kinds, alphas and shares must be as many, at least one, got "
+            f"{len(kinds)}, {len(alphas)} and {len(shares)}; give one of each a kind"
+        )
+    for alpha, part in zip(alphas, shares):
+        options.check_range("one_of", "alphas", alpha, 1e-6, math.inf)
+        options.check_range("one_of", "shares", part, 1e-6, math.inf)
+    ways = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]
+
+    def draw(key, batch, own):
+        k_which, k_draw = jax.random.split(key)
+        _, height, width, _ = batch["image"].shape
+
+        def whole(way):
+            mask, lam = way(k_draw, batch, own)
+            return mixing.Mix(jnp.broadcast_to(mask, (1, height, width, 1)), lam)
+
+        chance = jnp.log(jnp.asarray(shares, jnp.float32))
+        which = jax.random.categorical(k_which, chance)
+        return jax.lax.switch(which, [lambda way=way: whole(way) for way in ways])
+
+    return mixing.make(
+        "one_of",
+        draw,
+        alpha=1.0,
+        p=p,
+        mix_group=mix_group,
+        partner=partner,
+        reformulated=reformulated,
+    )

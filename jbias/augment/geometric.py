@@ -1,0 +1,234 @@
+"""Flips, crops and random erasing.
+
+`random_resized_crop` is torchvision's, with antialiasing. `random_erasing` hides a box.
+Source: Zhong et al., AAAI 2020, https://arxiv.org/abs/1708.04896; as in torchvision.
+Deviation: torchvision and timm erase after normalisation, where 0 is the training set's
+mean colour and noise is N(0, 1). Here images are in [0, 1]: the default `fill` is that mean
+colour, and noise is uniform, as in the paper.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from jbias.augment import options, sampling
+
+
+def flip(*, p: float = 0.5) -> Callable:
+    """Mirrors each image with probability p."""
+
+    def apply(batch, key):
+        image = batch["image"]
+        keys = sampling.keys(key, image.shape[0])
+        mirrored = jax.vmap(lambda k: jax.random.bernoulli(k, p))(keys)
+        choice = mirrored.reshape(-1, 1, 1, 1)
+        return {**batch, "image": jnp.where(choice, image[:, :, ::-1], image)}
+
+    return apply
+
+
+def pad_crop(*, pad: int = 4) -> Callable:
+    """Shifts each image by up to `pad` pixels each way; what comes in is black (0)."""
+
+    def apply(batch, key):
+        image = batch["image"]
+        _, height, width, channels = image.shape
+        padded = jnp.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+
+        def window(x, k):
+            top, left = jax.random.randint(k, (2,), 0, 2 * pad + 1)
+            size = (height, width, channels)
+            return jax.lax.dynamic_slice(x, (top, left, 0), size)
+
+        keys = sampling.keys(key, image.shape[0])
+        return {**batch, "image": jax.vmap(window)(padded, keys)}
+
+    return apply
+
+
+_TRIES = 10
+
+
+def random_resized_crop(
+    *,
+    size: int | None = None,
+    area: tuple[float, float] = (0.08, 1.0),
+    aspect: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Callable:
+    """Crops and resizes each image to `size` pixels square (None: as it came).
+
+    The window's share of the image is uniform in `area`, its width over height
+    log-uniform in `aspect`, its place uniform. As in torchvision, whose windows have
+    whole pixels: the first of ten draws that fits inside the image counts, and if none
+    does the largest central window of an allowed aspect. The resize is Pillow's
+    bilinear filter on the cut window, without its rounding to 8 bits.
+
+    Where the batch has an "aspect" (b), the original's width over height, images are
+    canvases that whole originals were squeezed to: windows have the aspects in the
+    original, and whole pixels of the canvas.
+    """
+
+    for name, (low, high) in (("area", area), ("aspect", aspect)):
+        if not 0 < low <= high or (name == "area" and high > 1):
+            raise ValueError(
+                f"random_resized_crop: {name} must be a range of positive numbers, "
+                f"areas at most 1, got {(low, high)}; change {name}"
+            )
+
+    def apply(batch, key):
+        image = batch["image"]
+        _, height, width, _ = image.shape
+        rows, columns = (size, size) if size else (height, width)
+        squeezed = "aspect" in batch
+
+        def one(x, k, wide):
+            pixel = wide * height / width if squeezed else 1
+            top, left, h, w = draw_window(
+                k, height, width, area=area, aspect=aspect, pixel=pixel
+            )
+            down = resize_matrix(rows, height, top, h)
+            across = resize_matrix(columns, width, left, w)
+            # Narrower than float32 these products would show in 8-bit images.
+            return jnp.einsum(
+                "ih,hwc,jw->ijc", down, x, across, precision=jax.lax.Precision.HIGHEST
+            )
+
+        keys = sampling.keys(key, image.shape[0])
+        wide = batch["aspect"] if squeezed else jnp.ones(image.shape[0])
+        batch = {name: x for name, x in batch.items() if name != "aspect"}
+        return {**batch, "image": jax.vmap(one)(image, keys, wide)}
+
+    return apply
+
+
+def draw_window(
+    key: PRNGKeyArray,
+    height: int,
+    width: int,
+    *,
+    area: tuple[float, float],
+    aspect: tuple[float, float],
+    pixel: float | Float[Array, ""] = 1,
+) -> tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""], Int[Array, ""]]:
+    """Draws top, left, height and width of a window, in pixels.
+
+    `pixel` is the width over height of one pixel in the image that `aspect` is of.
+    """
+    k_area, k_aspect, k_top, k_left = jax.random.split(key, 4)
+    pixels = (
+        height
+        * width
+        * jax.random.uniform(k_area, (_TRIES,), minval=area[0], maxval=area[1])
+    )
+    low, high = jnp.log(aspect[0]), jnp.log(aspect[1])
+    ratio = jnp.exp(jax.random.uniform(k_aspect, (_TRIES,), minval=low, maxval=high))
+    ratio = ratio / pixel
+    w = jnp.round(jnp.sqrt(pixels * ratio)).astype(jnp.int32)
+    h = jnp.round(jnp.sqrt(pixels / ratio)).astype(jnp.int32)
+    fits = (0 < w) & (w <= width) & (0 < h) & (h <= height)
+    first = jnp.argmax(fits)
+    whole_w = jnp.round(jnp.minimum(width, height * aspect[1] / pixel))
+    whole_h = jnp.round(jnp.minimum(height, width / aspect[0] * pixel))
+    w = jnp.where(fits.any(), w[first], whole_w.astype(jnp.int32))
+    h = jnp.where(fits.any(), h[first], whole_h.astype(jnp.int32))
+    top = jax.random.randint(k_top, (), 0, height - h + 1)
+    left = jax.random.randint(k_left, (), 0, width - w + 1)
+    central = ~fits.any()
+    top = jnp.where(central, (height - h) // 2, top)
+    left = jnp.where(central, (width - w) // 2, left)
+    return top, left, h, w
+
+
+def resize_matrix(
+    out: int, length: int, start: Int[Array, ""], count: Int[Array, ""]
+) -> Float[Array, "out length"]:
+    """Builds the matrix that resizes pixels start ... start + count - 1 to `out`.
+
+    Each row is a triangle around its pixel's centre, as wide as the larger of the two
+    pixels and cut at the window's border; rows sum to 1.
+    """
+    scale = count / out
+    centre = (jnp.arange(out) + 0.5) * scale + start
+    pixel = jnp.arange(length)
+    distance = (pixel[None, :] + 0.5 - centre[:, None]) / jnp.maximum(scale, 1.0)
+    inside = (pixel >= start) & (pixel < start + count)
+    triangle = jnp.maximum(1 - jnp.abs(distance), 0) * inside[None, :]
+    return triangle / jnp.sum(triangle, axis=1, keepdims=True)
+
+
+_BOX_TRIES = 10
+
+
+def random_erasing(
+    *,
+    p: float = 0.5,
+    area: tuple[float, float] = (0.02, 1 / 3),
+    aspect: tuple[float, float] = (0.3, 3.3),
+    fill: str | float | Sequence[float] = (0.485, 0.456, 0.406),
+) -> Callable:
+    """Fills a box of each image, with chance p, with a grey, a colour or "random".
+
+    The box's share of the image is uniform in `area`, its height over width log-uniform
+    in `aspect`, its place uniform inside the image. The first of ten draws that is
+    smaller than the image both ways counts; if none is, the image stays.
+    """
+    options.check_range("random_erasing", "p", p, 0, 1)
+    if isinstance(fill, str):
+        options.check_choice("random_erasing", "fill", fill, ("random",))
+    else:
+        for value in np.ravel(fill).tolist():
+            options.check_range("random_erasing", "fill", value, 0, 1)
+
+    def erased(x, k):
+        k_gate, k_box, k_fill = jax.random.split(k, 3)
+        height, width, channels = x.shape
+        inside = draw_box(k_box, height, width, area=area, aspect=aspect)
+        inside &= jax.random.bernoulli(k_gate, p)
+        if fill == "random":
+            filled = jax.random.uniform(k_fill, x.shape, x.dtype)
+        else:
+            filled = jnp.broadcast_to(jnp.asarray(fill, x.dtype), channels)
+            filled = filled.reshape(1, 1, channels)
+        return jnp.where(inside[:, :, None], filled, x)
+
+    def apply(batch, key):
+        if options.is_statically(p, 0):
+            return batch
+        image = batch["image"]
+        keys = sampling.keys(key, image.shape[0])
+        return {**batch, "image": jax.vmap(erased)(image, keys)}
+
+    return apply
+
+
+def draw_box(
+    key: PRNGKeyArray,
+    height: int,
+    width: int,
+    *,
+    area: tuple[float, float],
+    aspect: tuple[float, float],
+) -> Bool[Array, "h w"]:
+    """Draws a box and marks its pixels; none where no draw fits."""
+    k_area, k_aspect, k_place = jax.random.split(key, 3)
+    share = jax.random.uniform(k_area, (_BOX_TRIES,), minval=area[0], maxval=area[1])
+    low, high = jnp.log(aspect[0]), jnp.log(aspect[1])
+    ratio = jnp.exp(
+        jax.random.uniform(k_aspect, (_BOX_TRIES,), minval=low, maxval=high)
+    )
+    pixels = share * (height * width)
+    h = jnp.round(jnp.sqrt(pixels * ratio)).astype(jnp.int32)
+    w = jnp.round(jnp.sqrt(pixels / ratio)).astype(jnp.int32)
+    fits = (h < height) & (w < width)
+    first = jnp.argmax(fits)
+    sides = jnp.stack([h[first], w[first]])
+    room = jnp.array([height, width]) - sides
+    start = jax.random.randint(k_place, (2,), 0, jnp.maximum(room, 0) + 1)
+    end = start + sides
+    down, across = jnp.arange(height), jnp.arange(width)
+    rows = (down >= start[0]) & (down < end[0])
+    columns = (across >= start[1]) & (across < end[1])
+    return rows[:, None] & columns[None, :] & fits.any()

@@ -1,0 +1,112 @@
+"""JPEG on the device: what is left of an image that was coded and decoded.
+
+As Pillow by libjpeg does it: YCbCr, colours halved along both axes, cosines of 8 x 8
+pixels, quantised and back, colours interpolated, RGB: all in whole numbers, and theirs.
+Source: ITU-T T.81, https://www.w3.org/Graphics/JPEG/itu-t81.pdf; JFIF 1.02.
+Reference code: https://github.com/libjpeg-turbo/libjpeg-turbo.
+"""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+Image = Float[Array, "h w 3"]  # 0 to 255.
+Integers = Int[Array, "h w"]
+_HALF = 1 << 15  # Of a fraction of 16 bits.
+
+
+def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
+    """Codes and decodes bytes; `tables` are the steps of luma and of colour."""
+    h, w = x.shape[:2]
+    x = jnp.pad(x.astype(jnp.int32), ((0, h % 2), (0, -w % 16), (0, 0)), mode="edge")
+    red, green, blue = (x[..., i] for i in range(3))
+    luma = (19595 * red + 38470 * green + 7471 * blue + _HALF) >> 16
+    centre = (128 << 16) + _HALF - 1
+    colours = (
+        (-11059 * red - 21709 * green + 32768 * blue + centre) >> 16,
+        (32768 * red - 27439 * green - 5329 * blue + centre) >> 16,
+    )
+    luma = _blocks(luma, tables[0])[:h, :w]
+    cb, cr = (
+        _doubled(_blocks(_halved(c), tables[1])[: -(-h // 2), : -(-w // 2)])[:h, :w]
+        - 128
+        for c in colours
+    )
+    rgb = (
+        luma + ((91881 * cr + _HALF) >> 16),
+        luma + ((-22554 * cb - 46802 * cr + _HALF) >> 16),
+        luma + ((116130 * cb + _HALF) >> 16),
+    )
+    return jnp.clip(jnp.stack(rgb, -1), 0, 255).astype(jnp.float32)
+
+
+def _halved(x: Integers) -> Integers:
+    """Means of 2 x 2, halves rounded up in every other column."""
+    total = x[::2, ::2] + x[::2, 1::2] + x[1::2, ::2] + x[1::2, 1::2]
+    return (total + 1 + jnp.arange(total.shape[1])[None] % 2) >> 2
+
+
+def _doubled(x: Integers) -> Integers:
+    """Twice as many rows and columns, three parts of the nearest and one of the next."""
+    wide = jnp.pad(x, 1, mode="edge")
+    rows = jnp.stack([3 * x + wide[:-2, 1:-1], 3 * x + wide[2:, 1:-1]], 1)
+    rows = rows.reshape(-1, x.shape[1])
+    wide = jnp.pad(rows, ((0, 0), (1, 1)), mode="edge")
+    left, right = 3 * rows + wide[:, :-2] + 8, 3 * rows + wide[:, 2:] + 7
+    return jnp.stack([left >> 4, right >> 4], -1).reshape(len(rows), -1)
+
+
+# Cosines times 2^13, as rounded in libjpeg's butterflies: of 1, 3, 5 and 7 sixteenths.
+_ODD = np.array(
+    [
+        [11363, 9633, 6437, 2260],
+        [9633, -2259, -11362, -6436],
+        [6437, -11362, 2261, 9633],
+        [2260, -6436, 9633, -11363],
+    ]
+)
+_EVEN = np.array(
+    [
+        [8192, 8192, 8192, 8192],
+        [10703, 4433, -4433, -10703],
+        [8192, -8192, -8192, 8192],
+        [4433, -10704, 10704, -4433],
+    ]
+)
+
+
+@functools.cache
+def _cosines() -> Int[np.ndarray, "8 8"]:
+    """Rows of cosines of 8 pixels, times 2^13."""
+    rows = np.zeros((8, 8), np.int32)
+    rows[::2] = np.concatenate([_EVEN, _EVEN[:, ::-1]], 1)
+    rows[1::2] = np.concatenate([_ODD, -_ODD[:, ::-1]], 1)
+    return rows
+
+
+def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
+    """Quantises the cosines of 8 x 8 pixels and adds them up again.
+
+    The last row is repeated for blocks that lack some: of colours, after they were
+    halved. Columns must have whole blocks.
+    """
+    x = jnp.pad(x, ((0, -len(x) % 8), (0, 0)), mode="edge")
+    h, w = x.shape
+    rows = _cosines()
+    tiles = (x - 128).reshape(h // 8, 8, w // 8, 8)
+    # Cosines, 8 times as large, of rows of pixels and then of columns.
+    tiles = _divided(jnp.einsum("vj,yixj->yixv", rows, tiles), 11)
+    tiles = _divided(jnp.einsum("ui,yixv->yuxv", rows, tiles), 15)
+    steps = steps.astype(jnp.int32)[None, :, None]
+    level = (jnp.abs(tiles) + 4 * steps) // (8 * steps)
+    tiles = jnp.sign(tiles) * level * steps
+    tiles = _divided(jnp.einsum("ui,yuxv->yixv", rows, tiles), 11)
+    tiles = _divided(jnp.einsum("vj,yixv->yixj", rows, tiles), 18)
+    return jnp.clip(tiles + 128, 0, 255).reshape(h, w)
+
+
+def _divided(x: Int[Array, "y i x j"], bits: int) -> Int[Array, "y i x j"]:
+    """Over 2^bits, rounded."""
+    return (x + (1 << (bits - 1))) >> bits

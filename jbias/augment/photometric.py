@@ -1,0 +1,288 @@
+"""Changes of pixel values: colour jitter, grayscale, lighting, blur and noise.
+
+Sources and reference code, by transform:
+colour_jitter: the recipe of Szegedy et al. as in fb.resnet.torch and torchvision, and the
+  colour distortion of SimCLR, https://arxiv.org/abs/2002.05709.
+  torchvision.transforms.ColorJitter on float tensors, https://github.com/pytorch/vision at
+  0ffa6ae. Deviation: every image draws for itself, also in a batch.
+grayscale: SimCLR, Chen et al., ICML 2020, https://arxiv.org/abs/2002.05709.
+  torchvision.transforms.RandomGrayscale, https://github.com/pytorch/vision at 0ffa6ae.
+lighting: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional
+  Neural Networks", NeurIPS 2012, section 4.1. https://github.com/clovaai/CutMix-PyTorch at
+  5ee7b8d, train.py, with ImageNet's principal axes, which it has from fb.resnet.torch.
+  Deviation: the result is clipped to [0, 1].
+standardise_as: networks here normalise all images by one mean and deviation, in their first
+  layer. Images of a second set with constants of their own go through this first.
+blur: SimCLR, appendix A. https://github.com/google-research/simclr at 244e712,
+  data_util.py. Deviation: images are mirrored at the border, as in torchvision; there they
+  are black beyond it.
+gaussian_noise: Rusak et al., "A simple way to make neural networks robust against diverse
+  image corruptions", ECCV 2020, https://arxiv.org/abs/2001.06057.
+  https://github.com/bethgelab/game-of-noise at 2989b43. Deviation: each image draws whether
+  it stays clean; there half of each batch does.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jbias.augment import options, sampling
+
+Image = Float[Array, "h w 3"]
+Planes = Float[Array, "3 h w"]
+LUMA = (0.2989, 0.587, 0.114)
+
+
+def colour_jitter(
+    *,
+    brightness: float = 0.4,
+    contrast: float = 0.4,
+    saturation: float = 0.4,
+    hue: float = 0.1,
+    p: float = 1.0,
+) -> Callable:
+    """Jitters the colours of each image with chance p.
+
+    The first three draw a factor f from U(max(0, 1 - s), 1 + s), s the option, and take
+    f x + (1 - f) d, cut to [0, 1]: d is black, the image's mean grey, or each pixel's
+    grey. The hue turns by U(-hue, hue) of a full circle. One of the 24 orders is drawn
+    for each image. With all four at 0, or p=0, nothing is changed.
+    """
+    strengths = {
+        "brightness": brightness,
+        "contrast": contrast,
+        "saturation": saturation,
+    }
+    for name, strength in strengths.items():
+        options.check_range("colour_jitter", name, strength, 0, math.inf)
+    options.check_range("colour_jitter", "hue", hue, 0, 0.5)
+    options.check_range("colour_jitter", "p", p, 0, 1)
+    still = all(options.is_statically(s, 0) for s in (*strengths.values(), hue))
+
+    def one(image: Image, key) -> Image:
+        gate, share, turn, place = sampling.uniforms(key, (), (3,), (), (4,))
+        s = jnp.stack([jnp.asarray(s, image.dtype) for s in strengths.values()])
+        low = jnp.maximum(1 - s, 0)
+        factors = jnp.append(low + share * (1 + s - low), 1.0)
+        shift, order = hue * (2 * turn - 1), jnp.argsort(place)
+
+        def step(i, x):
+            new = blend(x, order[i], factors[order[i]])
+            if options.is_statically(hue, 0):
+                return new
+            return jnp.where(order[i] == 3, rotate_hue(x, shift), new)
+
+        # One channel after the other: that is what vectors on CPU can be made of.
+        jittered = jax.lax.fori_loop(0, 4, step, jnp.moveaxis(image, -1, 0))
+        return jnp.where(gate < p, jnp.moveaxis(jittered, 0, -1), image)
+
+    def apply(batch, key):
+        if still or options.is_statically(p, 0):
+            return batch
+        image = batch["image"]
+        keys = sampling.keys(key, len(image))
+        return {**batch, "image": jax.vmap(one)(image, keys)}
+
+    return apply
+
+
+def luminance(planes: Planes) -> Float[Array, "h w"]:
+    """0.2989 R + 0.587 G + 0.114 B."""
+    return sum(share * plane for share, plane in zip(LUMA, planes))
+
+
+def blend(planes: Planes, which: Array, factor: Float[Array, ""]) -> Planes:
+    """f x + (1 - f) d, cut to [0, 1]; d by `which`: black, mean grey, grey, or x."""
+    own = luminance(planes)
+    away = jnp.where(which == 2, own, jnp.where(which == 1, jnp.mean(own), 0))
+    mixed = jnp.clip(factor * planes + (1 - factor) * away[None], 0, 1)
+    return jnp.where(which == 3, planes, mixed)
+
+
+def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
+    """Turns the hue by a share of the circle; value and saturation stay.
+
+    Each channel is v - (v - low) clip(min(k, 4 - k), 0, 1), k = (n + 6 h) mod 6 with
+    n = 5, 3, 1 for red, green, blue: the usual way to HSV and back, in one formula.
+    """
+    red, green, blue = planes
+    high, low = jnp.max(planes, 0), jnp.min(planes, 0)
+    span = jnp.where(high == low, 1, high - low)
+    sixth = jnp.where(
+        high == red,
+        (green - blue) / span,
+        jnp.where(high == green, 2 + (blue - red) / span, 4 + (red - green) / span),
+    )
+
+    def channel(n: int) -> Array:
+        k = n + sixth + 6 * shift
+        k = k - 6 * jnp.floor(k / 6)  # Remainders of floats are slow on CPU.
+        return high - (high - low) * jnp.clip(jnp.minimum(k, 4 - k), 0, 1)
+
+    return jnp.stack([channel(n) for n in (5, 3, 1)])
+
+
+def grayscale(*, p: float = 0.2) -> Callable:
+    """Gives all channels 0.2989 R + 0.587 G + 0.114 B, with chance p an image."""
+    options.check_range("grayscale", "p", p, 0, 1)
+
+    def one(image, key):
+        colourless = luminance(jnp.moveaxis(image, -1, 0))[..., None]
+        return jnp.where(jax.random.bernoulli(key, p), colourless, image)
+
+    def apply(batch, key):
+        if options.is_statically(p, 0):
+            return batch
+        image = batch["image"]
+        keys = sampling.keys(key, len(image))
+        return {**batch, "image": jax.vmap(one)(image, keys)}
+
+    return apply
+
+
+# Deviations of ImageNet's colours along each axis, and the axes, as columns.
+_COLOUR_DEVIATIONS = (0.2175, 0.0188, 0.0045)
+_COLOUR_AXES = (
+    (-0.5675, 0.7192, 0.4009),
+    (-0.5808, -0.0045, -0.8140),
+    (-0.5836, -0.6948, 0.4203),
+)
+
+
+def lighting(*, std: float = 0.1) -> Callable:
+    """x' = x + sum_i a_i l_i e_i, a_i ~ N(0, std) for each image.
+
+    e_i are the axes of ImageNet's colours and l_i the values that belong to them.
+    """
+    options.check_range("lighting", "std", std, 0, math.inf)
+    scaled = np.array(_COLOUR_AXES, np.float32) * np.array(
+        _COLOUR_DEVIATIONS, np.float32
+    )
+
+    def one(image, key):
+        shift = jnp.sum(scaled * (std * jax.random.normal(key, (1, 3))), 1)
+        return jnp.clip(image + shift[None, None], 0, 1)
+
+    def apply(batch, key):
+        if options.is_statically(std, 0):
+            return batch
+        image = batch["image"]
+        keys = sampling.keys(key, len(image))
+        return {**batch, "image": jax.vmap(one)(image, keys)}
+
+    return apply
+
+
+def standardise_as(
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    as_mean: Sequence[float],
+    as_std: Sequence[float],
+) -> Callable:
+    """x' = (x - mean) / std * as_std + as_mean, by channel; x' may leave [0, 1].
+
+    mean, std: the set's own. as_mean, as_std: the network's, which takes x' to
+    (x - mean) / std. Each has one value or three.
+    """
+    given = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
+    for name, values in given.items():
+        if len(values) not in (1, 3) or ("std" in name and min(values) <= 0):
+            raise ValueError(
+                f"standardise_as: {name} must be one or three numbers, deviations above "
+                f"0, got {values}; change {name}"
+            )
+    mean, std, as_mean, as_std = (
+        jnp.asarray(values, jnp.float32).reshape(1, 1, 1, -1)
+        for values in (mean, std, as_mean, as_std)
+    )
+
+    def apply(batch, key):
+        del key
+        image = (batch["image"] - mean) / std * as_std + as_mean
+        return {**batch, "image": image}
+
+    return apply
+
+
+def blur(
+    *, sigma: tuple[float, float] = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5
+) -> Callable:
+    """Blurs each image with chance p, sigma ~ U(sigma[0], sigma[1]) pixels.
+
+    The Gaussian is cut off: it has 2 r + 1 points a side, r = floor(h kernel) // 2 with
+    h the height, but at least 1.
+    """
+    options.check_range("blur", "sigma", sigma[0], 1e-3, math.inf)
+    options.check_range("blur", "sigma", sigma[1], sigma[0], math.inf)
+    options.check_range("blur", "kernel", kernel, 0, 1)
+    options.check_range("blur", "p", p, 0, 1)
+
+    def one(image: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
+        k_gate, k_sigma = jax.random.split(key)
+        spread = jax.random.uniform(k_sigma, minval=sigma[0], maxval=sigma[1])
+        radius = max(1, int(image.shape[0] * kernel) // 2)
+        blurred = gaussian_blur(image, spread, radius)
+        return jnp.where(jax.random.bernoulli(k_gate, p), blurred, image)
+
+    def apply(batch, key):
+        if options.is_statically(p, 0):
+            return batch
+        image = batch["image"]
+        keys = sampling.keys(key, len(image))
+        return {**batch, "image": jax.vmap(one)(image, keys)}
+
+    return apply
+
+
+def gaussian_blur(
+    image: Float[Array, "h w c"], sigma: Float[Array, ""], radius: int
+) -> Float[Array, "h w c"]:
+    """Convolves rows and columns with exp(-i^2 / 2 sigma^2), |i| <= radius, sum 1."""
+    i = jnp.arange(-radius, radius + 1)
+    weights = jnp.exp(-(i**2) / (2 * sigma**2))
+    weights /= jnp.sum(weights)
+    for axis in (0, 1):
+        pad = [(radius, radius) if a == axis else (0, 0) for a in range(3)]
+        length = image.shape[axis]
+        wide = jnp.pad(image, pad, mode="reflect")
+        image = sum(
+            weight * jax.lax.slice_in_dim(wide, k, k + length, axis=axis)
+            for k, weight in enumerate(weights)
+        )
+    return jnp.clip(image, 0, 1)
+
+
+def gaussian_noise(*, sigma: float | Sequence[float] = 0.5, p: float = 0.5) -> Callable:
+    """x' = clip(x + sigma n, 0, 1), n ~ N(0, 1) a pixel and channel, with chance p.
+
+    sigma is in units of the range of images; of several, each image draws one, all as
+    likely. Published are 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
+    """
+    several = tuple(sigma) if isinstance(sigma, Sequence) else (sigma,)
+    for one in several:
+        options.check_range("gaussian_noise", "sigma", one, 0, math.inf)
+    if not several:
+        raise ValueError(
+            "gaussian_noise: sigma must be a number or several, got none; give one"
+        )
+    options.check_range("gaussian_noise", "p", p, 0, 1)
+
+    def noisy(x, k):
+        k_gate, k_sigma, k_noise = jax.random.split(k, 3)
+        scale = jax.random.choice(k_sigma, jnp.asarray(several, x.dtype))
+        noise = scale * jax.random.normal(k_noise, x.shape, x.dtype)
+        return jnp.where(jax.random.bernoulli(k_gate, p), jnp.clip(x + noise, 0, 1), x)
+
+    def apply(batch, key):
+        if options.is_statically(p, 0):
+            return batch
+        image = batch["image"]
+        keys = sampling.keys(key, image.shape[0])
+        return {**batch, "image": jax.vmap(noisy)(image, keys)}
+
+    return apply

@@ -1,0 +1,114 @@
+"""Random keys for the examples of a batch, partners within groups, and uniform numbers.
+
+Partners are drawn inside groups of consecutive examples, each group with a key derived from
+its position in the global batch, so that neither the number of devices nor their layout
+changes the meaning and no example leaves its device.
+
+`uniforms` draws for several purposes in one call: a program of many small draws takes
+seconds to compile on CPU, mostly for the random bits of each; one call takes a fraction.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+
+def keys(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
+    """Derives keys from places in the global batch, whatever its size or layout."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count))
+
+
+def permute(
+    x: Float[Array, "b *shape"], key: PRNGKeyArray, *, group: int, views: int = 1
+) -> Float[Array, "b *shape"]:
+    """Permutes examples uniformly inside each `group` of consecutive ones.
+
+    Fixed points may occur. With `views` an example has that many consecutive rows,
+    which stay together. Every array permuted with the same key is permuted alike.
+    Raises ValueError if the examples are not a multiple of `group`.
+    """
+    order = orders(key, x.shape[0] // views, group=group)
+    return reorder(x, order, views=views)
+
+
+def orders(key: PRNGKeyArray, count: int, *, group: int) -> Int[Array, "groups group"]:
+    """Draws a uniform order of the members of each group, for `reorder`.
+
+    Raises ValueError if `count` is not a multiple of `group`.
+    """
+    _check(count, group)
+    return draw_each(lambda k: jax.random.permutation(k, group), key, count // group)
+
+
+def orders_across(
+    domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int
+) -> Int[Array, "groups group"]:
+    """Draws orders in which members stand at places of another domain.
+
+    Each group's members are lined up by domain, domains and members at random, twice;
+    the second line is turned by the size of the largest domain, and members of the
+    same place meet. Where a domain has more than half of a group, as few of its members
+    as possible meet their own.
+    """
+    _check(domain.shape[0], group)
+
+    def one(k, domain):
+        k_domains, *k_lines = jax.random.split(k, 3)
+        rank = jax.vmap(lambda d: jax.random.uniform(jax.random.fold_in(k_domains, d)))
+        place = rank(domain)
+        taker, giver = (
+            jnp.lexsort((jax.random.uniform(k, (group,)), place)) for k in k_lines
+        )
+        largest = jnp.sum(domain[:, None] == domain[None, :], axis=1).max()
+        giver = giver[(jnp.arange(group) + largest) % group]
+        return jnp.zeros(group, giver.dtype).at[taker].set(giver)
+
+    grouped = domain.reshape(-1, group)
+    return jax.vmap(one)(keys(key, grouped.shape[0]), grouped)
+
+
+def split_groups(
+    x: Float[Array, "b *shape"], *, group: int
+) -> Float[Array, "groups group *shape"]:
+    """Gives the groups an axis. Raises ValueError if they do not divide the batch."""
+    _check(x.shape[0], group)
+    return x.reshape(-1, group, *x.shape[1:])
+
+
+def reorder(
+    x: Float[Array, "b *shape"], order: Array, *, views: int = 1
+) -> Float[Array, "b *shape"]:
+    """Takes, inside each group, the members that `order` (groups, group) names."""
+    groups, group = order.shape
+    grouped = x.reshape(groups, group, *(views,) * (views > 1), *x.shape[1:])
+    return jax.vmap(lambda members, o: members[o])(grouped, order).reshape(x.shape)
+
+
+def draw_each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
+    """Draws something for each member of the batch: draw(key of its place)."""
+    return jax.vmap(draw)(keys(key, count))
+
+
+def _check(n: int, group: int) -> None:
+    if group < 1 or n % group:
+        raise ValueError(
+            f"augment.sampling: the batch must be a multiple of mix_group={group},"
+            f" got {n} examples; change mix_group or the batch size"
+        )
+
+
+def uniforms(key: PRNGKeyArray, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
+    """Draws from [0, 1) one array of each shape."""
+    sizes = [math.prod(shape) for shape in shapes]
+    flat = jax.random.uniform(key, (sum(sizes),))
+    parts = jnp.split(flat, np.cumsum(sizes)[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes)]
+
+
+def integers(u: Float[Array, "*shape"], n: int) -> Int[Array, "*shape"]:
+    """Turns uniform numbers into whole ones from 0 to n - 1, as likely to 2^-23."""
+    return jnp.floor(u * n).astype(jnp.int32)

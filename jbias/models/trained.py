@@ -1,0 +1,367 @@
+"""Reads networks from the workdir of a run; writes them as a run or as safetensors.
+
+config.json has the model and the seeds, each checkpoint holds the states of all seeds, and
+next to it lies how accurate each seed was on the validation set at that step.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from flax import linen as nn
+
+from jbias import kinds
+from jbias.models import class_names, importing, registry, safetensors, weight_names
+from jbias.runtime import heap
+
+Net = dict[str, Any]  # {"params": ..., "stats": ...}
+_CLASSES = 9973  # A number of classes that no other axis has.
+
+
+def load(
+    workdir: str | os.PathLike,
+    model: str | None,
+    *,
+    seed: int | None = None,
+    step: int | str = "best",
+    **options: Any,
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Reads one seed's network; `models.load` says the rest.
+
+    A folder such as WORKDIR/vary/optim.rate=0.1 names one branch of a run.
+    """
+    where, workdir = os.fspath(workdir), pathlib.Path(workdir).resolve()
+    whole, branch = workdir, ""
+    if workdir.parent.name == "vary":
+        whole, branch = workdir.parent.parent, workdir.name
+    config, checkpoints = whole / "config.json", whole / "checkpoints"
+    if not config.is_file() or not checkpoints.is_dir():
+        raise ValueError(
+            f"{where}: must be the workdir of a run, with config.json and checkpoints"
+        )
+    config = read_json(config, ("model.name", "seeds", "size"))
+    name, own = config["model"]["name"], dict(config["model"])
+    kinds.check(f"{where}: model.name", name, str)
+    if model not in (None, name):
+        raise ValueError(f"{where}: holds the model {name!r}, not {model!r}")
+    if name not in registry.MODELS:
+        raise ValueError(f"{where}: its model {name!r} is not one of models.MODELS")
+    own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
+    kinds.check(f"{where}: seeds", config["seeds"], list[int])
+    kinds.check(f"{where}: size", config["size"], int)
+    seed = _seed(where, seed, config["seeds"])
+    place = _branch(where, branch, config) * len(config["seeds"])
+    place += config["seeds"].index(seed)
+    entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
+    chosen = choose_step(whole, step, entry)
+    found = read_nets(checkpoints, chosen)[0][place]
+    found = {key: value for key, value in found.items() if value}
+    options = {**{k: v for k, v in own.items() if k != "name"}, **options}
+    net = _network(where, name, found, options, config["size"])
+    return net, jax.tree.map(jnp.asarray, found)
+
+
+def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
+    """What a file of a workdir holds as JSON; ValueError where an entry lacks.
+
+    needed: entries such as "model.name", which is `name` in `model`.
+    """
+    where = os.fspath(path)
+    try:
+        found = json.loads(epath.Path(path).read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: must be JSON: {error}") from error
+    for key in needed:
+        inner = found
+        for word in key.split("."):
+            if not isinstance(inner, Mapping) or word not in inner:
+                raise ValueError(f"{where}: must be a run's, with {key}, got none")
+            inner = inner[word]
+    return found
+
+
+def _seed(where: str, seed: int | None, seeds: list[int]) -> int:
+    if seed is None and len(seeds) == 1:
+        return seeds[0]
+    if seed not in seeds:
+        raise ValueError(f"{where}: seed must be one of {seeds}, got {seed}")
+    return seed
+
+
+def _branch(where: str, folder: str, config: Mapping[str, Any]) -> int:
+    """Which branch of a run whose numbers vary has its records in that folder."""
+    varied = config.get("vary") or []
+    if bool(varied) != bool(folder):
+        raise ValueError(
+            f"{where}: must be one branch, such as vary/optim.rate=0.1 in the workdir,"
+            " of a run that has such, and the workdir of any other run"
+        )
+    pairs = [pair.partition("=")[::2] for pair in folder.split(",") if pair]
+    for number, values in enumerate(itertools.product(*(v["values"] for v in varied))):
+        meant = [(v["key"], value) for v, value in zip(varied, values, strict=True)]
+        if [(k, float(v)) for k, v in meant] == [(k, _float(v)) for k, v in pairs]:
+            return number
+    raise ValueError(f"{where}: the run has no branch {folder!r}")
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def choose_step(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
+    """The checkpoint to read: a number, the latest, or the first best by validation.
+
+    entry: a seed's name among those of the run, such as "0" or "0, optim.rate=0.1".
+    """
+    where, workdir = os.fspath(workdir), pathlib.Path(workdir)
+    folder = workdir / "checkpoints"
+    steps = sorted(int(p.name) for p in folder.iterdir() if p.name.isdecimal())
+    if not steps:
+        raise ValueError(f"{where}: holds no checkpoint yet")
+    if step == "latest" or (step == "best" and len(steps) == 1):
+        return steps[-1]
+    if step != "best":
+        if step not in steps:
+            raise ValueError(
+                f"{where}: step must be best, latest or one of {steps}, got {step!r}"
+            )
+        return int(step)
+    found = [(_valid(workdir, number, entry), number) for number in steps]
+    last = max((stage for (stage, _), _ in found), default=-1)
+    known = [(-value, number) for (stage, value), number in found if stage == last]
+    if last < 0:
+        raise ValueError(
+            f"{where}: no checkpoint has a validation accuracy of seed {entry}; choose "
+            f"one by step='latest' or one of {steps}"
+        )
+    return min(known)[1]
+
+
+def _valid(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
+    """The stage of a checkpoint and its validation accuracy; (-1, 0) if unknown."""
+    path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
+    try:
+        metrics = json.loads(path.read_text()) if path.is_file() else {}
+        metrics = metrics or _written(workdir, step)
+        found = [
+            (int(key.partition("/")[0]), float(value))
+            for key, value in metrics.items()
+            if key.partition("/")[2] == entry
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise ValueError(
+            f"{workdir}: what tells of the validation at step {step} is damaged; choose "
+            "another step, or step='latest'"
+        ) from None
+    return max(found, default=(-1, 0.0))
+
+
+def _written(workdir: pathlib.Path, step: int) -> dict[str, float]:
+    """What another process wrote about a step, of a run without branches."""
+    path = workdir / "evals" / f"{step}.jsonl"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {
+        f"{r['stage']}/{r['seed']}": r["value"]
+        for r in map(json.loads, lines)
+        if (r["dataset"], r["metric"], r["status"]) == ("valid", "accuracy", "ok")
+    }
+
+
+def read_nets(
+    checkpoints: str | os.PathLike, step: int
+) -> tuple[list[Net], dict[str, Any]]:
+    """The networks that stand at a step, one a seed of each branch, and the step's info.
+
+    Where the run keeps an average of its weights, that, as its evaluation did. Arrays are
+    the host's, and nothing on the disk is changed. ValueError where it cannot be read.
+    """
+    path = pathlib.Path(checkpoints).resolve() / str(step)
+    try:
+        states = _states(path / "state")
+        info = json.loads(json.loads((path / "info" / "metadata").read_text())["body"])
+        return [_net_of(state) for state in states], info
+    except (MemoryError, PermissionError, jax.errors.JaxRuntimeError):
+        raise
+    # Of damaged bytes orbax raises anything.
+    except Exception as error:
+        heap.collect_silently()
+        reason = textwrap.shorten(str(error), 200, placeholder=" …")
+        raise ValueError(
+            f"checkpoint: {path} cannot be read ({reason}); take another step"
+        ) from error
+
+
+def _states(path: pathlib.Path) -> Any:
+    # A checkpointer would warn that the state lies there without a step around it.
+    with contextlib.closing(ocp.StandardCheckpointHandler()) as reader:
+        # Arrays of numpy ask for such, whatever device they were saved from.
+        target = jax.tree.map(
+            lambda x: np.zeros((), x.dtype), reader.metadata(path).tree
+        )
+        return reader.restore(path, args=ocp.args.StandardRestore(target))
+
+
+def _net_of(state: Mapping[str, Any]) -> Net:
+    plain = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
+    return state["stats"].get("average", plain)
+
+
+def _network(
+    where: str,
+    name: str,
+    found: Mapping[str, Any],
+    options: dict[str, Any],
+    side: int,
+) -> nn.Module:
+    """The network of the config, with the classes that its arrays have."""
+    importing.check_options(name, options)
+    drawn = registry.shapes(
+        name, registry.cache_key({**options, "classes": _CLASSES}), side
+    )
+    pairs = jax.tree.map(lambda d, f: (d.shape, f.shape), drawn, found)
+    sizes = set()
+    leaves = jax.tree.leaves(pairs, is_leaf=lambda x: isinstance(x, tuple))
+    for a, b in leaves:
+        sizes |= {m for n, m in zip(a, b) if n == _CLASSES}
+    if len(sizes) != 1:
+        raise ValueError(f"{where}: its arrays are not those of {name}")
+    return registry.MODELS[name](**{**options, "classes": sizes.pop()})
+
+
+# Of training alone; an export of a network has none.
+_PASSING = frozenset(
+    ("classes", "tap", "dtype", "remat", "dropout", "norm_group", "parent", "name")
+)
+
+
+def save_safetensors(
+    path: str | os.PathLike,
+    module: nn.Module,
+    variables: Mapping[str, Any],
+    names: str = "published",
+    classes: class_names.Classes | None = None,
+) -> None:
+    """Writes a file that `models.load` reads without being told the model."""
+    _check_classes("models.save_safetensors", module, classes)
+    if names not in ("published", "own"):
+        raise ValueError(
+            f"models.save_safetensors: names must be 'published' or 'own', got {names!r}"
+        )
+    model, options = describe(module)
+    tree = {collection: dict(inner) for collection, inner in variables.items()}
+    if names == "own":
+        arrays = {
+            "/".join(entry.key for entry in key): np.asarray(leaf, np.float32)
+            for key, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        }
+    else:
+        known = registry.dialects(model)
+        if not known:
+            raise ValueError(
+                f"models.save_safetensors: {model} has no published names; use "
+                "names='own'"
+            )
+        arrays = weight_names.to_state_dict(tree, known[0])
+    said = {"model": model, "names": names, "options": options}
+    said |= classes.to_metadata() if classes else {}
+    safetensors.write(path, arrays, {"format": "pt", "jbias": json.dumps(said)})
+
+
+def _check_classes(
+    where: str, module: nn.Module, classes: class_names.Classes | None
+) -> None:
+    if classes and len(classes.names) != module.classes:
+        raise ValueError(
+            f"{where}: classes must name the network's {module.classes}, got "
+            f"{len(classes.names)}"
+        )
+
+
+def describe(module: nn.Module) -> tuple[str, dict[str, Any]]:
+    """The key of MODELS and the options that make a network, `classes` among them.
+
+    ValueError where it is none of MODELS.
+    """
+    found = []
+    for name, make in registry.MODELS.items():
+        plain = make(module.classes)
+        if type(plain) is not type(module):
+            continue
+        ours, theirs = _exported_fields(module), _exported_fields(plain)
+        options = {k: v for k, v in ours.items() if v != theirs[k]}
+        found.append((len(options), name, options))
+    if not found:
+        raise ValueError(
+            f"models.save_safetensors: {type(module).__name__} is no network of MODELS"
+        )
+    _, name, options = min(found, key=lambda one: one[0])
+    # Always said, whatever the defaults become.
+    always = {k: v for k, v in _exported_fields(module).items() if k in ("mean", "std")}
+    return name, {"classes": module.classes, **options, **always}
+
+
+def _exported_fields(module: nn.Module) -> dict[str, Any]:
+    return {
+        field.name: vars(module)[field.name]
+        for field in dataclasses.fields(module)
+        if field.name not in _PASSING
+    }
+
+
+def save_run(
+    workdir: str | os.PathLike,
+    module: nn.Module,
+    variables: Mapping[str, Any],
+    classes: class_names.Classes | None = None,
+) -> None:
+    """Writes a workdir of one seed, which `config.init` can name and `models.load` reads.
+
+    ValueError where something is there already.
+    """
+    _check_classes("models.save_run", module, classes)
+    workdir = pathlib.Path(workdir).resolve()
+    if workdir.exists() and any(workdir.iterdir()):
+        raise ValueError(f"{os.fspath(workdir)}: must be a new folder; name another")
+    model, options = describe(module)
+    del options["classes"]
+    # config.init reads checkpoints, seeds and branches; models.load the model as well.
+    config = {
+        "model": {"name": model, **options},
+        "seeds": [0],
+        "vary": [],
+        "size": 224,
+        **(classes.to_metadata() if classes else {}),
+    }
+    net = {key: jax.tree.map(np.asarray, dict(variables[key])) for key in variables}
+    state = {
+        "params": {"net": net["params"]},
+        "stats": {"net": net.get("stats", {})},
+    }
+    workdir.mkdir(parents=True, exist_ok=True)
+    at_once = ocp.CheckpointManagerOptions(enable_async_checkpointing=False)
+    manager = ocp.CheckpointManager(
+        workdir / "checkpoints", options=at_once, item_names=("state", "info")
+    )
+    info = {"body": json.dumps({"stage": 0, "step": 0})}
+    manager.save(
+        0,
+        args=ocp.args.Composite(
+            state=ocp.args.StandardSave((state,)), info=ocp.args.JsonSave(info)
+        ),
+    )
+    manager.close()
+    (workdir / "config.json").write_text(json.dumps(config, indent=1))

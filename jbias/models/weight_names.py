@@ -1,0 +1,208 @@
+r"""Which entry of a published state dict is which array of ours.
+
+A file of networks has NAMES = ((pattern of our module's path, template of the published
+module's name), ...), such as (r"stage(\d)_block(\d+)/conv(\d)", r"layer\1.\2.conv\3").
+The first pattern that matches the whole path counts. Names of arrays follow from their
+kind (a dense kernel is the transpose of `weight`). A pattern may match the array's path
+as well, module and name, and its template is then the published name of the array; a
+tuple of templates means that several published arrays, one after the other along their
+first axis, are ours. Networks published under several systems of names have a tuple of
+such tables, DIALECTS; PUBLISHERS says of each what all who use it take off images,
+None where they differ.
+"""
+
+import re
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+Names = Sequence[tuple[str, str | tuple[str, ...]]]
+Arrays = Mapping[str, np.ndarray]
+
+_LEAVES: Mapping[str, str] = types.MappingProxyType(
+    {
+        "kernel": "weight",
+        "scale": "weight",
+        "bias": "bias",
+        "mean": "running_mean",
+        "var": "running_var",
+    }
+)
+# The axes of ours, in the order in which the published array has them, by rank.
+_KERNELS = {4: (3, 2, 0, 1), 2: (1, 0)}
+_ROWS = 10  # Of a table in a refusal.
+
+
+class Publisher(NamedTuple):
+    """Whose networks have one system of names, and take the same constants."""
+
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Entry(NamedTuple):
+    """An array of ours, or some of its published rows."""
+
+    collection: str
+    path: tuple[str, ...]
+    shape: tuple[int, ...]  # As published.
+    axes: tuple[int, ...]  # published = ours.transpose(axes)
+    part: int = 0  # Which of
+    parts: int = 1  # so many pieces along the first published axis.
+
+
+def published_names(path: Sequence[str], names: Names) -> tuple[str, ...]:
+    """The published names of one of our arrays; empty where no rule has it."""
+    module, leaf = "/".join(path[:-1]), path[-1]
+    for pattern, template in names:
+        if match := re.fullmatch(pattern, "/".join(path)):
+            templates = (template,) if isinstance(template, str) else template
+            return tuple(match.expand(one) for one in templates)
+        if isinstance(template, str) and (match := re.fullmatch(pattern, module)):
+            stem = match.expand(template)
+            return (f"{stem}.{_LEAVES.get(leaf, leaf)}".lstrip("."),)
+    return ()
+
+
+def entries(variables: Mapping[str, Any], names: Names) -> dict[str, Entry]:
+    """What a state dict of these variables, or of their shapes, holds, by name.
+
+    ValueError where no rule names one of ours, or two have one name.
+    """
+    found: dict[str, Entry] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(variables):
+        collection, *keys = (entry.key for entry in path)
+        axes = tuple(range(len(leaf.shape)))
+        axes = _KERNELS.get(len(axes), axes) if keys[-1] == "kernel" else axes
+        shape = tuple(leaf.shape[axis] for axis in axes)
+        given = published_names(keys, names)
+        if not given:
+            raise ValueError(
+                f"models.weight_names: no rule of NAMES has {'/'.join(keys)}"
+            )
+        if len(given) > 1:
+            shape = (shape[0] // len(given), *shape[1:])
+        for part, name in enumerate(given):
+            if name in found:
+                raise ValueError(
+                    f"models.weight_names: NAMES has {name} for two arrays"
+                )
+            found[name] = Entry(collection, tuple(keys), shape, axes, part, len(given))
+    return found
+
+
+def to_variables(expected: Mapping[str, Entry], state: Arrays) -> dict[str, Any]:
+    """The variables that a state dict makes, float32, in our layout."""
+    variables: dict[str, Any] = {}
+    pieces: dict[tuple[str, ...], list[np.ndarray]] = {}
+    for name, entry in sorted(expected.items(), key=lambda item: item[1].part):
+        pieces.setdefault((entry.collection, *entry.path), []).append(state[name])
+        if entry.part < entry.parts - 1:
+            continue
+        rows = pieces[entry.collection, *entry.path]
+        array = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        inner = variables.setdefault(entry.collection, {})
+        for key in entry.path[:-1]:
+            inner = inner.setdefault(key, {})
+        ours = array.transpose(np.argsort(entry.axes))
+        inner[entry.path[-1]] = np.array(ours, np.float32, order="C")
+    return variables
+
+
+def to_state_dict(variables: Mapping[str, Any], names: Names) -> dict[str, np.ndarray]:
+    """The state dict of variables: the inverse of `to_variables`."""
+    state = {}
+    for name, entry in entries(variables, names).items():
+        leaf = variables[entry.collection]
+        for key in entry.path:
+            leaf = leaf[key]
+        array = np.asarray(leaf, np.float32).transpose(entry.axes)
+        rows = array.shape[0] // entry.parts if entry.parts > 1 else None
+        if rows is not None:
+            array = array[entry.part * rows : (entry.part + 1) * rows]
+        state[name] = np.ascontiguousarray(array)
+    return state
+
+
+def plausible(arrays: Arrays, names: Names) -> bool:
+    """Whether a third of the arrays have names of that form, and each rule may have one.
+
+    That is told without a network.
+    """
+    if len(arrays) < len(names):
+        return False
+    templates = [one for _, t in names for one in ((t,) if isinstance(t, str) else t)]
+    forms = [
+        "[^.]+".join(map(re.escape, re.split(r"\\(?:\d|g<\d>)", template)))
+        for template in templates
+    ]
+    known = re.compile(rf"(?:{'|'.join(forms)})(?:\.?[a-z_]+)?")
+    return 3 * sum(known.fullmatch(name) is not None for name in arrays) >= len(arrays)
+
+
+def tokens(names: Iterable[str]) -> set[str]:
+    """The words in names or templates, without numbers and what leaves are called."""
+    found = {word for name in names for word in re.findall("[A-Za-z]+", name)}
+    return found - {*_LEAVES.values(), "running", "mean", "var"}
+
+
+class Difference(NamedTuple):
+    """In what a state dict is not what a network needs."""
+
+    missing: tuple[str, ...]
+    spare: tuple[str, ...]
+    misshapen: tuple[str, ...]
+    fitting: int
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.spare or self.misshapen)
+
+
+def compare(expected: Mapping[str, Entry], arrays: Arrays) -> Difference:
+    """Names and shapes that are expected beside those that are there."""
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    both = [name for name in expected if name in shapes]
+    wrong = [name for name in both if shapes[name] != expected[name].shape]
+    return Difference(
+        tuple(f"{n} {_text(expected[n].shape)}" for n in expected if n not in shapes),
+        tuple(f"{n} {_text(shapes[n])}" for n in shapes if n not in expected),
+        tuple(
+            f"{n} needs {_text(expected[n].shape)}, has {_text(shapes[n])}"
+            for n in wrong
+        ),
+        len(both) - len(wrong),
+    )
+
+
+def format_difference(difference: Difference) -> str:
+    """The columns of a difference side by side, the first of each and how many more."""
+    columns = [
+        _column("missing", difference.missing),
+        _column("spare", difference.spare),
+        _column("of another shape", difference.misshapen),
+    ]
+    columns = [column for column in columns if len(column) > 1]
+    widths = [max(map(len, column)) for column in columns]
+    height = max(map(len, columns))
+    rows = [
+        "  ".join(
+            (column[i] if i < len(column) else "").ljust(width)
+            for column, width in zip(columns, widths, strict=True)
+        ).rstrip()
+        for i in range(height)
+    ]
+    return "\n  ".join(rows)
+
+
+def _column(title: str, rows: Sequence[str]) -> list[str]:
+    shown = [row if len(row) <= 70 else f"{row[:67]}..." for row in rows[:_ROWS]]
+    more = [f"and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []
+    return [f"{title} ({len(rows)})", *shown, *more] if rows else []
+
+
+def _text(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape)) or "one number"

@@ -1,0 +1,172 @@
+"""Attacks: PyTorch's trajectories, and what no attack may do."""
+
+import functools
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.augment import adversarial
+
+ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "pgd.npz")
+CASES = {  # Those of tests/oracles/pgd.py.
+    "linf": ("linf", dict(eps=0.05, step_size=0.02)),
+    "l2": ("l2", dict(eps=0.5, step_size=0.2)),
+    "coarse": ("linf", dict(eps=0.02, step_size=0.08)),
+    "outside": ("l2", dict(eps=3.0, step_size=1.5)),
+}
+IMAGE = jnp.asarray(ORACLE["image"])
+KEY = jax.random.key(4)
+
+
+def loss(image):
+    """The oracle's net: convolution, ReLU, mean pooling, linear, cross-entropy."""
+    kernel = jnp.transpose(ORACLE["kernel"], (2, 3, 1, 0))
+    x = jax.lax.conv_general_dilated(
+        image, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    x = jax.nn.relu(x + ORACLE["shift"].reshape(1, 1, 1, -1))
+    x = x.reshape(-1, 4, 2, 4, 2, 4).mean((2, 4))
+    # PyTorch flattens (c h w).
+    logits = jnp.transpose(x, (0, 3, 1, 2)).reshape(len(x), -1) @ ORACLE["linear"].T
+    log_p = jax.nn.log_softmax(logits)
+    return -log_p[jnp.arange(len(x)), ORACLE["label"]]
+
+
+@functools.cache
+def compiled(norm, **options):
+    """All sizes and numbers of steps by one program."""
+
+    @jax.jit
+    def run(numbers):
+        return adversarial.pgd(loss, IMAGE, KEY, norm=norm, **numbers, **options)
+
+    return run
+
+
+@functools.cache
+def attacked(case, steps, **options):
+    norm, numbers = CASES[case]
+    return np.asarray(compiled(norm, **options)({**numbers, "steps": steps}))
+
+
+def size(x, norm):
+    x = np.abs(np.asarray(x, np.float64) - np.asarray(IMAGE, np.float64))
+    return x.max((1, 2, 3)) if norm == "linf" else np.sqrt((x**2).sum((1, 2, 3)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_iterates_are_pytorchs(case):
+    """Float32 against float64: no gradient of the oracle is near enough zero to turn."""
+    for steps in (1, 2, 3, 5):
+        expected = ORACLE[f"{case}/iterates"][steps - 1]
+        np.testing.assert_allclose(attacked(case, steps), expected, atol=2e-6)
+
+
+def test_best_iterates_are_pytorchs():
+    for steps in (2, 5):
+        expected = ORACLE["coarse/bests"][steps - 1]
+        found = attacked("coarse", steps, keep_best=True)
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert (attacked("coarse", 5) != found).any()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("random_start", [False, True])
+def test_stays_in_the_ball_and_in_the_pixels(case, random_start):
+    norm, numbers = CASES[case]
+    for steps in (0, 3):
+        found = attacked(case, steps, random_start=random_start)
+        assert (size(found, norm) <= numbers["eps"] + 1e-6).all()
+        assert found.min() >= 0 and found.max() <= 1
+
+
+@pytest.mark.parametrize("case", ["linf", "l2"])
+def test_starts_at_random_within_the_ball(case):
+    """Every image for itself; l2 at the full distance, up to the clip to [0, 1]."""
+    found = attacked(case, 0, random_start=True)
+    norm, numbers = CASES[case]
+    distance, eps = size(found, norm), numbers["eps"]
+    assert (distance > 0.9 * eps).all()
+    change = (found - IMAGE).reshape(4, -1)
+    assert np.abs(np.corrcoef(change)[np.triu_indices(4, 1)]).max() < 0.3
+    if case == "linf":
+        inside = change[(found.reshape(4, -1) > 0) & (found.reshape(4, -1) < 1)]
+        assert inside.std() == pytest.approx(eps / 3**0.5, rel=0.1)
+
+
+def test_draws_by_place_in_the_batch():
+    """The first images of a batch start where they start without the others."""
+    norm, numbers = CASES["linf"]
+    few = adversarial.pgd(
+        lambda x: x.sum((1, 2, 3)),
+        IMAGE[:2],
+        KEY,
+        norm=norm,
+        steps=0,
+        random_start=True,
+        **numbers,
+    )
+    whole = attacked("linf", 0, random_start=True)
+    np.testing.assert_allclose(few, whole[:2], atol=1e-7)
+
+
+def test_one_step_of_the_whole_ball_is_the_fast_gradient_sign():
+    numbers = {"eps": 0.03, "step_size": 0.03, "steps": 1}
+    found = compiled("linf")(numbers)
+    gradient = jax.grad(lambda x: loss(x).sum())(IMAGE)
+    expected = jnp.clip(IMAGE + 0.03 * jnp.sign(gradient), 0, 1)
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_best_is_not_worse_than_any(case):
+    best = loss(attacked(case, 3, keep_best=True))
+    for steps in (0, 1, 2, 3):
+        assert (best >= loss(attacked(case, steps)) - 1e-5).all()
+
+
+def test_raises_the_loss():
+    assert (loss(attacked("l2", 5)) > loss(IMAGE) + 0.1).all()
+
+
+def test_images_do_not_touch_each_other():
+    def other(image):
+        return loss(jnp.concatenate([image, IMAGE[2:]]))[:2]
+
+    norm, numbers = CASES["linf"]
+    alone = adversarial.pgd(other, IMAGE[:2], norm=norm, steps=3, **numbers)
+    np.testing.assert_allclose(alone, attacked("linf", 3)[:2], atol=1e-6)
+
+
+def test_a_ball_of_size_zero_holds_the_image_alone():
+    """The size may come at run time."""
+    numbers = {"eps": 0.0, "step_size": 0.1, "steps": 3}
+    for norm in ("linf", "l2"):
+        np.testing.assert_array_equal(compiled(norm)(numbers), IMAGE)
+
+
+def test_is_a_constant_to_gradients():
+    def through(scale):
+        run = functools.partial(
+            adversarial.pgd, norm="l2", eps=0.5, step_size=0.2, steps=2
+        )
+        return run(lambda x: loss(scale * x), IMAGE).sum()
+
+    assert jax.grad(through)(1.0) == 0
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="one of linf, l2, got 'l1'"):
+        adversarial.pgd(loss, IMAGE, norm="l1", eps=1, steps=1, step_size=1)
+    numbers = {"eps": 1, "steps": 1, "step_size": 1}
+    with pytest.raises(ValueError, match="random_start needs a key, got None"):
+        adversarial.pgd(loss, IMAGE, norm="l2", random_start=True, **numbers)
+
+
+def test_a_loop_gives_what_written_out_steps_give():
+    norm, numbers = CASES["l2"]
+    found = adversarial.pgd(loss, IMAGE, norm=norm, steps=2, **numbers)
+    np.testing.assert_allclose(found, attacked("l2", 2), atol=1e-6)

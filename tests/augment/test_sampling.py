@@ -1,0 +1,96 @@
+"""Who meets whom: orders inside groups, of any member or of another domain."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.augment import sampling
+
+KEY = jax.random.key(8)
+
+
+def across(domain, group, key=KEY):
+    """Each example's partner, as its place in the group."""
+    return np.asarray(sampling.orders_across(jnp.asarray(domain), key, group=group))
+
+
+def test_orders_are_what_permute_follows():
+    x = jnp.arange(24.0)
+    order = sampling.orders(KEY, 24, group=4)
+    np.testing.assert_array_equal(
+        sampling.reorder(x, order), sampling.permute(x, KEY, group=4)
+    )
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        [0, 1] * 4,
+        [0, 0, 0, 0, 1, 1, 1, 1],
+        [0, 1, 2, 0, 1, 2, 0, 1],
+        [5, 0, 1, 2, 3, 4, 6, 7],
+    ],
+)
+def test_partners_across_are_of_another_domain(domain):
+    domain = np.tile(domain, 50)
+    partner = across(domain, 8)
+    for order, own in zip(partner, domain.reshape(-1, 8)):
+        assert sorted(order) == list(range(8))
+        assert (own[order] != own).all()
+
+
+def test_a_large_domain_meets_itself_as_little_as_it_must():
+    domain = np.tile([0, 0, 0, 0, 0, 0, 1, 1], 50)
+    for order, own in zip(across(domain, 8), domain.reshape(-1, 8)):
+        assert sorted(order) == list(range(8))
+        assert (own[order] == own).sum() == 4
+
+
+def test_one_domain_is_any_order():
+    """Each of the 6 orders of 3, in 3000 groups."""
+    orders = across(np.zeros(9000, int), 3)
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert scipy.stats.chisquare(counts).pvalue > 0.001
+
+
+def test_partners_across_two_domains_are_uniform():
+    """Of 2 and 2 members: each side has 2 orders, whatever the other's."""
+    orders = across(np.tile([0, 1], 4000), 4)
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 4
+    assert scipy.stats.chisquare(counts).pvalue > 0.001
+
+
+def test_partners_across_three_domains_are_uniform():
+    orders = across(np.tile([0, 1, 2], 3000), 3)
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 2
+    assert scipy.stats.chisquare(counts).pvalue > 0.001
+
+
+def test_groups_across_draw_for_themselves():
+    """A group's order is from its number: the same in a longer batch."""
+    domain = np.tile([0, 1], 32)
+    np.testing.assert_array_equal(across(domain, 8)[:3], across(domain[:24], 8))
+
+
+def test_grouped_splits_the_batch():
+    x = jnp.arange(24.0).reshape(12, 2)
+    np.testing.assert_array_equal(sampling.split_groups(x, group=4)[1], x[4:8])
+
+
+@pytest.mark.parametrize("group", [3, 16, 0])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda group: sampling.orders(KEY, 8, group=group),
+        lambda group: across(np.zeros(8, int), group),
+        lambda group: sampling.split_groups(jnp.zeros(8), group=group),
+    ],
+)
+def test_refuses_groups_that_do_not_fit(use, group):
+    with pytest.raises(ValueError, match=f"mix_group={group}, got 8 examples"):
+        use(group)

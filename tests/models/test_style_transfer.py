@@ -1,0 +1,147 @@
+"""AdaIN: the published network against PyTorch (tests/oracles/adain.py), and its laws."""
+
+import pathlib
+import runpy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.models import style_transfer
+
+ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
+DRAWN = runpy.run_path(str(ORACLES / "adain_weights.py"))
+RNG = np.random.default_rng(0)
+X = jnp.asarray(RNG.normal(size=(6, 5, 7, 4)) * RNG.uniform(1, 3, (6, 1, 1, 4)) + 1)
+
+
+def turned(tree):
+    """Each image takes the style of the one before it."""
+    return jax.tree.map(lambda x: jnp.roll(x, 1, 0), tree)
+
+
+def kept(tree):
+    return tree
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """The oracle's weights, in our layout."""
+    found = {}
+    for name, shape in style_transfer.PUBLISHED.shapes.items():
+        net, number, kind = name.split("/")
+        net = "vgg" if net == "encoder" else net
+        if kind == "bias":
+            found[name] = DRAWN["draw"](f"{net}/{number}.bias", shape)
+        else:
+            h, w, i, o = shape
+            value = DRAWN["draw"](f"{net}/{number}.weight", (o, i, h, w))
+            found[name] = value.transpose(2, 3, 1, 0)
+    return found
+
+
+@pytest.fixture(scope="module")
+def weights(arrays, tmp_path_factory):
+    path = tmp_path_factory.mktemp("adain") / "vgg_adain.npz"
+    np.savez(path, **arrays)
+    return str(path)
+
+
+@pytest.mark.parametrize("case", DRAWN["SIZES"])
+def test_equals_pytorch(case, arrays, weights):
+    """Features and images; odd sides come out as the next multiple of 8."""
+    stored = np.load(ORACLES / "adain.npz")
+    image = DRAWN["images"](case)
+    encoder = style_transfer.VGGStack(style_transfer.VGG_ENCODER)
+    features = jax.jit(encoder.apply)(style_transfer.nest(arrays, "encoder"), image)
+    transfer = style_transfer.vgg(weights=weights)
+    alpha = DRAWN["ALPHA"]
+    found = jax.jit(lambda x: transfer({"image": x}, turned, alpha))(image)
+    for name, value in (("features", features[..., ::8]), ("image", found)):
+        expected = stored[f"{case}/{name}"]
+        assert value.shape == expected.shape
+        # Float32 against float64; in units of how much the images differ.
+        assert np.abs(value - expected).max() < 1e-4 * np.ptp(expected, axis=0).max()
+    assert found.min() < 0 and found.max() > 1  # Not cut.
+    assert found.shape[1:3] == tuple(-(-side // 8) * 8 for side in image.shape[1:3])
+
+
+def test_takes_the_styles_statistics():
+    found = style_transfer.statistics(
+        style_transfer.adain(
+            X, style_transfer.statistics(X), turned(style_transfer.statistics(X)), 1.0
+        )
+    )
+    mean, std = turned(style_transfer.statistics(X))
+    np.testing.assert_allclose(found[0], mean, atol=1e-5)
+    # Up to the epsilon, relative 1e-5 / var.
+    np.testing.assert_allclose(found[1], std, rtol=1e-4)
+
+
+def test_statistics_are_numpys_in_float32():
+    half = X.astype(jnp.bfloat16)
+    mean, std = style_transfer.statistics(half)
+    exact = np.asarray(half, np.float64)
+    assert mean.dtype == std.dtype == jnp.float32
+    np.testing.assert_allclose(mean, exact.mean((1, 2), keepdims=True), atol=1e-5)
+    var = exact.var((1, 2), ddof=1, keepdims=True)
+    np.testing.assert_allclose(std, np.sqrt(var + 1e-5), rtol=1e-5)
+    # On flat maps the epsilon is all there is.
+    np.testing.assert_allclose(
+        style_transfer.statistics(X * 0)[1], np.sqrt(1e-5), rtol=1e-6
+    )
+
+
+def test_single_pixels_are_refused():
+    with pytest.raises(ValueError, match="at least 2 pixels"):
+        style_transfer.statistics(X[:, :1, :1])
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    """A transfer whose features are the image: what AdaIN alone does."""
+    return style_transfer.make_transfer(lambda x: x, lambda f: f)
+
+
+def test_alpha_goes_from_the_content_to_the_style(pixels):
+    batch = {"image": X}
+    np.testing.assert_array_equal(pixels(batch, turned, 0.0), X)
+    whole = pixels(batch, turned, 1.0)
+    half = pixels(batch, turned, 0.5)
+    np.testing.assert_allclose(half, (X + whole) / 2, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0])
+def test_ones_own_style_is_the_identity(pixels, alpha):
+    np.testing.assert_allclose(pixels({"image": X}, kept, alpha), X, atol=1e-5)
+
+
+def test_styles_may_come_from_elsewhere(pixels):
+    """From images of another size, in an order that is not the contents'."""
+    style = {"image": turned(X)}
+    found = pixels({"image": X}, kept, 1.0, style)
+    np.testing.assert_allclose(found, pixels({"image": X}, turned, 1.0), atol=1e-6)
+    larger = {"image": jnp.tile(turned(X), (1, 3, 2, 1))}
+    mean, _ = style_transfer.statistics(pixels({"image": X}, turned, 1.0, larger))
+    expected, _ = turned(style_transfer.statistics(style["image"]))
+    np.testing.assert_allclose(mean, expected, atol=1e-5)
+
+
+def test_the_same_images_are_encoded_once():
+    seen = []
+
+    def encode(x):
+        seen.append(x.shape)
+        return x
+
+    transfer = style_transfer.make_transfer(encode, lambda f: f)
+    transfer({"image": X}, turned, 1.0)
+    assert len(seen) == 1
+    transfer({"image": X}, turned, 1.0, {"image": X})
+    assert len(seen) == 3
+
+
+def test_no_gradient_passes(pixels):
+    grad = jax.grad(lambda x: jnp.sum(pixels({"image": x}, turned, 0.5) ** 2))(X)
+    np.testing.assert_array_equal(grad, 0)

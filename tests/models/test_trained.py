@@ -1,0 +1,242 @@
+"""Networks of this project's runs, and imported ones as runs to start from."""
+
+import json
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from jbias import models, prepare
+from jbias.models import class_names, trained
+from jbias.runs import checkpoints
+from jbias.training import warmstart
+
+OPTIONS = {"width": 2, "stem": "small"}
+
+
+def net_of(number):
+    """A network whose weights say which it is."""
+    net = models.MODELS["resnet18"](5, **OPTIONS)
+    shapes = jax.eval_shape(net.init, jax.random.key(0), np.zeros((1, 32, 32, 3), "f4"))
+    return net, jax.tree.map(lambda x: np.full(x.shape, number, np.float32), shapes)
+
+
+def state(number, average=None):
+    _, variables = net_of(number)
+    stats = {"net": variables["stats"]}
+    if average is not None:
+        stats["average"] = net_of(average)[1]
+    return {"params": {"net": variables["params"]}, "stats": stats}
+
+
+def number_of(variables):
+    (number,) = {float(x.ravel()[0]) for x in jax.tree.leaves(variables)}
+    return number
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Writes a workdir with steps {number: (states, accuracies)}."""
+
+    def make(steps, **config):
+        config = {
+            "model": {"name": "resnet18", **OPTIONS},
+            "seeds": [3, 5],
+            "vary": [],
+            "size": 32,
+            **config,
+        }
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        manager = checkpoints.open(epath.Path(tmp_path / "checkpoints"), keep=9)
+        for step, (states, valid) in steps.items():
+            checkpoints.save(manager, step, states, {"stage": 0}, valid)
+            manager.wait_until_finished()
+        checkpoints.finish(manager)
+        return tmp_path
+
+    return make
+
+
+def test_each_seed_has_its_own_best_step(run):
+    found = run(
+        {
+            1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2}),
+            2: ((state(11), state(12)), {"0/3": 0.4, "0/5": 0.6}),
+            3: ((state(21), state(22)), {"0/3": 0.5, "0/5": 0.6}),
+        }
+    )
+    net, variables = models.load(found, seed=3)
+    assert net == net_of(0)[0] and number_of(variables) == 1
+    assert number_of(models.load(found, seed=5)[1]) == 12
+    assert number_of(models.load(found, seed=5, step="latest")[1]) == 22
+    assert number_of(models.load(found, seed=3, step=2)[1]) == 11
+    for options, match in (
+        ({}, "seed must be one of"),
+        ({"seed": 4}, "seed must be one of"),
+        ({"seed": 3, "step": 7}, "step must be best, latest or one of"),
+        ({"seed": 3, "colour": 1}, "has no option 'colour'"),
+        ({"seed": 3, "model": "resnet50"}, "holds the model 'resnet18'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            models.load(found, **options)
+    metrics = pathlib.Path(found) / "checkpoints/2/metrics/metrics"
+    for text in ("[" * 10**5, "[1]", '{"0/3": []}', '{"x/3": 1}', "{"):
+        metrics.write_text(text)
+        with pytest.raises(ValueError, match="the validation at step 2 is damaged"):
+            models.load(found, seed=3)
+
+
+def test_later_stages_come_first_and_averages_are_read(run):
+    """The best of the last stage, though an earlier one was more accurate."""
+    found = run(
+        {
+            1: ((state(1, 7),), {"0/0": 0.9}),
+            2: ((state(2, 8),), {"1/0": 0.3}),
+        },
+        seeds=[0],
+    )
+    assert number_of(models.load(found)[1]) == 8
+
+
+def test_branches_have_states_of_their_own(run):
+    vary = [{"key": "optim.rate", "values": [0.1, 0.01]}]
+    found = run(
+        {1: (tuple(state(n) for n in (1, 2, 3, 4)), {})},
+        vary=vary,
+    )
+    branch = found / "vary" / "optim.rate=0.01"
+    branch.mkdir(parents=True)
+    assert number_of(models.load(branch, seed=5)[1]) == 4
+    with pytest.raises(ValueError, match="must be one branch"):
+        models.load(found, seed=5)
+    with pytest.raises(ValueError, match="must be one branch"):
+        trained._branch("x", "optim.rate=0.01", {"vary": []})
+    (found / "vary" / "optim.rate=1").mkdir()
+    with pytest.raises(ValueError, match="has no branch 'optim.rate=1'"):
+        models.load(found / "vary" / "optim.rate=1", seed=5)
+
+
+def test_a_damaged_step_is_told_in_one_line(run):
+    """Whoever asks for it: to measure, to export, to start from."""
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    for path in (found / "checkpoints" / "1" / "state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    for read in (
+        lambda: models.load(found, seed=3),
+        lambda: warmstart.nets(found, [3]),
+        lambda: trained.read_nets(found / "checkpoints", 1),
+    ):
+        with pytest.raises(ValueError, match="1 cannot be read .*take another step"):
+            read()
+
+
+def test_refuses_folders_that_are_no_run(tmp_path):
+    with pytest.raises(ValueError, match=r"must be the workdir of a run"):
+        models.load(tmp_path)
+
+
+def test_an_imported_network_is_one_to_start_from(tmp_path):
+    net, variables = net_of(4)
+    models.save_run(tmp_path / "run", net, variables)
+    again, same = models.load(tmp_path / "run")
+    assert again == net
+    jax.tree.map(np.testing.assert_array_equal, same, variables)
+    given = warmstart.nets(tmp_path / "run", [0, 1])
+    assert [number_of(one) for one in given] == [4, 4]
+    with pytest.raises(ValueError, match="must be a new folder"):
+        models.save_run(tmp_path / "run", net, variables)
+
+
+@pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
+def test_the_command_writes_both(out, run, tmp_path, capsys):
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    arguments = [f"--checkpoint={found}", "--seed=5", f"--out={tmp_path / out}"]
+    assert prepare.main(["export", *arguments]) == 0
+    assert "ResNet of 5 classes" in capsys.readouterr().out
+    assert number_of(models.load(tmp_path / out)[1]) == 2
+    wrong = [f"--checkpoint={found}", f"--out={tmp_path / 'y.safetensors'}"]
+    assert prepare.main(["export", *wrong]) == 2
+    assert "seed must be one of [3, 5]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["x.pth", "x.PT", "x.npz", "x.Safetensors"])
+def test_files_that_are_not_written_are_refused_before_anything_is_read(
+    name, tmp_path, capsys
+):
+    asked = ["export", f"--checkpoint={tmp_path / 'none'}", f"--out={tmp_path / name}"]
+    assert prepare.main(asked) == 2
+    assert "--out must end with .safetensors, or be a folder" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
+def test_an_export_keeps_the_names_of_its_classes(out, run, tmp_path):
+    """From the run, and from one export into another."""
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    assert class_names.read(found) is None
+    names = ["a", "b", "c", "d", "\u00e9"]
+    told = {"data": {"train/0": {"names": names, "space": "names"}}}
+    (found / "provenance.json").write_text(json.dumps(told))
+    (found / "vary/x=1").mkdir(parents=True)
+    said = class_names.Classes(tuple(names), "names")
+    assert class_names.read(found) == class_names.read(found / "vary/x=1") == said
+    shutil.rmtree(found / "vary")
+    first, second = tmp_path / out, tmp_path / f"again-{out}"
+    for given, made in ((found, first), (first, second)):
+        seed = ["--seed=5"] if given == found else []
+        assert (
+            prepare.main(["export", f"--checkpoint={given}", *seed, f"--out={made}"])
+            == 0
+        )
+        assert class_names.read(made) == said
+        assert models.load(made)[0].classes == 5
+    net, variables = net_of(1)
+    with pytest.raises(ValueError, match="must name the network's 5, got 1"):
+        models.save_run(tmp_path / "z", net, variables, said._replace(names=("a",)))
+
+
+@pytest.mark.parametrize(
+    "told", ['{"class_names": 3}', '{"class_names": ["a"]}', '{"class_names": [1]', "{"]
+)
+def test_class_names_that_are_none_are_refused(told, tmp_path):
+    (tmp_path / "config.json").write_text(told)
+    with pytest.raises(ValueError, match="must say its classes as a list of names"):
+        class_names.read(tmp_path)
+
+
+def test_the_command_replaces_nothing_unless_told(run, tmp_path, capsys):
+    found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
+    file, workdir = tmp_path / "x.safetensors", tmp_path / "workdir"
+    workdir.mkdir()
+    (workdir / "config.json").write_text("theirs")
+    file.write_text("theirs")
+    for out, remedy, options in (
+        (file, "name another or give --overwrite\n", ()),
+        (workdir, "name another\n", ()),
+        (workdir, "name another\n", ("--overwrite",)),
+    ):
+        asked = ["export", f"--checkpoint={found}", "--seed=3", f"--out={out}"]
+        assert prepare.main([*asked, *options]) == 2
+        refusal = capsys.readouterr().err
+        assert f"--out must be new, got {out}, which is there" in refusal
+        assert refusal.endswith(remedy) and refusal.count("\n") == 1
+    assert file.read_text() == (workdir / "config.json").read_text() == "theirs"
+    asked = ["export", f"--checkpoint={found}", "--seed=3", f"--out={file}"]
+    assert prepare.main([*asked, "--overwrite"]) == 0
+    assert number_of(models.load(file)[1]) == 1
+
+
+def test_refuses_networks_that_are_not_ours(tmp_path):
+    class Other(type(net_of(0)[0])):
+        pass
+
+    net, variables = net_of(1)
+    other = Other(5, depths=net.depths, bottleneck=False)
+    with pytest.raises(ValueError, match="Other is no network of MODELS"):
+        models.save_safetensors(tmp_path / "x.safetensors", other, variables)
+    with pytest.raises(ValueError, match="names must be 'published' or 'own'"):
+        models.save_safetensors(tmp_path / "x.safetensors", net, variables, "mine")
