@@ -19,7 +19,7 @@ COMMANDS = (
 # In the order of a reader; each is checked by pyright, too.
 MODULES = (
     *("jbias.train", "jbias.config", "jbias.config_files", "jbias.presets"),
-    *("jbias.configs.common", "jbias.launch.axes"),
+    *("jbias.configs.common", "jbias.launch.search_space"),
     *(
         "jbias.runs.results",
         "jbias.runs.selection",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.fuzz import attempts, mutations
 from jbias import config as jc
 from jbias import models
-from jbias.configs import arguments, erm, padain
+from jbias.configs import common, erm, padain
 
 _SMALL = "smoke,seeds=1,model=cnn"
 _CHANGES = (
@@ -99,7 +99,7 @@ def changes(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempt
 @st.composite
 def argued(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
     """What stands after the colon, and flags that there are not."""
-    known = sorted(vars(arguments.read("")))
+    known = sorted(vars(common.parse_arguments("")))
     name = draw(st.sampled_from([*known, "sedes", "", "x"]))
     text = draw(st.sampled_from(mutations.TEXTS))
     joined = draw(

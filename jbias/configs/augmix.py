@@ -11,7 +11,7 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
@@ -21,7 +21,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         dict(name="erm"),
         inputs=(
             dict(
-                name="augmix", severity=1 if arguments.data_of(arg) == "imagenet" else 3
+                name="augmix", severity=1 if common.data_name(arg) == "imagenet" else 3
             ),
         ),
     )

@@ -15,7 +15,7 @@ and without `shift` all digits are in all colours.
 
 import ml_collections
 
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 RATE = 5e-4
 RATES = {"squeezenet1_0": 1e-4, "squeezenet1_1": 1e-4}
@@ -23,11 +23,13 @@ RATES = {"squeezenet1_0": 1e-4, "squeezenet1_1": 1e-4}
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    mine, rest = arguments.own(arg, data="colored_mnist", form="uniform", epochs=4.0)
+    mine, rest = common.take_arguments(
+        arg, data="colored_mnist", form="uniform", epochs=4.0
+    )
     chosen = f"data={mine.data},epochs={mine.epochs}"
     if mine.data == "colored_mnist":
         chosen += f",form={mine.form}"
     c = common.experiment(",".join(filter(None, (rest, chosen))), dict(name="erm"))
-    common.adam(c, RATES.get(c.model.name, RATE))
+    common.use_adam(c, RATES.get(c.model.name, RATE))
     c.train.batch = 16
     return c

@@ -59,13 +59,15 @@
 
 import inspect
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import ml_collections
 
 from jbias import config as jc
-from jbias import models
-from jbias.configs import arguments, datasets, shifted
+from jbias import data, models
+from jbias.configs import datasets
+from jbias.data import annotations, colored_mnist, shapes
 
 
 def experiment(
@@ -81,22 +83,22 @@ def experiment(
     `inputs` come after the crops and flips of the data preset, `train` is added to the
     training set's options, `imagenet` is the recipe there: entries of the config.
     """
-    arg = arguments.read(text)
-    c = _plain(arg)
+    arg = parse_arguments(text)
+    c = _defaults(arg)
     c.algo = dict(algo)
     if arg.shift:
-        shifted.settle(arg, jc.given(text))
+        _choose_form(arg, jc.given(text))
     datasets.PRESETS[arg.data](c, arg)
     for part in (c.train, c.valid) if arg.columns else ():
-        if shifted.base(part) == shifted.base(c.train):
+        if _base_split(part) == _base_split(c.train):
             part.columns = arg.columns
     if arg.shift:
-        shifted.apply(c, arg, jc.given(text))
+        _apply_shift(c, arg, jc.given(text))
     _fit(c.model)
     short = c.epochs
     if arg.data == "imagenet":
         c.train.crop = "host"
-        changed(c, imagenet)
+        update(c, imagenet)
     for part in (c.train, c.valid, *c.tests.values()) if arg.skip else ():
         if part.get("root") == arg.root:
             part.skip = arg.skip
@@ -104,9 +106,9 @@ def experiment(
         c.train.crop = True if arg.crop == "memory" else arg.crop
     if arg.smoke:
         c.epochs, c.optim.warmup = short, ""
-    changed(c.train, dict(accumulate=1, **train))  # Micro-batches a step.
+    update(c.train, dict(accumulate=1, **train))  # Micro-batches a step.
     if arg.balance:
-        changed(c.train, dict(balance=arg.balance))
+        update(c.train, dict(balance=arg.balance))
     if "other" in c.train and "inputs" not in c.train.other:
         c.train.other.inputs = c.inputs  # The same crops and flips, by its own draws.
     c.size = arg.size or c.size
@@ -116,13 +118,13 @@ def experiment(
     if c.train.get("crop") == "device":
         cut = [one for one in c.inputs if one["name"] == "random_resized_crop"]
         canvas = dict(canvas=round(c.size * 256 / 224)) if cut else {}
-        changed(c.train, dict(window=16384, **canvas))
-    labelled(c, *(one["name"] for one in added))
-    labelled(c, f"balance-{arg.balance.replace('+', '-')}" if arg.balance else "")
+        update(c.train, dict(window=16384, **canvas))
+    add_label(c, *(one["name"] for one in added))
+    add_label(c, f"balance-{arg.balance.replace('+', '-')}" if arg.balance else "")
     if arg.variant == "biasbed":
         c.aggregate = "mean_logit"
         if "variant" in algo:
-            changed(c, dict(algo=dict(variant="biasbed")))
+            update(c, dict(algo=dict(variant="biasbed")))
     return c
 
 
@@ -133,11 +135,9 @@ def _named(c: ml_collections.ConfigDict, arg) -> list[dict]:
         if one["name"] == "stylize":
             one["transfer"] = dict(name="render" if arg.data == "shapes" else "small")
             if arg.data == "shapes":
-                changed(c.train, dict(renders=True))
+                update(c.train, dict(renders=True))
         if one["name"] == "pixmix" and "other" not in c.train:
-            changed(
-                c.train, dict(other=dict(data="fractals", split="train", inputs=()))
-            )
+            update(c.train, dict(other=dict(data="fractals", split="train", inputs=())))
     return named
 
 
@@ -164,7 +164,7 @@ def _fit(model: ml_collections.ConfigDict) -> None:
         del model[option]
 
 
-def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
+def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     """What holds whatever the data and the algorithm."""
     c = ml_collections.ConfigDict()
     c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
@@ -217,19 +217,19 @@ def _plain(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     return c
 
 
-def labelled(c: ml_collections.ConfigDict, *names: str) -> None:
+def add_label(c: ml_collections.ConfigDict, *names: str) -> None:
     """Adds to what tells runs of one algorithm apart in a report."""
     c.variant = "+".join(filter(None, (c.variant, *names)))
 
 
-def transfer_of(text: str) -> tuple[dict, str, str]:
+def style_transfer(text: str) -> tuple[dict, str, str]:
     """Takes `transfer` and `weights` out of the text; the rest comes second.
 
     By itself a style transfer is the exact one on the embedded set, elsewhere the
     published network. The third is what labels another.
     """
-    mine, rest = arguments.own(text, transfer="", weights="")
-    usual = "render" if arguments.data_of(rest) == "shapes" else "vgg"
+    mine, rest = take_arguments(text, transfer="", weights="")
+    usual = "render" if data_name(rest) == "shapes" else "vgg"
     chosen = dict(name=mine.transfer or usual)
     if mine.weights and chosen["name"] == "render":
         raise ValueError(
@@ -241,18 +241,201 @@ def transfer_of(text: str) -> tuple[dict, str, str]:
     return chosen, rest, "" if chosen["name"] == usual else mine.transfer
 
 
-def adam(c: ml_collections.ConfigDict, rate: float) -> None:
+def use_adam(c: ml_collections.ConfigDict, rate: float) -> None:
     """Trains by Adam, whose options are others than SGD's, without decay."""
     kept = {key: c.optim[key] for key in ("warmup", "average")}
     schedule = c.optim.schedule.to_dict()
     c.optim = dict(name="adam", rate=rate, decay=0.0, schedule=schedule, **kept)
 
 
-def changed(c: ml_collections.ConfigDict, entries: Mapping) -> None:
+def update(c: ml_collections.ConfigDict, entries: Mapping) -> None:
     """Changes a config in place; a schedule is replaced as a whole."""
     with c.unlocked():
         for key, value in entries.items():
             if isinstance(value, Mapping) and key in c and key != "schedule":
-                changed(c[key], value)
+                update(c[key], value)
             else:
                 c[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+SHARED_ARGUMENTS = {
+    "data",
+    "balance",
+    "inputs",
+    "variant",
+    "init",
+    "vary",
+    "seeds",
+    "model",
+    "size",
+    "epochs",
+    "crop",
+    "skip",
+    "columns",
+    "shift",
+    "attribute",
+    "images",
+    "shift_seed",
+    "smoke",
+}
+
+
+def parse_arguments(text: str) -> types.SimpleNamespace:
+    """All arguments; ValueError, one line, for what is wrong with them."""
+    arg = jc.parse_arg(
+        text,
+        data="shapes",
+        correlation=0.99,
+        root="",
+        style="photo",
+        stimuli="",
+        subset=False,
+        corrupted="",
+        digits="",
+        form="irm",
+        grey=False,
+        train="train",
+        valid="",
+        tests="",
+        balance="",
+        inputs="",
+        variant="",
+        init="",
+        vary="",
+        seeds=3,
+        model="",
+        size=0,
+        epochs=0.0,
+        crop="",
+        skip="",
+        label="",
+        columns="",
+        shift="",
+        attribute="attribute",
+        images=0,
+        shift_seed=0,
+        demo=False,
+        more=False,
+        smoke=False,
+    )
+    if arg.data in data.DATASETS and arg.data not in datasets.PRESETS:
+        raise ValueError(
+            f"config argument: data={arg.data} has no preset; name it in a config of "
+            "your own, as docs/data.md shows"
+        )
+    jc.check_known("config argument", arg.data, datasets.PRESETS, "data")
+    if arg.variant not in ("", "biasbed"):
+        raise ValueError(
+            f"config argument: variant must be biasbed or nothing, got {arg.variant!r}; "
+            "a label of your own is --config.variant"
+        )
+    if arg.crop not in ("", "host", "device", "memory"):
+        raise ValueError(
+            f"config argument: crop must be host, device or memory, got {arg.crop!r}"
+        )
+    if arg.demo and arg.smoke:
+        raise ValueError("config argument: take demo or smoke, not both")
+    of_shift = {"attribute", "images", "shift_seed"} - datasets.ARGUMENTS[arg.data]
+    if not arg.shift and (lone := jc.given(text) & of_shift):
+        raise ValueError(
+            f"config argument: {min(lone)!r} has a say with shift=... alone, e.g. shift=C6"
+        )
+    useless = jc.given(text) - SHARED_ARGUMENTS - datasets.ARGUMENTS[arg.data]
+    if useless:
+        raise ValueError(
+            f"config argument: {min(useless)!r} has no say with data={arg.data}; "
+            f"these have: {', '.join(sorted(SHARED_ARGUMENTS | datasets.ARGUMENTS[arg.data]))}"
+        )
+    return arg
+
+
+def take_arguments(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
+    """Takes a config's own arguments out of the text: their values, and the rest."""
+    items = [item for item in (text or "").split(",") if item]
+    mine = [item for item in items if item.partition("=")[0] in defaults]
+    rest = ",".join(item for item in items if item not in mine)
+    return jc.parse_arg(",".join(mine), **defaults), rest
+
+
+def data_name(text: str) -> str:
+    """Which data the arguments name, for recipes that depend on it."""
+    return parse_arguments(text).data
+
+
+def is_biasbed(text: str) -> bool:
+    """Whether the arguments ask for BiasBed's variant."""
+    return parse_arguments(text).variant == "biasbed"
+
+
+# Of config.train, what says how it is fed.
+_FEEDING = ("batch",)
+_POOL = 8192  # Scenes of the embedded set that parts are taken from.
+
+
+def _choose_form(arg, given: Collection[str]) -> None:
+    """Chooses the form of a set in which every class has every value alike.
+
+    ValueError for an attribute that the embedded set has not.
+    """
+    known = ("attribute", *shapes.FACTOR_NAMES)
+    plain = {*arg.attribute.split("+")} <= {*known} or arg.columns
+    if arg.data == "shapes" and not plain:
+        raise ValueError(
+            f"config argument: the embedded set has no attribute {arg.attribute!r};"
+            f" {jc.nearest(arg.attribute, known)}"
+        )
+    if arg.data == "colored_mnist":
+        if "form" in given and arg.form != "uniform":
+            raise ValueError(
+                "config argument: shift needs form=uniform, where every digit has every"
+                f" colour, got {arg.form}; leave the form out"
+            )
+        arg.form = "uniform"
+
+
+def _apply_shift(c: ml_collections.ConfigDict, arg, given: Collection[str]) -> None:
+    """Changes train, valid and tests of a config; `given` are the arguments' names."""
+    fed = {key: c.train[key] for key in _FEEDING if key in c.train}
+    whole = {key: value for key, value in c.train.items() if key not in _FEEDING}
+    whole["split"] = _base_split(whole)
+    whole |= _shift_options(arg, given)
+    told = dict(attribute=arg.attribute, images=arg.images, seed=arg.shift_seed)
+
+    def part(name: str) -> dict:
+        return {**whole, "shift": dict(level=arg.shift, part=name, **told)}
+
+    c.train = {**part("train"), **fed}
+    c.valid = part("valid")
+    c.tests = {name: part(name) for name in ("id", *_ood_parts(arg))}
+
+
+def _base_split(part: Mapping[str, Any]) -> str:
+    """The split that a set is a part of."""
+    return part["split"].partition("[")[0]
+
+
+def _ood_parts(arg) -> tuple[str, ...]:
+    """The parts out of distribution; of a single value, each of the others."""
+    if not arg.shift.startswith("only-"):
+        return ("ood",)
+    values: dict[str, Collection[str]] = {}
+    if arg.data == "colored_mnist":
+        values["attribute"] = colored_mnist.PALETTE
+    values |= shapes.FACTORS if arg.data == "shapes" else {}
+    values |= annotations.read_values(arg.columns) if arg.columns else {}
+    own = arg.shift.removeprefix("only-")
+    others = [one for one in values.get(arg.attribute, ()) if one != own]
+    return tuple(f"ood-{one}" for one in others) or ("ood",)
+
+
+def _shift_options(arg, given: Collection[str]) -> dict:
+    """What a preset must have so that attribute and class can be told apart."""
+    if arg.data != "shapes":
+        return {}
+    by_texture = arg.attribute in ("attribute", "pattern")
+    own: dict[str, Any] = dict(n=(2048 if by_texture else 512) if arg.smoke else _POOL)
+    if by_texture and "correlation" not in given:
+        own["correlation"] = 1 / len(shapes.CLASSES)
+    if {*arg.attribute.split("+")} & {*shapes.FACTOR_NAMES}:
+        own["factors"] = True
+    return own

@@ -257,7 +257,7 @@ def _photographs(
     )
 
 
-USED = {
+ARGUMENTS = {
     "shapes": {"correlation", "demo", "more"},
     "imagenet": {"root", "stimuli", "subset"},
     "pacs": {"root", "style"},

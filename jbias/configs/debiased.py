@@ -16,16 +16,16 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `transfer`, `weights` beside the arguments of configs/common.py."""
-    transfer, rest, label = common.transfer_of(arg)
+    transfer, rest, label = common.style_transfer(arg)
     drawn = transfer["name"] == "render"
     steps = dict(name="multistep", milestones=(0.3, 0.6, 0.9), gamma=0.1)
     recipe = dict(rate=0.2, warmup="5 epochs", schedule=steps)
-    large = arguments.data_of(rest) == "imagenet"
+    large = common.data_name(rest) == "imagenet"
     c = common.experiment(
         rest,
         dict(
@@ -34,7 +34,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
             gamma=0.8,
             alpha=1.0 if drawn else 0.5,
             aux_bn=True,
-            multi_grid=large and not arguments.is_released(rest),
+            multi_grid=large and not common.is_biasbed(rest),
             min_size=112 if large else 0,
             variant="",
             mix_group=32,
@@ -42,5 +42,5 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         train=dict(renders=True) if drawn else {},
         imagenet=dict(epochs=100.0, train=dict(batch=512), optim=recipe),
     )
-    common.labelled(c, label)
+    common.add_label(c, label)
     return c

@@ -14,12 +14,12 @@ from trained weights (`init`), batches of 1024, Nesterov, cosine.
 
 import ml_collections
 
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `nets` and `prepared` beside the arguments of configs/common.py."""
-    mine, rest = arguments.own(arg, nets="cae+edsr", prepared="prepared")
+    mine, rest = common.take_arguments(arg, nets="cae+edsr", prepared="prepared")
     nets = mine.nets.split("+")
     for net in nets:
         if net not in ("cae", "edsr"):
@@ -39,5 +39,5 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         dict(data="folder", root=f"{mine.prepared}/{net}", split=split, space=space)
         for net in nets
     )
-    common.labelled(c, mine.nets)
+    common.add_label(c, mine.nets)
     return c

@@ -15,19 +15,19 @@ The other arguments after the colon stand in configs/common.py.
 import ml_collections
 
 from jbias import config as jc
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    mine, rest = arguments.own(arg, held=20.0, l1=0.003)
+    mine, rest = common.take_arguments(arg, held=20.0, l1=0.003)
     if not 0 < mine.held < 100:
         raise ValueError(
             f"config argument: held must be a percentage above 0 and below 100, got {mine.held:g}"
         )
     c = common.experiment(rest, dict(name="erm"))
     border = f"{100 - mine.held:g}%"
-    common.changed(c.train, dict(portion=f"[:{border}]"))
+    common.update(c.train, dict(portion=f"[:{border}]"))
     batch = 16 if "smoke" in jc.given(rest) else c.train.batch
     held = dict(portion=f"[{border}:]", balance="group", batch=batch)
     fit = dict(

@@ -47,7 +47,7 @@ import types
 import ml_collections
 
 from jbias import config as jc
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 CIFAR = dict(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
 GREY = dict(mean=(0.1307,) * 3, std=(0.3081,) * 3)
@@ -85,7 +85,7 @@ IMAGENET = dict(
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see above for `arg`."""
-    own, rest = arguments.own(
+    own, rest = common.take_arguments(
         arg,
         method="basic",
         spectrum="isotropic",
@@ -96,7 +96,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         mix_group=0,
         small=False,
     )
-    data, given = arguments.data_of(rest), jc.given(rest)
+    data, given = common.data_name(rest), jc.given(rest)
     _check(own, data, given)
     model = "resnet101" if data == "imagenet" else "preact_resnet18"
     usual = {"model": model, "seeds": 1 if data == "imagenet" else 5}
@@ -110,7 +110,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         ",".join(filter(None, rest)), dict(name="erm"), imagenet=IMAGENET
     )
     if data != "imagenet":
-        common.changed(c, dict(optim=dict(rate=0.1, decay=1e-4, schedule=MULTISTEP)))
+        common.update(c, dict(optim=dict(rate=0.1, decay=1e-4, schedule=MULTISTEP)))
     if data in SMALL_IMAGES:
         _protocol(c, data, given)
     if short and data in SMALL_IMAGES:
@@ -154,12 +154,12 @@ def _protocol(c: ml_collections.ConfigDict, data: str, given: set[str]) -> None:
     """The paper's, where images are small."""
     if "epochs" not in given:
         c.epochs = 200.0
-    common.changed(c, dict(model=dict(width=64)))
+    common.update(c, dict(model=dict(width=64)))
     if c.model.name.startswith("vgg"):
-        common.changed(c, dict(model=dict(hidden=0, dropout=0.0)))
+        common.update(c, dict(model=dict(hidden=0, dropout=0.0)))
     if data in DIGITS and c.size == 32:
         for options in (c.train, c.valid, *c.tests.values()):
-            common.changed(options, dict(pad=2))
+            common.update(options, dict(pad=2))
     if data == "tiny_imagenet":
         c.inputs = (FLIP,)
     elif data != "stacked":  # Whose halves the preset shifts and flips.

@@ -12,7 +12,7 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
@@ -22,6 +22,6 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         dict(name="infodrop", rate=1.5, temperature=0.03, sampling="exact", variant=""),
         imagenet=dict(optim=dict(decay=5e-4)),
     )
-    if not arguments.is_released(arg):
+    if not common.is_biasbed(arg):
         c.stages = ({}, dict(algo=dict(name="erm"), epochs=c.epochs / 5))
     return c

@@ -12,12 +12,12 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    large = arguments.data_of(arg) == "imagenet"
+    large = common.data_name(arg) == "imagenet"
     pixmix = dict(name="pixmix", severity=1 if large else 3, beta=4 if large else 3)
     area = (0.765625, 0.765625)  # 224 pixels of 256.
     crop = dict(name="random_resized_crop", area=area, aspect=(1.0, 1.0))

@@ -40,7 +40,7 @@ import math
 import ml_collections
 
 from jbias import config as jc
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 RECIPES = {
     "a1": dict(epochs=600.0, rate=5e-3, decay=0.01, mixup=0.2, level=21, smooth=0.1),
@@ -54,7 +54,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
 
     And, with recipe=pod, `batch` (0: 8192 on ImageNet) and `optimiser` (lars, sgd).
     """
-    chosen, rest = arguments.own(arg, recipe="a2", batch=0, optimiser="lars")
+    chosen, rest = common.take_arguments(arg, recipe="a2", batch=0, optimiser="lars")
     if chosen.recipe == "pod":
         return _pod(rest, chosen.batch, chosen.optimiser)
     if useless := jc.given(arg) & {"batch", "optimiser"}:
@@ -90,9 +90,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         rate=r["rate"],
         decay=r["decay"],
         schedule=dict(name="cosine"),
-        warmup="5 epochs"
-        if arguments.data_of(rest) == "imagenet" and not smoke
-        else "",
+        warmup="5 epochs" if common.data_name(rest) == "imagenet" and not smoke else "",
         average=0.0,
     )
     return c
@@ -159,7 +157,7 @@ def _pod(arg: str, batch: int, optimiser: str) -> ml_collections.ConfigDict:
         raise ValueError(
             f"config argument: optimiser must be lars or sgd, got {optimiser!r}"
         )
-    pod, large = PODS[optimiser], arguments.data_of(arg) == "imagenet"
+    pod, large = PODS[optimiser], common.data_name(arg) == "imagenet"
     c = common.experiment(
         arg,
         dict(name="erm"),

@@ -14,12 +14,12 @@ The arguments after the colon stand in configs/common.py.
 
 import ml_collections
 
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    released = arguments.is_released(arg)
+    released = common.is_biasbed(arg)
     return common.experiment(
         arg,
         dict(

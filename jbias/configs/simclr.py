@@ -14,12 +14,12 @@ The arguments after the colon stand in configs/common.py.
 import ml_collections
 
 from jbias import config as jc
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    large = arguments.data_of(arg) == "imagenet"
+    large = common.data_name(arg) == "imagenet"
     strength = 0.8 if large else 0.4
     views = (
         dict(name="views", views=2),

@@ -13,13 +13,13 @@ Cost: 1.0 of ERM.
 
 import ml_collections
 
-from jbias.configs import arguments, common
+from jbias.configs import common
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `share` beside the arguments of configs/common.py."""
-    mine, rest = arguments.own(arg, share=0.5)
-    transfer, rest, label = common.transfer_of(rest)
+    mine, rest = common.take_arguments(arg, share=0.5)
+    transfer, rest, label = common.style_transfer(rest)
     c = common.experiment(
         rest,
         dict(name="erm"),
@@ -30,9 +30,9 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     stylize = dict(name="stylize", transfer=transfer, p=mine.share, mix_group=32)
     c.inputs = (*plain, stylize)
     c.epochs, second = c.epochs * 3 / 5, c.epochs * 2 / 5
-    if arguments.data_of(rest) == "imagenet":
+    if common.data_name(rest) == "imagenet":
         half = dict(name="multistep", milestones=(0.5,), gamma=0.1)
         optim = dict(optim, rate=0.01, schedule=half)
-    common.labelled(c, "sin_in", label)
+    common.add_label(c, "sin_in", label)
     c.stages = ({}, dict(epochs=second, inputs=plain, optim=optim))
     return c

@@ -21,7 +21,7 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; `transfer`, `weights` beside the arguments of configs/common.py."""
-    transfer, rest, label = common.transfer_of(arg)
+    transfer, rest, label = common.style_transfer(arg)
     stylize = dict(name="stylize", transfer=transfer, mix_group=32)
     thirds = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
     c = common.experiment(
@@ -31,5 +31,5 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         train=dict(renders=True) if transfer["name"] == "render" else {},
         imagenet=dict(epochs=60.0, optim=dict(schedule=thirds)),
     )
-    common.labelled(c, label)
+    common.add_label(c, label)
     return c

@@ -18,5 +18,5 @@ from jbias.configs import common
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
     c = common.experiment(arg, dict(name="vrex", beta=10.0, anneal=0.1, by=""))
-    common.adam(c, 1e-3)
+    common.use_adam(c, 1e-3)
     return c

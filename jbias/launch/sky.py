@@ -29,7 +29,7 @@ def task(trial: trials.Trial, options: Mapping[str, Any]) -> dict[str, Any]:
     resources = {"accelerators": options["accelerators"], "use_spot": options["spot"]}
     if options["infra"]:
         resources["infra"] = options["infra"]
-    command = trials.shown(trials.command(trial, "python", _RUNS))
+    command = trials.shell_line(trials.command(trial, "python", _RUNS))
     return {
         "name": trials.label(trial),
         "resources": resources,
@@ -42,7 +42,7 @@ def task(trial: trials.Trial, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that hands each trial to SkyPilot."""
-    if trials.hosts_of(options["accelerators"]) > 1:
+    if trials.host_count(options["accelerators"]) > 1:
         trials.check_devices(todo, f"sky:accelerators={options['accelerators']}")
     lines = [
         "#!/usr/bin/env bash",

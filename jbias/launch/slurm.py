@@ -6,17 +6,20 @@ with pickle: that folder must be as much yours alone as the code is.
 """
 
 import json
+import os
 import pathlib
 import secrets
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jbias.launch import job, local, stopping, trials
+from jbias.launch import local, trials
 from jbias.runs import status
+from jbias.runtime import coordinator
 
 SIGNAL = "USR1"  # The run saves on it; submitit's own, USR2, would kill it.
 OPTIONS = {
@@ -51,7 +54,7 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
         map_count=len(todo) if len(todo) > 1 else None,
         **_parameters(options),
     )
-    shown = (trials.shown(trials.command(trial)) for trial in todo)
+    shown = (trials.shell_line(trials.command(trial)) for trial in todo)
     lines = [f"# {i}: " + one.replace("\n", r"\n") for i, one in enumerate(shown)]
     return "\n".join([text, "# what its jobs run:", *lines, ""])
 
@@ -68,7 +71,7 @@ def submit(
     submitit = _submitit()
     name = f"jbias-{secrets.token_hex(4)}"
     asked = {"name": name, "trials": [trial.name for trial in todo]}
-    with trials.whole(_asked(todo)) as path:
+    with trials.write_atomically(_submitted_path(todo)) as path:
         path.write_text(json.dumps(asked, indent=1))
     try:
         executor = submitit.SlurmExecutor(
@@ -76,7 +79,7 @@ def submit(
         )
         executor.update_parameters(**_parameters(options) | {"job_name": name})
         for trial in todo:
-            stopping.unmark(trial.workdir)
+            trials.clear_stopped(trial.workdir)
         jobs = executor.submit_array([_job(trial, options) for trial in todo])
     except (RuntimeError, submitit.core.utils.FailedJobError) as error:
         reason = " ".join(str(error).split())
@@ -89,7 +92,7 @@ def submit(
 
 def active(all_trials: Sequence[trials.Trial]) -> dict[str, str]:
     """The trials that SLURM has jobs of: `queued` or `running`."""
-    known, asked = _known(all_trials), _read(_asked(all_trials), _ASKED)
+    known, asked = _known(all_trials), _read(_submitted_path(all_trials), _SUBMITTED)
     if not known and not asked:
         return {}
     jobs = _queue()
@@ -117,7 +120,7 @@ def wait(
     """Returns once SLURM has no job of these trials; tells of all that changes."""
     before: dict[str, tuple] = {}
     began = said = time.monotonic()
-    first = trials.share([one.state for one in all_trials])
+    first = trials.fraction_done([one.state for one in all_trials])
     # Cancelled again while it saves, a run would be killed.
     sent = {t.name for t in all_trials if (t.workdir / status.STOPPED_FILE).exists()}
     while True:
@@ -126,7 +129,7 @@ def wait(
             state, queued = trial.state, there.get(trial.name, "")
             now = (queued, state.phase, state.evaluated)
             if before.get(trial.name, ("", "not started", -1)) != now:
-                say(trials.line(trial, state, queued))
+                say(trials.status_line(trial, state, queued))
             before[trial.name] = now
         if not there:
             return
@@ -134,7 +137,7 @@ def wait(
         live = [t for t in live if t.state.phase == "running" and t.name not in sent]
         for trial, why in stop(live) if stop else ():
             sent.add(trial.name)
-            stopping.mark(trial.workdir, why)
+            trials.mark_stopped(trial.workdir, why)
             _call("scancel", _known(all_trials)[trial.name])
         if time.monotonic() - said >= every:
             said = time.monotonic()
@@ -150,9 +153,9 @@ def _check(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> None:
 def _job(trial: trials.Trial, options: Mapping[str, Any]) -> "Job":
     """What submitit calls on the node."""
     patience = 0.8 * options["warn"]
-    workdir, log = str(trial.workdir), str(local.log_of(trial))
+    workdir, log = str(trial.workdir), str(local.log_path(trial))
     command, again = trials.command(trial), options["requeues"]
-    return job.Job(command, workdir, log, patience, again)
+    return Job(command, workdir, log, patience, again)
 
 
 def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,21 +200,21 @@ def _folder(some: Sequence[trials.Trial]) -> pathlib.Path:
     return (some[0].workdir.parent / ".sweep" / "slurm").absolute()
 
 
-def _ids(some: Sequence[trials.Trial]) -> pathlib.Path:
+def _ids_path(some: Sequence[trials.Trial]) -> pathlib.Path:
     return some[0].workdir.parent / ".sweep" / "slurm.json"
 
 
 def _known(some: Sequence[trials.Trial]) -> dict[str, str]:
     """The latest job of each trial."""
-    return _read(_ids(some), {})
+    return _read(_ids_path(some), {})
 
 
-def _asked(some: Sequence[trials.Trial]) -> pathlib.Path:
+def _submitted_path(some: Sequence[trials.Trial]) -> pathlib.Path:
     """Where the array stands that was submitted last, or would have been."""
     return some[0].workdir.parent / ".sweep" / "slurm-asked.json"
 
 
-_ASKED = {"name": str, "trials": list}
+_SUBMITTED = {"name": str, "trials": list}
 
 
 def _read(path: pathlib.Path, kinds: Mapping[str, type]) -> dict[str, Any]:
@@ -237,7 +240,7 @@ def _read(path: pathlib.Path, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 def _note(some: Sequence[trials.Trial], ids: Mapping[str, str]) -> None:
     """Keeps which jobs trials have become."""
-    with trials.whole(_ids(some)) as path:
+    with trials.write_atomically(_ids_path(some)) as path:
         path.write_text(json.dumps({**_known(some), **ids}, indent=1))
 
 
@@ -276,3 +279,88 @@ def _call(*command: str) -> str:
         reason = " ".join(error.stderr.split())
         raise ValueError(f"--on=slurm: {command[0]} says: {reason}") from None
     return done.stdout
+
+
+class Job:
+    """A trial's command for a scheduler that calls it, and says when to save (submitit).
+
+    Every process of the job gets the scheduler's signal; the run saves and ends by itself,
+    and is told so only if it has not. On several nodes each calls this, and the processes
+    train together: where one is lost, another puts the job into the queue again, `again`
+    times at most.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        workdir: str,
+        log: str,
+        patience: float,
+        again: int = 0,
+    ):
+        self.command, self.workdir, self.log = tuple(command), workdir, log
+        self.patience = patience  # Seconds to wait for a run to save.
+        self.again = again
+        self._pid = 0
+
+    def __call__(self) -> int:
+        """Runs to the end; returns the exit code."""
+        number = int(os.environ.get("SLURM_PROCID", "0"))
+        log, workdir = pathlib.Path(self.log), pathlib.Path(self.workdir)
+        log = log.with_suffix(f".{number}.log") if number else log
+        before = local.log_size(workdir)
+        process = local.start_process(self.command, log, {}, apart=False)
+        self._pid = process.pid
+        code = process.wait()
+        if not number:  # The others write nothing into the workdir.
+            local.log_exit(workdir, code, log, before)
+        if code == coordinator.EXIT_LOST:
+            self._requeue()
+        if code not in (
+            *local.ENDED_CODES,
+            *local.INTERRUPTED_CODES,
+            *(-one for one in local.STOP_SIGNALS),
+        ):
+            raise RuntimeError(
+                f"{self.workdir}: {local.exit_reason(code, local.tail(log))}"
+            )
+        return code
+
+    def checkpoint(self) -> Any:
+        """What is to be run once the scheduler gives a place again: the same."""
+        import submitit
+
+        self._settle()
+        again = Job(self.command, self.workdir, self.log, self.patience, self.again)
+        return submitit.helpers.DelayedSubmission(again)
+
+    def _requeue(self) -> None:
+        """Starts the job's processes once more, all of them: one was lost."""
+        restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        name = os.environ.get("SLURM_JOB_ID")
+        if not name or restarts >= self.again:
+            return
+        print(f"a process was lost: job {name} goes back into the queue", flush=True)
+        # Where another was faster this does nothing, or fails.
+        subprocess.run(["scontrol", "requeue", name], check=False)
+
+    def _settle(self) -> None:
+        """Waits until the run has ended, having saved; asks it to after a while."""
+        began, asked = time.monotonic(), False
+        while self._pid and not _over(self._pid):
+            spent = time.monotonic() - began
+            if spent > self.patience:
+                return
+            if spent > self.patience / 2 and not asked:
+                asked = True
+                os.kill(self._pid, signal.SIGTERM)
+            time.sleep(0.1)
+
+
+def _over(pid: int) -> bool:
+    """Whether a child has ended; another wait for it still learns how."""
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    try:
+        return os.waitid(os.P_PID, pid, how) is not None
+    except ChildProcessError:
+        return True

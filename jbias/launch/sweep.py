@@ -47,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace) -> int:
-    from jbias.launch import doing
+    from jbias.launch import runner
 
-    return doing.run(args)
+    return runner.run_sweep(args)
 
 
 def parser() -> cli.Parser:

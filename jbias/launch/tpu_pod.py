@@ -30,7 +30,7 @@ _SCRIPT = pathlib.Path(__file__).with_suffix(".sh")
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that asks for the slice, trains on all its hosts, and frees it."""
-    if trials.hosts_of(options["type"]) > 1:
+    if trials.host_count(options["type"]) > 1:
         trials.check_devices(todo, f"tpu_pod:type={options['type']}")
     python = shlex.quote(options["python"])
     install = (
@@ -39,7 +39,7 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
         f"{python} -m venv env && env/bin/python -m pip install -q './jbias[tpu,gcs]'"
     )
     commands = (
-        trials.shown(trials.command(trial, "../env/bin/python", options["runs"]))
+        trials.shell_line(trials.command(trial, "../env/bin/python", options["runs"]))
         for trial in todo
     )
     runs = (

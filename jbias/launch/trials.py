@@ -1,11 +1,17 @@
-"""The trials of a search: which runs there are, where each lives, how far each is."""
+"""The trials of a search: which runs there are, where each lives, how far each is.
+
+And which the search has no more use for: the median stopping rule of Golovin et al., Google
+Vizier, KDD 2017, section 3.2.2.
+"""
 
 import contextlib
 import csv
 import io
+import json
 import pathlib
 import re
 import shlex
+import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +21,7 @@ from ml_collections import config_flags
 
 from jbias import config as jc
 from jbias import config_files, presets
-from jbias.launch import axes as search_space
+from jbias.launch import search_space
 from jbias.runs import status
 from jbias.runtime import messages
 
@@ -27,7 +33,7 @@ class Search(NamedTuple):
 
     configs: tuple[str, ...]
     changes: tuple[str, ...]  # Such as "--config.epochs=2.0".
-    axes: tuple[search_space.Axis, ...]
+    axes: tuple[search_space.SearchAxis, ...]
     kind: str  # "grid" or "random".
     count: int  # Of draws for each config; a grid has its own.
     seed: int  # Of the draws.
@@ -50,7 +56,7 @@ class Trial(NamedTuple):
             return _damaged(error)
 
 
-class Seen(NamedTuple):
+class TrialStatus(NamedTuple):
     """What one look into a trial's folder tells."""
 
     trial: Trial
@@ -70,7 +76,7 @@ def command(
     return (python, "-m", "jbias.main", *trial.arguments, f"--workdir={workdir}")
 
 
-def shown(words: Sequence[str]) -> str:
+def shell_line(words: Sequence[str]) -> str:
     """A command as a shell reads it."""
     return shlex.join(words)
 
@@ -86,7 +92,7 @@ def check_devices(todo: Sequence[Trial], where: str) -> None:
             )
 
 
-def hosts_of(accelerator: str) -> int:
+def host_count(accelerator: str) -> int:
     """At least how many hosts a TPU slice has: one holds at most 8 chips, or cores."""
     slice_of = re.fullmatch(r"(?:tpu-)?v\d\w*-(\d+)", accelerator)
     size = int(slice_of[1]) if slice_of else 1
@@ -101,19 +107,19 @@ def label(trial: Trial, length: int = 40) -> str:
     return f"{head}-{tail}" if head[:1].isalpha() else f"run-{tail}"
 
 
-def planned(search: Search, workdir: pathlib.Path) -> list[Trial]:
+def plan(search: Search, workdir: pathlib.Path) -> list[Trial]:
     """All trials in order; each is read before any is started.
 
     ValueError for a config that cannot be read, or one that trains branches (`vary`).
     """
     if search.kind == "random":
-        found = search_space.drawn(search.axes, search.count, search.seed)
+        found = search_space.sample(search.axes, search.count, search.seed)
     else:
         found = search_space.grid(search.axes)
     trials: dict[str, Trial] = {}
     for named in search.configs:
         for values in found:
-            changes = (*search.changes, *search_space.told(values))
+            changes = (*search.changes, *search_space.as_flags(values))
             config = _config(named, changes)
             name = jc.run_name(config).replace("/", "-")
             arguments = (f"--config={named}", *changes)
@@ -166,18 +172,18 @@ def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
     return config
 
 
-def seen(trials: Sequence[Trial]) -> list[Seen]:
+def statuses(trials: Sequence[Trial]) -> list[TrialStatus]:
     """Looks once into the folder of each; what cannot be read is `damaged`."""
-    return [_seen(trial, trial.state) for trial in trials]
+    return [_status(trial, trial.state) for trial in trials]
 
 
-def _seen(trial: Trial, state: status.RunStatus) -> Seen:
+def _status(trial: Trial, state: status.RunStatus) -> TrialStatus:
     if state.phase == "damaged":
-        return Seen(trial, state, None)
+        return TrialStatus(trial, state, None)
     try:
-        return Seen(trial, state, objective(trial.workdir))
+        return TrialStatus(trial, state, objective(trial.workdir))
     except (ValueError, OSError) as error:
-        return Seen(trial, _damaged(error), None)
+        return TrialStatus(trial, _damaged(error), None)
 
 
 def objective(workdir: pathlib.Path) -> tuple[float, int] | None:
@@ -190,7 +196,7 @@ def _early(found: tuple[float, int]) -> tuple[float, int]:
     return found[0], -found[1]
 
 
-def best(looks: Sequence[Seen]) -> Seen | None:
+def best(looks: Sequence[TrialStatus]) -> TrialStatus | None:
     """The trial that is best in validation, of those that are done; test sets have no say.
 
     The first of equal ones.
@@ -199,7 +205,7 @@ def best(looks: Sequence[Seen]) -> Seen | None:
     return max(done, key=lambda one: one.best[0]) if done else None
 
 
-def line(trial: Trial, state: status.RunStatus, queued: str = "") -> str:
+def status_line(trial: Trial, state: status.RunStatus, queued: str = "") -> str:
     """What one line tells of a trial."""
     word = queued if queued and state.phase != "running" else state.phase
     parts = [trial.name]
@@ -215,14 +221,14 @@ def line(trial: Trial, state: status.RunStatus, queued: str = "") -> str:
     return f"{word:<11} {messages.one_line(', '.join(parts))}"
 
 
-def count(states: Sequence[status.RunStatus]) -> str:
+def count_line(states: Sequence[status.RunStatus]) -> str:
     """How many are in which state."""
     words = [state.phase for state in states]
     told = [f"{words.count(w)} {w}" for w in status.PHASES if w in words]
     return f"{len(words)} trials: {', '.join(told)}"
 
 
-def share(states: Sequence[status.RunStatus]) -> float:
+def fraction_done(states: Sequence[status.RunStatus]) -> float:
     """The part of all steps that is done; what is ended has none left."""
     parts = [
         1.0
@@ -235,7 +241,7 @@ def share(states: Sequence[status.RunStatus]) -> float:
     return sum(parts) / max(1, len(parts))
 
 
-def table(looks: Sequence[Seen]) -> str:
+def to_csv(looks: Sequence[TrialStatus]) -> str:
     """All trials as CSV."""
     keys = [*dict.fromkeys(key for one in looks for key in one.trial.values)]
     out = io.StringIO()
@@ -247,15 +253,92 @@ def table(looks: Sequence[Seen]) -> str:
             [trial.name, state.phase, state.reason, state.step, state.steps]
             + [*(told or ("", ""))]
             + [trial.values.get(key, "") for key in keys]
-            + [trial.workdir, shown(command(trial, "python"))]
+            + [trial.workdir, shell_line(command(trial, "python"))]
         )
     return out.getvalue()
 
 
 @contextlib.contextmanager
-def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def write_atomically(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """A path to write to, which gets its name once all is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     yield part
     part.replace(path)
+
+
+MIN_COMPLETED = 3  # Completed trials before any is stopped: fewer say little.
+
+
+def median_rule(
+    curve: Mapping[int, float],
+    completed: Sequence[Mapping[int, float]],
+    *,
+    fewest: int = MIN_COMPLETED,
+    grace: int = 0,
+) -> str:
+    """Why a trial is to stop at its latest step s; "" where it is not.
+
+    Stop if max_{t <= s} o_t < median over completed trials k of
+    mean_{t <= s} o_t^k, where o_t is the validation accuracy at step t.
+    Deviations: nothing is stopped before `fewest` trials are completed, nor up to step
+    `grace`; a completed trial that has no evaluation up to s has no say.
+    """
+    if not curve or max(curve) <= grace:
+        return ""
+    step, best = max(curve), max(curve.values())
+    averages = []
+    for other in completed:
+        until = [value for at, value in other.items() if at <= step]
+        if until:
+            averages.append(statistics.mean(until))  # Exact, so that equal is equal.
+    if len(averages) < fewest:
+        return ""
+    middle = statistics.median(averages)
+    if best >= middle:
+        return ""
+    return (
+        f"its best validation accuracy by step {step}, {100 * best:.1f}, is below "
+        f"{100 * middle:.1f}, the median of {len(averages)} completed trials' averages"
+    )
+
+
+def to_stop(
+    running: Sequence[Trial],
+    all_trials: Sequence[Trial],
+    *,
+    fewest: int,
+    grace: int,
+) -> list[tuple[Trial, str]]:
+    """The trials to stop, and why."""
+    completed = [_curve(trial, ended=True) for trial in all_trials]
+    found = []
+    for trial in running:
+        curve = _curve(trial)
+        if why := median_rule(curve, completed, fewest=fewest, grace=grace):
+            found.append((trial, why))
+    return found
+
+
+def _curve(trial: Trial, *, ended: bool = False) -> Mapping[int, float]:
+    """A trial's curve; one that cannot be read has no say, and `status` tells of it.
+
+    ended: one that is not done has none either.
+    """
+    try:
+        if ended and not status.is_done(trial.workdir):
+            return {}
+        return status.validation_curve(trial.workdir)
+    except (ValueError, OSError):
+        return {}
+
+
+def mark_stopped(workdir: pathlib.Path, reason: str) -> None:
+    """Leaves word in a trial's folder that it is stopped, and why."""
+    with write_atomically(workdir / status.STOPPED_FILE) as path:
+        path.write_text(json.dumps({"reason": reason}) + "\n")
+
+
+def clear_stopped(workdir: pathlib.Path) -> None:
+    """Lets a trial go on."""
+    (workdir / status.STOPPED_FILE).unlink(missing_ok=True)

@@ -27,7 +27,7 @@ PROGRAM = "xpk"
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that creates a workload for each trial."""
-    if trials.hosts_of(options["type"]) > 1 or options["slices"] > 1:
+    if trials.host_count(options["type"]) > 1 or options["slices"] > 1:
         trials.check_devices(todo, f"xpk:type={options['type']}")
     lines = [
         "#!/usr/bin/env bash",
@@ -46,7 +46,7 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
             "num-slices": options["slices"],
             "max-restarts": options["restarts"],
             "docker-image": options["image"],
-            "command": trials.shown(command),
+            "command": trials.shell_line(command),
         }
         for key, value in given.items():
             _check(key, str(value))

@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, str] = types.MappingProxyType(
 )
 
 
-class Damaged(Exception):
+class DamagedImages(Exception):
     """Some images of a set are; the message is the lines to print."""
 
 
@@ -57,9 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = vars(parser(COMMANDS.keys() & set(asked[:1])).parse_args(asked))
     command = arguments.pop("command")
     try:
-        _tell(command(**arguments))
-    except Damaged as found:
-        _tell(found.args[0])
+        _print_lines(command(**arguments))
+    except DamagedImages as found:
+        _print_lines(found.args[0])
         return 1
     except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK"):
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _tell(told: str | Sequence[str]) -> None:
+def _print_lines(told: str | Sequence[str]) -> None:
     """Prints a line, or several; names in them come from files."""
     for line in [told] if isinstance(told, str) else told:
         print(messages.printable(line))

@@ -9,7 +9,9 @@ as coarse as a code's pixel, and should be small beside what the image shows.
 """
 
 import argparse
+import types
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,22 +20,166 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from jbias import seeds
+from jbias.augment import deepaugment_cae, deepaugment_edsr
 from jbias.data import base
-from jbias.models import published
-from jbias.prepare import image_nets, reading
+from jbias.models import cae, edsr, published
+from jbias.models.published import Published
+from jbias.prepare import dataset
 from jbias.runtime import console
 
+
+class Net(NamedTuple):
+    """A network from images to images.
+
+    apply(weights, image, keys, *, damaged): images in [0, 1], (b h w 3), to `scale`
+    times larger ones; `keys` (b).
+    """
+
+    published: Published
+    load: Callable[[str], dict[str, Any]]
+    init: Callable[..., dict[str, np.ndarray]]
+    sizes_of: Callable[[Mapping], dict[str, int]]
+    scale: Callable[[Mapping[str, int]], int]  # From the sizes.
+    unit: int  # Sides of what enters are a multiple of it.
+    apply: Callable[..., Float[Array, "b scale*h scale*w 3"]]
+    damage: Callable[..., dict[str, Any]]  # (weights, key) -> weights
+    loss: Callable[..., Float[Array, ""]]  # (found, image)
+    trained: Callable[[str], bool]  # By the name of a weight.
+    # For small images: sizes of the network, how many times they are enlarged, and
+    # how it is trained.
+    small: Mapping[str, int]
+    enlarge: int
+    steps: int
+    rate: float
+
+
+def same_size(
+    net: Net,
+    weights: Mapping[str, Array],
+    image: Float[Array, "b h w 3"],
+    keys: PRNGKeyArray,
+    *,
+    enlarge: int = 1,
+    **options,
+) -> Float[Array, "b h w 3"]:
+    """Runs images through a network, `enlarge` times larger, and brings them back.
+
+    Inside, the result is `enlarge` times as large as the image; it is cut to [0, 1]
+    before it is made smaller. `options` are those of net.apply.
+    """
+    scale = net.scale(net.sizes_of(weights))
+    inside = _resized(image, image.shape[1] * enlarge // scale)
+    found = net.apply(weights, inside, keys, **options)
+    if enlarge == 1:
+        return found
+    return _resized(jnp.clip(found, 0, 1), image.shape[1])
+
+
+def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> None:
+    """Refuses images of a size that the network does not give back."""
+    multiple = net.unit * net.scale(sizes)
+    if enlarge < 1 or size * enlarge % multiple:
+        raise ValueError(
+            f"prepare: --size times --enlarge must be a multiple of {multiple} for"
+            f" {net.published.name}, got {size} times {enlarge}"
+        )
+
+
+def _resized(image: Float[Array, "b h w 3"], size: int) -> Array:
+    """Bilinear, with antialiasing."""
+    shape = (image.shape[0], size, size, 3)
+    return jax.image.resize(image, shape, "linear")
+
+
+def _cae(weights, image, keys, *, damaged: bool) -> Array:
+    bits, how = _two(keys)
+    damage = (lambda x: deepaugment_cae.latent(x, how)) if damaged else None
+    return cae.apply(weights, image, bits, damage=damage)
+
+
+def _edsr(
+    weights,
+    image,
+    keys,
+    *,
+    damaged: bool,
+    true_swaps: bool = False,
+    true_skips: bool = False,
+) -> Array:
+    if not damaged:
+        return edsr.apply(weights, image)
+    first, second = _two(keys)
+    return edsr.apply(
+        weights,
+        image,
+        before=lambda x: deepaugment_edsr.before(x, first, true_swaps=true_swaps),
+        body=lambda layers, x: deepaugment_edsr.body(
+            layers, x, second, true_skips=true_skips
+        ),
+    )
+
+
+def _two(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    split = jax.vmap(jax.random.split)(keys)
+    return split[:, 0], split[:, 1]
+
+
+def _square(found: Array, image: Array) -> Array:
+    return jnp.mean((found - image) ** 2)
+
+
+def _absolute(found: Array, image: Array) -> Array:
+    return jnp.mean(jnp.abs(found - image))
+
+
+NETS: Mapping[str, Net] = types.MappingProxyType(
+    {
+        "cae": Net(
+            published=cae.PUBLISHED,
+            load=cae.load,
+            init=cae.init,
+            sizes_of=cae.sizes_of,
+            scale=lambda sizes: 1,
+            unit=4,
+            apply=_cae,
+            damage=deepaugment_cae.damage,
+            loss=_square,
+            trained=lambda name: True,
+            small=types.MappingProxyType({"width": 32}),
+            enlarge=2,
+            steps=5000,
+            rate=4e-3,
+        ),
+        "edsr": Net(
+            published=edsr.PUBLISHED,
+            load=edsr.load,
+            init=edsr.init,
+            sizes_of=edsr.sizes_of,
+            scale=lambda sizes: sizes["scale"],
+            unit=1,
+            apply=_edsr,
+            damage=deepaugment_edsr.damage,
+            loss=_absolute,
+            trained=edsr.is_trainable,
+            small=types.MappingProxyType({"features": 32, "blocks": 8, "scale": 2}),
+            enlarge=1,
+            steps=2000,
+            rate=2e-3,
+        ),
+    }
+)
+
 BATCH, IMAGES = 8, 10_000
-_TESTED = 256
+_TEST_IMAGES = 256
 
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.set_defaults(command=autoencoder)
     add = parser.add_argument
-    add("--net", required=True, help=f"one of {', '.join(image_nets.NETS)}")
+    add("--net", required=True, help=f"one of {', '.join(NETS)}")
     add("--out", required=True, help="the file to write, .npz")
-    reading.add_options(parser)
+    dataset.add_options(parser)
     own = dict(default=argparse.SUPPRESS)
     add("--steps", type=int, help="5000 for cae, 2000 for edsr", **own)
     add("--batch", type=int, default=BATCH)
@@ -57,8 +203,8 @@ def autoencoder(net: str, out: str, **arguments) -> str:
 
     Raises ValueError for an unknown network, set or option, one line.
     """
-    chosen = known(net, "prepare autoencoder")
-    source = reading.source(arguments)
+    chosen = lookup(net, "prepare autoencoder")
+    source = dataset.open_source(arguments)
     known_options = ("steps", "batch", "rate", "images", "enlarge", "seed")
     options = {k: arguments.pop(k) for k in known_options if k in arguments}
     for name in arguments:
@@ -68,23 +214,23 @@ def autoencoder(net: str, out: str, **arguments) -> str:
                 f" {', '.join(chosen.small)}; leave it out"
             )
     sizes = {**chosen.small, **arguments}
-    weights, error = from_source(chosen, source, sizes, **options)
+    weights, error = train_on_source(chosen, source, sizes, **options)
     published.write_npz(out, weights)
     words = ", ".join(f"{name} {value}" for name, value in sizes.items())
     return f"{out}: {net} with {words}, error {error:.3f} (root mean square, of 1)"
 
 
-def known(net: str, where: str) -> image_nets.Net:
+def lookup(net: str, where: str) -> Net:
     """Finds a network by its name, or says which there are."""
-    if net not in image_nets.NETS:
+    if net not in NETS:
         raise ValueError(
-            f"{where}: --net must be one of {', '.join(image_nets.NETS)}, got {net!r}"
+            f"{where}: --net must be one of {', '.join(NETS)}, got {net!r}"
         )
-    return image_nets.NETS[net]
+    return NETS[net]
 
 
-def from_source(
-    net: image_nets.Net,
+def train_on_source(
+    net: Net,
     source: base.Source,
     sizes: Mapping[str, int],
     *,
@@ -97,7 +243,7 @@ def from_source(
 ) -> tuple[dict[str, np.ndarray], float]:
     """Trains on a set, or so many random images of it; returns weights and error."""
     enlarge = net.enlarge if enlarge is None else enlarge
-    image_nets.check_size(net, source.size, sizes, enlarge)
+    check_size(net, source.size, sizes, enlarge)
     steps = net.steps if steps is None else steps
     rate = net.rate if rate is None else rate
     if min(steps, batch, images) < 1:
@@ -105,7 +251,7 @@ def from_source(
             "prepare autoencoder: --steps, --batch and --images must be at least 1, got"
             f" {steps}, {batch} and {images}"
         )
-    read = reading.sample(source, images, seed)
+    read = dataset.read_sample(source, images, seed)
     key = seeds.stream(seeds.key(seed), "autoencoder")
     title = f"training {net.published.name}"
     with console.progress_bar(title, steps) as progress:
@@ -120,8 +266,8 @@ def from_source(
             enlarge=enlarge,
             progress=progress,
         )
-    tested = read[:_TESTED]
-    left, flat = error(net, weights, tested, enlarge), _flat(tested)
+    tested = read[:_TEST_IMAGES]
+    left, flat = rms_error(net, weights, tested, enlarge), _flat_error(tested)
     if not left < flat:
         raise ValueError(
             f"prepare autoencoder: {net.published.name} must give images back better"
@@ -132,14 +278,14 @@ def from_source(
     return weights, left
 
 
-def _flat(images: UInt8[np.ndarray, "n h w 3"]) -> float:
+def _flat_error(images: UInt8[np.ndarray, "n h w 3"]) -> float:
     """The error of one colour for each image, its mean."""
     images = images.astype(np.float32) / 255
     return float(np.sqrt(np.mean(np.var(images, axis=(1, 2)))))
 
 
 def train(
-    net: image_nets.Net,
+    net: Net,
     images: UInt8[np.ndarray, "n h w 3"],
     sizes: Mapping[str, int],
     key: PRNGKeyArray,
@@ -169,9 +315,7 @@ def train(
     return {name: np.asarray(value) for name, value in weights.items()}
 
 
-def _step(
-    net: image_nets.Net, tx: optax.GradientTransformation, enlarge: int
-) -> Callable:
+def _step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
     @jax.jit
     def step(weights, state, images, key):
         cut, bits = jax.random.split(key)
@@ -179,7 +323,7 @@ def _step(
         keys = jax.random.split(bits, len(images))
 
         def loss(weights):
-            found = image_nets.same_size(net, weights, images, keys, damaged=False)
+            found = same_size(net, weights, images, keys, damaged=False)
             return net.loss(found, images)
 
         grads = jax.grad(loss)(weights)
@@ -206,8 +350,8 @@ def _windows(
     return cut(large, rows, columns)
 
 
-def error(
-    net: image_nets.Net,
+def rms_error(
+    net: Net,
     weights: Mapping,
     images: UInt8[np.ndarray, "n h w 3"],
     enlarge: int = 1,
@@ -218,8 +362,6 @@ def error(
 
     @jax.jit
     def back(images):
-        return image_nets.same_size(
-            net, weights, images, keys, damaged=False, enlarge=enlarge
-        )
+        return same_size(net, weights, images, keys, damaged=False, enlarge=enlarge)
 
     return float(np.sqrt(np.mean((np.clip(back(images), 0, 1) - images) ** 2)))

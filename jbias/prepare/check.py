@@ -20,7 +20,7 @@ import numpy as np
 
 from jbias import data, prepare
 from jbias.data import base, listing, subset
-from jbias.prepare import reading, sheet
+from jbias.prepare import dataset, sheet
 from jbias.runtime import console, messages
 
 _NAMED = 20  # Damaged images that are printed.
@@ -50,7 +50,7 @@ def check(src: str, splits: str, **options) -> list[str]:
     """
     console.silence_warnings()
     name, path, listed = (options.pop(key) for key in ("data", "sheet", "list"))
-    options |= reading.further("prepare check", options.pop("options"))
+    options |= dataset.parse_options("prepare check", options.pop("options"))
     options = {key: value for key, value in options.items() if value}
     lines, rows, noted, reasons = [], {}, {}, []
     for split, source in _opened(name, src, splits, options):
@@ -69,7 +69,9 @@ def check(src: str, splits: str, **options) -> list[str]:
     if reasons:
         some = [f"damaged: {why}" for why in reasons[:_NAMED]]
         more = len(reasons) - len(some)
-        raise prepare.Damaged([*table, *some, *([f"and {more} more"] if more else [])])
+        raise prepare.DamagedImages(
+            [*table, *some, *([f"and {more} more"] if more else [])]
+        )
     return table
 
 
@@ -117,14 +119,16 @@ def _splits(name: str, src: str) -> list[str]:
 def _decode(source: base.Source) -> list[tuple[int, str]]:
     """Decodes all images; returns the numbers and reasons of those that do not."""
     with (
-        futures.ThreadPoolExecutor(reading.WORKERS) as pool,
+        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
         console.progress_bar(f"decoding {source.name}", len(source)) as progress,
     ):
         wrong = functools.partial(_wrong, source)
         order = getattr(source, "store", None)
         order = range(len(source)) if order is None else order.order()
         found = []
-        for done, (index, why) in enumerate(reading.ahead(pool, wrong, order, 64), 1):
+        for done, (index, why) in enumerate(
+            dataset.map_ahead(pool, wrong, order, 64), 1
+        ):
             progress(done, len(source))
             if why:
                 found.append((int(index), why))

@@ -13,20 +13,274 @@ stopped, or one with another --k and --out and these --features, begins from the
 """
 
 import argparse
+import hashlib
+import json
+import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from concurrent import futures
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import threadpoolctl
+from flax import errors
 from jaxtyping import Float, Int
+from scipy import optimize
 
 from jbias import data
 from jbias.data import annotations, base, subset
+from jbias.evals import features
 from jbias.measure import measuring, subjects
-from jbias.prepare import claims, embeddings, kmeans, reading, sheet
+from jbias.models import taps
+from jbias.prepare import dataset, sheet
 from jbias.runtime import cli, console
+
+_STEPS = 300
+_EXACT = 2000  # Rows up to which equal clusters are dealt out by the exact method.
+
+
+class Clusters(NamedTuple):
+    """Which cluster each row is in, and their centres."""
+
+    number: Int[np.ndarray, "n"]
+    centres: Float[np.ndarray, "k d"]
+    inertia: float  # Sum of squared distances to the centres.
+
+    @property
+    def sizes(self) -> Int[np.ndarray, "k"]:
+        return np.bincount(self.number, minlength=len(self.centres))
+
+
+def kmeans(
+    rows: Float[np.ndarray, "n d"],
+    k: int,
+    *,
+    restarts: int = 10,
+    seed: Sequence[int] = (0,),
+) -> Clusters:
+    """k-means: the clusters of least inertia of so many starts, the largest first.
+
+    Source: Lloyd 1982, started as Arthur and Vassilvitskii, k-means++, SODA 2007: the
+    first centre is any row, each further one a row drawn by its squared distance to the
+    nearest.
+    In float64. Of clusters of one size the one with the first row comes first. A start
+    is a function of seed and its number: more of them never make it worse.
+    """
+    rows = np.asarray(rows, np.float64)
+    if not 1 <= k <= len(rows) or restarts < 1:
+        raise ValueError(
+            f"kmeans: k must be from 1 to the {len(rows)} rows, and restarts 1 or more,"
+            f" got {k} and {restarts}"
+        )
+    best = None
+    for start in range(restarts):
+        rng = np.random.default_rng([*seed, start])
+        found = lloyd(rows, plus_plus(rows, k, rng))
+        if best is None or found.inertia < best.inertia:
+            best = found
+    return _by_size(best)
+
+
+def plus_plus(
+    rows: Float[np.ndarray, "n d"], k: int, rng: np.random.Generator
+) -> Float[np.ndarray, "k d"]:
+    """Draws the centres to start from."""
+    chosen = [int(rng.integers(len(rows)))]
+    nearest = squared_distances(rows, rows[chosen])[:, 0]
+    while len(chosen) < k:
+        total = nearest.sum()
+        even = np.full(len(rows), 1 / len(rows))  # All rows are centres already.
+        share = nearest / total if total > 0 else even
+        chosen.append(int(rng.choice(len(rows), p=share)))
+        nearest = np.minimum(nearest, squared_distances(rows, rows[chosen[-1:]])[:, 0])
+    return rows[chosen]
+
+
+def lloyd(
+    rows: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "k d"]
+) -> Clusters:
+    """Moves centres until no row changes its cluster, or 300 times.
+
+    A cluster that is left without rows takes the row that is farthest from its centre.
+    """
+    number = np.full(len(rows), -1)
+    for _ in range(_STEPS):
+        apart = squared_distances(rows, centres)
+        now = apart.argmin(1)
+        least = apart[np.arange(len(rows)), now]
+        for empty in np.setdiff1d(np.arange(len(centres)), now):
+            alone = np.bincount(now, minlength=len(centres))[now] == 1
+            farthest = int(np.where(alone, -1, least).argmax())
+            now[farthest], least[farthest] = empty, 0
+        if (now == number).all():
+            break
+        number = now
+        centres = cluster_means(rows, number, len(centres))
+    return Clusters(number, centres, _inertia(rows, number, centres))
+
+
+def balance(rows: Float[np.ndarray, "n d"], found: Clusters) -> Clusters:
+    """The same centres with clusters whose sizes differ by one at most.
+
+    Of up to 2,000 rows the assignment with the least sum of squared distances; of more,
+    rows take the nearest centre that has room, those first that lose most by their
+    second nearest. Larger clusters of before have the place more; order stays.
+    """
+    rows = np.asarray(rows, np.float64)
+    n, k = len(rows), len(found.centres)
+    room = np.full(k, n // k) + (np.arange(k) < n % k)
+    apart = squared_distances(rows, found.centres)
+    if n <= _EXACT:
+        place = np.repeat(np.arange(k), room)
+        _, column = optimize.linear_sum_assignment(apart[:, place])
+        number = place[column]
+    else:
+        number = np.full(n, -1)
+        near = np.sort(apart, 1)[:, :2]
+        first = np.argsort(near[:, 0] - near[:, -1], kind="stable")
+        for row in first:
+            number[row] = np.where(room > 0, apart[row], np.inf).argmin()
+            room[number[row]] -= 1
+    return Clusters(number, found.centres, _inertia(rows, number, found.centres))
+
+
+def squared_distances(
+    rows: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "k d"]
+) -> Float[np.ndarray, "n k"]:
+    """Squared distances of every row to every centre, |x|^2 - 2 x.c + |c|^2."""
+    lengths = np.einsum("nd,nd->n", rows, rows)[:, None] + (centres**2).sum(1)
+    return np.maximum(lengths - 2 * rows @ centres.T, 0)
+
+
+def cluster_means(
+    rows: Float[np.ndarray, "n d"], number: Int[np.ndarray, "n"], k: int
+) -> Float[np.ndarray, "k d"]:
+    """The mean of each cluster; every one has a row."""
+    member = (number == np.arange(k)[:, None]).astype(np.float64)
+    return member @ rows / member.sum(1, keepdims=True)
+
+
+def _inertia(rows, number, centres) -> float:
+    return float(((rows - centres[number]) ** 2).sum())
+
+
+def _by_size(found: Clusters) -> Clusters:
+    sizes = found.sizes
+    first = [int(np.flatnonzero(found.number == i)[0]) for i in range(len(sizes))]
+    order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], first[i]))
+    rank = np.argsort(order)
+    return Clusters(
+        rank[found.number].astype(np.int32), found.centres[order], found.inertia
+    )
+
+
+_BLOCK = 512  # Images of a file.
+_WIDTH = 8192  # Columns, beyond which features are projected to so many.
+
+
+def provenance(
+    subject: subjects.Subject, source: base.Source, site: str
+) -> dict[str, Any]:
+    """What features are made by: network, site and images.
+
+    site: "" is the last one. Raises ValueError for an unknown one.
+    """
+    known = taps.sites(subject.net, source.size)
+    site = site or known[-1]
+    if site not in known:
+        raise ValueError(
+            f"prepare clusters: --site must be of {taps.abbreviate(known)}, got {site!r};"
+            f" {base.did_you_mean(site, known)}"
+        )
+    return {
+        "site": site,
+        "identity": subject.identity,
+        "source": source.name,
+        "images_of": source.fingerprint,
+        "preprocessing": source.preprocessing,
+    }
+
+
+def read_features(
+    folder: pathlib.Path,
+    subject: subjects.Subject,
+    source: base.Source,
+    made_by: Mapping[str, Any],
+) -> list[Float[np.ndarray, "b d"]]:
+    """Features of all images, by blocks on disk; maps and tokens are averaged.
+
+    Each block is a file of `folder`, in a folder of its own for what it is made by; those
+    that are there are not made again. Raises ValueError for an image that does not
+    decode, a network that takes none of this size, and features that are no numbers.
+    """
+    words = json.dumps({**made_by, "block": _BLOCK}, sort_keys=True)
+    folder = folder / hashlib.sha256(words.encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    starts = range(0, len(source), _BLOCK)
+    paths = [folder / f"{start // _BLOCK:06d}.npy" for start in starts]
+    _write_blocks(subject, source, made_by["site"], paths)
+    return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
+
+
+def gather_rows(
+    blocks: Sequence[Float[np.ndarray, "b d"]], index: Int[np.ndarray, "m"]
+) -> Float[np.ndarray, "m d"]:
+    """Features of some images, in the order of their rising numbers."""
+    number, place = np.divmod(index, _BLOCK)
+    return np.concatenate([blocks[b][place[number == b]] for b in np.unique(number)])
+
+
+def _write_blocks(
+    subject: subjects.Subject,
+    source: base.Source,
+    site: str,
+    paths: Sequence[pathlib.Path],
+) -> None:
+    """Makes the blocks that are missing."""
+    todo = [block for block, path in enumerate(paths) if not path.exists()]
+    net = subject.net.clone(dtype=jnp.float32)
+
+    def read(block: int) -> np.ndarray:
+        end = min((block + 1) * _BLOCK, len(source))
+        return np.stack([source[i]["image"] for i in range(block * _BLOCK, end)])
+
+    with (
+        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
+        console.progress_bar(
+            f"{subject.name} on {source.name}", len(source)
+        ) as progress,
+    ):
+        done = len(source) - sum(min(_BLOCK, len(source) - b * _BLOCK) for b in todo)
+        for block, images in dataset.map_ahead(pool, read, todo):
+            found = _read_block(net, subject, images, site)
+            if not np.isfinite(found).all():
+                raise ValueError(
+                    f"prepare clusters: features must be numbers, {subject.name} at"
+                    f" {site} gives others for images of {source.name}"
+                )
+            part = paths[block].with_suffix(".part")
+            with part.open("wb") as file:
+                np.save(file, found)
+            os.replace(part, paths[block])
+            done += len(images)
+            progress(done, len(source))
+
+
+def _read_block(net, subject, images, site: str) -> Float[np.ndarray, "b d"]:
+    try:
+        seen = features.read(
+            net, subject.variables, images, sites=[site], pool=1, columns=_WIDTH
+        )
+    except errors.FlaxError as error:
+        raise ValueError(
+            f"prepare clusters: {subject.name} must take images of"
+            f" {images.shape[2]} pixels, got {str(error).partition('. ')[0]}; give"
+            " another --size"
+        ) from error
+    return seen[site]
+
 
 _WHERE = "prepare clusters"
 _RULE = ("k", "restarts", "seed", "normalise", "balanced", "least")
@@ -37,7 +291,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
     cli.add_network_flags(parser)
     pixels = "pixels; 0 is what a run was trained with, of others 224 (%(default)s)"
-    reading.add_options(parser, size=0, pixels=pixels)
+    dataset.add_options(parser, size=0, pixels=pixels)
     parser.set_defaults(command=clusters)
     add = parser.add_argument
     add("--out", default="clusters", help="the folder to write into (%(default)s)")
@@ -74,25 +328,25 @@ def clusters(
     console.silence_warnings()
     subject = _network({key: arguments.pop(key, None) for key in _NETWORK})
     arguments["size"] = arguments["size"] or _size(subject)
-    kind, split, given = reading.asked(arguments)
-    given |= reading.further(_WHERE, options)
+    kind, split, given = dataset.pop_options(arguments)
+    given |= dataset.parse_options(_WHERE, options)
     source, whole, places = _source(kind, split, given)
     members = _members(source, rule["k"])
     folder = pathlib.Path(out).expanduser()
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
-    made_by = embeddings.described(subject, source, site)
+    made_by = provenance(subject, source, site)
     own = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
-    claims.refuse_others(_WHERE, folder, path.name, own)
+    dataset.refuse_others(_WHERE, folder, path.name, own)
     kept = pathlib.Path(features).expanduser() if features else folder / "features"
-    blocks = embeddings.of(kept, subject, source, made_by)
-    found = _found(source.classes, members, blocks, rule)
+    blocks = read_features(kept, subject, source, made_by)
+    found = _cluster_classes(source.classes, members, blocks, rule)
     if shown:
         _show(path.with_suffix(""), source, members, blocks, found, rule, shown)
     cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
         cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
     annotations.write(str(path), whole, {name: cells}, network=subject.name, **own)
-    return _told(path, name, subject, made_by["site"], found)
+    return _summary(path, name, subject, made_by["site"], found)
 
 
 def _rule(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,12 +412,12 @@ def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
     return members
 
 
-def _found(
+def _cluster_classes(
     classes: Sequence[str],
     members: Sequence[Int[np.ndarray, "m"]],
     blocks: Sequence[Float[np.ndarray, "b d"]],
     rule: Mapping[str, Any],
-) -> list[kmeans.Clusters]:
+) -> list[Clusters]:
     """Clusters of each class, the largest first."""
     found = []
     with (
@@ -172,10 +426,10 @@ def _found(
         console.progress_bar("clustering", len(classes)) as progress,
     ):
         for k, (name, index) in enumerate(zip(classes, members, strict=True)):
-            rows = _rows(blocks, index, rule)
+            rows = _class_features(blocks, index, rule)
             seed = (rule["seed"], k)
-            one = kmeans.fit(rows, rule["k"], restarts=rule["restarts"], seed=seed)
-            one = kmeans.balanced(rows, one) if rule["balanced"] else one
+            one = kmeans(rows, rule["k"], restarts=rule["restarts"], seed=seed)
+            one = balance(rows, one) if rule["balanced"] else one
             if one.sizes.min() < rule["least"]:
                 raise ValueError(
                     f"{_WHERE}: every cluster must have {rule['least']} images, class"
@@ -187,9 +441,9 @@ def _found(
     return found
 
 
-def _rows(blocks, index, rule) -> Float[np.ndarray, "m d"]:
+def _class_features(blocks, index, rule) -> Float[np.ndarray, "m d"]:
     """Features of some images as they are clustered."""
-    rows = embeddings.rows(blocks, index).astype(np.float64)
+    rows = gather_rows(blocks, index).astype(np.float64)
     if rule["normalise"]:
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return rows
@@ -199,7 +453,7 @@ def _show(stem: pathlib.Path, source, members, blocks, found, rule, shown: int) 
     """Writes a picture of each class: a row a cluster, nearest to the centre first."""
     with console.progress_bar("drawing", len(found)) as progress:
         for k, (index, one) in enumerate(zip(members, found, strict=True)):
-            apart = kmeans.squared(_rows(blocks, index, rule), one.centres)
+            apart = squared_distances(_class_features(blocks, index, rule), one.centres)
             pictures = {}
             for number, size in enumerate(one.sizes):
                 own = np.flatnonzero(one.number == number)
@@ -218,7 +472,7 @@ def _named(number: int, k: int) -> str:
     return f"D{number + 1:0{len(str(k))}d}"
 
 
-def _told(path: pathlib.Path, name: str, subject, site: str, found) -> str:
+def _summary(path: pathlib.Path, name: str, subject, site: str, found) -> str:
     """How many images each D_i has, and what to do with them."""
     sizes = np.array([one.sizes for one in found])
     lines = [

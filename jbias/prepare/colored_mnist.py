@@ -18,9 +18,9 @@ import numpy as np
 from jbias import data
 from jbias.data import base, listing
 from jbias.data import colored_mnist as forms
-from jbias.prepare import claims, sheet
+from jbias.prepare import dataset, sheet
 
-_SHOWN = 12
+_EXAMPLES = 12
 
 
 def add(parser) -> None:
@@ -58,7 +58,7 @@ def colored_mnist(out: str, *, splits: str, root: str, **options) -> str:
     for split, (_, own) in found.items():
         _refuse_others(folder, split, own)
     for split, (source, own) in found.items():
-        claims.claim("prepare colored-mnist", folder, split, own)
+        dataset.claim("prepare colored-mnist", folder, split, own)
         if not (folder / f"{split}.npz").exists():
             _write(folder / f"{split}.npz", source)
             made.append(split)
@@ -91,7 +91,7 @@ def _refuse_others(folder: pathlib.Path, split: str, own: dict) -> None:
             f"{where}: {path} must be new, got one made by something else; name"
             " another --out"
         )
-    claims.refuse_others(where, folder, split, own)
+    dataset.refuse_others(where, folder, split, own)
 
 
 def _write(path: pathlib.Path, source: base.Source) -> None:
@@ -113,5 +113,5 @@ def _rows(source: base.Source) -> dict[str, list[np.ndarray]]:
             (chosen,) = np.nonzero((label == k) & (domain == number))
             if len(chosen):
                 title = f"env {number}: {name}" if several else name
-                rows[title] = [source.images[i] for i in chosen[:_SHOWN]]
+                rows[title] = [source.images[i] for i in chosen[:_EXAMPLES]]
     return rows

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from jbias.data import base, corruptions
-from jbias.prepare import reading, sheet
+from jbias.prepare import dataset, sheet
 from jbias.runtime import console
 from jbias.untrusted import opening
 
@@ -37,7 +37,7 @@ def add(parser) -> None:
     parser.set_defaults(command=corrupt)
     add = parser.add_argument
     add("--out", required=True, help="the folder to write into")
-    reading.add_options(parser)
+    dataset.add_options(parser)
     add("--names", default="+".join(_COMMON), help=f"of {', '.join(_KNOWN)}")
     add("--severities", default="1+2+3+4+5")
     add("--frost", default="", help="the folder of frost's photographs, for that alone")
@@ -75,7 +75,7 @@ def corrupt(
         raise ValueError(
             f"prepare corrupt: --severities must be 1 to 5, got {wrong[0]}"
         )
-    source = reading.source(arguments)
+    source = dataset.open_source(arguments)
     options = {"table": table, "frost": frost or None}
     folder, ending = pathlib.Path(out).expanduser(), "jpg" if jpeg else "png"
     work = [
@@ -97,10 +97,10 @@ def corrupt(
         return image
 
     with (
-        futures.ThreadPoolExecutor(reading.WORKERS) as pool,
+        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
         console.progress_bar("corrupting", len(work)) as progress,
     ):
-        for done, _ in enumerate(reading.ahead(pool, make, work, 16), 1):
+        for done, _ in enumerate(dataset.map_ahead(pool, make, work, 16), 1):
             progress(done, len(work))
     _sheet(folder, source, chosen, ending)
     return (
@@ -122,7 +122,7 @@ def _split(severities: str) -> list[str]:
 def _paths(
     folder: pathlib.Path, source: base.Source, ending: str
 ) -> list[pathlib.Path]:
-    names, labels = reading.folders(source), source.columns["label"]
+    names, labels = dataset.class_folders(source), source.columns["label"]
     return [
         folder / names[label] / f"{i:06d}.{ending}" for i, label in enumerate(labels)
     ]

@@ -31,7 +31,7 @@ from jbias import seeds
 from jbias.augment import deepaugment as law
 from jbias.data import base, sources
 from jbias.models import published
-from jbias.prepare import autoencoder, claims, image_nets, reading
+from jbias.prepare import autoencoder, dataset
 from jbias.runtime import console
 
 _TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
@@ -43,9 +43,9 @@ def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.set_defaults(command=deepaugment)
     add = parser.add_argument
-    add("--net", required=True, help=f"one of {', '.join(image_nets.NETS)}")
+    add("--net", required=True, help=f"one of {', '.join(autoencoder.NETS)}")
     add("--out", required=True, help="the folder to write into")
-    reading.add_options(parser)
+    dataset.add_options(parser)
     add("--weights", default="", help="of the network, .npz; empty: trains a small one")
     short = "short side that files are resized to, uncropped; 0: --size decides"
     add("--short", type=int, default=0, help=short)
@@ -79,18 +79,18 @@ def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
     folder that holds images of other settings.
     """
     split = arguments["split"].partition("[")[0]
-    source = reading.source(arguments)
-    net = autoencoder.known(arguments["net"], "prepare deepaugment")
+    source = dataset.open_source(arguments)
+    net = autoencoder.lookup(arguments["net"], "prepare deepaugment")
     settings, own_part = _settings(net, source, arguments), _part(part)
     folder = pathlib.Path(out).expanduser()
-    own = _told(source, settings)
-    claims.refuse_others("prepare deepaugment", folder, split, own)
+    own = _made_by(source, settings)
+    dataset.refuse_others("prepare deepaugment", folder, split, own)
     stored = net.load(weights) if weights else _small(net, source, folder, settings)
     if not settings.short:
         sizes = net.sizes_of(stored)
-        image_nets.check_size(net, source.size, sizes, settings.enlarge)
+        autoencoder.check_size(net, source.size, sizes, settings.enlarge)
     own |= {"weights": _digest(stored)}
-    claims.claim("prepare deepaugment", folder, split, own)
+    dataset.claim("prepare deepaugment", folder, split, own)
     paths = _paths(folder / split, source, settings)
     made = _make(net, stored, source, paths, settings, own_part)
     return (
@@ -99,7 +99,7 @@ def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
     )
 
 
-def _settings(net: image_nets.Net, source: base.Source, arguments: dict) -> Settings:
+def _settings(net: autoencoder.Net, source: base.Source, arguments: dict) -> Settings:
     """Checks the options of a call."""
     flags = {flag: True for flag in _FLAGS if arguments.pop(flag)}
     settings = Settings(**arguments, flags=flags)
@@ -133,7 +133,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _small(
-    net: image_nets.Net, source: base.Source, folder: pathlib.Path, settings: Settings
+    net: autoencoder.Net, source: base.Source, folder: pathlib.Path, settings: Settings
 ) -> dict[str, np.ndarray]:
     """Trains the small network, or takes that of an earlier call."""
     path = folder / f"{settings.net}.npz"
@@ -143,21 +143,21 @@ def _small(
                 "prepare deepaugment: --short must come with --weights, got none; small"
                 " networks are trained at --size"
             )
-        weights, _ = autoencoder.from_source(
+        weights, _ = autoencoder.train_on_source(
             net, source, net.small, seed=settings.seed, enlarge=settings.enlarge
         )
         published.write_npz(path, weights)
     return net.load(path)
 
 
-def _told(source: base.Source, settings: Settings) -> dict:
+def _made_by(source: base.Source, settings: Settings) -> dict:
     """What images are made by, but for the weights."""
     return {
         "made_by": "jbias.prepare deepaugment",
         **settings._asdict(),
         "source": source.name,
         "fingerprint": source.fingerprint,
-        "preprocessing": _words(source, settings),
+        "preprocessing": _preprocessing(source, settings),
         "cite": source.cite,
     }
 
@@ -169,13 +169,13 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _words(source: base.Source, settings: Settings) -> str:
+def _preprocessing(source: base.Source, settings: Settings) -> str:
     short = settings.short
     return f"Pillow bilinear: short side {short}" if short else source.preprocessing
 
 
 def _paths(folder, source, settings) -> list[pathlib.Path]:
-    names, labels = reading.folders(source), source.columns["label"]
+    names, labels = dataset.class_folders(source), source.columns["label"]
     for label in np.unique(labels):
         (folder / names[label]).mkdir(parents=True, exist_ok=True)
     return [
@@ -202,10 +202,12 @@ def _make(
     owner, damaged = None, None
     total = sum(len(index) for _, index in todo)
     with (
-        futures.ThreadPoolExecutor(reading.WORKERS) as pool,
+        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
         console.progress_bar(f"{settings.net} {source.name}", total) as progress,
     ):
-        for (first, index), images in reading.ahead(pool, lambda b: read(b[1]), todo):
+        for (first, index), images in dataset.map_ahead(
+            pool, lambda b: read(b[1]), todo
+        ):
             if first != owner:
                 key = jax.random.fold_in(damages, first)
                 owner, damaged = first, net.damage(weights, key)
@@ -229,14 +231,14 @@ def _blocks(order: law.Order, together: int) -> Iterator[tuple[int, np.ndarray]]
             yield int(run[0]), run[start : start + together]
 
 
-def _program(net: image_nets.Net, settings: Settings) -> Callable:
+def _program(net: autoencoder.Net, settings: Settings) -> Callable:
     @jax.jit
     def run(weights, images, keys):
         images, options = images.astype(jnp.float32) / 255, settings.flags
         if settings.short:
             found = net.apply(weights, images, keys, damaged=True, **options)
         else:
-            found = image_nets.same_size(
+            found = autoencoder.same_size(
                 net,
                 weights,
                 images,

@@ -19,10 +19,12 @@ from jbias.runtime import console
 from jbias.training import parts
 
 # They change no pixel, or serve others: a half, a second set.
-UNSEEN = ("smooth_labels", "binary_targets", "views")
-UNSEEN += ("half", "replace", "standardise_as")
+WITHOUT_FIGURE = ("smooth_labels", "binary_targets", "views")
+
+WITHOUT_FIGURE += ("half", "replace", "standardise_as")
+
 # Beside the defaults: what a method needs, or what shows it.
-SHOWN: Mapping[str, Mapping] = {
+OPTIONS: Mapping[str, Mapping] = {
     "random_erasing": {"p": 1.0},
     "grayscale": {"p": 1.0},
     "blur": {"p": 1.0},
@@ -70,7 +72,7 @@ def inputs(
 
     ValueError for an unknown data set, split or method, and for too few images.
     """
-    visible = [name for name in augment.AUGMENTS if name not in UNSEEN]
+    visible = [name for name in augment.AUGMENTS if name not in WITHOUT_FIGURE]
     chosen = methods.split("+") if methods else visible
     for name in chosen:
         if name not in visible:
@@ -83,8 +85,8 @@ def inputs(
             f"prepare inputs: --columns must be 1 to {_BATCH}, got {columns}"
         )
     style = {"name": transfer or ("render" if data == "shapes" else "small")}
-    shown = {**SHOWN, "stylize": {"transfer": style | _given(weights=weights)}}
-    batch, cite = _batch(data, split, size, _given(root=root))
+    shown = {**OPTIONS, "stylize": {"transfer": style | _nonempty(weights=weights)}}
+    batch, cite = _batch(data, split, size, _nonempty(root=root))
     with console.progress_bar("drawing", len(chosen)) as progress:
         for i, name in enumerate(chosen):
             options = {"name": name, **shown.get(name, {})}
@@ -94,7 +96,7 @@ def inputs(
     return f"{out}: {len(chosen)} figures of {data}"
 
 
-def _given(**options: str | None) -> dict[str, str]:
+def _nonempty(**options: str | None) -> dict[str, str]:
     return {key: value for key, value in options.items() if value}
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from jbias import data
 from jbias.data import folder, shards, sources, tf_example
-from jbias.prepare import reading
+from jbias.prepare import dataset
 from jbias.runtime import console
 
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
@@ -91,14 +91,14 @@ def _make(
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     title = f"writing {source.name}"
     with (
-        futures.ThreadPoolExecutor(reading.WORKERS) as pool,
+        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
         console.progress_bar(title, len(source)) as progress,
     ):
         for i, path in enumerate(paths):
             if not path.exists():
                 rows = range(cuts[i], cuts[i + 1])
                 read = functools.partial(_record, source)
-                ready = reading.ahead(pool, read, rows, count=2 * reading.WORKERS)
+                ready = dataset.map_ahead(pool, read, rows, count=2 * dataset.WORKERS)
                 damaged += _write(path, ready)
                 made += 1
             progress(int(cuts[i + 1]), len(source))

@@ -9,24 +9,173 @@ third of the pictures are windows of 32 pixels of that set's images, smoothed, u
 patterns: the network then knows their shapes and colours as well.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import cv2
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from jbias import seeds
-from jbias.data import collages
+from jbias.data import shape_scenes, textures
 from jbias.models import published, style_transfer
-from jbias.prepare import reading
+from jbias.prepare import dataset
 from jbias.runtime import console
 
+SIDE = 32  # Of a picture.
+PERIOD = 48  # Of a tile, a multiple of nearly all patterns' periods.
+SCALES = (1, 2)  # Patterns as the embedded set has them at 32 and at 64 pixels.
+_PATTERNS = tuple(textures.TEXTURES.values())
+NO_PATTERN = len(SCALES) * len(_PATTERNS)  # The pattern that is none.
+_LEAVES = 6
+
+Planes = Float[np.ndarray, "n h w"]
+Images = Float[np.ndarray, "n h w 3"]
+
+
+class Pictures(NamedTuple):
+    """n pictures whose texture is known apart from what they show.
+
+    `carrier` is `image` without its texture and noise. A style transfer can learn from
+    them exactly: the target is what one shows, in its flat colours moved to another's,
+    under the other's pattern. Half are scenes of the embedded set; the others are layers
+    of shapes in flat colours over the whole frame, after the dead leaves model, which
+    hold edges, sizes and colours of all kinds.
+    """
+
+    image: UInt8[np.ndarray, "n h w 3"]
+    carrier: UInt8[np.ndarray, "n h w 3"]
+    pattern: Int[np.ndarray, "n"]  # A row of `tiles`, or NO_PATTERN.
+    strength: Float[np.ndarray, "n"]  # How far its two tones lie apart, of 1.
+
+
+@functools.cache
+def tiles() -> Float[np.ndarray, "patterns side side"]:
+    """Draws every pattern at every scale, and NO_PATTERN, as shares of the second tone."""
+    table = np.random.default_rng(7).uniform(-1, 1, (1, 32, 32)).astype(np.float32)
+    ticks = np.arange(PERIOD, dtype=np.float32) + np.float32(0.5)
+    x, y = np.meshgrid(ticks, -ticks)
+    drawn = []
+    for scale in SCALES:
+        period = np.float32(shape_scenes.PERIOD * SIDE / 2 * scale)
+        for pattern in _PATTERNS:
+            border = pattern((x / period)[None], (y / period)[None], table)[0]
+            drawn.append(np.clip(0.5 - border * period, 0, 1))
+    return np.stack([*drawn, np.full((PERIOD, PERIOD), 0.5, np.float32)])
+
+
+def draw(
+    rng: np.random.Generator, n: int, photos: UInt8[np.ndarray, "m h w 3"] | None = None
+) -> Pictures:
+    """Draws n pictures in a random order, a third from `photos` where there are some.
+
+    Photographs of at least SIDE pixels give windows, whose fine detail is taken out
+    before a pattern is put on.
+    """
+    kinds = [_scenes, _leaves]
+    if photos is not None:
+        kinds.append(functools.partial(_windows, photos))
+    counts = np.bincount(np.arange(n) % (2 * len(kinds)), minlength=2 * len(kinds))
+    parts = []
+    for i, count in enumerate(counts):
+        scale = i % len(SCALES)
+        texture = rng.integers(0, len(_PATTERNS), count)
+        image, carrier, strength = kinds[i // len(SCALES)](rng, SCALES[scale], texture)
+        pattern = np.where(strength > 0, texture + scale * len(_PATTERNS), NO_PATTERN)
+        noise = rng.standard_normal(image.shape, np.float32)
+        image = image + noise * rng.uniform(0, 0.03, (count, 1, 1, 1))
+        quantised = (shape_scenes.quantise(x) for x in (image, carrier))
+        parts.append((*quantised, pattern, strength))
+    order = rng.permutation(n)
+    image, carrier, pattern, strength = (
+        np.concatenate(x)[order] for x in zip(*parts, strict=True)
+    )
+    return Pictures(
+        image, carrier, pattern.astype(np.int32), strength.astype(np.float32)
+    )
+
+
+def _scenes(rng: np.random.Generator, scale: int, texture: Int[np.ndarray, "n"]):
+    """Scenes of the embedded set; in those the texture may fill the shape alone."""
+    size, n = SIDE * scale, len(texture)
+    scenes, shape = shape_scenes.draw(rng, n), rng.integers(0, 16, n)
+    share = shape_scenes.shares(scenes, texture, size)
+    plain = np.full_like(share, 0.5)
+    drawn = (shape_scenes.composed(scenes, shape, s, size) for s in (share, plain))
+    image, carrier = _cut(rng, *drawn)
+    strength = 0.6 * np.abs(scenes.tones[:, 1] - scenes.tones[:, 0])
+    return image, carrier, strength + 0.4 * np.abs(scenes.echo)
+
+
+def _leaves(rng: np.random.Generator, scale: int, texture: Int[np.ndarray, "n"]):
+    """Shapes of any size over each other, each in a colour of its own, and shading."""
+    size, n = SIDE * scale, len(texture)
+    x, y = shape_scenes.axes(n, size)
+    carrier = _colour(rng, n) * np.ones((n, size, size, 1), np.float32)
+    for _ in range(_LEAVES):
+        shape, field = rng.integers(0, 16, n), np.empty((n, size, size), np.float32)
+        pose = dict(
+            scale=np.exp(rng.uniform(np.log(0.12), 0, n)).astype(np.float32),
+            angle=rng.uniform(0, 2 * np.pi, n).astype(np.float32),
+            shift=rng.uniform(-1, 1, (n, 2)).astype(np.float32),
+        )
+        for k, kind in enumerate(shape_scenes.SHAPES):
+            rows = np.flatnonzero(shape == k)
+            some = {name: value[rows] for name, value in pose.items()}
+            axes = shape_scenes.axes(len(rows), size)
+            field[rows] = shape_scenes.signed_distance(kind, *axes, **some)
+        there = rng.random((n, 1, 1)) < 0.7
+        over = (shape_scenes.coverage(field, size) * there)[..., None]
+        carrier = carrier * (1 - over) + over * _colour(rng, n)
+    slope = rng.uniform(-0.15, 0.15, (2, n, 1, 1)).astype(np.float32)
+    carrier = carrier + (slope[0] * x + slope[1] * y)[..., None]
+    share = shape_scenes.shares(shape_scenes.draw(rng, n), texture, size)
+    return _patterned(rng, *_cut(rng, carrier, share))
+
+
+def _windows(photos, rng, scale: int, texture: Int[np.ndarray, "n"]):
+    """Windows of photographs, smoothed inside their edges."""
+    n, (height, width) = len(texture), photos.shape[1:3]
+    which = rng.integers(0, len(photos), n)
+    top, left = rng.integers(0, (height - SIDE + 1, width - SIDE + 1), (n, 2)).T
+    carrier = np.empty((n, SIDE, SIDE, 3), np.float32)
+    for i in range(n):
+        window = photos[which[i], top[i] :, left[i] :][:SIDE, :SIDE]
+        smooth = cv2.pyrMeanShiftFiltering(np.ascontiguousarray(window), 4, 24)
+        carrier[i] = smooth.astype(np.float32) / 255
+    share = shape_scenes.shares(shape_scenes.draw(rng, n), texture, SIDE * scale)
+    return _patterned(rng, carrier, *_cut(rng, share))
+
+
+def _patterned(rng, carrier: Images, share: Planes):
+    """Puts a pattern on the whole of a picture, on some not."""
+    n = len(carrier)
+    strength = rng.uniform(0.05, 0.6, n) * (rng.random(n) < 0.85)
+    lighter = (strength[:, None, None] * (share - 0.5))[..., None]
+    return carrier + lighter, carrier, strength
+
+
+def _colour(rng: np.random.Generator, n: int) -> Images:
+    tint = shape_scenes.tints(rng, n, ((0.0, 360.0),), -1.0)
+    return (rng.uniform(0, 1, (n, 1)) * tint).astype(np.float32)[:, None, None]
+
+
+def _cut(rng: np.random.Generator, *planes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Cuts the same random window of SIDE pixels out of each."""
+    n, size = planes[0].shape[:2]
+    corner = rng.integers(0, size - SIDE + 1, (n, 2, 1))
+    rows, columns = (corner + np.arange(SIDE)).swapaxes(0, 1)
+    image = np.arange(n)[:, None, None]
+    return tuple(x[image, rows[:, :, None], columns[:, None, :]] for x in planes)
+
+
 STEPS, BATCH, RATE, PICTURES = 9000, 32, 1e-3, 16_384
-_READING, _DRAWN = 600, 512  # Steps that read only; pictures of a draw.
-_PHOTOS, _TESTED = 10_000, 256
+_READING_STEPS, _DRAW_SIZE = 600, 512  # Steps that read only; pictures of a draw.
+_PHOTOS, _TEST_PICTURES = 10_000, 256
 
 
 def add(parser) -> None:
@@ -34,7 +183,7 @@ def add(parser) -> None:
     parser.set_defaults(command=style)
     add = parser.add_argument
     add("--out", required=True, help="the file to write, .npz")
-    reading.add_options(parser)
+    dataset.add_options(parser)
     add("--steps", type=int, default=STEPS, help="of Adam")
     add("--pictures", type=int, default=PICTURES, help="how many are drawn")
     add("--seed", type=int, default=0)
@@ -59,33 +208,33 @@ def style(
         )
     photos = None
     if arguments["data"] != "shapes":  # Those are drawn in any case.
-        if arguments["size"] < collages.SIDE:
+        if arguments["size"] < SIDE:
             raise ValueError(
-                f"prepare style: --size must be at least {collages.SIDE} pixels, got"
+                f"prepare style: --size must be at least {SIDE} pixels, got"
                 f" {arguments['size']}"
             )
-        photos = reading.sample(reading.source(arguments), _PHOTOS, seed)
+        photos = dataset.read_sample(dataset.open_source(arguments), _PHOTOS, seed)
     rng = np.random.default_rng(seed)
-    drawn = _draw(rng, pictures, photos)
+    drawn = _draw_many(rng, pictures, photos)
     with console.progress_bar("training small_adain", steps) as progress:
         params = train(drawn, seeds.key(seed), steps=steps, progress=progress)
     arrays = style_transfer.flatten(params)
     published.write_npz(out, {k: np.asarray(v, np.float16) for k, v in arrays.items()})
-    wrong = error(params, _draw(rng, _TESTED, photos))
+    wrong = mean_error(params, _draw_many(rng, _TEST_PICTURES, photos))
     return f"{out}: {steps} steps, error {wrong:.3f} (mean absolute, of 1)"
 
 
-def _draw(rng: np.random.Generator, n: int, photos) -> collages.Pictures:
+def _draw_many(rng: np.random.Generator, n: int, photos) -> Pictures:
     parts = []
     with console.progress_bar("drawing pictures", n) as progress:
-        for start in range(0, n, _DRAWN):
-            parts.append(collages.draw(rng, min(_DRAWN, n - start), photos))
+        for start in range(0, n, _DRAW_SIZE):
+            parts.append(draw(rng, min(_DRAW_SIZE, n - start), photos))
             progress(start + len(parts[-1].image), n)
-    return collages.Pictures(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+    return Pictures(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
 def train(
-    pictures: collages.Pictures,
+    pictures: Pictures,
     key: PRNGKeyArray,
     *,
     steps: int,
@@ -98,12 +247,12 @@ def train(
     """
     init, head, order = (seeds.stream(key, name) for name in ("init", "head", "order"))
     params = style_transfer.init_small(init)
-    patterns = len(collages.tiles())
+    patterns = len(tiles())
     head = 0.05 * jax.random.normal(head, (style_transfer.CODE, patterns))
     state = {"net": params, "head": head}
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
-    reads = min(_READING, steps // 4)
-    for first, last, loss in ((0, reads, _unread), (reads, steps, _loss)):
+    reads = min(_READING_STEPS, steps // 4)
+    for first, last, loss in ((0, reads, _reading_loss), (reads, steps, _loss)):
         tx = _tx(max(last - first, 1))
         opt, step = tx.init(state), _step(tx, loss)
         for i in range(first, last):
@@ -112,13 +261,13 @@ def train(
     return jax.tree.map(np.asarray, state["net"])
 
 
-def batch(rng: np.random.Generator, pictures: collages.Pictures) -> dict[str, Any]:
+def batch(rng: np.random.Generator, pictures: Pictures) -> dict[str, Any]:
     """Takes pictures, an order for their styles, and where the tiles begin."""
     rows = rng.integers(len(pictures.image), size=BATCH)
     return {
         **{name: x[rows] for name, x in pictures._asdict().items()},
         "order": rng.permutation(BATCH),
-        "origin": rng.integers(collages.PERIOD, size=2),
+        "origin": rng.integers(PERIOD, size=2),
     }
 
 
@@ -132,10 +281,8 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
     mean = carrier.mean((1, 2), keepdims=True)
     std = jnp.sqrt(carrier.var((1, 2), keepdims=True) + 1e-3)
     moved = (carrier - mean) / std * std[order] + mean[order]
-    rows, columns = (
-        (batch["origin"][i] + jnp.arange(side)) % collages.PERIOD for i in (0, 1)
-    )
-    drawn = jnp.asarray(collages.tiles())[:, rows[:, None], columns]
+    rows, columns = ((batch["origin"][i] + jnp.arange(side)) % PERIOD for i in (0, 1))
+    drawn = jnp.asarray(tiles())[:, rows[:, None], columns]
     shares = drawn[batch["pattern"][order]] - 0.5
     strength = batch["strength"][order][:, None, None]
     return jnp.clip(moved + (strength * shares)[..., None], 0, 1)
@@ -162,7 +309,7 @@ def _features(state: dict, batch: dict) -> tuple[Array, style_transfer.Statistic
     return f, style_transfer.statistics(f)
 
 
-def _told(
+def _pattern_loss(
     state: dict, own: style_transfer.Statistics, pattern: Int[Array, "b"]
 ) -> Array:
     """Cross-entropy of the pattern that a style's code tells."""
@@ -171,14 +318,14 @@ def _told(
     return optax.softmax_cross_entropy_with_integer_labels(logits, pattern).mean()
 
 
-def _unread(state: dict, batch: dict) -> Float[Array, ""]:
-    return _told(state, _features(state, batch)[1], batch["pattern"])
+def _reading_loss(state: dict, batch: dict) -> Float[Array, ""]:
+    return _pattern_loss(state, _features(state, batch)[1], batch["pattern"])
 
 
 def _loss(state: dict, batch: dict) -> Float[Array, ""]:
     f, own = _features(state, batch)
     wrong = _wrong(state["net"], f, own, batch)
-    return 10 * wrong + 0.3 * _told(state, own, batch["pattern"])
+    return 10 * wrong + 0.3 * _pattern_loss(state, own, batch["pattern"])
 
 
 def _wrong(net: dict, f: Array, own: style_transfer.Statistics, batch: dict) -> Array:
@@ -188,7 +335,7 @@ def _wrong(net: dict, f: Array, own: style_transfer.Statistics, batch: dict) -> 
     return jnp.mean(jnp.abs(found - target(batch)))
 
 
-def error(params: dict[str, Any], pictures: collages.Pictures) -> float:
+def mean_error(params: dict[str, Any], pictures: Pictures) -> float:
     """Mean absolute error of pairs of other pictures, of 1."""
     rng, state = np.random.default_rng(0), {"net": params}
     wrong = jax.jit(lambda batch: _wrong(params, *_features(state, batch), batch))

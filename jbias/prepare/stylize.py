@@ -25,12 +25,12 @@ from PIL import Image
 
 from jbias.data import base, listing, transforms
 from jbias.models import published
-from jbias.prepare import claims, reading, sheet
+from jbias.prepare import dataset, sheet
 from jbias.runtime import console
 from jbias.training import parts
 from jbias.untrusted import opening
 
-_TOGETHER, _SHOWN = 16, 8
+_TOGETHER, _EXAMPLES = 16, 8
 SELF = "self"
 
 
@@ -39,7 +39,7 @@ def add(parser) -> None:
     parser.set_defaults(command=stylize)
     add = parser.add_argument
     add("--out", required=True, help="the folder to write into")
-    reading.add_options(parser)
+    dataset.add_options(parser)
     add("--style", default=SELF, help="a folder of images, or self")
     add("--transfer", default="small", help="small, or vgg with --weights")
     add("--weights", default="", help="the file of that transfer")
@@ -65,7 +65,7 @@ def stylize(
     if not 0 <= alpha <= 1:
         raise ValueError(f"prepare stylize: --alpha must be in [0, 1], got {alpha}")
     split = arguments["split"].partition("[")[0]
-    source = reading.source(arguments)
+    source = dataset.open_source(arguments)
     options = {"name": transfer, **({"weights": weights} if weights else {})}
     made = parts.with_functions("prepare stylize", {"transfer": options})["transfer"]
     styles = _Styles(style, source)
@@ -79,8 +79,8 @@ def stylize(
         **dict(style=styles.digest, alpha=alpha, seed=seed, transfer=transfer),
         "weights": published.blob_id(weights) if os.path.isfile(weights) else weights,
     }
-    claims.claim("prepare stylize", folder, split, own)
-    names, labels = reading.folders(source), source.columns["label"]
+    dataset.claim("prepare stylize", folder, split, own)
+    names, labels = dataset.class_folders(source), source.columns["label"]
     paths = [
         folder / split / names[label] / f"{i:06d}.png" for i, label in enumerate(labels)
     ]
@@ -148,11 +148,11 @@ def _make(
 
     blocks = [todo[i : i + _TOGETHER] for i in range(0, len(todo), _TOGETHER)]
     with (
-        futures.ThreadPoolExecutor(reading.WORKERS) as pool,
+        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
         console.progress_bar("stylising", len(todo)) as progress,
     ):
         done = 0
-        for block, (content, style) in reading.ahead(pool, read, blocks):
+        for block, (content, style) in dataset.map_ahead(pool, read, blocks):
             # The last block is filled up, so that all are of one program.
             fill = functools.partial(
                 np.resize, new_shape=(_TOGETHER, *content.shape[1:])
@@ -172,7 +172,7 @@ def _save(path: pathlib.Path, image: np.ndarray) -> None:
 
 
 def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None:
-    chosen = np.linspace(0, len(source) - 1, min(_SHOWN, len(source))).astype(int)
+    chosen = np.linspace(0, len(source) - 1, min(_EXAMPLES, len(source))).astype(int)
     rows: dict[str, list] = {"image": [], "style": [], "made": []}
     for i in chosen.tolist():
         rows["image"].append(source[i]["image"])

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from jbias.launch import job, local, stopping, sweep
+from jbias.launch import local, sweep, trials
 from jbias.report import status as report_status
 from jbias.report import status_table
 from jbias.runs import status
@@ -79,13 +79,13 @@ def test_who_is_as_good_as_the_median_goes_on():
     """Sums of equal accuracies are rounded; their mean is not to be."""
     for hits in range(1, 16):
         plateau = {step: hits / 16 / 1.1 for step in range(1, 12)}
-        assert not stopping.median_rule(plateau, [plateau] * 3)
+        assert not trials.median_rule(plateau, [plateau] * 3)
 
 
 def test_nothing_is_written_into_the_log_of_a_run_at_work(tmp_path, monkeypatch):
     (tmp_path / "log.txt").write_text("2026-01-01 00:00:00 step 1/4\n")
     monkeypatch.setattr(status, "is_running", lambda workdir: True)
-    job.note_end(tmp_path, 2, tmp_path / "output", 0)
+    local.log_exit(tmp_path, 2, tmp_path / "output", 0)
     assert (tmp_path / "log.txt").read_text().count("\n") == 1
 
 

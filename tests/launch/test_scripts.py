@@ -16,7 +16,7 @@ import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 import yaml
 
-from jbias.launch import doing, sky, sweep, trials
+from jbias.launch import runner, sky, sweep, trials
 
 assert submitit.__version__
 HERE = pathlib.Path(__file__).parent
@@ -48,8 +48,8 @@ NASTY += ["a b", "*", "~", "#", "$HOME", "\\", "!x", "{a,b}", "-n", "TASK"]
 
 def script(where: str, todo=TRIALS, **changed) -> str:
     """What an executor would start."""
-    name, options = doing._where(OPTIONS[where])
-    return doing.EXECUTORS[name].script(todo, {**options, **changed})
+    name, options = runner._parse_executor(OPTIONS[where])
+    return runner.EXECUTORS[name].script(todo, {**options, **changed})
 
 
 def nasty(where: str) -> list[trials.Trial]:
@@ -218,7 +218,7 @@ def test_xpk_takes_no_line_breaks_nor_control_characters(letter):
 @pytest.mark.parametrize("todo", [TRIALS, nasty("sky")])
 def test_skypilot_gets_tasks_that_its_schema_allows(todo, tmp_path):
     for trial in todo:
-        task = sky.task(trial, doing._where(OPTIONS["sky"])[1])
+        task = sky.task(trial, runner._parse_executor(OPTIONS["sky"])[1])
         check = jsonschema.Draft202012Validator
         check(TOLD["sky_task"]).validate(task)
         check(TOLD["sky_resources"]).validate(task["resources"])
@@ -227,11 +227,13 @@ def test_skypilot_gets_tasks_that_its_schema_allows(todo, tmp_path):
     reads = "print(json.dumps(open(sys.argv[-1]).read()), file=open('said', 'a'))\n"
     told = run(script("sky", todo), tmp_path, sky=reads)
     tasks = [yaml.safe_load(text) for text in told[1::2]]
-    assert tasks == [sky.task(t, doing._where(OPTIONS["sky"])[1]) for t in todo]
+    assert tasks == [
+        sky.task(t, runner._parse_executor(OPTIONS["sky"])[1]) for t in todo
+    ]
 
 
 def test_skypilot_s_schema_would_refuse():
-    task = sky.task(TRIALS[0], doing._where(OPTIONS["sky"])[1])
+    task = sky.task(TRIALS[0], runner._parse_executor(OPTIONS["sky"])[1])
     with pytest.raises(jsonschema.ValidationError):
         check = jsonschema.Draft202012Validator(TOLD["sky_task"])
         check.validate({**task, "command": "x"})
@@ -284,7 +286,7 @@ def test_one_machine_may_leave_devices_out():
     ],
 )
 def test_slices_of_more_than_eight_chips_have_several_hosts(accelerator, hosts):
-    assert trials.hosts_of(accelerator) == hosts
+    assert trials.host_count(accelerator) == hosts
 
 
 def test_a_run_on_several_nodes_has_all_their_gpus():
@@ -310,10 +312,10 @@ def test_labels_are_what_clouds_take_and_end_with_the_hash():
 def test_the_help_names_every_place_and_option():
     text = sweep.__doc__.partition("--on=NAME")[2].partition("Exit codes")[0]
     places = dict(re.findall(r"(?ms)^  (\w+)  +(\S.*?)(?=^  \w|\Z)", text))
-    assert {*places} == {*doing.EXECUTORS}
+    assert {*places} == {*runner.EXECUTORS}
     for name, said in places.items():
         words = {*re.findall(r"\w+", said.partition(": ")[2])}
-        assert {*doing.EXECUTORS[name].OPTIONS} <= words, name
+        assert {*runner.EXECUTORS[name].OPTIONS} <= words, name
 
 
 @pytest.mark.parametrize(
@@ -328,4 +330,4 @@ def test_the_help_names_every_place_and_option():
 )
 def test_wrong_places_are_told(text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        doing._where(text)
+        runner._parse_executor(text)

@@ -6,7 +6,7 @@ import types
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
-from jbias.launch import slurm, stopping, trials
+from jbias.launch import slurm, trials
 from jbias.runs import status
 
 
@@ -64,14 +64,14 @@ def test_jobs_of_a_start_that_was_killed_are_found(count, todo, cluster):
     cluster.killed = True
     with pytest.raises(KeyboardInterrupt):
         slurm.submit(todo[:count], slurm.OPTIONS, print)
-    assert not slurm._ids(todo).exists()
+    assert not slurm._ids_path(todo).exists()
     expected = dict.fromkeys("abc"[:count], "queued")
     assert slurm.active(todo) == expected
     # Known by their numbers now, whatever is submitted next.
     cluster.killed = False
     slurm.submit(todo[count:] or todo[:1], slurm.OPTIONS, print)
     assert slurm.active(todo) == {**expected, **dict.fromkeys("abc", "queued")}
-    known = json.loads(slurm._ids(todo).read_text())
+    known = json.loads(slurm._ids_path(todo).read_text())
     last = {1: dict(a="7", b="8_0", c="8_1"), 3: dict(a="10", b="7_1", c="7_2")}
     assert known == last[count]
 
@@ -94,7 +94,7 @@ def test_a_trial_is_cancelled_once(todo, cluster, monkeypatch):
     running = status.RunStatus("running")
     monkeypatch.setattr(status, "read", lambda workdir: running)
     monkeypatch.setattr(slurm, "active", active)
-    stopping.mark(todo[1].workdir, "by one who waited before")
+    trials.mark_stopped(todo[1].workdir, "by one who waited before")
     rule = lambda live: [(trial, "too low") for trial in live]
     slurm.wait(todo, say=lambda line: None, stop=rule, look=0)
     sent = [one for one in cluster.called if one[0] == "scancel"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jbias.launch import stopping, trials
+from jbias.launch import trials
 from jbias.runs import results, status
 
 # Running averages up to step 2: 0.3, 0.5, 0.7; up to step 3: 0.4, 0.6, 0.8.
@@ -26,7 +26,7 @@ COMPLETED = [
     ],
 )
 def test_worked_by_hand(curve, stops):
-    why = stopping.median_rule(curve, COMPLETED)
+    why = trials.median_rule(curve, COMPLETED)
     assert bool(why) == stops
     if stops:
         assert "the median of 3 completed trials' averages" in why
@@ -41,15 +41,15 @@ def test_the_rule_is_the_papers_on_random_curves():
         wanted = mine.max() < np.median([one[:s].mean() for one in others])
         completed = [dict(enumerate(one, start=1)) for one in others]
         curve = dict(enumerate(mine, start=1))
-        assert bool(stopping.median_rule(curve, completed)) == wanted
+        assert bool(trials.median_rule(curve, completed)) == wanted
 
 
 def test_few_completed_trials_and_the_grace_stop_none():
-    assert not stopping.median_rule({1: 0.0}, COMPLETED[:2])
-    assert stopping.median_rule({1: 0.0}, COMPLETED[:2], fewest=2)
-    assert not stopping.median_rule({1: 0.0}, COMPLETED, grace=1)
+    assert not trials.median_rule({1: 0.0}, COMPLETED[:2])
+    assert trials.median_rule({1: 0.0}, COMPLETED[:2], fewest=2)
+    assert not trials.median_rule({1: 0.0}, COMPLETED, grace=1)
     late = [{step + 10: value for step, value in one.items()} for one in COMPLETED]
-    assert not stopping.median_rule({1: 0.0}, late)
+    assert not trials.median_rule({1: 0.0}, late)
 
 
 @pytest.mark.parametrize("name", ["done", status.STOPPED_FILE, "evals/1.jsonl"])
@@ -70,5 +70,5 @@ def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
     (made[4].workdir / name).write_bytes(b"\xff")
     assert made[4].state.phase == "damaged"
     assert str(made[4].workdir / name) in made[4].state.reason
-    ((trial, why),) = stopping.due(made[:1], made, fewest=3, grace=0)
+    ((trial, why),) = trials.to_stop(made[:1], made, fewest=3, grace=0)
     assert trial is made[0] and "below 60.0, the median of 3 completed" in why

@@ -17,7 +17,7 @@ import pytest
 
 from jbias import config as jc
 from jbias import config_files
-from jbias.launch import job, local, stopping, sweep, trials
+from jbias.launch import local, sweep, trials
 from jbias.runs import status
 from tests import smoke_runs
 
@@ -180,7 +180,7 @@ def test_a_signal_saves_all_and_the_same_command_goes_on(tmp_path, monkeypatch, 
 def test_what_a_killed_launcher_left_running_is_waited_for(tmp_path, monkeypatch):
     slow = dict(curve=[0.1] * 10, seconds=0.1)
     told(monkeypatch, {0.1: slow})
-    (trial,) = trials.planned(
+    (trial,) = trials.plan(
         trials.Search((SMOKE[9:],), ("--config.optim.rate=0.1",), (), "grid", 1, 0),
         tmp_path,
     )
@@ -235,7 +235,7 @@ def test_a_dry_run_shows_commands_and_leaves_nothing(tmp_path, capsys):
 )
 def test_a_trial_is_the_run_that_main_makes_of_its_command(changes, tmp_path):
     search = trials.Search((SMOKE[9:],), tuple(changes), (), "grid", 1, 0)
-    (trial,) = trials.planned(search, tmp_path)
+    (trial,) = trials.plan(search, tmp_path)
     config = config_files.load(SMOKE[9:], changes, flag="config")
     assert trial.name == jc.run_name(config)
     assert trials.command(trial)[3:-1] == (SMOKE, *changes)
@@ -243,7 +243,7 @@ def test_a_trial_is_the_run_that_main_makes_of_its_command(changes, tmp_path):
 
 def test_equal_trials_are_one(tmp_path):
     search = trials.Search((SMOKE[9:], f"{SMOKE[9:]},"), (), (), "grid", 1, 0)
-    assert len(trials.planned(search, tmp_path)) == 1
+    assert len(trials.plan(search, tmp_path)) == 1
 
 
 def test_planning_takes_no_device():
@@ -295,10 +295,10 @@ def test_what_is_wrong_is_told_in_one_line(
 
 
 def test_a_stop_is_kept_whole(tmp_path):
-    stopping.mark(tmp_path, "worse")
+    trials.mark_stopped(tmp_path, "worse")
     assert status.read(tmp_path)[:2] == ("stopped", "worse")
     assert [p.name for p in tmp_path.iterdir()] == [status.STOPPED_FILE]
-    stopping.unmark(tmp_path)
+    trials.clear_stopped(tmp_path)
     assert status.read(tmp_path).phase == "not started"
 
 
@@ -316,14 +316,14 @@ def test_what_a_run_has_told_is_not_told_again(tmp_path):
     output, log = tmp_path / "output", tmp_path / "log.txt"
     output.write_text('{"json": "of the error"}\n')
     log.write_text("jbias: an older end\n")
-    before = job.told(tmp_path)
-    job.note_end(tmp_path, 2, output, before)
+    before = local.log_size(tmp_path)
+    local.log_exit(tmp_path, 2, output, before)
     assert status.read(tmp_path).reason == 'exit code 2: {"json": "of the error"}'
     with log.open("a") as file:
         file.write("jbias: its own word\n")
-    job.note_end(tmp_path, 2, output, before)
+    local.log_exit(tmp_path, 2, output, before)
     assert status.read(tmp_path).reason == "its own word"
-    job.note_end(tmp_path, -int(signal.SIGTERM), output, job.told(tmp_path))
+    local.log_exit(tmp_path, -int(signal.SIGTERM), output, local.log_size(tmp_path))
     assert status.read(tmp_path).phase == "interrupted"
 
 

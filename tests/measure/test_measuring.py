@@ -903,12 +903,12 @@ def test_every_argument_of_the_suite_of_biases_has_a_say_somewhere(data_set):
     """An argument that USED leaves out would be refused everywhere."""
     listed = set(re.findall(r"^:(\w+)", biases.__doc__, re.MULTILINE))
     assert listed | {"root"} == {
-        *biases.EVERYWHERE,
-        *itertools.chain(*biases.USED.values()),
+        *biases.SHARED_ARGUMENTS,
+        *itertools.chain(*biases.ARGUMENTS.values()),
     }
-    used = {name: "a" for name in biases.USED[data_set] if name not in ("root",)}
+    used = {name: "a" for name in biases.ARGUMENTS[data_set] if name not in ("root",)}
     used |= {"subset": "1", "correlation": "0.5"}
-    used = {name: used[name] for name in biases.USED[data_set] if name in used}
+    used = {name: used[name] for name in biases.ARGUMENTS[data_set] if name in used}
     whole = {"data": data_set, "root": "a", **used}
     if data_set == "shapes":
         del whole["root"]

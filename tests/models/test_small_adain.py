@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.data import collages
 from jbias.models import published, style_transfer
+from jbias.prepare import style
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_colours_follow_the_style(transfer):
 
 def test_patterns_follow_the_style(transfer):
     """A grey picture takes the rows of another: it changes down, hardly across."""
-    tile = collages.tiles()[0][:32, :32]
+    tile = style.tiles()[0][:32, :32]
     rows = np.repeat((0.3 + 0.4 * tile)[None, :, :, None], 3, -1)
     found = transfer({"image": plain((0.5,) * 3, 1)}, kept, 1.0, {"image": rows})[0]
     down = jnp.abs(jnp.diff(found, axis=0)).mean()
@@ -59,7 +59,7 @@ def test_patterns_follow_the_style(transfer):
 
 
 def test_alpha_leads_from_the_own_style_to_the_others(transfer):
-    image = jnp.asarray(collages.draw(np.random.default_rng(0), 8).image) / 255
+    image = jnp.asarray(style.draw(np.random.default_rng(0), 8).image) / 255
     batch = {"image": image}
     own, half, other = (
         transfer(batch, permute, alpha)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jbias import data, prepare
-from jbias.prepare import autoencoder, image_nets
+from jbias.prepare import autoencoder
 
 SHAPES = ["--data=shapes", "--split=valid", "--n=96"]
 TRAINED = {
@@ -30,10 +30,10 @@ def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
     out = tmp_path / "new" / "weights.npz"
     assert train(net, out, *TRAINED[net]) == 0
     said = float(capsys.readouterr().out.split("error ")[1].split()[0])
-    chosen = image_nets.NETS[net]
+    chosen = autoencoder.NETS[net]
     weights = chosen.load(out)
     images = data.load("shapes", "valid", size=32, n=96).images
-    found = autoencoder.error(chosen, weights, images, chosen.enlarge)
+    found = autoencoder.rms_error(chosen, weights, images, chosen.enlarge)
     assert abs(found - said) < 1e-3
     flat = np.sqrt(np.mean(((images - images.mean((1, 2), keepdims=True)) / 255) ** 2))
     assert found < LEFT[net] * flat
@@ -42,7 +42,7 @@ def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
 
 
 def test_training_is_of_the_seed():
-    net, images = image_nets.NETS["edsr"], data.load("shapes", "valid", n=96).images
+    net, images = autoencoder.NETS["edsr"], data.load("shapes", "valid", n=96).images
     options = dict(steps=3, batch=8, rate=1e-3)
     made = [
         autoencoder.train(net, images, SIZES, jax.random.key(seed), **options)[
@@ -85,8 +85,8 @@ def test_a_network_that_learnt_nothing_is_refused(tmp_path, capsys):
 
 
 def test_deepaugment_trains_one_where_there_is_none(tmp_path, monkeypatch, capsys):
-    small = image_nets.NETS["edsr"]._replace(small=SIZES, steps=100)
-    monkeypatch.setattr(image_nets, "NETS", {"edsr": small})
+    small = autoencoder.NETS["edsr"]._replace(small=SIZES, steps=100)
+    monkeypatch.setattr(autoencoder, "NETS", {"edsr": small})
     out = tmp_path / "out"
     command = ["deepaugment", "--net=edsr", f"--out={out}", *SHAPES]
     assert prepare.main(command) == 0

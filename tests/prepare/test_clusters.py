@@ -11,7 +11,7 @@ from PIL import Image
 
 from jbias import data, models, prepare
 from jbias.evals import features
-from jbias.prepare import clusters, embeddings
+from jbias.prepare import clusters
 
 SIZES = {"cat": (9, 7, 5), "dog": (8, 6, 5), "eel": (10, 6, 6)}
 LIGHT = ((20, 20, 20), (240, 240, 240), (230, 30, 30))
@@ -109,7 +109,7 @@ def test_the_picture_shows_the_nearest_to_each_centre(
 def test_the_same_command_gives_the_same_and_begins_where_it_stopped(
     run, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(embeddings, "_BLOCK", 20)
+    monkeypatch.setattr(clusters, "_BLOCK", 20)
     assert run("--shown=0") == 0
     first = (tmp_path / "out/all.csv").read_bytes()
     blocks = sorted((tmp_path / "out/features").rglob("*.npy"))

@@ -12,7 +12,7 @@ from jbias import order as orders
 from jbias.augment import deepaugment
 from jbias.data import loader, splits
 from jbias.models import cae, edsr, published
-from jbias.prepare import image_nets
+from jbias.prepare import autoencoder
 
 N, SIZE = 48, 32
 SMALL = {"cae": {"width": 8}, "edsr": {"features": 4, "blocks": 4, "scale": 2}}
@@ -75,7 +75,7 @@ def test_the_same_again_to_the_bit(net, made, weights, tmp_path):
 @pytest.mark.parametrize("net", SMALL)
 def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
     """Made again by hand: alone, with keys from these numbers."""
-    chosen, stored = image_nets.NETS[net], image_nets.NETS[net].load(weights[net])
+    chosen, stored = autoencoder.NETS[net], autoencoder.NETS[net].load(weights[net])
     clean = data.load("shapes", "valid", size=SIZE, n=N).images / np.float32(255)
     order, damages, features = (
         seeds.stream(seeds.key(0), name) for name in ("order", "weights", "features")
@@ -83,7 +83,7 @@ def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
 
     @jax.jit
     def run(weights, image, keys):
-        return image_nets.same_size(
+        return autoencoder.same_size(
             chosen, weights, image, keys, enlarge=chosen.enlarge, damaged=True
         )
 

@@ -25,8 +25,8 @@ def test_draws_a_row_of_images_and_rows_of_what_became_of_them(tmp_path, capsys)
 
 
 def test_shows_every_transform_that_can_be_seen():
-    assert set(inputs.UNSEEN) < set(augment.AUGMENTS)
-    assert set(inputs.SHOWN) < set(augment.AUGMENTS)
+    assert set(inputs.WITHOUT_FIGURE) < set(augment.AUGMENTS)
+    assert set(inputs.OPTIONS) < set(augment.AUGMENTS)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 from scipy.cluster import vq
 
-from jbias.prepare import kmeans
+from jbias.prepare import clusters
 
 SIZES = (50, 40, 30, 20)
 
@@ -24,7 +24,7 @@ def blobs():
 
 def test_planted_blobs_are_found_the_largest_first(blobs):
     rows, number, middle = blobs
-    found = kmeans.fit(rows, 4)
+    found = clusters.kmeans(rows, 4)
     np.testing.assert_array_equal(found.number, number)
     assert found.sizes.tolist() == [*SIZES] and found.number.dtype == np.int32
     assert abs(found.centres - middle).max() < 5 / np.sqrt(min(SIZES))
@@ -34,8 +34,8 @@ def test_planted_blobs_are_found_the_largest_first(blobs):
 
 def test_steps_are_those_of_scipy(blobs):
     rows = blobs[0].astype(float) + 15 * np.random.default_rng(1).normal(size=(140, 5))
-    start = kmeans.plus_plus(rows, 6, np.random.default_rng(2))
-    found = kmeans.lloyd(rows, start)
+    start = clusters.plus_plus(rows, 6, np.random.default_rng(2))
+    found = clusters.lloyd(rows, start)
     centres, number = vq.kmeans2(rows, start, iter=100, minit="matrix", missing="raise")
     np.testing.assert_array_equal(found.number, number)
     np.testing.assert_allclose(found.centres, centres, rtol=1e-10)
@@ -45,20 +45,20 @@ def test_steps_are_those_of_scipy(blobs):
 
 def test_restarts_are_never_worse_and_draws_repeat():
     rows = np.random.default_rng(3).normal(size=(200, 3))
-    inertia = [kmeans.fit(rows, 7, restarts=n).inertia for n in (1, 2, 5, 20)]
+    inertia = [clusters.kmeans(rows, 7, restarts=n).inertia for n in (1, 2, 5, 20)]
     assert inertia == sorted(inertia, reverse=True) and inertia[0] > inertia[-1]
-    one, again = (kmeans.fit(rows, 7, restarts=5, seed=(1, 4)) for _ in range(2))
+    one, again = (clusters.kmeans(rows, 7, restarts=5, seed=(1, 4)) for _ in range(2))
     np.testing.assert_array_equal(one.number, again.number)
     assert one.inertia == again.inertia
-    other = kmeans.fit(rows, 7, restarts=1, seed=(2, 4))
-    assert (other.number != kmeans.fit(rows, 7, restarts=1).number).any()
+    other = clusters.kmeans(rows, 7, restarts=1, seed=(2, 4))
+    assert (other.number != clusters.kmeans(rows, 7, restarts=1).number).any()
 
 
 def test_starts_are_drawn_by_squared_distance():
     rows = np.array([[0.0], [1.0], [3.0]])
     seen = np.zeros((3, 3), int)
     for seed in range(3000):
-        a, b = kmeans.plus_plus(rows, 2, np.random.default_rng(seed))[:, 0]
+        a, b = clusters.plus_plus(rows, 2, np.random.default_rng(seed))[:, 0]
         seen[[0, 1, 3].index(a), [0, 1, 3].index(b)] += 1
     apart = (rows - rows.T) ** 2
     expected = 1000 * apart / apart.sum(1, keepdims=True)
@@ -69,19 +69,19 @@ def test_starts_are_drawn_by_squared_distance():
 
 def test_rows_that_are_alike_leave_no_cluster_empty():
     rows = np.repeat([[0.0, 0.0], [1.0, 1.0]], [9, 2], 0)
-    found = kmeans.fit(rows, 4)
+    found = clusters.kmeans(rows, 4)
     assert min(found.sizes) >= 1 and found.inertia == 0
     for k in (0, 12):
         with pytest.raises(ValueError, match="k must be from 1 to the 11 rows"):
-            kmeans.fit(rows, k)
+            clusters.kmeans(rows, k)
 
 
 @pytest.mark.parametrize(("n", "k"), [(140, 4), (61, 8), (2003, 8)])
 def test_equal_clusters_differ_by_one_at_most(n, k):
     rng = np.random.default_rng(n)
     rows = np.concatenate([rng.normal(size=(n - 5, 3)), 8 + rng.normal(size=(5, 3))])
-    found = kmeans.fit(rows, k, restarts=2)
-    even = kmeans.balanced(rows, found)
+    found = clusters.kmeans(rows, k, restarts=2)
+    even = clusters.balance(rows, found)
     assert np.ptp(even.sizes) <= 1 and even.sizes.sum() == n
     assert (np.diff(even.sizes) <= 0).all()
     assert even.inertia >= found.inertia
@@ -91,18 +91,18 @@ def test_equal_clusters_differ_by_one_at_most(n, k):
 def test_equal_clusters_are_the_best_of_all_and_greedy_ones_near(monkeypatch):
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(8, 2))
-    found = kmeans.fit(rows, 2)
-    even = kmeans.balanced(rows, found)
-    apart = kmeans.squared(rows, found.centres)
+    found = clusters.kmeans(rows, 2)
+    even = clusters.balance(rows, found)
+    apart = clusters.squared_distances(rows, found.centres)
     every = [
         sum(apart[i, int(i in chosen)] for i in range(8))
         for chosen in itertools.combinations(range(8), 4)
     ]
     np.testing.assert_allclose(even.inertia, min(every))
     many = rng.normal(size=(600, 4))
-    found = kmeans.fit(many, 6, restarts=2)
-    best = kmeans.balanced(many, found).inertia
-    monkeypatch.setattr(kmeans, "_EXACT", 0)
+    found = clusters.kmeans(many, 6, restarts=2)
+    best = clusters.balance(many, found).inertia
+    monkeypatch.setattr(clusters, "_EXACT", 0)
     monkeypatch.setattr(optimize, "linear_sum_assignment", None)
-    greedy = kmeans.balanced(many, found).inertia
+    greedy = clusters.balance(many, found).inertia
     assert best <= greedy < 1.2 * best

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from jbias import prepare
-from jbias.data import collages
 from jbias.models import published, style_transfer
 from jbias.prepare import style
 
@@ -16,7 +15,7 @@ def run(out, *more):
 
 @pytest.fixture(scope="module")
 def pictures():
-    return collages.draw(np.random.default_rng(0), 64)
+    return style.draw(np.random.default_rng(0), 64)
 
 
 def test_ones_own_target_is_the_picture_without_noise(pictures):
@@ -24,10 +23,10 @@ def test_ones_own_target_is_the_picture_without_noise(pictures):
     batch = style.batch(np.random.default_rng(1), pictures)
     batch["order"] = np.arange(style.BATCH)
     found = np.asarray(style.target(batch))
-    plain = batch["pattern"] == collages.NO_PATTERN
+    plain = batch["pattern"] == style.NO_PATTERN
     np.testing.assert_allclose(found[plain], batch["carrier"][plain] / 255, atol=1e-6)
     added = (found - batch["carrier"] / 255).std((1, 2, 3))[~plain]
-    shares = collages.tiles()[batch["pattern"][~plain]].std((1, 2))
+    shares = style.tiles()[batch["pattern"][~plain]].std((1, 2))
     assert (added < 1.3 * batch["strength"][~plain] * shares + 0.01).all()
 
 
@@ -41,9 +40,9 @@ def test_targets_take_colours_and_patterns_of_the_style(pictures):
         found.mean((1, 2))[inside], carrier.mean((1, 2))[inside], atol=1e-4
     )
     added = np.asarray(style.target(batch)) - found
-    one = {**batch, "origin": batch["origin"] + collages.PERIOD}
+    one = {**batch, "origin": batch["origin"] + style.PERIOD}
     np.testing.assert_array_equal(style.target(one), found + added)
-    none = batch["pattern"][order] == collages.NO_PATTERN
+    none = batch["pattern"][order] == style.NO_PATTERN
     assert not added[none].any() and added[~none].any((1, 2, 3)).all()
 
 

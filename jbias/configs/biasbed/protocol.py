@@ -25,12 +25,12 @@ CROPS = (
 )
 
 
-def released(arg: str) -> str:
+def with_variant(arg: str) -> str:
     """The arguments, with those of BiasBed's variants."""
     return f"variant=biasbed,{arg or ''}"
 
 
-def follow(
+def apply(
     c: ml_collections.ConfigDict, arg: str, rate: float
 ) -> ml_collections.ConfigDict:
     """Puts a config under the protocol; `rate` is the algorithm's.
@@ -39,7 +39,7 @@ def follow(
     """
     named = jc.given(arg)
     plain = dict(rate=rate, momentum=0.9, decay=1e-4, nesterov=False, warmup="")
-    common.changed(c, dict(optim=dict(plain, schedule=STEPS)))
+    common.update(c, dict(optim=dict(plain, schedule=STEPS)))
     if not named & {"smoke", "demo", "epochs"}:
         c.epochs = 100.0
     if not named & {"smoke", "demo"}:

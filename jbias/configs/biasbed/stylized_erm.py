@@ -11,4 +11,6 @@ from jbias.configs.biasbed import protocol
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return protocol.follow(stylized_erm.get_config(protocol.released(arg)), arg, 1e-4)
+    return protocol.apply(
+        stylized_erm.get_config(protocol.with_variant(arg)), arg, 1e-4
+    )

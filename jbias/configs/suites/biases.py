@@ -58,9 +58,9 @@ OTHERS = types.MappingProxyType(
 )
 BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
 SMOKE = 240  # Images of each set; a multiple of what shapes draws together.
-EVERYWHERE = ("data", "size", "images", "attacked", "smoke")
+SHARED_ARGUMENTS = ("data", "size", "images", "attacked", "smoke")
 _TINY = ("root", "stimuli", "humans", "others")
-USED = types.MappingProxyType(
+ARGUMENTS = types.MappingProxyType(
     {
         "shapes": ("correlation",),
         "tiny_imagenet": _TINY,
@@ -71,7 +71,6 @@ USED = types.MappingProxyType(
     }
 )
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
-
 
 # The arguments without which the suite has not these.
 NEEDS = types.MappingProxyType(
@@ -115,7 +114,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         smoke=False,
     )
     jc.check_known("suite argument", arg.data, PRESETS, "data")
-    jc.check_say(text, arg.data, EVERYWHERE, USED, "suite argument")
+    jc.check_say(text, arg.data, SHARED_ARGUMENTS, ARGUMENTS, "suite argument")
     if arg.data != "shapes" and not arg.root:
         raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
     if arg.humans and not (arg.stimuli or arg.others):

@@ -65,10 +65,10 @@ SETS = types.MappingProxyType(
     }
 )
 IMAGES = types.MappingProxyType({"imagenet": 50_000})  # Where all would be too many.
-EVERYWHERE = ("data", "size", "images", "smoke")
+SHARED_ARGUMENTS = ("data", "size", "images", "smoke")
 _PARTS = ("train", "drop", "keep", "other", "other_root", "other_split")
 _FILES = ("root", "small", *_PARTS)
-USED = types.MappingProxyType(
+ARGUMENTS = types.MappingProxyType(
     {
         "shapes": ("correlation", *_PARTS),
         **dict.fromkeys(("cifar10", "cifar100", "mnist", "fashion_mnist"), _FILES),
@@ -77,7 +77,6 @@ USED = types.MappingProxyType(
         "stacked": ("root", "digits"),
     }
 )
-
 
 # The arguments without which the suite has not these measures.
 NEEDS = types.MappingProxyType(
@@ -136,7 +135,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
 
 def _check(text: str, arg) -> None:
     jc.check_known("suite argument", arg.data, SETS, "data")
-    jc.check_say(text, arg.data, EVERYWHERE, USED, "suite argument")
+    jc.check_say(text, arg.data, SHARED_ARGUMENTS, ARGUMENTS, "suite argument")
     if arg.data != "shapes" and not arg.root:
         raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
     if arg.data == "stacked" and not arg.digits:

@@ -6,7 +6,7 @@ r"""The step size and decay of a config, at random; bad trials stop early.
 """
 
 from jbias import config as jc
-from jbias.launch import axes
+from jbias.launch import search_space
 
 
 def get_sweep(arg: str = "") -> dict:
@@ -15,8 +15,8 @@ def get_sweep(arg: str = "") -> dict:
     return {
         "config": f"jbias:{arg.config}:{arg.of.replace('+', ',')}",
         "axes": {
-            "optim.rate": axes.log_uniform(0.003, 0.3),
-            "optim.decay": axes.choice(0.0, 5e-4),
+            "optim.rate": search_space.log_uniform(0.003, 0.3),
+            "optim.decay": search_space.choice(0.0, 5e-4),
         },
         "search": "random",
         "trials": arg.trials,

@@ -3,27 +3,27 @@
 import numpy as np
 import pytest
 
-from jbias.data import collages
+from jbias.prepare import style
 
 PHOTOS = np.random.default_rng(1).integers(0, 256, (3, 40, 36, 3), np.uint8)
 
 
 @pytest.fixture(scope="module", params=[None, PHOTOS], ids=["drawn", "photos"])
 def pictures(request):
-    return collages.draw(np.random.default_rng(0), 120, request.param)
+    return style.draw(np.random.default_rng(0), 120, request.param)
 
 
 def test_shapes_and_ranges(pictures):
     assert pictures.image.shape == pictures.carrier.shape == (120, 32, 32, 3)
     assert pictures.image.dtype == pictures.carrier.dtype == np.uint8
-    assert 0 <= pictures.pattern.min() and pictures.pattern.max() <= collages.NO_PATTERN
+    assert 0 <= pictures.pattern.min() and pictures.pattern.max() <= style.NO_PATTERN
     assert len(set(pictures.pattern)) > 24
     assert pictures.strength.min() == 0 and 0.2 < pictures.strength.max() <= 0.6
 
 
 def test_a_carrier_has_no_texture(pictures):
     """What the texture adds to a picture is as strong as said; none adds noise alone."""
-    plain = pictures.pattern == collages.NO_PATTERN
+    plain = pictures.pattern == style.NO_PATTERN
     np.testing.assert_array_equal(plain, pictures.strength == 0)
     added = pictures.image.astype(float) - pictures.carrier
     spread = added.std((1, 2, 3)) / 255
@@ -34,15 +34,15 @@ def test_a_carrier_has_no_texture(pictures):
 
 def test_is_of_the_seed():
     first, again, other = (
-        collages.draw(np.random.default_rng(seed), 8) for seed in (3, 3, 4)
+        style.draw(np.random.default_rng(seed), 8) for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first.image, again.image)
     assert (first.image != other.image).any()
 
 
 def test_tiles_are_two_toned_and_repeat():
-    tiles = collages.tiles()
+    tiles = style.tiles()
     assert tiles.shape == (33, 48, 48) and tiles.min() == 0 and tiles.max() == 1
-    np.testing.assert_array_equal(tiles[collages.NO_PATTERN], 0.5)
+    np.testing.assert_array_equal(tiles[style.NO_PATTERN], 0.5)
     # Rows of the finer scale have ten periods in a tile: no seam where it begins anew.
     np.testing.assert_allclose(tiles[0][:24], tiles[0][24:], atol=1e-4)

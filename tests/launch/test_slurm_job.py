@@ -5,11 +5,11 @@ import pathlib
 
 import pytest
 
-from jbias.launch import job
+from jbias.launch import local, slurm
 from jbias.runtime import coordinator
 
 
-def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> job.Job:
+def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slurm.Job:
     """A job that does this in a shell, and a scontrol that writes down what it hears."""
     fake = tmp_path / "bin" / "scontrol"
     fake.parent.mkdir()
@@ -21,7 +21,7 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> job
     for name, value in told.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     log = str(tmp_path / "logs" / "x.log")
-    return job.Job(["sh", "-c", does], str(tmp_path / "x"), log, 1.0, again=2)
+    return slurm.Job(["sh", "-c", does], str(tmp_path / "x"), log, 1.0, again=2)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_process_0_alone_writes_into_the_workdir(number, tmp_path, monkeypatch):
 def test_the_end_of_a_run_with_damaged_records_is_told(tmp_path):
     (tmp_path / "evals").mkdir()
     (tmp_path / "evals" / "5.jsonl").write_bytes(b"\xff{half")
-    job.note_end(tmp_path, -9, tmp_path / "none.log", 0)
+    local.log_exit(tmp_path, -9, tmp_path / "none.log", 0)
     told = (tmp_path / "log.txt").read_text()
     assert told == "jbias: ended by SIGKILL (out of memory?)\n"

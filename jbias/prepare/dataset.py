@@ -1,8 +1,15 @@
-"""What commands that go through the images of a set have in common: options, reading."""
+"""Data sets as the subcommands read and write them.
+
+The flags that name a set, its images read ahead of their use, and the settings that a
+folder of made images was made by, which are noted beside it and checked.
+"""
 
 import argparse
 import collections
-from collections.abc import Callable, Iterable, Iterator
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -34,13 +41,13 @@ def add_options(
     add("--data-seed", type=int, help="of the drawing, shapes only", **left_out)
 
 
-def source(arguments: dict[str, Any]) -> base.Source:
+def open_source(arguments: dict[str, Any]) -> base.Source:
     """Opens the set, and takes its options out of the arguments."""
-    name, split, options = asked(arguments)
+    name, split, options = pop_options(arguments)
     return data.load(name, split, **options)
 
 
-def asked(arguments: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+def pop_options(arguments: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """Takes a set's name, split and options out of the arguments."""
     name, split = arguments.pop("data"), arguments.pop("split")
     options = {key: arguments.pop(key) for key in _OPTIONS if key in arguments}
@@ -49,7 +56,7 @@ def asked(arguments: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
     return name, split, {"size": arguments.pop("size"), **options}
 
 
-def further(where: str, text: str) -> dict[str, Any]:
+def parse_options(where: str, text: str) -> dict[str, Any]:
     """Reads options of a set's own: "a=b,c=True"."""
     pairs = [item.partition("=") for item in text.split(",") if item]
     for key, sign, _ in pairs:
@@ -59,7 +66,7 @@ def further(where: str, text: str) -> dict[str, Any]:
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
-def folders(source: base.Source) -> list[str]:
+def class_folders(source: base.Source) -> list[str]:
     """A folder for each class, of its name; ValueError where that leads elsewhere.
 
     Names may come out of a file that others wrote.
@@ -73,7 +80,9 @@ def folders(source: base.Source) -> list[str]:
     return list(source.classes)
 
 
-def sample(source: base.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h w 3"]:
+def read_sample(
+    source: base.Source, count: int, seed: int
+) -> UInt8[np.ndarray, "m h w 3"]:
     """Reads all images of a set, or so many random ones of it."""
     if len(source) <= count:
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
@@ -82,7 +91,7 @@ def sample(source: base.Source, count: int, seed: int) -> UInt8[np.ndarray, "m h
     return np.stack([source[int(i)]["image"] for i in index])
 
 
-def ahead(
+def map_ahead(
     pool: futures.Executor, function: Callable, items: Iterable, count: int = 2
 ) -> Iterator[tuple[Any, Any]]:
     """Yields (item, function(item)), with `count` calls under way beyond that."""
@@ -94,3 +103,34 @@ def ahead(
             yield item, future.result()
     for item, future in waiting:
         yield item, future.result()
+
+
+def refuse_others(
+    where: str, folder: pathlib.Path, split: str, own: Mapping[str, Any]
+) -> None:
+    """Refuses folder/split if it holds images of anything but these settings."""
+    path = folder / f"{split}.json"
+    if path.exists():
+        held = json.loads(path.read_text())
+        other = [key for key in own if held.get(key) != own[key]]
+        if other:
+            key = other[0]
+            raise ValueError(
+                f"{where}: {folder / split} must hold images of these settings, got"
+                f" others: {key} is {held.get(key)!r} there, {own[key]!r} here; name"
+                " another --out"
+            )
+    elif (folder / split).exists():
+        raise ValueError(
+            f"{where}: {folder / split} must be new, got a folder made by something"
+            " else; name another --out"
+        )
+
+
+def claim(where: str, folder: pathlib.Path, split: str, own: Mapping[str, Any]) -> None:
+    """Notes the settings in folder/split.json, once it is sure that none are others."""
+    refuse_others(where, folder, split, own)
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{split}.json.part"
+    part.write_text(json.dumps(own, indent=1) + "\n")
+    os.replace(part, folder / f"{split}.json")

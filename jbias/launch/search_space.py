@@ -13,7 +13,7 @@ KINDS = ("choice", "uniform", "log_uniform")
 _DIGITS = 4  # Significant ones of a drawn number, so that commands can be read.
 
 
-class Axis(NamedTuple):
+class SearchAxis(NamedTuple):
     """`values` to choose from, or the ends of what is drawn between."""
 
     key: str  # Such as "optim.rate".
@@ -36,7 +36,7 @@ def log_uniform(low: float, high: float) -> tuple:
     return ("log_uniform", (low, high))
 
 
-def read(key: str, text: str) -> Axis | None:
+def parse(key: str, text: str) -> SearchAxis | None:
     """The axis that a text such as `[0.1, 0.2]` or `uniform(0, 1)` is; None for a value.
 
     Names and literals of Python are read, and nothing is run.
@@ -46,12 +46,12 @@ def read(key: str, text: str) -> Axis | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # What no axis is, the config's flags refuse.
     if isinstance(tree, ast.List):
-        return checked(key, "choice", [_value(text, one) for one in tree.elts])
+        return make_axis(key, "choice", [_value(text, one) for one in tree.elts])
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
         return None
     if tree.func.id not in KINDS or tree.keywords:
         return None
-    return checked(key, tree.func.id, [_value(text, one) for one in tree.args])
+    return make_axis(key, tree.func.id, [_value(text, one) for one in tree.args])
 
 
 def _value(text: str, node: ast.expr) -> Any:
@@ -61,18 +61,18 @@ def _value(text: str, node: ast.expr) -> Any:
         return ast.get_source_segment(text.strip(), node)
 
 
-def given(key: str, values: Any) -> Axis:
+def from_values(key: str, values: Any) -> SearchAxis:
     """The axis of a sweep file: a list, or what `choice`, `uniform` ... return."""
     if isinstance(values, tuple) and len(values) == 2 and values[0] in KINDS:
-        return checked(key, *values)
+        return make_axis(key, *values)
     if not isinstance(values, list | tuple):
         raise ValueError(  # noqa: TRY004
             f"--sweep: axes: {key}: must be a list of values, got {values!r}"
         )
-    return checked(key, "choice", values)
+    return make_axis(key, "choice", values)
 
 
-def checked(key: str, kind: str, values: Sequence) -> Axis:
+def make_axis(key: str, kind: str, values: Sequence) -> SearchAxis:
     """An axis; ValueError where nothing can be tried by it."""
     where, values = f"--config.{key}", tuple(values)
     if kind == "choice":
@@ -80,7 +80,7 @@ def checked(key: str, kind: str, values: Sequence) -> Axis:
             raise ValueError(
                 f"{where}: must list different values, at least one, got {[*values]}"
             )
-        return Axis(key, kind, values)
+        return SearchAxis(key, kind, values)
     numbers = [v for v in values if isinstance(v, int | float) and math.isfinite(v)]
     if len(values) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1]:
         raise ValueError(
@@ -92,10 +92,10 @@ def checked(key: str, kind: str, values: Sequence) -> Axis:
         raise ValueError(
             f"{where}: log_uniform must have positive ends, got {[*values]}"
         )
-    return Axis(key, kind, values)
+    return SearchAxis(key, kind, values)
 
 
-def grid(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+def grid(axes: Sequence[SearchAxis]) -> list[dict[str, Any]]:
     """All combinations, the first axis' values slowest."""
     if drawn := [axis for axis in axes if axis.kind != "choice"]:
         raise ValueError(
@@ -107,7 +107,7 @@ def grid(axes: Sequence[Axis]) -> list[dict[str, Any]]:
     return [dict(zip(names, values, strict=True)) for values in combined]
 
 
-def drawn(axes: Sequence[Axis], count: int, seed: int) -> list[dict[str, Any]]:
+def sample(axes: Sequence[SearchAxis], count: int, seed: int) -> list[dict[str, Any]]:
     """So many different combinations, drawn at random.
 
     What is drawn for an axis is a function of (seed, number of the draw, key): more
@@ -127,7 +127,7 @@ def drawn(axes: Sequence[Axis], count: int, seed: int) -> list[dict[str, Any]]:
     )
 
 
-def _draw(axis: Axis, seed: int, number: int) -> Any:
+def _draw(axis: SearchAxis, seed: int, number: int) -> Any:
     rng = np.random.default_rng([seed, number, zlib.crc32(axis.key.encode())])
     if axis.kind == "choice":
         return axis.values[rng.integers(len(axis.values))]
@@ -141,12 +141,12 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def told(values: Mapping[str, Any]) -> list[str]:
+def as_flags(values: Mapping[str, Any]) -> list[str]:
     """The values as arguments of `python -m jbias.main`."""
     return [f"--config.{key}={_text(value)}" for key, value in values.items()]
 
 
-def written(axis: Axis) -> str:
+def format_axis(axis: SearchAxis) -> str:
     """The text that `parse` makes the axis of."""
     values = ", ".join(map(repr, axis.values))
     return f"[{values}]" if axis.kind == "choice" else f"{axis.kind}({values})"
