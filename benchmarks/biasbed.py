@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from jbias import stats
-from jbias.stats import scores as score_table
+from jbias.stats import score_table
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 PUBLISHED = EXAMPLES / "published"

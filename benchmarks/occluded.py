@@ -18,8 +18,7 @@ from benchmarks import measured
 from benchmarks.settings import Setting
 from jbias.configs.suites import distortion
 from jbias.data import cifar
-from jbias.evals import probe, show
-from jbias.measure import shown, subjects, suite, survey
+from jbias.evals import networks, predict, prepared_sets, probe, runner, suite
 from jbias.runtime import mesh
 
 SHOWN = sum(cifar.COUNTS.values())
@@ -34,12 +33,14 @@ def measure(
     with c.unlocked():
         c.measures.occlusion.update(masks=("grad_cam",), orders=("most",))
     c.run.precision = options.precision
-    asked = suite.open(c, _say, only=("occlusion",))
+    asked = suite.open_suite(c, _say, only=("occlusion",))
     classes = tuple(asked.sources["test"].classes)
     seconds = []
     for number in range(2):
         subject, began = _subject(net, classes, number), time.perf_counter()
-        if lacking := survey.run(subject, asked, epath.Path(options.folder), _say):
+        if lacking := runner.run_suite(
+            subject, asked, epath.Path(options.folder), _say
+        ):
             raise SystemExit(f"benchmarks: not measured: {lacking[0]}")
         seconds.append(time.perf_counter() - began)
     ways, stimuli = _ways(subject, asked, options.steps * setting.batch)
@@ -60,43 +61,45 @@ def measure(
 
 
 def _ways(
-    subject: subjects.Subject, asked: suite.Suite, images: int
+    subject: networks.Network, asked: suite.Suite, images: int
 ) -> tuple[dict[str, Callable[[], None]], int]:
     """Ways to show so many test images under all conditions, and how many stimuli."""
     devices = mesh.make(1)
     network = subject.network(mesh.dtype(asked.run["precision"]))
     network = network._replace(variables=mesh.replicate(network.variables, devices))
-    given = shown.some(shown.prepare(subject, asked, "test", _say), images)
-    batches = [*shown.batches(asked, given, devices)]
+    given = prepared_sets.subsample(
+        prepared_sets.prepare(subject, asked, "test", _say), images
+    )
+    batches = [*prepared_sets.device_batches(asked, given, devices)]
     rules = {"": given.rules["mean_prob"]}
     made = asked.make_probe(asked.measures[0], "test", given.classes)
 
     def decide(*probes: probe.Probe) -> Callable[[], None]:
         def way() -> None:
             for one in probes:
-                show.decide(network, one, batches, rules)
+                predict.run_probe(network, one, batches, rules)
 
         return way
 
     alone = (made._replace(conditions={k: v}) for k, v in made.conditions.items())
     ways = {
-        PLAIN: decide(probe.Probe(made.conditions, probe.as_it_is, made.numbers)),
+        PLAIN: decide(probe.Probe(made.conditions, probe.identity, made.numbers)),
         "a map an image": decide(made),
         "a map a condition": decide(*alone),
     }
     return ways, len(given.index) * len(made.conditions)
 
 
-def _subject(net: nn.Module, classes: tuple[str, ...], number: int) -> subjects.Subject:
+def _subject(net: nn.Module, classes: tuple[str, ...], number: int) -> networks.Network:
     """A network that nobody has trained."""
     name, key = f"drawn-{number}", jax.random.key(number)
     fields = dict(run=name, algorithm="basic", variant="", model="preact_resnet18")
     fields |= dict(train_data="cifar10", stage=0, seed=number, step=0, epoch=0.0)
-    return subjects.Subject(
+    return networks.Network(
         name=name,
         net=net,
         variables=jax.jit(net.init)(key, jnp.zeros((1, 32, 32, 3))),
-        apply=subjects.plainly(net),
+        apply=networks.plain_apply(net),
         classes=classes,
         space="names",
         digest=name,

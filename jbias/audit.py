@@ -189,13 +189,13 @@ class Columns(NamedTuple):
 
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     """Audits what the arguments name; returns the exit code."""
-    from jbias.measure import checkpoint_paths, measuring
+    from jbias.evals import loading, networks
     from jbias.report import audit_page
 
     out, say = epath.Path(args.out), console.logger(None)
     config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
-    paths = measuring.checked(args, out, config)
-    beside = checkpoint_paths.find(args.reference)
+    paths = loading.check_arguments(args, out, config)
+    beside = networks.find_checkpoints(args.reference)
     config = _suite(args, options, [*paths, *beside])
     asked = _opened(config, say)
     columns = _columns(asked.sources[_SET], args.attributes)
@@ -243,11 +243,11 @@ def _opened(
     config: ml_collections.ConfigDict, say: Callable[[str], None]
 ) -> "suite.Suite":
     """Opens the set; ValueError, in the words of the flags, where it cannot be."""
-    from jbias.measure import suite
+    from jbias.evals import suite
 
     lines: list[str] = []
     try:
-        asked = suite.open(config, lines.append)
+        asked = suite.open_suite(config, lines.append)
     except ValueError as error:
         _, absent, why = "".join(lines[-1:]).partition("not here, so not measured: ")
         told = why if absent else str(error)
@@ -305,12 +305,12 @@ def _columns(source: "spec.Source", wanted: Sequence[str]) -> Columns:
 
 def _size(paths: Sequence[str]) -> int:
     """The pixels that all runs were trained with, and that files are taken to want."""
-    from jbias.measure import checkpoint_paths
+    from jbias.evals import networks
     from jbias.models import trained
 
     sizes = {
         trained.read_json(epath.Path(path) / "config.json", ("size",))["size"]
-        if checkpoint_paths.is_trained(path)
+        if networks.is_trained(path)
         else _SIZE
         for path in paths
     }
@@ -330,19 +330,18 @@ def _answered(
     say: Callable[[str], None],
 ) -> Iterator[tuple[Answers | None, str]]:
     """Shows the set to each network; gives its answers, or why there are none."""
-    from jbias.evals import decisions
-    from jbias.measure import measuring, survey
+    from jbias.evals import decisions, loading, networks, runner
 
     folder = out / "networks"
-    for name, subject, refused in measuring.networks(
+    for name, subject, refused in loading.open_networks(
         paths, args, asked.run["step"], say
     ):
         if subject:
             try:
-                lacking = survey.run(subject, asked, folder, say)
+                lacking = runner.run_suite(subject, asked, folder, say)
                 refused = "; ".join(lacking)
-            except measuring.OWN_FAULT as error:
-                refused = f"{name}: {survey.line(error)}"
+            except loading.NETWORK_ERRORS as error:
+                refused = f"{name}: {networks.describe_error(error)}"
         if refused:
             say(f"not audited: {refused}")
             yield None, refused
@@ -378,7 +377,7 @@ def _audited(
     import numpy as np
 
     from jbias.data import wordnet
-    from jbias.evals import suspects
+    from jbias.evals import attribute_audit
     from jbias.report import audited
 
     source, notes = asked.sources[_SET], list(given.notes)
@@ -408,7 +407,7 @@ def _audited(
         columns=columns,
         values=given.values,
         **answers,
-        candidates=suspects.rank(
+        candidates=attribute_audit.rank_candidates(
             *(*of, columns, tested),
             against=against,
             tau=args.tau / 100,
@@ -447,12 +446,12 @@ def _tested(
     name, correct, label, against, columns, names, args
 ) -> dict[str, "attribute_reliance.Reliance"]:
     """Every candidate's drops, with a bar."""
-    from jbias.evals import reliance
+    from jbias.evals import attribute_reliance
 
     tested = {}
     with console.progress_bar(f"{name}: testing", len(columns)) as tell:
         for key, column in columns.items():
-            tested[key] = reliance.measure(
+            tested[key] = attribute_reliance.measure(
                 *(correct, label, column),
                 against=against,
                 names=names[key],
@@ -470,8 +469,7 @@ def _examples(
     """Pairs of images that flip, of what is shown."""
     import numpy as np
 
-    from jbias.evals import sides
-    from jbias.measure import stimuli
+    from jbias.evals import attribute_audit, prepared_sets
     from jbias.report import audited
     from jbias.runtime import mesh
 
@@ -481,10 +479,10 @@ def _examples(
         column, n = found.columns[one.name], len(found.label)
         others = {key: c for key, c in found.columns.items() if key != one.name}
         bugs = [c for key, c in others.items() if key in hurt]
-        pairs = sides.pairs(
+        pairs = attribute_audit.flipping_pairs(
             found.correct[0],
             found.likelihood[0],
-            sides.of(one.result, one.kind, found.label, column),
+            attribute_audit.agreement(one.result, one.kind, found.label, column),
             found.label,
             np.array([*others.values()]).reshape(-1, n),
             count,
@@ -494,7 +492,9 @@ def _examples(
             continue
         numbers = [[pair.agrees, pair.disagrees] for pair in pairs]
         index = found.index[np.array(numbers).T.ravel()].astype(np.int32)
-        shown = stimuli.images(asked, stimuli.rows(asked, _SET, index), devices)
+        shown = prepared_sets.read_images(
+            asked, prepared_sets.select(asked, _SET, index), devices
+        )
         half = len(pairs)
         yield one.name, audited.Examples(pairs, shown[:half], shown[half:])
 

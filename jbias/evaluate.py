@@ -109,14 +109,14 @@ def parser() -> cli.Parser:
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
-    from jbias.measure import measuring, suite, survey
+    from jbias.evals import loading, networks, runner, suite
 
     out = epath.Path(args.out)
     say = console.logger(None)
     config = config_files.load(args.suite, changes, flag="suite")
     if args.devices:
         config.run.devices = args.devices
-    paths = measuring.checked(args, out, config)
+    paths = loading.check_arguments(args, out, config)
     if args.follow and files.is_remote(args.follow):
         raise ValueError(
             f"--follow: with --suite must be a local directory, got {args.follow}; leave "
@@ -125,21 +125,23 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         )
     if args.follow and not (epath.Path(args.follow) / "config.json").exists():
         raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
-    asked = suite.open(config, say, only=args.only)
+    asked = suite.open_suite(config, say, only=args.only)
     step = str(args.step or asked.run["step"])
     opened = (
-        measuring.followed(args, say)
+        loading.follow_run(args, say)
         if args.follow
-        else measuring.networks(paths, args, step, say)
+        else loading.open_networks(paths, args, step, say)
     )
     done, partly, failed = [], [], []
     for name, subject, refused in opened:
         into = failed
         if subject:
             try:
-                lacking = survey.run(subject, asked, out, say, whole=not args.only)
-            except measuring.OWN_FAULT as error:
-                refused = f"{name}: {survey.line(error)}"
+                lacking = runner.run_suite(
+                    subject, asked, out, say, whole=not args.only
+                )
+            except loading.NETWORK_ERRORS as error:
+                refused = f"{name}: {networks.describe_error(error)}"
                 # The folder is another's, or holds what was measured otherwise.
                 lacking = None if isinstance(error, ValueError) else [refused]
             if lacking is not None:

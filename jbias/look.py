@@ -142,9 +142,9 @@ class Look(NamedTuple):
 
     def subset(self, dataset: str, given=None) -> "prepared_sets.PreparedSet":
         """The images that are drawn of a set, before a network or before none."""
-        from jbias.measure import stimuli
+        from jbias.evals import prepared_sets
 
-        return stimuli.rows(self.suite, dataset, self.rows[dataset], given)
+        return prepared_sets.select(self.suite, dataset, self.rows[dataset], given)
 
     def names(self, dataset: str) -> list[str]:
         """What rows are called: the image's number in its set, and its class."""
@@ -171,7 +171,7 @@ class NetworkDrawings(NamedTuple):
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Draws what the arguments name; returns the exit code."""
-    from jbias.measure import measuring, suite, survey
+    from jbias.evals import loading, networks, suite
 
     out, say = epath.Path(args.out), console.logger(None)
     config = config_files.load(args.suite, changes, flag="suite")
@@ -179,12 +179,12 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     with config.unlocked():
         config.run.gib = 0.0  # Few images are shown: they are read from their files.
         config.run.devices = args.devices or config.run.get("devices", 0)
-    paths = measuring.checked(args, out, config)
-    look = _look(args, suite.open(config, say, only=args.only), out, say)
+    paths = loading.check_arguments(args, out, config)
+    look = _look(args, suite.open_suite(config, say, only=args.only), out, say)
     drawn, found = _without_networks(look, bool(paths)), []
     seeds = collections.Counter()
     step = str(args.step or look.suite.run["step"])
-    for name, subject, refused in measuring.networks(paths, args, step, say):
+    for name, subject, refused in loading.open_networks(paths, args, step, say):
         if refused:
             look.refuse(name, refused.removeprefix(f"{name}: "))
             continue
@@ -193,8 +193,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         if not args.seeds or seeds[key] <= args.seeds:
             try:
                 found.append(_of_network(look, subject))
-            except measuring.OWN_FAULT as error:
-                look.refuse(subject.name, survey.line(error))
+            except loading.NETWORK_ERRORS as error:
+                look.refuse(subject.name, networks.describe_error(error))
     drawn += sum(one.sheets for one in found) + _saliency(look, found)
     omitted = f"; {len(look.omitted)} not, see above" if look.omitted else ""
     say(f"drew {drawn} figures in {out}{omitted}")
@@ -249,7 +249,7 @@ def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
 
 def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
     """Looks into a network, and draws the sheets that it has a part in."""
-    from jbias.measure import measuring, shown, stimuli, survey
+    from jbias.evals import loading, networks, prepared_sets
     from jbias.runtime import mesh
 
     names = _names(subject)
@@ -262,8 +262,10 @@ def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
         try:
             of = (look, network, names[1], dataset, prepared[dataset])
             seen[dataset], means[dataset] = _seen(*of)
-        except measuring.OWN_FAULT as error:
-            look.refuse(f"{names[1]}: saliency@{dataset}", survey.line(error))
+        except loading.NETWORK_ERRORS as error:
+            look.refuse(
+                f"{names[1]}: saliency@{dataset}", networks.describe_error(error)
+            )
     for task in (task for task in look.tasks if task.dataset in prepared):
         few = look.subset(task.dataset, prepared[task.dataset])
         made = look.suite.make_probe(*task, few.classes)
@@ -271,11 +273,11 @@ def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
         if not moved:
             continue
         try:
-            shown.check(task.measure.probe, made, few)
+            prepared_sets.check_gradients(task.measure.probe, made, few)
             of = (look.suite, task, network, moved, few, look.devices)
-            pictures = stimuli.of(*of)
-        except measuring.OWN_FAULT as error:
-            look.refuse(f"{names[1]}: {task.name}", survey.line(error))
+            pictures = prepared_sets.condition_images(*of)
+        except loading.NETWORK_ERRORS as error:
+            look.refuse(f"{names[1]}: {task.name}", networks.describe_error(error))
             continue
         look.sheet(f"{subject.name}/{task.name}", task, pictures, f", {names[1]}")
         count += 1
@@ -284,15 +286,15 @@ def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
 
 def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str, given):
     """The maps of the images that are drawn, and the mean of many, or None."""
-    from jbias.measure import shown
+    from jbias.evals import prepared_sets
 
     few = look.subset(dataset, given)
-    batches = shown.batches(look.suite, few, look.devices)
+    batches = prepared_sets.device_batches(look.suite, few, look.devices)
     found = _maps_of(network, batches, few, look.site)
     if not look.maps:
         return found, None
-    some = shown.some(given, look.maps)
-    batches = shown.batches(look.suite, some, look.devices)
+    some = prepared_sets.subsample(given, look.maps)
+    batches = prepared_sets.device_batches(look.suite, some, look.devices)
     with console.count_images(look.log, f"{label}: maps", len(some.index)) as (tell, _):
         return found, _mean_map(network, batches, look.site, tell)
 
@@ -302,22 +304,26 @@ def _prepared(
 ) -> dict[str, "prepared_sets.PreparedSet"]:
     """The sets that a network can answer; says why it cannot answer others."""
     from jbias.data import base
-    from jbias.measure import shown
+    from jbias.evals import prepared_sets
 
     found, foreign = {}, []
     for dataset in look.rows:
         try:
-            found[dataset] = shown.prepare(subject, look.suite, dataset, look.log)
+            found[dataset] = prepared_sets.prepare(
+                subject, look.suite, dataset, look.log
+            )
         except base.Mismatch:
             foreign.append(dataset)
     if foreign:
-        look.refuse(label, shown.foreign(subject, look.suite, foreign))
+        look.refuse(
+            label, prepared_sets.describe_mismatch(subject, look.suite, foreign)
+        )
     return found
 
 
 def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> int:
     """Draws the figures that networks share; returns how many."""
-    from jbias.measure import stimuli
+    from jbias.evals import prepared_sets
     from jbias.report import saliency_figures
 
     drawn, short = 0, [one.names[0] for one in found]
@@ -331,7 +337,10 @@ def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> int:
         if seen:
             title = f"Grad-CAM at {look.site}, {dataset}"
             images = (
-                stimuli.images(look.suite, look.subset(dataset), look.devices) / 255
+                prepared_sets.read_images(
+                    look.suite, look.subset(dataset), look.devices
+                )
+                / 255
             )
             names = look.names(dataset)
             fig = saliency_figures.over(images, names, seen, title=title)
@@ -367,13 +376,13 @@ def _maps_of(
     import numpy as np
 
     from jbias.data import wordnet
-    from jbias.evals import grad_cam, plain, show
+    from jbias.evals import grad_cam, predict, probes
     from jbias.report import saliency_figures
 
     batches = list(batches)
     maps = np.concatenate([*grad_cam.batch_maps(network, batches, site)])
     rule = next(iter(given.rules.values()))
-    found = show.decide(network, plain.make(), batches, {"": rule})[""]
+    found = predict.run_probe(network, probes.make_plain(), batches, {"": rule})[""]
     names = [wordnet.readable(given.classes[k]) for k in found["prediction"]]
     right = found["prediction"] == given.columns["label"]
     return saliency_figures.Seen(maps, names, found["confidence"], right)
@@ -402,7 +411,7 @@ def _mean_map(
 
 def _without_networks(look: Look, networks: bool) -> int:
     """Draws all that no network has a part in; returns how many sheets."""
-    from jbias.measure import stimuli
+    from jbias.evals import prepared_sets
 
     plain, drawn = {}, 0
     for measure, dataset in look.suite.tasks():
@@ -421,8 +430,8 @@ def _without_networks(look: Look, networks: bool) -> int:
         still = [name for name in made.conditions if name not in moved]
         if set(still) - {""}:
             few = look.subset(task.dataset)
-            of = (look.suite, task, stimuli.NOBODY, still, few, look.devices)
-            look.sheet(task.name, task, stimuli.of(*of))
+            of = (look.suite, task, prepared_sets.NO_NETWORK, still, few, look.devices)
+            look.sheet(task.name, task, prepared_sets.condition_images(*of))
             drawn += 1
     for name, tasks in plain.items():
         look.write(name, _as_they_are(look, name, tasks))
@@ -431,14 +440,16 @@ def _without_networks(look: Look, networks: bool) -> int:
 
 def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
     """A column a set; what their images are stands below where sets differ in that."""
-    from jbias.measure import stimuli
+    from jbias.evals import prepared_sets
     from jbias.report import contact_sheet
 
     columns, names = {}, {}
     for task in tasks:
         few, names[task.dataset] = look.subset(task.dataset), look.names(task.dataset)
-        of = (look.suite, task, stimuli.NOBODY, ("",), few, look.devices)
-        columns[task.dataset] = stimuli.of(*of)[stimuli.AS_IT_IS]
+        of = (look.suite, task, prepared_sets.NO_NETWORK, ("",), few, look.devices)
+        columns[task.dataset] = prepared_sets.condition_images(*of)[
+            prepared_sets.UNCHANGED
+        ]
     first = names[tasks[0].dataset]
     if all(one == first for one in names.values()):
         return contact_sheet.draw(columns, first, title=name)

@@ -24,7 +24,7 @@ MODULES = (
         "jbias.runs.results",
         "jbias.runs.selection",
         "jbias.stats",
-        "jbias.stats.scores",
+        "jbias.stats.score_table",
     ),
     *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.labels"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),

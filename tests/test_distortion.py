@@ -10,14 +10,7 @@ import pytest
 
 from jbias import data, evaluate, models
 from jbias.configs.suites import distortion
-from jbias.evals import decisions, probes
-from jbias.measure import (
-    checkpoint_paths,
-    subjects,
-    suite,
-    suite_measure,
-    survey,
-)
+from jbias.evals import decisions, networks, probes, runner, suite
 from jbias.runs import results
 
 ASKED = [
@@ -39,7 +32,7 @@ ASKED = [
 def test_measures_are_of_sets_that_are_there_and_options_that_are_taken(text):
     c = distortion.get_config(text)
     for name, options in c.measures.items():
-        one = suite_measure.read(name, options.to_dict(), c.sets)
+        one = suite.read_measure(name, options.to_dict(), c.sets)
         make = probes.PROBES[one.probe]
         assert {*one.options} <= {*inspect.signature(make).parameters}
         assert one.datasets and "other" not in one.datasets
@@ -185,7 +178,7 @@ def test_other_images_without_a_set_of_them_are_refused(name, hidden):
     c["measures"] = {name: {**c["measures"][name], **hidden, "others": ""}}
     said = f"^{name}: fill 'other' needs images.* name a set of the suite by others="
     with pytest.raises(ValueError, match=said):
-        suite.open(c, lambda line: None)
+        suite.open_suite(c, lambda line: None)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +212,7 @@ def test_what_is_refused(text, said):
 
 def test_sets_of_other_images_are_opened_without_any_data():
     """All of the embedded suite, and options that its probes take."""
-    opened = suite.open(distortion.get_config("smoke"), lambda line: None)
+    opened = suite.open_suite(distortion.get_config("smoke"), lambda line: None)
     assert not opened.missing and set(opened.sources) == {"test", "train", "other"}
 
 
@@ -228,11 +221,11 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
     args = parse(["--runs=a", "--checkpoint=b"])
     assert args.checkpoint == ["a", "b"] and not args.step
     asked, given = [], ("--runs=a", "--only=accuracy", "--out=measured")
-    monkeypatch.setattr(checkpoint_paths, "is_trained", lambda path: True)
+    monkeypatch.setattr(networks, "is_trained", lambda path: True)
     monkeypatch.setattr(
-        subjects, "from_run", lambda path, *, step: asked.append(step) or []
+        networks, "from_run", lambda path, *, step: asked.append(step) or []
     )
-    monkeypatch.setattr(checkpoint_paths, "find", lambda paths: paths)
+    monkeypatch.setattr(networks, "find_checkpoints", lambda paths: paths)
     for step, said in (("", "latest"), ("best", "best"), ("12", "12")):
         evaluate.measure(parse([*given, f"--step={step}", SUITE]), [])
         assert asked.pop() == said
@@ -259,7 +252,7 @@ def test_other_training_images_than_a_run_had_are_told(own, said):
     sets = distortion.get_config("data=cifar10,root=a").sets.to_dict()
     asked = types.SimpleNamespace(config={"sets": sets})
     about = {} if own is None else {"config": {"train": {**sets["train"], **own}}}
-    line = survey._otherwise(types.SimpleNamespace(name="net", about=about), asked)
+    line = runner._otherwise(types.SimpleNamespace(name="net", about=about), asked)
     assert line == (f"trained on {said}" if said else "")
 
 

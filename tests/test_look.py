@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, evaluate, look, models
-from jbias.evals import grad_cam, show
-from jbias.measure import measuring, subjects, suite_measure
+from jbias.evals import grad_cam, loading, networks, predict, suite
 from jbias.report import saliency_figures
 
 SUITE = """
@@ -105,7 +104,7 @@ def drawn(network, file, tmp_path_factory):
 @pytest.fixture(scope="module")
 def stimuli(network, file, tmp_path_factory):
     """What measuring shows of all images, by measure and condition."""
-    found, names, shown, made_of = {}, {}, show.shown, suite_measure.probe_of
+    found, names, shown, made_of = {}, {}, predict.make_stimuli, suite.build_probe
 
     def named(measure, beside):
         made = made_of(measure, beside)
@@ -119,8 +118,8 @@ def stimuli(network, file, tmp_path_factory):
         return images
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suite_measure, "probe_of", named)
-        patch.setattr(show, "shown", note)
+        patch.setattr(suite, "build_probe", named)
+        patch.setattr(predict, "make_stimuli", note)
         args = (f"--suite={file}", f"--only={','.join({*STILL, *MOVED})}")
         out = f"--out={tmp_path_factory.mktemp('measured')}"
         assert evaluate.main([*network, *args, out]) == 0
@@ -161,7 +160,7 @@ def seeds(network, monkeypatch):
     path, classes, _ = (one.partition("=")[2] for one in network)
     found = []
     for seed in (0, 1):
-        one = subjects.from_file(path, classes=classes)
+        one = networks.from_file(path, classes=classes)
         scaled = functools.partial(jnp.multiply, 1 + 0.5 * seed)
         variables = jax.tree.map(scaled, one.variables)
         fields = {**one.fields, "run": "r", "variant": "mine", "seed": seed}
@@ -170,8 +169,8 @@ def seeds(network, monkeypatch):
             name=f"r-seed{seed}", variables=variables, fields=fields, about=about
         )
         found.append(dataclasses.replace(one, **made))
-    opened = [measuring.Opened(one.name, one) for one in found]
-    monkeypatch.setattr(measuring, "networks", lambda *_: iter(opened))
+    opened = [loading.Opened(one.name, one) for one in found]
+    monkeypatch.setattr(loading, "open_networks", lambda *_: iter(opened))
     return found
 
 
@@ -197,7 +196,7 @@ def test_saliency_is_of_the_network_and_says_what_it_decides(
     assert names[0].startswith("0 ") and names[-1].startswith("47 ")
     assert options["title"] == f"Grad-CAM at {SITE}, test"  # Where occlusion looks.
     for subject, (name, one) in zip(seeds, by_network.items()):
-        maps = grad_cam.of(subject.net, subject.variables, images, SITE)
+        maps = grad_cam.image_maps(subject.net, subject.variables, images, SITE)
         np.testing.assert_allclose(one.maps, maps, atol=1e-4)
         logits = np.asarray(subject.apply(subject.variables, images), np.float64)
         share = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from benchmarks import biasbed, biases, reproduction, reproduction_biases
-from jbias.stats import scores as score_table
+from jbias.stats import score_table
 
 ROOT = pathlib.Path(__file__).parents[1]
 ORACLE = pd.read_csv(ROOT / "tests" / "oracles" / "biases_spearman.csv")

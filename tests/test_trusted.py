@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 
 from jbias import evaluate
-from jbias.measure import findings
+from jbias.evals import runner
 from jbias.training import parts
 from tests import smoke_runs
 
@@ -62,5 +62,5 @@ def test_a_user_may_trust_it(foreign, monkeypatch):
 def test_a_network_is_kept_in_a_folder_of_its_name(tmp_path, name):
     subject = types.SimpleNamespace(name=name)
     with pytest.raises(ValueError, match="must be that of a folder"):
-        findings.claimed(epath.Path(tmp_path) / name, subject, None).__enter__()
+        runner.claim_folder(epath.Path(tmp_path) / name, subject, None).__enter__()
     assert not list(tmp_path.iterdir())

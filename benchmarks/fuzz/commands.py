@@ -13,8 +13,8 @@ from absl.testing import flagsaver
 
 from jbias import evaluate, prepare, seeds, train
 from jbias import main as main_lib
+from jbias.evals import runner
 from jbias.launch import sweep
-from jbias.measure import survey
 from jbias.report import cli, drawn
 from jbias.runtime import signals
 
@@ -49,11 +49,11 @@ def _traced(job) -> None:
 
 def measuring(argv: tuple[str, ...]) -> int:
     """`python -m jbias.evaluate`, up to the first measure."""
-    kept, survey.run = survey.run, lambda *_, **__: []
+    kept, runner.run_suite = runner.run_suite, lambda *_, **__: []
     try:
         return evaluate.main(list(argv))
     finally:
-        survey.run = kept
+        runner.run_suite = kept
 
 
 def preparing(argv: tuple[str, ...]) -> int:

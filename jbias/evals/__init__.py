@@ -3,14 +3,7 @@
 import types
 from collections.abc import Callable, Mapping
 
-from jbias.evals import (
-    accuracy,
-    consistency,
-    critical_band,
-    cue_conflict,
-    groups,
-    halves,
-)
+from jbias.evals import accuracy, critical_band, cue_conflict, human
 from jbias.evals.decisions import Decisions, Number
 
 __all__ = [
@@ -23,7 +16,7 @@ __all__ = [
 ]
 
 critical_band_fit = critical_band.critical_band_fit
-error_consistency = consistency.error_consistency
+error_consistency = human.error_consistency
 shape_bias = cue_conflict.shape_bias
 
 MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxyType(
@@ -31,7 +24,7 @@ MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxy
         "accuracy": accuracy.accuracy,
         "real_accuracy": accuracy.real_accuracy,
         "shape_bias": cue_conflict.measure,
-        "halves": halves.halves,
-        "groups": groups.by_group,
+        "halves": accuracy.stacked_halves,
+        "groups": accuracy.by_group,
     }
 )

@@ -1,8 +1,21 @@
-"""Top-1 accuracy as integer counts, by one right class an image or by several."""
+"""Top-1 accuracy as integer counts: overall, by class, by group; with a bootstrap over images.
+
+accuracy, real_accuracy: by one correct class an image, or by several.
+make_by_class, confusion, entropy: the accuracy of each class, and what it is taken for.
+by_group: a group is a class with a value of an attribute; the worst, and balanced means.
+  Worst-group accuracy: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
+  https://arxiv.org/abs/1911.08731. There groups without images do not occur; here they have
+  no part in any number.
+stacked_halves: which of two stacked images a network answers, by the class of the other.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
-from jbias.evals import decisions
+from jbias.evals import decisions, probe
 
 
 def accuracy(decided: decisions.Decisions) -> list[decisions.Number]:
@@ -30,3 +43,220 @@ def real_accuracy(decided: decisions.Decisions) -> list[decisions.Number]:
     correct = int((accepted == decided.prediction).any(0).sum())
     n = int((accepted >= 0).any(0).sum())
     return [decisions.Number("real_accuracy", correct / n if n else None, correct, n)]
+
+
+def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
+    """Shows the images as they are; counts the accuracy of each class.
+
+    classes: the names of the decision classes; without them a class is named by its
+    number.
+    """
+    if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
+        raise ValueError(
+            f"classes: classes must be a sequence of names, got {classes!r}"
+        )
+    counted = functools.partial(class_numbers, classes=tuple(classes))
+    return probe.Probe({"": ()}, probe.identity, counted)
+
+
+def class_numbers(
+    by_rule: Mapping[str, decisions.Decisions], *, classes: Sequence[str] = ()
+) -> list[decisions.Number]:
+    """class_accuracy of each class that has images, as the condition "class=cat"."""
+    found = []
+    for rule, decided in by_rule.items():
+        label = decided.columns["label"]
+        for one in np.unique(label[label >= 0]):
+            right = decided.prediction[label == one] == one
+            count, n = int(right.sum()), len(right)
+            name = f"{rule} class={classes[one] if classes else one}".strip()
+            found.append(decisions.Number("class_accuracy", count / n, count, n, name))
+    return found
+
+
+def confusion(
+    response: Int[np.ndarray, "n"], label: Int[np.ndarray, "n"], k: int
+) -> Float[np.ndarray, "rows k"]:
+    """Which per cent of each class (a column) gets which response (a row).
+
+    Columns sum to 100; one of a class without images is NaN. A last row, for none of
+    the k, is there where some response is negative; images without a label are left out.
+    """
+    response, label = np.asarray(response), np.asarray(label)
+    unanswered = (response < 0).any()
+    kept = label >= 0
+    rows = np.where(response < 0, k, response)[kept]
+    counts = np.zeros((k + unanswered, k))
+    np.add.at(counts, (rows, label[kept]), 1)
+    totals = counts.sum(0)
+    return 100 * np.divide(
+        counts, totals, out=np.full_like(counts, np.nan), where=totals > 0
+    )
+
+
+def entropy(response: Int[np.ndarray, "n"], k: int) -> float:
+    """Entropy of the responses in bits, at most log2(k); none of the k adds nothing.
+
+    - sum_c p_c log2 p_c, p_c the share of all responses that are c. A class that has no
+    images counts as any other: the bound stays log2(k), and who never answers it has less.
+    """
+    response = np.asarray(response)
+    share = np.bincount(response[response >= 0], minlength=k) / len(response)
+    share = share[share > 0]
+    return max(0.0, float(-(share * np.log2(share)).sum()))
+
+
+MAX_GROUPS = 64  # So many groups are told one by one.
+
+
+def by_group(
+    decided: decisions.Decisions, *, attribute: str = "attribute"
+) -> list[decisions.Number]:
+    """Accuracies over the groups (class, value) that have images.
+
+    "worst_group_accuracy" is the accuracy of the worst group, the larger of two alike;
+    "group_balanced_accuracy" and "class_balanced_accuracy" are means of the accuracies of
+    groups and of classes; "group_accuracy" is each group's, as the condition
+    "group=<class>/<value>" in numbers, where there are at most 64. Images without a class
+    or a value (negative) count for nothing. ValueError without such a column.
+    """
+    columns = decided.columns
+    if attribute not in columns:
+        raise ValueError(
+            f"groups: decisions must have a column {attribute!r}, got"
+            f" {', '.join(columns)}; open the set with its attribute"
+        )
+    label = np.asarray(columns["label"])
+    value = np.asarray(columns[attribute])
+    n = count_cells(label, value)
+    right = sum_cells(decided.prediction == label, label, value, n.shape)
+    right = right.astype(np.int64)
+    (row, column), total = np.nonzero(n), int(n.sum())
+    if not total:
+        return []
+    share = right[row, column] / n[row, column]
+    worst = np.lexsort((-n[row, column], share))[0]
+    classes = n.sum(1) > 0
+    by_class = right.sum(1)[classes] / n.sum(1)[classes]
+    least = int(right[row, column][worst]), int(n[row, column][worst])
+    number = decisions.Number
+    found = [
+        number("worst_group_accuracy", least[0] / least[1], *least),
+        number("group_balanced_accuracy", float(share.mean()), None, total),
+        number("class_balanced_accuracy", float(by_class.mean()), None, total),
+    ]
+    if len(share) <= MAX_GROUPS:
+        for k, a in zip(row.tolist(), column.tolist(), strict=True):
+            counts = int(right[k, a]), int(n[k, a])
+            told = counts[0] / counts[1], *counts, f"group={k}/{a}"
+            found.append(number("group_accuracy", *told))
+    return found
+
+
+def stacked_halves(decided: decisions.Decisions) -> list[decisions.Number]:
+    """How often answers follow the other half where the two are of different classes.
+
+    "label" is the class of the half that is asked for, "texture" that of the other.
+    "follows_label" and "follows_other" are shares of answers among all images with a
+    conflict; "follows_other" also by the class of the other half ("other 3"), so that
+    with digits as the other half it tells which digits win. Nothing where no two halves
+    conflict, as in training.
+    """
+    label, other = (np.asarray(decided.columns[c]) for c in ("label", "texture"))
+    answer = np.asarray(decided.prediction)
+    known = (label >= 0) & (other >= 0) & (label != other)
+    if not known.any():
+        return []
+
+    def number(metric, hit, among, condition=""):
+        count, n = int((hit & among).sum()), int(among.sum())
+        return decisions.Number(metric, count / n, count, n, condition)
+
+    found = [
+        number("follows_label", answer == label, known),
+        number("follows_other", answer == other, known),
+    ]
+    for k in np.unique(other[known]).tolist():
+        hit, among = answer == other, known & (other == k)
+        found.append(number("follows_other", hit, among, f"other {k}"))
+    return found
+
+
+_AT_ONCE = 1 << 22  # Drawn numbers held at a time.
+
+
+def correct_by_condition(
+    by_condition: Mapping[str, decisions.Decisions],
+) -> Bool[np.ndarray, "conditions n"]:
+    """Which images are decided as labelled, a row a condition.
+
+    ValueError where conditions were shown different numbers of images, or none.
+    """
+    rows = [one.prediction == one.columns["label"] for one in by_condition.values()]
+    sizes = sorted({len(row) for row in rows})
+    if len(sizes) != 1 or not sizes[0]:
+        raise ValueError(
+            "decisions: all conditions must be of the same images, at least one, got"
+            f" {sizes} images"
+        )
+    return np.stack(rows)
+
+
+def bootstrap_counts(
+    marks: Bool[np.ndarray, "rows n"], *, draws: int, seed: int
+) -> Int[np.ndarray, "draws rows"]:
+    """Draws n of the n images with replacement, and counts each row's marks.
+
+    The images of one draw are the same for all rows. Images with the same marks are
+    drawn together, as one class of a multinomial: the same distribution for less.
+    """
+    patterns, sizes = np.unique(marks, axis=1, return_counts=True)
+    n, rng = marks.shape[1], np.random.default_rng(seed)
+    weights = patterns.T.astype(np.float64)  # Sums of counts stay exact.
+    step = max(1, _AT_ONCE // len(sizes))
+    return np.concatenate(
+        [
+            rng.multinomial(n, sizes / n, min(step, draws - first)) @ weights
+            for first in range(0, draws, step)
+        ]
+    ).astype(np.int64)
+
+
+def bootstrap_interval(
+    metric: str, drawn: Float[np.ndarray, "draws"], n: int, condition: str = ""
+) -> list[decisions.Number]:
+    """Percentiles 2.5 and 97.5 of what was drawn, as `metric`_lower and _upper.
+
+    Draws without a value (NaN) are left out; their share is told as `metric`_undefined.
+    """
+    held = drawn[np.isfinite(drawn)]
+    ends = np.quantile(held, (0.025, 0.975)) if len(held) else (None, None)
+    missing = len(drawn) - len(held)
+    return [
+        decisions.quantity(f"{metric}_lower", ends[0], n, condition),
+        decisions.quantity(f"{metric}_upper", ends[1], n, condition),
+        decisions.Number(
+            f"{metric}_undefined", missing / len(drawn), missing, len(drawn), condition
+        ),
+    ]
+
+
+def count_cells(
+    label: Int[np.ndarray, "n"], value: Int[np.ndarray, "n"]
+) -> Int[np.ndarray, "k m"]:
+    """How many images there are of each class and value; negative ones are left out."""
+    shape = int(label.max(initial=-1)) + 1, int(value.max(initial=-1)) + 1
+    return sum_cells(np.ones(len(label)), label, value, shape).astype(np.int64)
+
+
+def sum_cells(
+    share: Float[np.ndarray, "n"],
+    label: Int[np.ndarray, "n"],
+    value: Int[np.ndarray, "n"],
+    shape: tuple[int, int],
+) -> Float[np.ndarray, "k m"]:
+    """The sum of `share` over the images of each cell; negative ones are left out."""
+    known = (label >= 0) & (value >= 0)
+    flat = label[known].astype(np.int64) * shape[1] + value[known]
+    found = np.bincount(flat, share[known], minlength=shape[0] * shape[1])
+    return found.reshape(shape)

@@ -38,7 +38,7 @@ def make(*, bins: int = BINS) -> probe.Probe:
     """Shows the images as they are; compares how sure the network is with how right."""
     if not isinstance(bins, int) or bins < 1:
         raise ValueError(f"calibration: bins must be 1 or more, got {bins!r}")
-    return probe.Probe({"": ()}, probe.as_it_is, lambda by: numbers(by, bins=bins))
+    return probe.Probe({"": ()}, probe.identity, lambda by: numbers(by, bins=bins))
 
 
 def numbers(
@@ -61,7 +61,7 @@ def numbers(
 
 
 def _of_rule(decided: decisions.Decisions, bins: int) -> list[tuple]:
-    confidence, likelihood, right = _sure(decided)
+    confidence, likelihood, right = _confidences(decided)
     n = len(right)
     metrics = ("ece", "ece_mass", "nll", "brier_top")
     if not n:
@@ -113,11 +113,13 @@ def of_decisions(
     decided: decisions.Decisions, *, bins: int = BINS, equal: str = "width"
 ) -> Reliability:
     """The bins of a network's decisions on one set."""
-    confidence, _, right = _sure(decided)
+    confidence, _, right = _confidences(decided)
     return reliability(confidence, right, bins=bins, equal=equal)
 
 
-def _sure(decided: decisions.Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _confidences(
+    decided: decisions.Decisions,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Confidence, likelihood and whether it is right, where there is a right class."""
     columns = decided.columns
     missing = [name for name in ("confidence", "likelihood") if name not in columns]

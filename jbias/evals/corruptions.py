@@ -19,7 +19,7 @@ from jbias.augment import corrupt
 from jbias.data import base
 from jbias.data import corruption_operators as operators
 from jbias.data import corruptions as published
-from jbias.evals import corruption_numbers, probe
+from jbias.evals import corruption_error, probe
 
 FAMILIES = {"imagenet_c": published.CORRUPTIONS, "imagenet_c_bar": published.BAR}
 
@@ -93,7 +93,7 @@ def make(
     return probe.Probe(
         conditions,
         show,
-        functools.partial(corruption_numbers.numbers, errors=errors and dict(errors)),
+        functools.partial(corruption_error.numbers, errors=errors and dict(errors)),
         static=lambda condition: condition.rpartition("-")[0],
     )
 

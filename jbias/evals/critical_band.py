@@ -1,30 +1,134 @@
 """The critical band: which frequencies of noise keep a network from recognising.
 
 Noise of one octave at a time is added at growing strength. An octave's threshold is the
-number of strengths that do harm; a Gaussian fitted to the thresholds over octaves has
-the width, the centre and the height that are told.
+number of strengths that do harm; a Gaussian fitted to the thresholds over octaves has a
+width, a centre and a height, which are the numbers of the band.
 
 Source: Subramanian, Sizikova, Majaj and Pelli, NeurIPS 2023,
 https://arxiv.org/abs/2309.13190 ("original"); Gavrikov and Keuper, CVPR 2024,
 https://arxiv.org/abs/2404.01509 ("bvg"), whose code is at
 https://github.com/paulgavrikov/biases_vs_generalization. Deviation: where no threshold
 differs from the others there is no band, and none is printed.
+
+"bvg" shows every image under every noise; accuracies count relative to the largest, and
+the numbers are called critical_band_... "original" shows each image once, under noise drawn
+for it; accuracies count as they are, and the numbers are called critical_band_original_...
+Both also give the other's way, as ..._absolute and ..._normalised.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
-from jbias.evals import gauss_fit, pyramid
+from jbias.evals import accuracy, decisions, pyramid
+
+NARROWEST, FLAT, WIDEST = 0.05, 100.0, 1e4  # Of s, in steps between points.
+STARTS, ROUNDS, TOLERANCE = 5, 400, 1e-12
+
+
+class GaussianFits(NamedTuple):
+    """a exp(-(f - mu)^2 / (2 s^2)) for each row of values, and the squares left."""
+
+    a: Float[np.ndarray, "v"]
+    mu: Float[np.ndarray, "v"]
+    s: Float[np.ndarray, "v"]
+    residual: Float[np.ndarray, "v"]
+    converged: Bool[np.ndarray, "v"]
+
+
+def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> GaussianFits:
+    """Minimises the squares over 0 <= a <= highest, mu and s, in float64.
+
+    Levenberg and Marquardt's method with a projected, from the lowest minima on a grid
+    of (mu, s) with the best a at each; the best end of all starts is told. converged:
+    no step was left that lowers the squares by a share of 1e-12, and s is neither less
+    than the points can tell nor so large that the curve is flat.
+    """
+    values = np.asarray(values, float)
+    rows = np.repeat(np.arange(len(values)), STARTS)
+    t = values[rows]
+    f = np.arange(values.shape[1])
+    p = np.concatenate([_starts(row, f, highest) for row in values])
+    damping, done = np.full(len(t), 1e-3), np.zeros(len(t), bool)
+    cost = (_residuals(p, t, f) ** 2).sum(1)
+    for _ in range(ROUNDS):
+        (left,) = np.nonzero(~done)
+        if not len(left):
+            break
+        new = _step(p[left], t[left], f, damping[left], highest)
+        lower = (_residuals(new, t[left], f) ** 2).sum(1)
+        better = lower < cost[left]
+        gain = cost[left] - lower
+        small = abs(gain) <= TOLERANCE * cost[left] + 1e-16
+        done[left] = small & (better | (damping[left] > 1e8)) | (damping[left] > 1e12)
+        damping[left] *= np.where(better, 0.2, 5)
+        p[left[better]], cost[left[better]] = new[better], lower[better]
+    cost, done = cost.reshape(-1, STARTS), done.reshape(-1, STARTS)
+    best = cost.argmin(1)[:, None]
+    ends = np.take_along_axis(p.reshape(-1, STARTS, 3), best[..., None], 1)
+    a, mu, log_s = ends[:, 0].T
+    s = np.exp(log_s)
+    settled = np.take_along_axis(done, best, 1)[:, 0]
+    residual = np.take_along_axis(cost, best, 1)[:, 0]
+    return GaussianFits(
+        a,
+        mu,
+        s,
+        residual,
+        settled & (s > 5 * NARROWEST) & (s < FLAT),
+    )
+
+
+def _residuals(p, t, f):
+    a, mu, log_s = p.T[:, :, None]
+    return a * np.exp(-((f - mu) ** 2) / (2 * np.exp(2 * log_s))) - t
+
+
+def _step(p, t, f, damping, highest):
+    a, mu, log_s = p.T[:, :, None]
+    away = (f - mu) / np.exp(log_s)
+    shape = np.exp(-(away**2) / 2)
+    jacobian = np.stack([shape, a * shape * away / np.exp(log_s), a * shape * away**2])
+    slope = np.einsum("pvf,vf->vp", jacobian, a * shape - t)
+    square = np.einsum("pvf,qvf->vpq", jacobian, jacobian)
+    # At its bound and pushed outward, a stays.
+    held = (p[:, 0] >= highest) & (slope[:, 0] < 0) | (p[:, 0] <= 0) & (slope[:, 0] > 0)
+    slope[held, 0] = 0
+    square[held, 0, 1:] = square[held, 1:, 0] = 0
+    scale = np.maximum(np.einsum("vpp->vp", square), 1e-12)
+    square += (damping[:, None] * scale)[:, :, None] * np.eye(3) + 1e-14 * np.eye(3)
+    new = p - np.linalg.solve(square, slope[..., None])[..., 0]
+    new[:, 0] = np.clip(new[:, 0], 0, highest)
+    new[:, 2] = np.clip(new[:, 2], np.log(NARROWEST), np.log(WIDEST))
+    return new
+
+
+def _starts(t, f, highest):
+    """The lowest minima on a grid, and (1, 0, 1), where the references start."""
+    n = len(f)
+    mu = np.linspace(-n, 2 * n, 6 * n + 1)
+    s = np.geomspace(0.2, 20, 24)
+    shape = np.exp(-((f - mu[:, None, None]) ** 2) / (2 * s[:, None] ** 2))
+    own, with_t = (shape**2).sum(-1), (shape * t).sum(-1)
+    a = np.clip(with_t / np.maximum(own, 1e-300), 0, highest)
+    left = a**2 * own - 2 * a * with_t
+    edged = np.pad(left, 1, constant_values=np.inf)
+    near = np.lib.stride_tricks.sliding_window_view(edged, (3, 3)).min((2, 3))
+    i, j = np.nonzero(left <= near)
+    order = np.argsort(left[i, j], kind="stable")[: STARTS - 1]
+    found = np.stack([a[i, j], mu[i], np.log(s[j])], 1)[order]
+    return np.resize(np.concatenate([[[1.0, 0.0, 0.0]], found]), (STARTS, 3))
+
 
 SIGMAS = (0.0, 0.02, 0.04, 0.08, 0.16)
 HIGHEST = len(SIGMAS) - 1  # Recognised without noise only, or never.
 CRITERION = 50.0  # Per cent.
 BEYOND = 1.0  # How far continuous thresholds may lie above the highest.
-
 
 # Why there may be no band.
 FLAGS = ("all_critical", "no_critical_band", "flat", "unknown")
@@ -51,7 +155,7 @@ class CriticalBand:
     flag: str
 
 
-def frequencies(side: int) -> tuple[float, ...]:
+def octave_frequencies(side: int) -> tuple[float, ...]:
     """Nominal cycles per image of the octaves, ascending: at 224, 1.75 to 112.
 
     The highest is half the side. `pyramid.centroid` tells where the noise really is.
@@ -69,7 +173,7 @@ def critical_band_fit(
     thresholds: ascending in frequency, as many as `frequencies(side)`; NaN is unknown.
     ValueError where their number or a value does not fit.
     """
-    octaves = len(frequencies(side))
+    octaves = len(octave_frequencies(side))
     vector = np.asarray(thresholds, float)
     if vector.shape != (octaves,):
         raise ValueError(
@@ -81,10 +185,10 @@ def critical_band_fit(
             f"critical_band_fit: thresholds must be in [0, {highest:g}], got"
             f" {vector.tolist()}"
         )
-    return fits(vector[None], side=side, highest=highest)[0]
+    return fit_bands(vector[None], side=side, highest=highest)[0]
 
 
-def fits(
+def fit_bands(
     thresholds: Float[np.ndarray, "v octaves"],
     *,
     side: int,
@@ -93,16 +197,16 @@ def fits(
     """`critical_band_fit` of many vectors at once; equal ones are fitted once."""
     vectors, which = np.unique(thresholds, axis=0, return_inverse=True)
     flags = [_flag(vector, highest) for vector in vectors]
-    fitted = [_none(flag) for flag in flags]
+    fitted = [_no_band(flag) for flag in flags]
     left = [i for i, flag in enumerate(flags) if not flag]
-    found = gauss_fit.fit(vectors[left], highest=highest) if left else ()
+    found = fit_gaussians(vectors[left], highest=highest) if left else ()
     for i, a, mu, s, residual, converged in zip(left, *found):
         fitted[i] = (
-            _none("flat")
-            if s > gauss_fit.FLAT
+            _no_band("flat")
+            if s > FLAT
             else CriticalBand(
                 bandwidth=2 * math.sqrt(math.log(4)) * float(s),
-                center_frequency=frequencies(side)[0] * 2 ** float(mu),
+                center_frequency=octave_frequencies(side)[0] * 2 ** float(mu),
                 peak_noise_sensitivity=2 ** (float(a) - HIGHEST),
                 residual=float(residual),
                 converged=bool(converged),
@@ -181,5 +285,183 @@ def _flag(vector, highest: float) -> str:
     return {0: "no_critical_band", highest: "all_critical"}.get(vector[0], "flat")
 
 
-def _none(flag: str) -> CriticalBand:
+def _no_band(flag: str) -> CriticalBand:
     return CriticalBand(math.nan, math.nan, math.nan, math.nan, False, flag)
+
+
+BLOCKS, BLOCK = 5, 210  # Of the original's images.
+CLEAN = "noise 0"
+MIXED_NOISE = "each its own noise"
+
+
+def condition_name(sigma: float, frequency: float) -> str:
+    """A condition's name, such as "noise 0.02 at 1.75"."""
+    return f"noise {sigma:g} at {frequency:g}" if sigma else CLEAN
+
+
+@functools.cache
+def noise_cells(octaves: int, seed: int) -> Int[np.ndarray, "images"]:
+    """The cell of the original's table that each image is drawn for, sigma by octave.
+
+    A block of 210 images after the other, each image for any cell with the same chance.
+    Image i of a set is in cell i modulo 1050. Read-only.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(len(SIGMAS) * octaves, size=(BLOCKS, BLOCK)).reshape(-1)
+    drawn.flags.writeable = False
+    return drawn
+
+
+def bvg_numbers(
+    by_condition: Mapping[str, decisions.Decisions],
+    *,
+    side: int,
+    draws: int,
+    seed: int,
+    continuous: bool,
+) -> list[decisions.Number]:
+    """The numbers of the variant "bvg"."""
+    frequencies = octave_frequencies(side)
+    names = [[condition_name(s, f) for f in frequencies] for s in SIGMAS]
+    row = {condition: i for i, condition in enumerate(by_condition)}
+    marks = accuracy.correct_by_condition(by_condition)
+    counts, n = marks.sum(1), marks.shape[1]
+    where = np.array([[row[condition] for condition in line] for line in names])
+    told = [
+        decisions.Number("accuracy", int(counts[i]) / n, int(counts[i]), n, condition)
+        for condition, i in row.items()
+    ]
+    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
+    return told + _bands(
+        "critical_band",
+        100 * counts[where] / n,
+        100 * drawn[:, where] / n,
+        side=side,
+        n=n,
+        default="normalised",
+        continuous=continuous,
+    )
+
+
+def original_numbers(
+    by_condition: Mapping[str, decisions.Decisions],
+    *,
+    side: int,
+    sample: int | None,
+    draws: int,
+    seed: int,
+    continuous: bool,
+) -> list[decisions.Number]:
+    """The numbers of the variant "original", of so many images drawn from the set.
+
+    Which image had which noise follows from its number in the set, the column "index".
+    """
+    frequencies = octave_frequencies(side)
+    (right,), (decided,) = (
+        accuracy.correct_by_condition(by_condition),
+        by_condition.values(),
+    )
+    index = decided.columns.get("index", np.arange(len(right)))
+    chosen = np.random.default_rng(seed).permutation(len(right))[:sample]
+    table = noise_cells(len(frequencies), seed)
+    size = len(SIGMAS) * len(frequencies)
+    marks = _marks(right[chosen], table[index[chosen] % len(table)], size)
+    counts = marks.sum(1).reshape(2, len(SIGMAS), -1)
+    told = [
+        decisions.Number(
+            "accuracy",
+            counts[0, i, j] / counts[1, i, j] if counts[1, i, j] else None,
+            int(counts[0, i, j]),
+            int(counts[1, i, j]),
+            f"original {sigma:g} at {frequency:g}",
+        )
+        for i, sigma in enumerate(SIGMAS)
+        for j, frequency in enumerate(frequencies)
+    ]
+    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
+    return told + _bands(
+        "critical_band_original",
+        _per_cent(*counts),
+        _per_cent(*np.moveaxis(drawn.reshape(-1, *counts.shape), 1, 0)),
+        side=side,
+        n=len(chosen),
+        default="absolute",
+        continuous=continuous,
+    )
+
+
+def _marks(right, cell, count) -> Bool[np.ndarray, "2*cells n"]:
+    """Of each cell, which images are decided rightly in it, and which are in it."""
+    inside = cell == np.arange(count)[:, None]
+    return np.concatenate([inside & right, inside])
+
+
+def _per_cent(right, shown):
+    nothing = np.full(np.shape(right), np.nan)
+    return np.divide(100 * right, shown, out=nothing, where=shown > 0)
+
+
+def _bands(
+    prefix: str,
+    table: Float[np.ndarray, "sigmas octaves"],
+    drawn: Float[np.ndarray, "draws sigmas octaves"],
+    *,
+    side: int,
+    n: int,
+    default: str,
+    continuous: bool,
+) -> list[decisions.Number]:
+    """Thresholds and fits of a table, as it is and normalised, with intervals."""
+    told = []
+    ways = {"absolute": np.asarray, "normalised": normalised}
+    for way in sorted(ways, key=lambda way: way != default):
+        read = ways[way]
+        ending = "" if way == default else f"_{way}"
+        found = threshold_indices(read(table))
+        fitted, *others = fit_bands(
+            np.concatenate([found[None], threshold_indices(read(drawn))]),
+            side=side,
+        )
+        told += _thresholds(f"{prefix}_threshold{ending}", found, side, n)
+        for metric in ("bandwidth", "center_frequency", "peak_noise_sensitivity"):
+            named = f"{prefix}_{metric}{ending}"
+            told.append(decisions.quantity(named, getattr(fitted, metric), n))
+            values = np.array([getattr(other, metric) for other in others])
+            told += accuracy.bootstrap_interval(named, values, n)
+        told.append(
+            decisions.quantity(f"{prefix}_residual{ending}", fitted.residual, n)
+        )
+        # Why there is no band, if there is none: 1 where that is so.
+        told += [
+            decisions.quantity(f"{prefix}_{why}{ending}", float(fitted.flag == why), n)
+            for why in FLAGS
+        ]
+        if continuous:
+            told += _between(prefix, ending, read(table), side, n)
+    if prefix == "critical_band":
+        octaves = len(octave_frequencies(side))
+        measured = [pyramid.centroid(side, octaves - 1 - f) for f in range(octaves)]
+        told += _thresholds(f"{prefix}_centroid", measured, side, n)
+    return told
+
+
+def _between(prefix, ending, accuracy, side, n) -> list[decisions.Number]:
+    """The same by thresholds between whole numbers."""
+    found = continuous_thresholds(accuracy)
+    highest = HIGHEST + BEYOND
+    band = critical_band_fit(found, side=side, highest=highest)
+    return _thresholds(f"{prefix}_threshold_continuous{ending}", found, side, n) + [
+        decisions.quantity(f"{prefix}_{metric}_continuous{ending}", value, n)
+        for metric, value in (
+            ("bandwidth", band.bandwidth),
+            ("center_frequency", band.center_frequency),
+            ("peak_noise_sensitivity", band.peak_noise_sensitivity),
+        )
+    ]
+
+
+def _thresholds(metric, values, side, n) -> list[decisions.Number]:
+    return [
+        decisions.quantity(metric, value, n, f"noise at {frequency:g}")
+        for frequency, value in zip(octave_frequencies(side), values)
+    ]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.evals import critical_band, critical_band_table, probe, pyramid, resample
+from jbias.evals import critical_band, decisions, probe, pyramid
 
 CONTRAST, MEAN = 0.2, 0.449
 GREY = (19595, 38470, 7471)  # Of 65536: what Pillow's mode "L" takes of each channel.
@@ -42,17 +42,17 @@ def make(
     _check(side, variant, sample, draws)
     options = dict(side=side, draws=draws, seed=seed, continuous=continuous)
     if variant == "original":
-        first = critical_band_table.EACH_ITS_OWN
-        conditions = {first: _own(side, seed)}
+        first = critical_band.MIXED_NOISE
+        conditions = {first: _original(side, seed)}
         counted = functools.partial(
-            critical_band_table.one_each, sample=sample, **options
+            critical_band.original_numbers, sample=sample, **options
         )
     else:
-        conditions, first = _all(side), critical_band_table.CLEAN
-        counted = functools.partial(critical_band_table.every_image, **options)
+        conditions, first = _all(side), critical_band.CLEAN
+        counted = functools.partial(critical_band.bvg_numbers, **options)
 
     def numbers(by_condition):
-        return resample.each_rule(by_condition, first, counted)
+        return decisions.numbers_by_rule(by_condition, first, counted)
 
     shown = functools.partial(show, side=side, seed=seed)
     return probe.Probe(conditions, shown, numbers)
@@ -123,19 +123,19 @@ def _params(number: int, sigma, level) -> dict[str, np.ndarray]:
 
 
 def _all(side: int) -> dict[str, dict]:
-    frequencies = critical_band.frequencies(side)
-    conditions = {critical_band_table.CLEAN: _params(0, 0, 0)}
+    frequencies = critical_band.octave_frequencies(side)
+    conditions = {critical_band.CLEAN: _params(0, 0, 0)}
     for sigma in critical_band.SIGMAS[1:]:
         for f, frequency in enumerate(frequencies):
-            name = critical_band_table.name(sigma, frequency)
+            name = critical_band.condition_name(sigma, frequency)
             level = len(frequencies) - 1 - f
             conditions[name] = _params(len(conditions), sigma, level)
     return conditions
 
 
-def _own(side: int, seed: int) -> dict:
-    octaves = len(critical_band.frequencies(side))
-    row, f = np.divmod(critical_band_table.cells(octaves, seed), octaves)
+def _original(side: int, seed: int) -> dict:
+    octaves = len(critical_band.octave_frequencies(side))
+    row, f = np.divmod(critical_band.noise_cells(octaves, seed), octaves)
     return _params(0, np.array(critical_band.SIGMAS)[row], octaves - 1 - f)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.evals import decisions, probe, shares
+from jbias.evals import decisions, probe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
             f"shape_bias: classes must be a sequence of names, got {classes!r}"
         )
     counted = functools.partial(numbers, classes=tuple(classes))
-    return probe.Probe({"": ()}, probe.as_it_is, counted, include_unknown=True)
+    return probe.Probe({"": ()}, probe.identity, counted, include_unknown=True)
 
 
 def numbers(
@@ -114,7 +114,7 @@ def _of_rule(
     either = pooled.n_shape + pooled.n_texture
     yield _bias(pooled, rule)
     if either:
-        ends = shares.wilson(pooled.n_shape, either)
+        ends = decisions.wilson_interval(pooled.n_shape, either)
         for name, end in zip(("lower", "upper"), ends, strict=True):
             yield decisions.Number(f"shape_bias_{name}", end, None, either, rule)
     counts = {

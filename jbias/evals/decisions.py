@@ -1,14 +1,21 @@
-"""What a network decided about each image of a set; every metric is a function of it."""
+"""What a network decided about each image of a set; every metric is a function of it.
+
+Also what metrics share: `quantity` and `wilson_interval`, and the decisions of a probe
+split by the rule that made them.
+"""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import NamedTuple
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from etils import epath
 from jaxtyping import Int, Shaped
 
+from jbias.data import labels
 from jbias.runs import checksums
 from jbias.runtime import files
 
@@ -122,3 +129,67 @@ def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
         )
         for name, rows in frame.groupby("condition", sort=False, observed=True)
     }
+
+
+def wilson_interval(
+    count: int, n: int, *, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Wilson's score interval of a binomial share; (0, 1) of nothing at all.
+
+    (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n), p = count / n.
+    Source: Wilson 1927, https://doi.org/10.2307/2276774. ValueError where count is not
+    in 0 ... n.
+    """
+    if not 0 <= count <= n:
+        raise ValueError(f"wilson: count must be in 0 ... {n}, got {count}")
+    if n == 0:
+        return 0.0, 1.0
+    z2 = statistics.NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    share = count / n
+    centre = share + z2 / (2 * n)
+    half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2)))
+    low, high = ((centre + sign * half) / (1 + z2 / n) for sign in (-1, 1))
+    return max(low, 0.0) if count else 0.0, min(high, 1.0) if count < n else 1.0
+
+
+def split_by_rule(
+    found: Mapping[str, Decisions],
+) -> dict[str, dict[str, Decisions]]:
+    """Decisions by rule, "" for the first, and by condition as the probe names it."""
+    split = {}
+    for name, decided in found.items():
+        condition, _, last = name.rpartition(" ")
+        rule = last if last in labels.AGGREGATES else ""
+        split.setdefault(rule, {})[condition if rule else name] = decided
+    return split
+
+
+def numbers_by_rule(
+    by_condition: Mapping[str, Decisions],
+    shown: str,
+    numbers: Callable[[Mapping[str, Decisions]], list[Number]],
+) -> list[Number]:
+    """Counts what each rule decided by itself; its name ends that of a condition.
+
+    shown: a condition that is there under every rule, "" under the first.
+    """
+    rules = [
+        name[len(shown) :]
+        for name in by_condition
+        if f"{name} ".startswith(f"{shown} ")
+    ]
+    split = {rule: {} for rule in rules}
+    for name, decided in by_condition.items():
+        rule = max((one for one in rules if name.endswith(one)), key=len)
+        split[rule][name.removesuffix(rule)] = decided
+    return [
+        number._replace(condition=f"{number.condition}{rule}".strip())
+        for rule, found in split.items()
+        for number in numbers(found)
+    ]
+
+
+def quantity(metric: str, value: Any, n: int, condition: str = "") -> Number:
+    """A measured value that is no share; None where it is undefined."""
+    known = value is not None and np.isfinite(value)
+    return Number(metric, float(value) if known else None, None, n, condition)

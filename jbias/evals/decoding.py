@@ -1,11 +1,20 @@
-"""Which layer holds what: how well shape and texture can be read off each site.
+"""Which layer holds what: how well shape and texture can be decoded at each site.
 
 Source: linear decoders as in Hermann and Lampinen, NeurIPS 2020,
 https://arxiv.org/abs/2006.12433, and Hermann, Chen and Kornblith, NeurIPS 2020,
-https://arxiv.org/abs/1911.09071; dimensions as in Islam et al., ICLR 2021,
-https://arxiv.org/abs/2101.11604. Deviations: features are pooled and projected to a
-bounded number of columns, and every image is decided about once, by a decoder that was
-fitted without its fold.
+https://arxiv.org/abs/1911.09071. Deviations: features are pooled and projected to a bounded
+number of columns, and every image is decided about once, by a decoder that was fitted
+without its fold.
+
+The decoder is multinomial logistic regression. The loss is the mean of
+-log softmax(x W + b)[y] and strength / 2 times the squares of W; b is free. It is convex,
+so any method that minimises it gives the same: scikit-learn's C is 1 / (n strength).
+
+Dimensions, how many neurons of a layer follow shape and how many texture: Islam, Kowal,
+Esser, Jia, Ommer, Derpanis and Bruce, ICLR 2021, https://arxiv.org/abs/2101.11604, as
+https://github.com/islamamirul/shape_texture_neuron computes them, after Esser, Rombach and
+Ommer, CVPR 2020. Deviations: all pairs of a set count instead of a sample, and results are
+shares instead of whole neurons.
 """
 
 import zlib
@@ -16,9 +25,213 @@ import numpy as np
 import threadpoolctl
 from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
+from scipy import optimize, special
 
 from jbias.data import wordnet
-from jbias.evals import decisions, dimensionality, features, logistic
+from jbias.evals import decisions, features
+
+STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4)
+
+
+class LogisticWeights(NamedTuple):
+    """Logits are x @ matrix + bias."""
+
+    matrix: Float[np.ndarray, "d k"]
+    bias: Float[np.ndarray, "k"]
+    ended: bool = True  # Where the gradient is small, not on the way.
+
+
+class CrossValidated(NamedTuple):
+    """Decisions by weights that were fitted without the example."""
+
+    decided: Int[np.ndarray, "n"]
+    fits: int
+    unfinished: int  # Fits that were stopped on the way.
+
+
+def fit_logistic(
+    x: Float[np.ndarray, "n d"],
+    y: Int[np.ndarray, "n"],
+    classes: int,
+    *,
+    strength: float,
+    start: LogisticWeights | None = None,
+    tolerance: float = 1e-4,
+    steps: int = 500,
+) -> LogisticWeights:
+    """Minimises the loss by L-BFGS over all examples, from `start` or from 0.
+
+    Sums are of the type of x. It ends where no entry of the gradient exceeds the
+    tolerance, or after so many steps: for a small strength and classes that can be told
+    apart, with an answer on the way.
+    """
+    n, d = x.shape
+    right = np.zeros((n, classes), x.dtype)
+    right[np.arange(n), y] = 1
+
+    def loss(flat):
+        w = flat.reshape(d + 1, classes).astype(x.dtype)
+        logits = x @ w[:-1] + w[-1]
+        peak = special.logsumexp(logits, axis=1, keepdims=True)
+        off = np.exp(logits - peak) - right
+        value = (peak[:, 0] - (logits * right).sum(1)).mean()
+        value += strength / 2 * (w[:-1] ** 2).sum()
+        slope = np.empty_like(w)
+        slope[:-1] = x.T @ off / n + strength * w[:-1]
+        slope[-1] = off.mean(0)
+        return float(value), slope.reshape(-1).astype(float)
+
+    first = np.zeros((d + 1, classes)) if start is None else np.vstack(start[:2])
+    found = optimize.minimize(
+        loss,
+        first.reshape(-1),
+        jac=True,
+        method="L-BFGS-B",
+        options=dict(gtol=tolerance, ftol=0, maxiter=steps, maxfun=2 * steps),
+    )
+    w = found.x.reshape(d + 1, classes).astype(x.dtype)
+    return LogisticWeights(w[:-1], w[-1], bool(found.success))
+
+
+def predict_classes(
+    weights: LogisticWeights, x: Float[np.ndarray, "n d"]
+) -> Int[np.ndarray, "n"]:
+    """The classes with the largest logits."""
+    return (x @ weights.matrix + weights.bias).argmax(1)
+
+
+def cross_validate(
+    x: Float[np.ndarray, "n d"],
+    y: Int[np.ndarray, "n"],
+    fold: Int[np.ndarray, "n"],
+    *,
+    strengths: Sequence[float] = STRENGTHS,
+    steps: int = 500,
+) -> CrossValidated:
+    """Decides about each example by weights that were fitted without its fold.
+
+    For every fold, weights of each strength are fitted without it and the next one; the
+    strength that is right most often on the next (the largest of equals) is then fitted
+    to all but the fold itself. A single strength needs no choice. fold: of at least
+    three, counted from 0. steps: at most, of each fit.
+    """
+    classes, count = int(y.max()) + 1, int(fold.max()) + 1
+    decided, ended = np.full(len(y), -1), []
+    for test in range(count):
+        outer, valid = fold != test, fold == (test + 1) % count
+        inner, weights, best = outer & ~valid, None, (-1, strengths[0], None)
+        for strength in sorted(strengths, reverse=True) if len(strengths) > 1 else ():
+            weights = fit_logistic(
+                *(x[inner], y[inner], classes),
+                strength=strength,
+                start=weights,
+                steps=steps,
+            )
+            ended.append(weights.ended)
+            right = int((predict_classes(weights, x[valid]) == y[valid]).sum())
+            if right > best[0]:
+                best = right, strength, weights
+        _, strength, start = best
+        final = fit_logistic(
+            x[outer], y[outer], classes, strength=strength, start=start, steps=steps
+        )
+        ended.append(final.ended)
+        decided[~outer] = predict_classes(final, x[~outer])
+    return CrossValidated(decided, len(ended), ended.count(False))
+
+
+def deal_folds(
+    y: Int[np.ndarray, "n"],
+    group: Int[np.ndarray, "n"],
+    *,
+    most: int,
+    seed: int,
+    what: str,
+    names: Sequence[str] = (),
+) -> Int[np.ndarray, "n"]:
+    """Deals groups into folds at random: no group is in two, every class in all.
+
+    As many folds as the rarest class has groups, at most `most`. ValueError where that
+    is less than three, or a group has several classes. names: of the classes.
+    """
+    rng = np.random.default_rng(seed)
+    members = {c: np.unique(group[y == c]) for c in np.unique(y)}
+    if sum(map(len, members.values())) != len(np.unique(group)):
+        raise ValueError(f"each {what} exemplar must be of one {what}")
+    rarest = min(members, key=lambda c: len(members[c]))
+    count = min(most, len(members[rarest]))
+    if count < 3:
+        name = names[rarest] if names else f"class {rarest} (from 0)"
+        raise ValueError(
+            f"a {what} needs three pictures of its own; {name} has"
+            f" {len(members[rarest])}"
+        )
+    where = {}
+    for pictures in members.values():
+        first = rng.integers(count)
+        for i, name in enumerate(rng.permutation(pictures)):
+            where[name] = (first + i) % count
+    return np.array([where[name] for name in group])
+
+
+class DimensionShares(NamedTuple):
+    """Shares of neurons, which add to 1, and the correlations they are made of."""
+
+    shape: float
+    texture: float
+    residual: float
+    shape_correlation: float
+    texture_correlation: float
+
+
+def dimension_shares(
+    x: Float[np.ndarray, "n d"],
+    shape: Int[np.ndarray, "n"],
+    texture: Int[np.ndarray, "n"],
+) -> DimensionShares:
+    """exp(r) / (exp(r_shape) + exp(r_texture) + e) for either, e / ... for the rest.
+
+    r_shape: over all pairs of images with one shape and two textures, the covariance of
+    a neuron's two activations, summed over neurons, by the sum of their variances;
+    r_texture the other way round. What no other image shares has correlation 1.
+    NaN where there is no such pair, or nothing varies.
+    """
+    r_shape = shared_correlation(x, shape, texture)
+    r_texture = shared_correlation(x, texture, shape)
+    parts = np.exp([r_shape, r_texture, 1.0])
+    return DimensionShares(*(parts / parts.sum()).tolist(), r_shape, r_texture)
+
+
+def shared_correlation(
+    x: Float[np.ndarray, "n d"],
+    same: Int[np.ndarray, "n"],
+    other: Int[np.ndarray, "n"],
+) -> float:
+    """The correlation of images that agree in one thing and differ in the other.
+
+    Summed over the pairs of a group, products of deviations are the square of their
+    sum, less the same of the pairs that agree in both, an image with itself among them.
+    """
+    _, group = np.unique(same, return_inverse=True)
+    _, cell = np.unique(np.stack([same, other]), axis=1, return_inverse=True)
+    group, cell = group.reshape(-1), cell.reshape(-1)
+    partners = np.bincount(group)[group] - np.bincount(cell)[cell]
+    pairs = partners.sum()
+    if not pairs:
+        return np.nan
+    x = np.asarray(x, float)
+    d = x - partners @ x / pairs
+    variance = float(partners @ (d**2).sum(1)) / pairs
+    if not variance > 0:
+        return np.nan
+    shared = _squares(d, group) - _squares(d, cell)
+    return float(shared / pairs / variance)
+
+
+def _squares(d, group) -> float:
+    sums = np.zeros((group.max() + 1, d.shape[1]))
+    np.add.at(sums, group, d)
+    return float((sums**2).sum())
 
 
 def measure(
@@ -31,7 +244,7 @@ def measure(
     sites: Sequence[str] | None = None,
     most: int = 2000,
     folds: int = 5,
-    strengths: Sequence[float] = logistic.STRENGTHS,
+    strengths: Sequence[float] = STRENGTHS,
     pool: int = 2,
     width: int = 512,
     batch: int = 128,
@@ -98,7 +311,7 @@ def measure(
     # Products are small: threads that wait for one another made this twenty times slower.
     with threadpoolctl.threadpool_limits(1):
         for site, rows in found.items():
-            x = whole(rows)
+            x = normalize_features(rows)
             for factor in factors:
                 told += _decoded(factor, x, strengths, site)
             told += _dimensions(rows, *(factor.shared for factor in factors), site)
@@ -126,13 +339,13 @@ def _factor(name, labels, exemplar, folds, seed, classes) -> _Factor:
         for c in known
     ]
     group = np.arange(len(y)) if exemplar is None else exemplar
-    fold = logistic.folds(y, group, most=folds, seed=seed, what=name, names=named)
+    fold = deal_folds(y, group, most=folds, seed=seed, what=name, names=named)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     shared = y if exemplar is None else exemplar
     return _Factor(name, y, _shuffled(y, group, fold, rng), fold, shared)
 
 
-def whole(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
+def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
     """Rows turned about their mean into no more columns than there are rows, float32.
 
     Their mean square is 1, so that strengths mean the same everywhere. Neither changes
@@ -156,7 +369,7 @@ def _decoded(factor: _Factor, x, strengths, site) -> list[decisions.Number]:
         ("", factor.y, strengths),
         ("_shuffled", factor.shuffled, middle),
     ):
-        held = logistic.held_out(x, labels, factor.fold, strengths=chosen)
+        held = cross_validate(x, labels, factor.fold, strengths=chosen)
         right = int((held.decided == labels).sum())
         told.append(
             decisions.Number(f"{name}_decoding{ending}", right / n, right, n, site)
@@ -174,7 +387,7 @@ def _decoded(factor: _Factor, x, strengths, site) -> list[decisions.Number]:
 
 
 def _dimensions(rows, shape, texture, site) -> list[decisions.Number]:
-    shares = dimensionality.shares(rows, shape, texture)
+    shares = dimension_shares(rows, shape, texture)
     named = {
         "shape_dimensions": shares.shape,
         "texture_dimensions": shares.texture,

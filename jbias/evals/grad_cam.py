@@ -17,11 +17,11 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, UInt8
 
-from jbias.evals import show
+from jbias.evals import predict
 from jbias.models import taps
 
 
-def of(
+def image_maps(
     net: nn.Module,
     variables: Mapping[str, Any],
     image: Float[Array, "b h w c"],
@@ -65,7 +65,7 @@ def maps(
 
 
 def batch_maps(
-    network: show.Network, batches: Iterable[show.Batch], site: str
+    network: predict.BoundNetwork, batches: Iterable[predict.Batch], site: str
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
     """The maps of batches of a set; ValueError for a network, or a site, without any."""
     if network.at is None:

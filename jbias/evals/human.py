@@ -15,7 +15,91 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jbias.data import base, geirhos, labels
-from jbias.evals import classes, consistency, cue_conflict, decisions, probe, trials
+from jbias.evals import accuracy, cue_conflict, decisions, probe, trials
+
+
+@dataclasses.dataclass(frozen=True)
+class Consistency:
+    """How two decision makers agree on which images are hard."""
+
+    kappa: float  # 1: they err on the same images; 0: as by chance.
+    observed: float  # Share of images on which both are right or both wrong.
+    expected: float  # That share, were their errors independent.
+
+
+def error_consistency(
+    a_correct: Bool[np.ndarray, "n"], b_correct: Bool[np.ndarray, "n"]
+) -> Consistency:
+    """Cohen's kappa of being right, of two decision makers on the same images.
+
+    kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a)
+    (1 - p_b); 1 where they always agree. ValueError where the lengths differ, or
+    there is no image.
+    """
+    a, b = np.asarray(a_correct), np.asarray(b_correct)
+    if a.shape != b.shape or a.ndim != 1 or not a.size:
+        raise ValueError(
+            "error_consistency: both must say of the same images whether they were"
+            f" answered right, got shapes {a.shape} and {b.shape}"
+        )
+    both = np.stack([a, b])
+    if not np.isin(both, (False, True)).all():
+        raise ValueError(
+            "error_consistency: both must be true where an answer is right, got"
+            f" {a.dtype} and {b.dtype}; compare the answers with the labels first"
+        )
+    once = np.ones((1, len(a)))
+    parts = (float(x[0, 0]) for x in _kappas(both.astype(bool), ((0, 1),), once))
+    return Consistency(*parts)
+
+
+def _kappas(
+    correct: Bool[np.ndarray, "d n"],
+    pairs: Sequence[tuple[int, int]],
+    weights: Float[np.ndarray, "w n"],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """kappa, observed and expected, each (w, pairs), with images counted so often."""
+    one, other = np.transpose(pairs)
+    n = weights.sum(1, keepdims=True)
+    p = weights @ correct.T / n
+    observed = weights @ (correct[one] == correct[other]).T / n
+    expected = p[:, one] * p[:, other] + (1 - p[:, one]) * (1 - p[:, other])
+    # Both are always right, or both always wrong, only where they always agree.
+    always = observed == 1
+    chance = np.where(always, 0, expected)
+    kappa = np.where(always, 1.0, (observed - chance) / (1 - chance))
+    return kappa, observed, expected
+
+
+def mean_kappa(
+    correct: Bool[np.ndarray, "d n"],
+    pairs: Sequence[tuple[int, int]],
+    condition: Sequence[str] | None = None,
+    *,
+    draws: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Mean kappa of pairs of decision makers, with a bootstrap interval over images.
+
+    kappa is taken in each condition and averaged over conditions, then over pairs.
+    Images are drawn within their condition, the same for all decision makers, who stay
+    the ones there are. Returns value, low and high, of percentiles.
+    """
+    random = np.random.default_rng(seed)
+    condition = np.asarray(condition or [""] * correct.shape[1])
+    kappa = []
+    for name in np.unique(condition):
+        part = correct[:, condition == name]
+        n = part.shape[1]
+        drawn = random.multinomial(n, np.full(n, 1 / n), size=draws)
+        weights = np.concatenate([np.ones((1, n)), drawn])
+        kappa.append(_kappas(part, pairs, weights)[0].mean(1))
+    means = np.mean(kappa, axis=0)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means[1:], (tail, 1 - tail))
+    return float(means[0]), float(low), float(high)
+
 
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
 # Controls without a distortion, and where people are right less often than 0.2.
@@ -73,7 +157,7 @@ def make(
         numbers, dataset=dataset, files=tuple(files), people=people
     )
     digest = trials.digest(people)
-    return probe.Probe({"": ()}, probe.as_it_is, counted, digest=digest)
+    return probe.Probe({"": ()}, probe.identity, counted, digest=digest)
 
 
 def numbers(
@@ -146,19 +230,17 @@ def compare(
             ("human_error_consistency", between),
         ):
             if pairs:
-                value, low, high = consistency.mean(right, pairs, names)
+                value, low, high = mean_kappa(right, pairs, names)
                 note(metric, value)
                 note(f"{metric}_lower", low)
                 note(f"{metric}_upper", high)
-    note("response_entropy", classes.entropy(network.response, 16), n=n)
-    theirs = float(np.mean([classes.entropy(one.response, 16) for one in people]))
+    note("response_entropy", accuracy.entropy(network.response, 16), n=n)
+    theirs = float(np.mean([accuracy.entropy(one.response, 16) for one in people]))
     note("human_response_entropy", theirs, n=n)
     levels = dict.fromkeys(network.condition)
     for name in levels if len(levels) > 1 else ():
         part = correct[:, condition == name]
-        each = [
-            consistency.error_consistency(part[0], person).kappa for person in part[1:]
-        ]
+        each = [error_consistency(part[0], person).kappa for person in part[1:]]
         size, right = part[1:].size, int(part[1:].sum())
         note("error_consistency", float(np.mean(each)), n=part.shape[1], name=name)
         note("human_accuracy", right / size, right, size, name)
@@ -223,4 +305,4 @@ def shape_biases(
 
 def confusion(one: trials.Trials) -> Float[np.ndarray, "rows 16"]:
     """Which per cent of each class gets which answer; a last row for none."""
-    return classes.confusion(np.asarray(one.response), one.category, 16)
+    return accuracy.confusion(np.asarray(one.response), one.category, 16)

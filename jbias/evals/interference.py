@@ -19,7 +19,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jbias import evals
-from jbias.data import labels
 from jbias.evals import decisions
 
 VARIANTS = ("share", "count")
@@ -58,7 +57,7 @@ class Interference:
         return np.stack([part, grown], axis=1)
 
 
-def wrong(decided: decisions.Decisions, classes: int) -> Int[np.ndarray, "k"]:
+def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray, "k"]:
     """How many wrong decisions are for each of so many classes.
 
     Images without a right class (-1) are left out. ValueError where a decision is for a
@@ -232,7 +231,8 @@ def _counts(clean, distorted, classes: int) -> list[Int[np.ndarray, "r k"]]:
                 "the runs on the same set"
             )
     return [
-        np.stack([wrong(one, classes) for one in those]) for those in (clean, distorted)
+        np.stack([wrong_by_class(one, classes) for one in those])
+        for those in (clean, distorted)
     ]
 
 
@@ -248,7 +248,7 @@ def numbers(
     classes that answer for one is counted by itself.
     """
     told = []
-    for rule, by in by_rule(found).items():
+    for rule, by in decisions.split_by_rule(found).items():
         for name, decided in by.items():
             condition = f"{name} {rule}".strip()
             for one in evals.MEASURES["accuracy"](decided):
@@ -258,15 +258,3 @@ def numbers(
                 n = len(decided.prediction)
                 told.append(decisions.Number("di_index", one.mean, None, n, condition))
     return told
-
-
-def by_rule(
-    found: Mapping[str, decisions.Decisions],
-) -> dict[str, dict[str, decisions.Decisions]]:
-    """Decisions by rule, "" for the first, and by condition as the probe names it."""
-    split = {}
-    for name, decided in found.items():
-        condition, _, last = name.rpartition(" ")
-        rule = last if last in labels.AGGREGATES else ""
-        split.setdefault(rule, {})[condition if rule else name] = decided
-    return split

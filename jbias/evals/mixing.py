@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import evals
 from jbias.augment import cutmix, fmix, geometric, mixup, options
-from jbias.evals import decisions, interference, occluders, probe
+from jbias.evals import decisions, occlusion, probe
 
 METHODS = ("mixup", "cutmix", "fmix")
 SHARED = "by share"  # Ends the name of the condition that MixDiversity is counted of.
@@ -32,7 +32,7 @@ SHARED = "by share"  # Ends the name of the condition that MixDiversity is count
 
 def make(
     *,
-    others: probe.Others,
+    others: probe.Partners,
     methods: Sequence[str] = METHODS,
     alpha: float = 1.0,
     spectrum: str = "isotropic",
@@ -70,7 +70,7 @@ def make(
         mixed = functools.partial(
             _mixed, draw=drawing[method], moves=moves, params=params
         )
-        keys = occluders.keys(seed, params["salt"], rows.index)
+        keys = occlusion.image_keys(seed, params["salt"], rows.index)
         return jax.vmap(mixed)(rows.image, keys)
 
     return probe.Probe(
@@ -112,13 +112,13 @@ def _moved(image: Float[Array, "h w 3"], moves, key: PRNGKeyArray) -> Array:
 class _Conditions(Mapping):
     """What `show` takes, by condition; partners are read when one is first asked for."""
 
-    def __init__(self, others: probe.Others, methods: tuple[str, ...]):
+    def __init__(self, others: probe.Partners, methods: tuple[str, ...]):
         self._others = others
         self._names = ["", *methods, *(f"{name} {SHARED}" for name in methods)]
 
     @functools.cached_property
     def _images(self) -> Array:
-        return occluders.held(self._others)
+        return occlusion.images_on_device(self._others)
 
     def __getitem__(self, name: str) -> dict[str, Array]:
         if name not in self._names:
@@ -150,7 +150,7 @@ def numbers(
     A likelihood below the smallest normal float32 counts as that: 87.3 nats.
     """
     told = []
-    for rule, by in interference.by_rule(found).items():
+    for rule, by in decisions.split_by_rule(found).items():
         right = {}
         for name in ("", *methods):
             (one,) = evals.MEASURES["accuracy"](by[name])

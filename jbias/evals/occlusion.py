@@ -1,27 +1,152 @@
-"""Accuracy with a part of each image hidden, over how much: CutOcclusion and iOcclusion.
+"""Accuracy with a part of each image hidden: CutOcclusion, iOcclusion, and their masks.
 
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
-training", https://arxiv.org/abs/2110.13968, section 5; `iocclusion` makes the index of
+training", https://arxiv.org/abs/2110.13968.
+Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, occlusion.py,
+gradcam.py, distortions.py and DI.py; of the rectangles,
+https://github.com/pytorchbearer/torchbearer at 0e8484c.
+
+A mask is True where an image is hidden. Each image has its own, by a key from its number in
+its set, so that neither batches nor devices matter.
+Deviation: the release hides pixels after the normalisation, with 0: its black is the mean
+colour of the training set. Here black is black, as the paper has it, and the mean colour is
+a fill of its own.
+
+`make` (section 5 of the paper) hides growing fractions; `iocclusion` makes the index of
 what is measured on training and test images.
-Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, occlusion.py
-and gradcam.py.
-Deviations: as of `occluders` and `grad_cam`. The release tosses a coin for each image
-whether the most or the least salient pixels are hidden, and takes the map in 8 bits: the
-order "random" with quantise=True does so, the default is the paper's. There the least are
-floor(i h w) pixels, and ties are in no order.
+Deviations: as of `grad_cam`. The release tosses a coin for each image whether the most or
+the least salient pixels are hidden, and takes the map in 8 bits: the order "random" with
+quantise=True does so, the default is the paper's. There the least are floor(i h w) pixels,
+and ties are in no order.
+
+`make_cut_occlusion` hides one rectangle, by black, by the mean colour or by another image:
+with the shape fixed, the fills show how much the fill has to do with what a network
+decides, by the data interference index (Table 3 of the paper).
 """
 
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
-from jbias.evals import grad_cam, interference, occluders, probe
+from jbias.augment import cutmix, fmix, options
+from jbias.evals import grad_cam, interference, probe
+
+FILLS = ("black", "mean", "other")
+MEAN = (0.485, 0.456, 0.406)  # Of ImageNet's training images.
+
+
+def image_keys(seed: int, salt: Int[Array, ""], index: Int[Array, "b"]) -> PRNGKeyArray:
+    """A key for each image, of its number in its set and of what is drawn."""
+    key = jax.random.fold_in(jax.random.key(seed), salt)
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, index)
+
+
+def rectangle_mask(
+    key: PRNGKeyArray,
+    area: Float[Array, ""],
+    height: int,
+    width: int,
+    *,
+    restricted: bool,
+) -> Bool[Array, "h w"]:
+    """Hides a rectangle of sides round(sqrt(area) h) and round(sqrt(area) w).
+
+    It lies from side // 2 before its centre to below side // 2 after it, so an odd side
+    loses a pixel. Halves are rounded to even. The centre is uniform over all pixels, and
+    what is outside is cut; or, if `restricted`, uniform over round(s / 2) ...
+    n - round(s / 2) - 1 for a side s of n pixels, or s // 2 where these are none. Then
+    nothing is cut, and as in the release the last row is hidden by the largest alone.
+    """
+    n = jnp.array([height, width])
+    sides = jnp.round(jnp.sqrt(area) * n).astype(jnp.int32)
+    if not restricted:
+        centre = jax.random.randint(key, (2,), 0, n)
+        return cutmix.box_mask(centre, sides, height, width)
+    half = jnp.round(sides / 2).astype(jnp.int32)
+    there = n > 2 * half
+    drawn = jax.random.randint(key, (2,), half, jnp.where(there, n - half, half + 1))
+    return cutmix.box_mask(jnp.where(there, drawn, sides // 2), sides, height, width)
+
+
+def fourier_mask(
+    key: PRNGKeyArray, count: Int[Array, ""], height: int, width: int
+) -> Bool[Array, "h w"]:
+    """Hides so many pixels in a few large patches: the darkest of FMix's field."""
+    shape = fmix.noise_shape(height, width, "isotropic")
+    grey = fmix.field(jax.random.normal(key, shape), height, width)
+    return fmix.ranks(grey.ravel()).reshape(height, width) >= grey.size - count
+
+
+def saliency_ranks(saliency: Float[Array, "h w"]) -> Int[Array, "h w"]:
+    """How many pixels are more salient than each.
+
+    Of equal ones the first, row by row, counts as the more salient.
+    """
+    return fmix.ranks(saliency.ravel()).reshape(saliency.shape)
+
+
+def salient_mask(
+    rank: Int[Array, "h w"], count: Int[Array, ""], least: Bool[Array, ""]
+) -> Bool[Array, "h w"]:
+    """Hides so many of the most salient pixels, or of the least, by their `saliency_ranks`."""
+    return jnp.where(least, rank >= rank.size - count, rank < count)
+
+
+def pixel_count(thousandths: Int[Array, ""], pixels: int) -> Int[Array, ""]:
+    """ceil(thousandths pixels / 1000), exactly up to two million pixels."""
+    return -(-thousandths * pixels // 1000)
+
+
+def paste(
+    image: Float[Array, "b h w 3"],
+    hidden: Bool[Array, "b h w"],
+    instead: Float[Array, "#b #h #w 3"],
+) -> Float[Array, "b h w 3"]:
+    """Puts the pixels of something else, in the same places, where a mask hides."""
+    return jnp.where(hidden[..., None], instead, image)
+
+
+def replacement(
+    params: Mapping[str, Array], keys: PRNGKeyArray, *, other: bool
+) -> Float[Array, "#b #h #w 3"]:
+    """What stands in hidden places: one of params["others"] for each key, or the colour."""
+    if not other:
+        return params["colour"].reshape(1, 1, 1, 3)
+    images = params["others"]
+    rows = jax.vmap(lambda key: jax.random.randint(key, (), 0, len(images)))(keys)
+    return images[rows].astype(jnp.float32) / 255
+
+
+def fill_params(
+    where: str, fill: str, mean: Sequence[float], others: probe.Partners | None
+) -> dict[str, Array]:
+    """What `replacement` takes for a fill. ValueError for one that is not there."""
+    options.check_choice(where, "fill", fill, FILLS)
+    if np.shape(mean) != (3,) or not all(0 <= value <= 1 for value in mean):
+        raise ValueError(
+            f"{where}: mean must be a colour, three numbers in [0, 1], got {mean!r}"
+        )
+    if fill != "other":
+        return {"colour": np.float32(mean if fill == "mean" else (0, 0, 0))}
+    if others is None:
+        raise ValueError(
+            f"{where}: fill 'other' needs images to put there, got none; name a set of "
+            "the suite by others="
+        )
+    return {"colour": np.zeros(3, np.float32), "others": images_on_device(others)}
+
+
+@functools.lru_cache(maxsize=4)
+def images_on_device(others: probe.Partners) -> UInt8[Array, "n h w 3"]:
+    """Images of another set on the device, read once for all probes that show them."""
+    return jnp.asarray(others.read())
+
 
 MASKS = ("rectangle", "fourier", "grad_cam")
 ORDERS = ("most", "least", "random")
@@ -37,8 +162,8 @@ def make(
     fill: str = "black",
     site: str = "stage3",
     quantise: bool = False,
-    mean: Sequence[float] = occluders.MEAN,
-    others: probe.Others | None = None,
+    mean: Sequence[float] = MEAN,
+    others: probe.Partners | None = None,
     classes: Sequence[str] = (),
     seed: int = 0,
 ) -> probe.Probe:
@@ -60,7 +185,7 @@ def make(
     _check_names("masks", masks, MASKS)
     _check_names("orders", orders, ORDERS)
     parts = _thousandths(fractions)
-    common = occluders.params("occlusion", fill, mean, others)
+    common = fill_params("occlusion", fill, mean, others)
     ways = [way for mask in masks for way in _ways(mask, orders)]
     conditions = {"": _params("", 0, common)}
     for way in ways:
@@ -69,16 +194,16 @@ def make(
             conditions[name] = _params(name, part, common)
 
     def hide(rows: probe.Rows, params: Any, mask) -> Float[Array, "b h w 3"]:
-        keys = occluders.keys(seed, params["salt"], rows.index)
+        keys = image_keys(seed, params["salt"], rows.index)
         own, which = jax.vmap(lambda key: jax.random.split(key, 2))(keys).T
-        instead = occluders.instead(params, which, other=fill == "other")
-        return occluders.fill(rows.image, mask(own), instead)
+        instead = replacement(params, which, other=fill == "other")
+        return paste(rows.image, mask(own), instead)
 
     def show(rows: probe.Rows, params: Any, kind: str) -> Float[Array, "b h w 3"]:
         _, height, width, _ = rows.image.shape
         if kind == "rectangle":
             draw = functools.partial(
-                occluders.rectangle,
+                rectangle_mask,
                 area=params["thousandths"] / 1000,
                 height=height,
                 width=width,
@@ -86,8 +211,8 @@ def make(
             )
         elif kind == "fourier":
             draw = functools.partial(
-                occluders.fourier,
-                count=occluders.count(params["thousandths"], height * width),
+                fourier_mask,
+                count=pixel_count(params["thousandths"], height * width),
                 height=height,
                 width=width,
             )
@@ -100,15 +225,15 @@ def make(
         _, height, width, _ = rows.image.shape
         seen = rows.at(rows.image, site)
         maps = grad_cam.maps(*seen, height, width, site=site)
-        return jax.vmap(occluders.ranks)(jnp.floor(255 * maps) if quantise else maps)
+        return jax.vmap(saliency_ranks)(jnp.floor(255 * maps) if quantise else maps)
 
     def move(rows: probe.Rows, params: Any, stimuli: Array) -> Array:
         _, height, width, _ = stimuli.shape
-        count = occluders.count(params["thousandths"], height * width)
+        count = pixel_count(params["thousandths"], height * width)
 
         def mask(keys):
             coin = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
-            salient = jax.vmap(occluders.salient, (0, None, 0))
+            salient = jax.vmap(salient_mask, (0, None, 0))
             return salient(rows.seen, count, coin(keys))
 
         return hide(rows, params, mask)
@@ -161,3 +286,80 @@ def _thousandths(fractions: Sequence[float]) -> dict[float, int]:
             f" once, such as 0.3; got {fractions!r}"
         )
     return parts
+
+
+AREAS, PLACEMENTS = ("beta", "uniform"), ("unrestricted", "restricted")
+
+
+def make_cut_occlusion(
+    *,
+    area: str | float = "beta",
+    placement: str = "unrestricted",
+    fills: Sequence[str] = FILLS,
+    mean: Sequence[float] = MEAN,
+    others: probe.Partners | None = None,
+    classes: Sequence[str] = (),
+    seed: int = 0,
+) -> probe.Probe:
+    """Conditions "", the image as it is, and the fills' names; rectangles are the same.
+
+    area: the rectangle's share of the image, a number in [0, 1] for all, or drawn for
+      each, "beta" from Beta(2, 1), as published, or "uniform".
+    placement: "unrestricted", cut at the border, or "restricted" (`rectangle_mask`).
+    fills: "black", "mean", the colour `mean`, and "other", the same places of one of the
+      images `others`, drawn anew for each.
+
+    Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
+    of the decision classes. ValueError for options that have no meaning.
+    """
+    if isinstance(fills, str) or not fills or len(set(fills)) < len(fills):
+        raise ValueError(
+            "cut_occlusion: fills must be one or more of"
+            f" {', '.join(FILLS)}, each once, got {fills!r}"
+        )
+    if placement not in PLACEMENTS or not (area in AREAS or _is_share(area)):
+        raise ValueError(
+            f"cut_occlusion: area must be {' or '.join(AREAS)}, or a number in [0, 1],"
+            f" and placement {' or '.join(PLACEMENTS)}, got {area!r} and {placement!r}"
+        )
+    salt = np.uint32(zlib.crc32(f"{area} {placement}".encode()))
+    by_fill = {fill: fill_params("cut_occlusion", fill, mean, others) for fill in fills}
+    images = {key: by_fill["other"][key] for key in ("others",) if "other" in by_fill}
+    conditions = {
+        name: {"salt": salt, "colour": np.zeros(3, np.float32), **images, **params}
+        for name, params in {"": {}, **by_fill}.items()
+    }
+
+    def show(rows: probe.Rows, params: Any, fill: str) -> Float[Array, "b h w 3"]:
+        if not fill:
+            return rows.image
+        keys = image_keys(seed, params["salt"], rows.index)
+        size, place, which = jax.vmap(lambda key: jax.random.split(key, 3))(keys).T
+        hide = functools.partial(
+            rectangle_mask,
+            height=rows.image.shape[1],
+            width=rows.image.shape[2],
+            restricted=placement == "restricted",
+        )
+        hidden = jax.vmap(hide)(place, jax.vmap(_area_sampler(area))(size))
+        instead = replacement(params, which, other=fill == "other")
+        return paste(rows.image, hidden, instead)
+
+    def how(condition: str) -> str:
+        return "colour" if condition in ("black", "mean") else condition
+
+    numbers = functools.partial(interference.numbers, classes=len(classes))
+    return probe.Probe(conditions, show, numbers, static=how)
+
+
+def _area_sampler(area: str | float):
+    """The function from a key to the share of an image that is hidden."""
+    if area == "beta":  # The distribution function is x^2.
+        return lambda key: jnp.sqrt(jax.random.uniform(key))
+    if area == "uniform":
+        return jax.random.uniform
+    return lambda key: jnp.float32(area)
+
+
+def _is_share(area: str | float) -> bool:
+    return type(area) in (int, float) and 0 <= area <= 1

@@ -1,8 +1,16 @@
-"""Runs networks over a set: the decisions of many seeds, each image once."""
+"""Runs networks over sets, each image once: as they are, or under the conditions of a probe.
+
+`predict` decides for many seeds at once, as in evaluation during training. `run_probe`
+shows one network the stimuli of a probe. There three programs take turns: one makes the
+stimuli, one is the network, one decides. So the network is compiled once for all probes,
+and a probe once for all networks.
+"""
 
 import collections
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt8
 
-AHEAD = 2  # Batches in flight while the next is made ready.
+from jbias.evals import decisions, probe
+from jbias.runtime import xla
+
+BATCHES_AHEAD = 2  # Batches in flight while the next is made ready.
 
 
 class Rule(NamedTuple):
@@ -22,10 +33,10 @@ class Rule(NamedTuple):
     label: Int[np.ndarray, "n"] | None = None  # Asks for probabilities, too.
 
 
-One = Callable[..., Float[Array, "b k"]]
+Scorer = Callable[..., Float[Array, "b k"]]
 
 
-def scorer(apply: Callable) -> One:
+def scorer(apply: Callable) -> Scorer:
     """Builds (variables, _, image, _) -> float32 logits, of one network.
 
     apply: (variables, float image in [0, 1]) -> logits. image is uint8 (b h w c).
@@ -38,7 +49,7 @@ def scorer(apply: Callable) -> One:
     return score
 
 
-class Sure(NamedTuple):
+class Confidence(NamedTuple):
     """Decisions with the probabilities of the decided class and of the right one.
 
     Without a right class, label -1, its probability is NaN.
@@ -50,7 +61,7 @@ class Sure(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames="aggregate")
-def decided(
+def decide_batch(
     logits: tuple,
     matrix: Float[Array, "k d"] | None,
     label: Int[Array, "b"] | None = None,
@@ -67,10 +78,10 @@ def decided(
     sets differ in their rules, and the network is compiled once for all of them.
     """
 
-    def decide(logits: Float[Array, "b k"]) -> Int[Array, "b"] | Sure:
+    def decide(logits: Float[Array, "b k"]) -> Int[Array, "b"] | Confidence:
         if label is not None:
-            return sure(logits, label, matrix, aggregate)
-        scores = logits if matrix is None else answers(logits, matrix, aggregate)
+            return with_confidence(logits, label, matrix, aggregate)
+        scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 
     return tuple(
@@ -79,18 +90,18 @@ def decided(
     )
 
 
-def sure(
+def with_confidence(
     logits: Float[Array, "b k"],
     label: Int[Array, "b"],
     matrix: Float[Array, "k d"] | None,
     aggregate: str,
-) -> Sure:
+) -> Confidence:
     """What a network decides, and how probable it holds that and the right class.
 
     Where several of its classes answer for one, its probability is what the rule makes of
     theirs, divided by the sum over the decision classes.
     """
-    scores = logits if matrix is None else answers(logits, matrix, aggregate)
+    scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
     prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
     if matrix is None or aggregate == "mean_logit":
         share = jax.nn.softmax(scores)
@@ -103,10 +114,10 @@ def sure(
         share = share / jnp.sum(share, axis=-1, keepdims=True)
     likelihood = jnp.take_along_axis(share, jnp.maximum(label, 0)[:, None], 1)[:, 0]
     likelihood = jnp.where(label < 0, jnp.nan, likelihood)
-    return Sure(prediction, share.max(-1), likelihood)
+    return Confidence(prediction, share.max(-1), likelihood)
 
 
-def answers(
+def class_scores(
     logits: Float[Array, "b k"], matrix: Float[Array, "k d"], aggregate: str
 ) -> Float[Array, "b d"]:
     """What the members of each decision class say together; -inf without a member."""
@@ -132,7 +143,7 @@ def predict(
     split: Callable[[tuple], tuple] = tuple,
     halt: Callable[[], bool] = lambda: False,
     fetch: Callable[[PyTree], PyTree] = jax.device_get,
-) -> Iterator[list[Int[np.ndarray, "n"] | Sure]]:
+) -> Iterator[list[Int[np.ndarray, "n"] | Confidence]]:
     """Decides about every image of some sets once; yields an array a seed, set by set.
 
     Where a rule has labels, it is a `Confidence` a seed.
@@ -144,7 +155,7 @@ def predict(
     brings decisions to the host.
     """
     which, pieces = 0, []
-    for number, rows, answers in _ahead(many, variables, batches, rules, halt):
+    for number, rows, answers in _batches_ahead(many, variables, batches, rules, halt):
         pieces.append([_cut(one, rows) for one in split(fetch(answers))])
         if sum(len(jax.tree.leaves(one)[0]) for one in pieces) == rules[which].n:
             assert number == which
@@ -156,7 +167,7 @@ def _joined(pieces: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *some: np.concatenate(some), *pieces)
 
 
-def _ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
+def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
     """Keeps batches in flight, so that the devices never wait for the host."""
     waiting, first = collections.deque(), 0
     for images in batches:
@@ -168,13 +179,13 @@ def _ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
                 (
                     number,
                     rows,
-                    decided(logits, rule.matrix, label, aggregate=rule.aggregate),
+                    decide_batch(logits, rule.matrix, label, aggregate=rule.aggregate),
                 )
                 for number, rule, rows, label in _within(rules, first, len(images))
             ]
         )
         first += len(images)
-        if len(waiting) > AHEAD:
+        if len(waiting) > BATCHES_AHEAD:
             yield from waiting.popleft()
     while waiting:
         yield from waiting.popleft()
@@ -201,3 +212,222 @@ def _within(
 
 def _cut(answers: PyTree, rows: slice) -> PyTree:
     return jax.tree.map(lambda column: column[rows], answers)
+
+
+ANSWERS_AHEAD = 8  # Answers in flight while the next stimuli are made.
+
+
+class BoundNetwork(NamedTuple):
+    """A network to ask; programs are kept by its functions: each must be one object."""
+
+    apply: Callable[[PyTree, Float[Array, "b h w c"]], Float[Array, "b k"]]
+    variables: PyTree
+    # (variables, images, site) -> what probe.Rows.at gives; None where nobody may look.
+    at: Callable[[PyTree, Float[Array, "b h w c"], str], tuple[Array, Array]] | None = (
+        None
+    )
+
+
+class Batch(NamedTuple):
+    """Some images of a set on the devices; all batches have one shape."""
+
+    image: UInt8[Array, "b h w 3"]
+    index: Int[Array, "b"]  # Each image's number in its set.
+    label: Int[Array, "b"]  # In decision classes, -1 where there is none.
+    target: Int[Array, "b"]  # In the network's own classes, -1 likewise.
+    count: int  # Of these so many are images, the rest fills up.
+
+
+def run_probe(
+    network: BoundNetwork,
+    made: probe.Probe,
+    batches: Iterable[Batch],
+    rules: Mapping[str, Rule],
+    *,
+    tell: Callable[[int], None] = lambda images: None,
+    compiling: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+) -> dict[str, dict[str, np.ndarray]]:
+    """What a network decides about each image, by condition.
+
+    rules: how it answers, by what tells conditions apart, "" for the first. A condition
+    "fog" under the rule "mean_logit" is "fog mean_logit". Returns for each condition
+    "prediction" int32 (n), and float32 (n) "confidence", the probability of the decided
+    class among the decision classes, and "likelihood", that of the right one (NaN where
+    it has none). Where several of the network's classes answer for one, its probability
+    is what the rule makes of theirs (for "mean_logit" the softmax of the means), divided
+    by the sum over the decision classes. `tell` hears how many images have been answered;
+    what asks for programs the first time, which may compile them, is inside `compiling`.
+    """
+    found = collections.defaultdict(list)
+    asked = _run_conditions(network, made, batches, rules, compiling)
+    for names, count, answers in _answers_ahead(asked):
+        for name, answer in zip(names, answers, strict=True):
+            found[name].append([column[:count] for column in answer])
+        tell(count)
+    columns = ("prediction", "confidence", "likelihood")
+    return {
+        name: dict(zip(columns, map(np.concatenate, zip(*pieces)), strict=True))
+        for name, pieces in found.items()
+    }
+
+
+def _run_conditions(
+    network, made, batches, rules, compiling
+) -> Iterator[tuple[list[str], int, tuple]]:
+    """Sends each batch through all conditions; answers are still being computed."""
+    known = set()
+    for batch in batches:
+        with compiling() if made.look and not known else contextlib.nullcontext():
+            seen = look_once(network, made, batch)
+        for condition in made.conditions:
+            # One program for each of these, made when it is first asked for.
+            program = made.static and made.static(condition), condition in made.steps
+            first = program not in known
+            known.add(program)
+            with compiling() if first else contextlib.nullcontext():
+                stimuli = make_stimuli(network, made, batch, condition, seen)
+                logits = _logits(network.apply, network.variables, stimuli)
+                answers = tuple(
+                    _decide(logits, batch.label, rule.matrix, aggregate=rule.aggregate)
+                    for rule in rules.values()
+                )
+            names = [" ".join(filter(None, (condition, rule))) for rule in rules]
+            yield names, batch.count, answers
+
+
+def look_once(network: BoundNetwork, made: probe.Probe, batch: Batch) -> PyTree:
+    """What the probe asks the network about a batch before all conditions, or None."""
+    if made.look is None:
+        return None
+    own = (network.variables, batch.image, batch.index, batch.target)
+    return _look(network.apply, network.at, made.look, *own)
+
+
+@functools.partial(jax.jit, static_argnames=("apply", "at", "look"))
+def _look(apply, at, look, variables, image, index, target) -> PyTree:
+    return look(_rows(apply, at, variables, image, index, target))
+
+
+def make_stimuli(
+    network: BoundNetwork,
+    made: probe.Probe,
+    batch: Batch,
+    condition: str,
+    seen: PyTree = None,
+) -> Float[Array, "b h w 3"]:
+    """The stimuli of one condition, made of a batch; `seen` saves `look_once` again."""
+    params = jax.tree.map(jnp.asarray, made.conditions[condition])
+    how = made.static(condition) if made.static else None
+    own = (network.variables, batch.image, batch.index, batch.target, params)
+    stimuli = _stimuli(made.show, how, *own[1:])
+    steps = made.steps.get(condition, 0)
+    if steps and seen is None:
+        seen = look_once(network, made, batch)
+    moved = functools.partial(_moved, network.apply, network.at, made.move, *own, seen)
+    if xla.platform() == "cpu":
+        # Gradients of convolutions are ten times slower inside a loop there.
+        for _ in range(steps):
+            stimuli = moved(stimuli, 1)
+        return stimuli
+    if not steps:
+        return stimuli
+    return moved(stimuli, steps)
+
+
+@functools.partial(jax.jit, static_argnames=("show", "how"))
+def _stimuli(show, how, image, index, target, params) -> Array:
+    rows = probe.Rows(_unit(image), index, target, _unasked)
+    return show(rows, params) if how is None else show(rows, params, how)
+
+
+def _unasked(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+    raise ValueError("probe: show must not ask the network, which `move` may")
+
+
+@functools.partial(jax.jit, static_argnames=("apply", "at", "move"))
+def _moved(
+    apply, at, move, variables, image, index, target, params, seen, stimuli, steps
+) -> Array:
+    rows = _rows(apply, at, variables, image, index, target)._replace(seen=seen)
+    if xla.platform() == "cpu":
+        return move(rows, params, stimuli)
+    return jax.lax.fori_loop(0, steps, lambda _, x: move(rows, params, x), stimuli)
+
+
+def _rows(apply, at, variables, image, index, target) -> probe.Rows:
+    def logits(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+        return apply(variables, image).astype(jnp.float32)
+
+    def look(image: Float[Array, "b h w 3"], site: str) -> tuple[Array, Array]:
+        if at is None:
+            raise ValueError(
+                "probe: must look into the network, and an algorithm that answers in its "
+                "own way cannot be looked into; leave the measure out"
+            )
+        return at(variables, image, site)
+
+    return probe.Rows(_unit(image), index, target, logits, look)
+
+
+def _unit(image: UInt8[Array, "b h w 3"]) -> Float[Array, "b h w 3"]:
+    return image.astype(jnp.float32) / 255
+
+
+@functools.partial(jax.jit, static_argnames="apply")
+def _logits(apply, variables, image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+    return apply(variables, image).astype(jnp.float32)
+
+
+@functools.partial(jax.jit, static_argnames="aggregate")
+def _decide(logits, label, matrix, *, aggregate: str) -> Confidence:
+    return with_confidence(logits, label, matrix, aggregate)
+
+
+def _answers_ahead(asked: Iterator) -> Iterator:
+    """Keeps answers in flight, so that the devices never wait for the host."""
+    waiting = collections.deque()
+    for one in itertools.chain(asked, [None] * ANSWERS_AHEAD):
+        waiting.append(one)
+        if len(waiting) > ANSWERS_AHEAD and (oldest := waiting.popleft()):
+            names, count, answers = oldest
+            yield names, count, jax.device_get(answers)
+
+
+def agreement(
+    network: BoundNetwork,
+    other: BoundNetwork,
+    made: probe.Probe,
+    batches: Iterable[Batch],
+) -> list[decisions.Number]:
+    """The share of images that two networks answer alike, by their own classes.
+
+    Under the probe's first condition and its last, in stimuli that the first makes.
+    """
+    names = [*made.conditions]
+    same, total = dict.fromkeys((names[0], names[-1]), 0), 0
+    for batch in batches:
+        for condition in same:
+            image = make_stimuli(network, made, batch, condition)
+            one, two = (
+                jax.device_get(_logits(net.apply, net.variables, image).argmax(-1))
+                for net in (network, other)
+            )
+            same[condition] += int((one == two)[: batch.count].sum())
+        total += batch.count
+    return [
+        decisions.Number("agreement", count / total, count, total, condition)
+        for condition, count in same.items()
+    ]
+
+
+def to_decisions(
+    found: Mapping[str, Any], columns: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """Decisions by condition, of what `run_probe` found and what is known of the images."""
+    return {
+        name: decisions.Decisions(
+            one["prediction"],
+            {**columns, **{key: one[key] for key in ("confidence", "likelihood")}},
+        )
+        for name, one in found.items()
+    }

@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Others:
+class Partners:
     """Images of a set that a probe puts into those of another, or of the same."""
 
     name: str
@@ -79,7 +79,7 @@ class Probe(NamedTuple):
     include_unknown: bool = False
 
 
-def as_it_is(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:
+def identity(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:
     """Shows the images themselves."""
     del params
     return rows.image

@@ -1,4 +1,4 @@
-"""Effective receptive fields: which pixels the middle of a layer looks at.
+"""Effective receptive fields: which pixels the middle of a layer depends on, and how far.
 
 Source: Luo, Li, Urtasun and Zemel, NeurIPS 2016, https://arxiv.org/abs/1701.04128.
 Deviation: all channels of a unit count, where the authors take one: the gradient of a sum
@@ -15,8 +15,29 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Num
 
-from jbias.evals import decisions, receptive_size
+from jbias.evals import decisions
 from jbias.models import taps
+
+
+def area(field: Float[np.ndarray, "h w"], share: float) -> int:
+    """How many pixels, the strongest, hold a share of the field."""
+    held = np.cumsum(np.sort(field, axis=None)[::-1])
+    return int(np.searchsorted(held, share * held[-1])) + 1
+
+
+def radius(field: Float[np.ndarray, "h w"], share: float) -> float:
+    """Distance from the centre of mass within which a share of the field lies."""
+    distance = np.indices(field.shape) - centre(field)[:, None, None]
+    distance = np.sqrt(np.square(distance).sum(0)).ravel()
+    order = np.argsort(distance, kind="stable")
+    held = np.cumsum(field.ravel()[order])
+    return float(distance[order][np.searchsorted(held, share * held[-1])])
+
+
+def centre(field: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "2"]:
+    """Row and column of the centre of mass."""
+    return (np.indices(field.shape) * field).sum((1, 2)) / field.sum()
+
 
 SHARES = (0.5, 0.95)
 
@@ -106,8 +127,8 @@ def measure(
         for site, field in found.items()
         for share in shares
         for metric, value in (
-            ("receptive_area", float(receptive_size.area(field, share))),
-            ("receptive_radius", receptive_size.radius(field, share)),
+            ("receptive_area", float(area(field, share))),
+            ("receptive_radius", radius(field, share)),
         )
     ]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 
-from jbias.evals import decisions, resample
+from jbias.evals import accuracy, decisions
 
 CUTOFFS = (0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 CONVENTIONS = {"": (0.1, 0.2, 0.3, 0.4, 0.5), "_text": (0.1, 0.2, 0.3, 0.4)}
@@ -25,7 +25,7 @@ def radius(cutoff: float, side: int, *, high: bool) -> int:
     return int((1 - cutoff if high else cutoff) * (side // 2))
 
 
-def name(cutoff: float, *, high: bool) -> str:
+def condition_name(cutoff: float, *, high: bool) -> str:
     """A condition's name, such as "low 0.3"."""
     return f"{'high' if high else 'low'} {cutoff:g}"
 
@@ -53,20 +53,20 @@ def numbers(
     with _lower and _upper, 95 % intervals of a bootstrap over images.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
-    marks = resample.correct(by_condition)
+    marks = accuracy.correct_by_condition(by_condition)
     counts, n = marks.sum(1), marks.shape[1]
-    drawn = resample.counts(marks, draws=draws, seed=seed)
+    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
     told = []
     for condition, i in row.items():
         right = int(counts[i])
         told.append(decisions.Number("accuracy", right / n, right, n, condition))
         if condition != CLEAN:
             ratio = bias(counts[[i]], counts[row[CLEAN]])
-            told.append(resample.number("accuracy_ratio", ratio, n, condition))
+            told.append(decisions.quantity("accuracy_ratio", ratio, n, condition))
     values = {}
     for direction in ("low", "high"):
         for ending, points in CONVENTIONS.items():
-            names = [name(c, high=direction == "high") for c in points]
+            names = [condition_name(c, high=direction == "high") for c in points]
             if all(one in row for one in names):
                 which = [row[one] for one in names]
                 values[f"{direction}_freq_bias{ending}"] = [
@@ -76,8 +76,8 @@ def numbers(
         pairs = zip(values["low_freq_bias"], values["high_freq_bias"])
         values["spectral_ratio"] = [_share(high, low) for low, high in pairs]
     for metric, (value, resampled) in values.items():
-        told.append(resample.number(metric, value, n))
-        told.extend(resample.interval(metric, resampled, n))
+        told.append(decisions.quantity(metric, value, n))
+        told.extend(accuracy.bootstrap_interval(metric, resampled, n))
     return told
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jbias.evals import probe, resample, spectral
+from jbias.evals import decisions, probe, spectral
 
 
 def make(
@@ -41,13 +41,13 @@ def make(
         for cutoff in cutoffs:
             r = spectral.radius(cutoff, side, high=way)
             keep, add = (1, -1) if way else (0, 1)
-            name = spectral.name(cutoff, high=way)
+            name = spectral.condition_name(cutoff, high=way)
             conditions[name] = _params(r, side, keep, add, symmetric)
 
     counted = functools.partial(spectral.numbers, draws=draws, seed=seed)
 
     def numbers(by_condition):
-        return resample.each_rule(by_condition, spectral.CLEAN, counted)
+        return decisions.numbers_by_rule(by_condition, spectral.CLEAN, counted)
 
     return probe.Probe(conditions, show, numbers)
 

@@ -31,8 +31,7 @@ from scipy import optimize
 
 from jbias import data
 from jbias.data import annotations, base, subset
-from jbias.evals import features
-from jbias.measure import measuring, subjects
+from jbias.evals import features, loading, networks
 from jbias.models import taps
 from jbias.prepare import dataset, sheet
 from jbias.runtime import cli, console
@@ -181,7 +180,7 @@ _WIDTH = 8192  # Columns, beyond which features are projected to so many.
 
 
 def provenance(
-    subject: subjects.Subject, source: base.Source, site: str
+    subject: networks.Network, source: base.Source, site: str
 ) -> dict[str, Any]:
     """What features are made by: network, site and images.
 
@@ -205,7 +204,7 @@ def provenance(
 
 def read_features(
     folder: pathlib.Path,
-    subject: subjects.Subject,
+    subject: networks.Network,
     source: base.Source,
     made_by: Mapping[str, Any],
 ) -> list[Float[np.ndarray, "b d"]]:
@@ -233,7 +232,7 @@ def gather_rows(
 
 
 def _write_blocks(
-    subject: subjects.Subject,
+    subject: networks.Network,
     source: base.Source,
     site: str,
     paths: Sequence[pathlib.Path],
@@ -360,13 +359,13 @@ def _rule(asked: Mapping[str, Any]) -> dict[str, Any]:
     return rule
 
 
-def _network(asked: Mapping[str, Any]) -> subjects.Subject:
+def _network(asked: Mapping[str, Any]) -> networks.Network:
     """Opens the one that is asked for."""
     args = argparse.Namespace(**asked)
     if not args.checkpoint:
         raise ValueError(f"{_WHERE}: --checkpoint must name a network, got none")
-    paths = measuring.checked(args, pathlib.Path("."), {})
-    opened = measuring.networks(
+    paths = loading.check_arguments(args, pathlib.Path("."), {})
+    opened = loading.open_networks(
         paths, args, str(args.step or "best"), console.logger(None)
     )
     names = []
@@ -382,7 +381,7 @@ def _network(asked: Mapping[str, Any]) -> subjects.Subject:
     )
 
 
-def _size(subject: subjects.Subject) -> int:
+def _size(subject: networks.Network) -> int:
     return subject.about.get("config", {}).get("size", 224)
 
 

@@ -9,7 +9,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import lines, ticker
 from matplotlib.backends import backend_agg
 
-from jbias.evals import suspects
+from jbias.evals import attribute_audit
 from jbias.report import audit_tables, audited, contact_sheet, figures
 
 _MOST = 8  # Attributes in one figure.
@@ -35,7 +35,7 @@ def of(found: audited.Audited) -> Drawn:
         yield from _one(found, one)
 
 
-def _one(found: audited.Audited, one: suspects.Suspect) -> Drawn:
+def _one(found: audited.Audited, one: attribute_audit.Candidate) -> Drawn:
     """The figures of one attribute."""
     yield (
         f"levels_{one.name}",
@@ -63,7 +63,9 @@ def _one(found: audited.Audited, one: suspects.Suspect) -> Drawn:
         yield f"flips_{one.name}", "flips", flips(found, one), told
 
 
-def drops(found: audited.Audited, some: list[suspects.Suspect]) -> mpl_figure.Figure:
+def drops(
+    found: audited.Audited, some: list[attribute_audit.Candidate]
+) -> mpl_figure.Figure:
     """Drop curves of several attributes, a panel for each kind."""
     fig, panels = _panels(len(found.kinds), len(some))
     for axes, kind in zip(panels, found.kinds, strict=True):
@@ -82,7 +84,7 @@ def drops(found: audited.Audited, some: list[suspects.Suspect]) -> mpl_figure.Fi
     return _finished(fig, handles, [*names, f"{100 * found.tau:g} points"])
 
 
-def levels(one: suspects.Suspect) -> mpl_figure.Figure:
+def levels(one: attribute_audit.Candidate) -> mpl_figure.Figure:
     """Both accuracies of one attribute, a panel for each kind."""
     kinds = one.result.kinds
     fig, panels = _panels(len(kinds), 2)
@@ -103,7 +105,9 @@ def levels(one: suspects.Suspect) -> mpl_figure.Figure:
     return _finished(fig, handles, ["in distribution", "out of distribution"])
 
 
-def likelihood(found: audited.Audited, one: suspects.Suspect) -> mpl_figure.Figure:
+def likelihood(
+    found: audited.Audited, one: attribute_audit.Candidate
+) -> mpl_figure.Figure:
     """Images by the probability of their right class, in and out of distribution."""
     data = audit_tables.likelihood(found, one)
     edges = [*data["low"], 1.0]
@@ -129,7 +133,7 @@ def likelihood(found: audited.Audited, one: suspects.Suspect) -> mpl_figure.Figu
     return _finished(fig, handles, ["in distribution", "out of distribution"])
 
 
-def flips(found: audited.Audited, one: suspects.Suspect) -> mpl_figure.Figure:
+def flips(found: audited.Audited, one: attribute_audit.Candidate) -> mpl_figure.Figure:
     """Pairs side by side; below each what is decided, and how probable that is."""
     shown = found.examples[one.name]
     column, values = found.columns[one.name], found.values[one.name]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from jbias.evals import reliance, sides, suspects
+from jbias.evals import attribute_audit, attribute_reliance
 from jbias.report import audit_words, audited, tables
 
 BINS = 20
@@ -59,7 +59,7 @@ def ranked(found: audited.Audited) -> tables.Table:
 
 
 def _numbers(
-    found: audited.Audited, one: suspects.Suspect
+    found: audited.Audited, one: attribute_audit.Candidate
 ) -> tuple[list[str], dict[str, object]]:
     """Cells of a tested attribute, and the same in full."""
     kinds, extreme = one.result.kinds, one.result.kinds[one.kind].extreme
@@ -105,7 +105,7 @@ def curves(found: audited.Audited) -> pd.DataFrame:
             for kind, here in one.result.kinds.items()
             for point in here.curve
         ],
-        columns=["attribute", "kind", *reliance.Point._fields],
+        columns=["attribute", "kind", *attribute_reliance.Point._fields],
     )
 
 
@@ -127,7 +127,7 @@ def cells(found: audited.Audited) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def groups(found: audited.Audited, one: suspects.Suspect) -> tables.Table:
+def groups(found: audited.Audited, one: attribute_audit.Candidate) -> tables.Table:
     """Accuracy of each class and value, deep where they agree."""
     share, values = one.result.accuracy, found.values[one.name]
     contrast = one.result.kinds[one.kind].chosen.contrast()
@@ -157,9 +157,11 @@ def groups(found: audited.Audited, one: suspects.Suspect) -> tables.Table:
     )
 
 
-def likelihood(found: audited.Audited, one: suspects.Suspect) -> pd.DataFrame:
+def likelihood(found: audited.Audited, one: attribute_audit.Candidate) -> pd.DataFrame:
     """Shares of images by the probability of their right class, in and out."""
-    both = sides.weights(one.result, one.kind, found.label, found.columns[one.name])
+    both = attribute_audit.shift_weights(
+        one.result, one.kind, found.label, found.columns[one.name]
+    )
     edges = np.linspace(0, 1, BINS + 1)
     data = pd.DataFrame({"low": edges[:-1], "high": edges[1:]})
     for name, weight in zip(("within", "outside"), both, strict=True):
@@ -169,9 +171,11 @@ def likelihood(found: audited.Audited, one: suspects.Suspect) -> pd.DataFrame:
     return data
 
 
-def means(found: audited.Audited, one: suspects.Suspect) -> list[float]:
+def means(found: audited.Audited, one: attribute_audit.Candidate) -> list[float]:
     """The mean probability of the right class, in and out of distribution."""
-    both = sides.weights(one.result, one.kind, found.label, found.columns[one.name])
+    both = attribute_audit.shift_weights(
+        one.result, one.kind, found.label, found.columns[one.name]
+    )
     return [float((found.likelihood * weight).sum(1).mean()) for weight in both]
 
 
@@ -181,7 +185,9 @@ def likelihood_table(found: audited.Audited) -> tables.Table:
     for one in found.candidates:
         if not one.kind:
             continue
-        both = sides.weights(one.result, one.kind, found.label, found.columns[one.name])
+        both = attribute_audit.shift_weights(
+            one.result, one.kind, found.label, found.columns[one.name]
+        )
         record = {"attribute": one.name, "kind": one.kind}
         for name, weight in zip(("within", "outside"), both, strict=True):
             record |= {

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jbias.evals import suspects
+from jbias.evals import attribute_audit
 from jbias.report import audited, tables
 
 KINDS = {
@@ -19,13 +19,13 @@ def points(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def interval(one: suspects.Suspect) -> str:
+def interval(one: attribute_audit.Candidate) -> str:
     """The drop of the kind that is told, with its interval, in points."""
     extreme = one.result.kinds[one.kind].extreme
     return f"{points(one.drop)} [{points(extreme.low)}, {points(extreme.high)}]"
 
 
-def verdict(one: suspects.Suspect) -> str:
+def verdict(one: attribute_audit.Candidate) -> str:
     """The verdict, complete in itself."""
     whole = {"goes with": f"goes with {one.other}", "some": "bug of some networks"}
     return whole.get(one.verdict, one.verdict)
@@ -71,7 +71,7 @@ def _count(networks: Sequence[str]) -> str:
     return f"{len(networks)} network{'s' * (len(networks) != 1)}"
 
 
-def direction(found: audited.Audited, one: suspects.Suspect) -> str:
+def direction(found: audited.Audited, one: attribute_audit.Candidate) -> str:
     """Which values go with which classes, or do better than which."""
     chosen = one.result.kinds[one.kind].chosen
     contrast = chosen.contrast()
@@ -92,7 +92,9 @@ def direction(found: audited.Audited, one: suspects.Suspect) -> str:
     return "; ".join(told)
 
 
-def links(found: audited.Audited, one: suspects.Suspect, count: int = 4) -> str:
+def links(
+    found: audited.Audited, one: attribute_audit.Candidate, count: int = 4
+) -> str:
     """Classes and values whose accuracy is most above what both let expect."""
     accuracy = one.result.accuracy
     apart = accuracy - accuracy.mean(0) - accuracy.mean(1, keepdims=True)

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from jbias.evals import sides, suspects
+from jbias.evals import attribute_audit
 
 
 class Examples(NamedTuple):
     """Pairs of images that flip, of the first network."""
 
-    pairs: Sequence[sides.Pair]
+    pairs: Sequence[attribute_audit.Pair]
     agrees: UInt8[np.ndarray, "p h w 3"]
     disagrees: UInt8[np.ndarray, "p h w 3"]
 
@@ -37,7 +37,7 @@ class Audited:
     correct: Bool[np.ndarray, "s n"]
     likelihood: Float[np.ndarray, "s n"]
     confidence: Float[np.ndarray, "s n"]
-    candidates: Sequence[suspects.Suspect]
+    candidates: Sequence[attribute_audit.Candidate]
     examples: Mapping[str, Examples]  # By candidate.
     notes: Sequence[str]  # What was left out, and why.
     tau: float
@@ -46,7 +46,7 @@ class Audited:
     seed: int
 
     @property
-    def bugs(self) -> list[suspects.Suspect]:
+    def bugs(self) -> list[attribute_audit.Candidate]:
         return [one for one in self.candidates if one.verdict == "bug"]
 
     @property
@@ -55,7 +55,7 @@ class Audited:
         return next(([*one.result.kinds] for one in self.candidates if one.kind), [])
 
     @property
-    def shown(self) -> list[suspects.Suspect]:
+    def shown(self) -> list[attribute_audit.Candidate]:
         """Those that figures are drawn of: what hurts, else the first."""
         tested = [one for one in self.candidates if one.kind]
         hurt = [one for one in tested if one.verdict in ("bug", "some")]

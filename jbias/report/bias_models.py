@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from jbias.evals import generalisation
+from jbias.evals import corruption_error
 from jbias.report import csv_rows
 
 AT = "adversarial_training"
 # What each average is the unweighted mean of: for models of ImageNet, as published.
-MEMBERS = generalisation.CATEGORIES
+MEMBERS = corruption_error.CATEGORIES
 # For others, such as those of the embedded set.
 OTHERS = types.MappingProxyType(
     {

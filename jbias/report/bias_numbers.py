@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from jbias.evals import generalisation
+from jbias.evals import corruption_error
 from jbias.report import bias_made, bias_models
 
 Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
@@ -80,7 +80,7 @@ def row(
     made: dict[str, bias_made.Made] = {}
     means = {}
     if _place(cells, probes, _OWN, ["imagenet"]):
-        means = generalisation.corruption_means(cells)
+        means = corruption_error.corruption_means(cells)
     for name in _BENCHMARKS:
         place = _place(cells, probes, _OWN, [name])
         if not place and name in means:
@@ -139,7 +139,7 @@ def _family(names: str | Sequence[str]) -> str:
         return names
     return (
         "imagenet_c_bar"
-        if set(names) <= set(generalisation.CORRUPTED["imagenet_cbar"])
+        if set(names) <= set(corruption_error.CORRUPTED["imagenet_cbar"])
         else "imagenet_c"
     )
 
@@ -206,12 +206,12 @@ def _sets(cells: Cells) -> list[str]:
     return [*_SETS, *sorted({dataset for dataset, _, _ in cells} - set(_SETS))]
 
 
-def _filled(mean: generalisation.Mean, told: bias_made.Measures) -> bias_made.Made:
+def _filled(mean: corruption_error.Mean, told: bias_made.Measures) -> bias_made.Made:
     """Says of what a mean over corruptions is: published files, or not all of them."""
     how = bias_made.unlike(told.get(mean.source, {}))
     if not mean.files:
         return bias_made.of(mean.source, told, how=how)
-    if mean.source == generalisation.FILES:
+    if mean.source == corruption_error.FILES:
         return bias_made.Made("published files")
     return bias_made.Made(f"{mean.files} published files and {mean.source[1]}", how=how)
 

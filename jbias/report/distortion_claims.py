@@ -22,7 +22,7 @@ from jbias.report import (
     distortion_read,
     distortion_values,
 )
-from jbias.stats import adjustment, two_groups
+from jbias.stats import multiple_testing, two_sample
 
 HOLDS, NOT, UNKNOWN = "holds", "does not hold", "cannot be told"
 UNTESTED = "no test"
@@ -158,7 +158,7 @@ def of_printed(
             one = Verdict(more.mean, less.mean, (n, n), order)
             shared = claim.more.quantity.startswith("di_")
             if n > 1 and claim.whose == TEXT and not shared:
-                p, against = two_groups.welch(
+                p, against = two_sample.welch(
                     (more.mean + claim.margin, max(more.std, _ROUNDED), n),
                     (less.mean, max(less.std, _ROUNDED), n),
                 )
@@ -187,14 +187,14 @@ def _tested(
     found = Verdict(*means, n, claim.order(*means))
     if min(n) < 2:
         return found
-    one = two_groups.exchange(
+    one = two_sample.exchange(
         more.units, less.units, more.statistic, margin=claim.margin
     )
     found = found._replace(p=one.greater, against=one.less, least=one.least)
     if more.units.ndim > 1:  # Of a group together: seeds have no values to rank.
         return found
     return found._replace(
-        ranks=two_groups.rank_sum(more.runs + claim.margin, less.runs)
+        ranks=two_sample.rank_sum(more.runs + claim.margin, less.runs)
     )
 
 
@@ -213,7 +213,7 @@ def _adjusted(found: Mapping[Claim, Verdict]) -> dict[Claim, Verdict]:
             p = [getattr(found[claim], of) for claim in claims]
             if not np.isnan(p).any():
                 for claim, one in zip(
-                    claims, adjustment.adjust(p, "holm"), strict=True
+                    claims, multiple_testing.adjust(p, "holm"), strict=True
                 ):
                     told[claim] = told[claim]._replace(**{f"holm{name}": float(one)})
     return told
@@ -248,7 +248,7 @@ def frame(
     if rows:
         known = found["here_p"].notna()
         both = found.loc[known, ["here_p", "here_against"]].min(axis=1) * 2
-        adjusted = adjustment.adjust(both.clip(upper=1).to_numpy(), "bh")
+        adjusted = multiple_testing.adjust(both.clip(upper=1).to_numpy(), "bh")
         found.loc[known, "fdr"] = adjusted
         found = found.drop(columns=["paper_ranks", "paper_least", "paper_holm_least"])
     return found

@@ -229,7 +229,10 @@ def wrong_shares(
         return None
     names = distortion_places.classes(group, place)
     counts = np.array(
-        [[interference.wrong(one, len(names)) for one in pair] for _, pair in known]
+        [
+            [interference.wrong_by_class(one, len(names)) for one in pair]
+            for _, pair in known
+        ]
     )
     shares = 100 * counts / np.maximum(counts.sum(axis=2, keepdims=True), 1)
     return list(names), shares[:, 0], shares[:, 1]

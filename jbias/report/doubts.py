@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from jbias.evals import decisions, shares
+from jbias.evals import decisions
 from jbias.report import evidence as evidence_lib
 from jbias.report import study as study_lib
 from jbias.report import tables
@@ -128,7 +128,7 @@ def _guessed(study: study_lib.Study) -> Iterator[dict]:
         if (len(classes), len(n)) != (1, 1) or pd.isna([mean, *classes, *n]).any():
             continue
         (among,), (images,) = classes, map(int, n)
-        low, high = shares.wilson(round(mean * images), images)
+        low, high = decisions.wilson_interval(round(mean * images), images)
         if low <= 1 / among <= high:
             names = {"algorithm": str(algorithm), "dataset": str(dataset)}
             yield {**names, "accuracy": mean, "classes": among, "n": images}

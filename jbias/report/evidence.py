@@ -15,8 +15,7 @@ import scipy.stats
 from jbias import stats
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
-from jbias.stats import draws as resampling
-from jbias.stats import scores as score_table
+from jbias.stats import resampling, score_table
 
 _MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
 
@@ -176,7 +175,7 @@ def seeds_of(
         }
     )[wanted.to_numpy()]
     what = "seed" if study.is_runs else "run"
-    lacking = score_table.missing(frame)
+    lacking = score_table.missing_cells(frame)
     if lacking:
         told = "; ".join(lacking[:3])
         return None, f"not every {what} has a score on every data set ({told})"

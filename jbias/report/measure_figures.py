@@ -8,7 +8,7 @@ from jaxtyping import Float
 from matplotlib import colors, lines, patches
 from matplotlib import figure as mpl_figure
 
-from jbias.evals import calibration, cue_conflict, shares
+from jbias.evals import calibration, cue_conflict, decisions
 from jbias.report import figures, relation_figures
 
 _LETTER, _ROW = 0.078, 0.27  # Inches, as all lengths here.
@@ -168,7 +168,7 @@ def accuracies(
             if name not in each:
                 continue
             right, n = each[name]
-            ends = [100 * end for end in shares.wilson(right, n)]
+            ends = [100 * end for end in decisions.wilson_interval(right, n)]
             axes.plot(ends, [place] * 2, color=colour, lw=1.0 if several else 1.6)
             look = dict(color=colour, marker=marker, ms=5, mew=0, clip_on=False)
             axes.plot(100 * right / n, place, **look)

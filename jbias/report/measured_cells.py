@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from jbias.evals import decisions, shares
+from jbias.evals import decisions
 from jbias.report import measured_read, tables
 
 Networks = Sequence[measured_read.Network]
@@ -65,7 +65,7 @@ def beside(
                 cells.append("–")
                 continue
             count, n = counts[one.name][row]
-            low, high = shares.wilson(count, n)
+            low, high = decisions.wilson_interval(count, n)
             cells.append(with_ends(count / n, low, high) if n else "–")
             values = dict(value=count / n if n else math.nan, low=low, high=high)
             data.append({first: row, "network": one.name, "metric": metric, **values})
@@ -91,7 +91,7 @@ def with_ends(value: float, low: float, high: float) -> str:
 
 def ends(number: decisions.Number) -> tuple[float, float]:
     """Gives Wilson's interval of a share."""
-    return shares.wilson(int(number.count), number.n)
+    return decisions.wilson_interval(int(number.count), number.n)
 
 
 def digits(count: int) -> Callable[[float], str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from jbias.evals import decisions, generalisation
+from jbias.evals import corruption_error, decisions
 from jbias.report import bias_made, bias_numbers, measured_names, measured_records
 
 Number = decisions.Number
@@ -125,12 +125,12 @@ class Network:
         `corruption_error.FILES` are sets of their own, as ImageNet-C is published.
         """
         own = {key: value for key, value in self.cells.items() if not math.isnan(value)}
-        found = generalisation.corrupted(own)
+        found = corruption_error.by_corruption(own)
         named = {
             (m, dataset.replace("-", "_")): (m, dataset)
             for m, dataset in self.of("corruptions")
         }
-        places = {generalisation.FILES: generalisation.FILES, **named}
+        places = {corruption_error.FILES: corruption_error.FILES, **named}
         return {
             places[place]: cells for place, cells in found.items() if place in places
         }
@@ -138,7 +138,7 @@ class Network:
     def is_corruption(self, dataset: str) -> bool:
         """Whether a set is one corruption at one severity, as ImageNet-C is published."""
         name, _, severity = dataset.rpartition("-")
-        files = self.corrupted.get(generalisation.FILES, {})
+        files = self.corrupted.get(corruption_error.FILES, {})
         return severity.isdecimal() and (name, int(severity)) in files
 
     def split(self, dataset: str) -> str:

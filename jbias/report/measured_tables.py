@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from jbias.data import wordnet
-from jbias.evals import classes, shares
+from jbias.evals import accuracy, decisions
 from jbias.report import (
     bias_models,
     measured_cells,
@@ -232,7 +232,7 @@ def confusion(one: measured_read.Network, place: measured_read.Place):
     label = decided.columns["label"]
     k = int(max(label.max(), decided.prediction.max())) + 1
     names = one.classes(place) or tuple(map(str, range(k)))
-    matrix = classes.confusion(decided.prediction, label, len(names))
+    matrix = accuracy.confusion(decided.prediction, label, len(names))
     return matrix, tuple(map(wordnet.readable, names))
 
 
@@ -250,7 +250,7 @@ def _confused(networks: measured_cells.Networks) -> tables.Table | None:
             wrong = np.rint(np.nan_to_num(matrix) / 100 * shown).astype(int)
             np.fill_diagonal(wrong, 0)
             # The sure ones first: of one image a wrong answer is no confusion yet.
-            wilson = functools.cache(shares.wilson)
+            wilson = functools.cache(decisions.wilson_interval)
             cells = [
                 (i, j, *wilson(wrong[i, j], shown[j])) for i, j in np.argwhere(wrong)
             ]

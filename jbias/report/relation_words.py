@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from jbias.report import relations
-from jbias.stats import correlation, pairwise
+from jbias.stats import correlation
 
 
 def headline(study: relations.Study) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def constant(frame: pd.DataFrame, options: relations.Options) -> str:
     names = dict.fromkeys([*options.x, *options.y])
     still = [name for name in names if frame[name].nunique() == 1]
     if not still:
-        return f"no x and y are known of at least {pairwise.LEAST} models"
+        return f"no x and y are known of at least {correlation.MIN_MODELS} models"
     verb = "is" if len(still) == 1 else "are"
     return f"{', '.join(still)} {verb} constant over all models"
 
@@ -97,7 +97,7 @@ def caveats(study: relations.Study) -> list[str]:
     unknown = [f"{_unknown(one)} in {name}" for name, one in _still(study)]
     if unknown:
         told.append(
-            f"Not known, where a measure is constant or fewer than {pairwise.LEAST} models "
+            f"Not known, where a measure is constant or fewer than {correlation.MIN_MODELS} models "
             f"have both: {'; '.join(unknown)}."
         )
     hopeless = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from jbias.stats import adjustment, correlation, orders, pairwise, partials, sensitivity
+from jbias.stats import correlation, multiple_testing
 
 RESAMPLES = 1_999
 SIGN = {"spearman": "ρ", "kendall": "τ"}
@@ -67,9 +67,9 @@ class Study:
 
     def _least(self, sizes: Iterable[int]) -> float:
         asked = self.options
-        least = [orders.least_p(n, asked.permutations) for n in sizes]
+        least = [correlation.smallest_pvalue(n, asked.permutations) for n in sizes]
         # Adjusted p rise with p, so that of the least is the least.
-        return min(adjustment.adjust(least, asked.adjust), default=math.nan)
+        return min(multiple_testing.adjust(least, asked.adjust), default=math.nan)
 
     def tested(self, family: correlation.MatrixResult) -> pd.DataFrame:
         table = getattr(family, TESTED[self.options.adjust])
@@ -100,7 +100,7 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
         method=options.method, permutations=options.permutations, seed=options.seed
     )
     families = {
-        name: pairwise.matrix(part, options.x, options.y, **asked)
+        name: correlation.pairwise_matrix(part, options.x, options.y, **asked)
         for name, part in chosen.items()
     }
     rows = [
@@ -116,24 +116,28 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
         families=families,
         pairs=pd.DataFrame(rows),
         influential=_influential(frame, kinds, options),
-        among=tuple(pairwise.matrix(frame, m, **asked) for m in options.among),
+        among=tuple(
+            correlation.pairwise_matrix(frame, m, **asked) for m in options.among
+        ),
     )
 
 
 def _pair(name: str, part: pd.DataFrame, family, x: str, y: str, options) -> dict:
     """Gives one line of the long table; interval and partial rho are of Spearman's."""
-    seed, part = options.seed, pairwise.known(part, x, y)
+    seed, part = options.seed, correlation.complete_models(part, x, y)
     row = {"models": name, "n": len(part), "x": x, "y": y}
     row["statistic"] = family.statistic.loc[x, y]
     for key in ("pvalue", "holm", "bh"):
         row[key] = getattr(family, key).loc[x, y]
-    enough = options.method == "spearman" and len(part) >= pairwise.LEAST
+    enough = options.method == "spearman" and len(part) >= correlation.MIN_MODELS
     if enough:
-        ends = sensitivity.interval(part[x], part[y], resamples=RESAMPLES, seed=seed)
+        ends = correlation.bootstrap_interval(
+            part[x], part[y], resamples=RESAMPLES, seed=seed
+        )
         row |= {"low": ends.low, "high": ends.high}
     kinds = part[options.category]
     if enough and 1 < kinds.nunique() <= len(part) - 2:
-        within = partials.partial(
+        within = correlation.partial(
             part[x],
             part[y],
             groups=kinds,
@@ -149,10 +153,10 @@ def _influential(frame: pd.DataFrame, kinds: pd.Series, options) -> pd.DataFrame
     rows = []
     for x in options.x:
         for y in options.y:
-            part = pairwise.known(frame, x, y)
-            if len(part) < pairwise.LEAST:
+            part = correlation.complete_models(frame, x, y)
+            if len(part) < correlation.MIN_MODELS:
                 continue
-            found = sensitivity.influence(part[x], part[y])
+            found = correlation.influence(part[x], part[y])
             mine = kinds[part.index]
             rows += [
                 (x, y, part.index[i], mine.iloc[i], found.statistic, found.without[i])

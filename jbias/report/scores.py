@@ -10,7 +10,7 @@ import pandas as pd
 from jbias.report import csv_rows, gather, trained
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
-from jbias.stats import scores as score_table
+from jbias.stats import score_table
 
 NEEDED = score_table.NEEDED
 OPTIONAL = ("run", "trained_on")
@@ -74,12 +74,12 @@ def _complete(
     """Refuses missing cells, or leaves out what `drop` says and tells what."""
     before = _names(frame)
     if drop:
-        frame = score_table.filled(frame, drop=drop)
+        frame = score_table.drop_incomplete(frame, drop=drop)
     if min(len(set(frame[name])) for name in ("algorithm", "dataset")) < 1:
         raise ValueError(
             f"{path}: --drop={drop} leaves nothing over; fill the missing cells"
         )
-    told = score_table.missing(frame)
+    told = score_table.missing_cells(frame)
     if told:
         more = f" and {len(told) - 5} more" if len(told) > 5 else ""
         raise ValueError(
@@ -187,7 +187,7 @@ def _check_head(head: list[str], place: str) -> None:
         raise ValueError(
             f"{place}: the first line must name the columns {', '.join(NEEDED)} once each "
             f"(and run, if there are several), got {', '.join(head) or 'nothing'}"
-            f"{score_table.renames(head)}"
+            f"{score_table.suggest_renames(head)}"
         )
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jbias.report import shift_read
-from jbias.stats import draws as resampling
-from jbias.stats import few
+from jbias.stats import resampling, two_sample
 
 CONFIDENCE = 0.95
 
@@ -64,7 +63,7 @@ def percent(inside, outside):
 class Draws:
     """Draws of seeds and of test images; cells with the same seeds have the same of these.
 
-    Seeds: jbias.stats.few, whose percentiles are t intervals. Images: Binomial(n, p) / n of
+    Seeds: jbias.stats.two_sample, whose percentiles are t intervals. Images: Binomial(n, p) / n of
     the mean accuracy p (with 1 of 2 images more, so that p = 1 varies, too); all seeds see
     the same images, so none of that noise is averaged away over seeds. Those of two
     cells are drawn apart.
@@ -86,7 +85,7 @@ class Draws:
 
     def _seeds(self, seeds: Sequence[int]) -> Float[np.ndarray, "b s"]:
         random = np.random.default_rng([self.seed, 0, *sorted(map(abs, seeds))])
-        return few.weights(len(seeds), self.draws, random)
+        return two_sample.t_weights(len(seeds), self.draws, random)
 
     def _mean(
         self,
@@ -151,11 +150,11 @@ def larger(
     """p of: the drop at the extreme is at most tau points larger than at the control.
 
     t = (d - tau) / sqrt(v + w): v is the variance over seeds, after Welch, w that over test
-    images (jbias.stats.few). Without a control the drop is compared with 0. Of single seeds
+    images (jbias.stats.two_sample). Without a control the drop is compared with 0. Of single seeds
     v is not known, and the test is of images.
     """
     those = [one for one in (extreme, control) if one is not None]
     drops = [100 * float((one.inside - one.outside).mean()) for one in those]
     difference = drops[0] - (drops[1] if control is not None else 0.0)
     images = sum(map(image_variance, those))
-    return few.exceeds(difference - tau, between(those), images)
+    return two_sample.mean_exceeds(difference - tau, between(those), images)

@@ -8,7 +8,7 @@ import numpy as np
 
 from jbias.data import shifts
 from jbias.report import shift_drops, shift_read
-from jbias.stats import adjustment
+from jbias.stats import multiple_testing
 
 BUG, NONE, UNKNOWN = "bug", "none found", "no level but the control"
 TAU = 5.0  # Points that a drop must exceed the control's by.
@@ -165,6 +165,8 @@ def _adjust(found: dict[tuple, dict[str, Curve]]) -> None:
         for kind, curve in curves.items()
         if not math.isnan(curve.p)
     ]
-    adjusted = adjustment.adjust([found[key][kind].p for key, kind in places], "holm")
+    adjusted = multiple_testing.adjust(
+        [found[key][kind].p for key, kind in places], "holm"
+    )
     for (key, kind), holm in zip(places, adjusted, strict=True):
         found[key][kind] = dataclasses.replace(found[key][kind], holm=float(holm))

@@ -11,8 +11,7 @@ import pandas as pd
 
 from jbias import stats
 from jbias.report import workdirs
-from jbias.stats import pairs
-from jbias.stats import scores as score_table
+from jbias.stats import posthoc, score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,7 +121,7 @@ class Analysis:
 
     @property
     def cliques(self) -> tuple[tuple[int, ...], ...]:
-        return pairs.cliques(self.nemenyi.ranks, self.critical_difference)
+        return posthoc.cliques(self.nemenyi.ranks, self.critical_difference)
 
 
 def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:

@@ -1,24 +1,17 @@
 """Tests of tables of scores: they give numbers and decide nothing."""
 
 from jbias.stats import (
-    adjustment,
     bayes,
     bootstrap,
     correlation,
     effects,
     hierarchical,
-    mixed,
+    multiple_testing,
     omnibus,
     paired_comparison,
-    pairs,
-    partials,
     permutation,
+    posthoc,
     power,
-    ranks,
-    sensitivity,
-    signed_rank,
-    size,
-    stability,
 )
 
 __all__ = [
@@ -55,7 +48,7 @@ __all__ = [
     "wilcoxon",
 ]
 
-adjust = adjustment.adjust
+adjust = multiple_testing.adjust
 bayesian_signed_rank = bayes.bayesian_signed_rank
 correlated_t = bayes.correlated_t
 intervals = bootstrap.intervals
@@ -66,23 +59,23 @@ kendall = correlation.kendall
 spearman = correlation.spearman
 effect_sizes = effects.effect_sizes
 hierarchical_t = hierarchical.hierarchical_t
-mixed_model = mixed.mixed_model
+mixed_model = hierarchical.mixed_model
 aligned_ranks = omnibus.aligned_ranks
 quade = omnibus.quade
 bradley_terry = paired_comparison.bradley_terry
 bradley_terry_of_wins = paired_comparison.bradley_terry_of_wins
-bonferroni_dunn = pairs.bonferroni_dunn
-conover = pairs.conover
-nemenyi = pairs.nemenyi
-partial = partials.partial
+bonferroni_dunn = posthoc.bonferroni_dunn
+conover = posthoc.conover
+nemenyi = posthoc.nemenyi
+partial = correlation.partial
 friedman_permutation = permutation.friedman_permutation
 max_t = permutation.max_t
 datasets_for_nemenyi = power.datasets_for_nemenyi
 minimal_difference_of_t = power.minimal_difference_of_t
 power_of_design = power.power_of_design
 power_of_t = power.power_of_t
-friedman = ranks.friedman
-influence = sensitivity.influence
-wilcoxon = signed_rank.wilcoxon
-type_1_error = size.type_1_error
-rank_stability = stability.rank_stability
+friedman = omnibus.friedman
+influence = correlation.influence
+wilcoxon = posthoc.wilcoxon
+type_1_error = permutation.type_1_error
+rank_stability = bootstrap.rank_stability

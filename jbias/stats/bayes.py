@@ -13,8 +13,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import draws as resampling
-from jbias.stats import scores as score_table
+from jbias.stats import resampling, score_table
 
 _NODES = 256  # Of the quadrature over a posterior mean.
 
@@ -47,7 +46,7 @@ def bayesian_signed_rank(
     `rope` is in the unit of the scores. Several runs are averaged first.
     Raises ValueError for missing cells and a negative rope.
     """
-    need_rope(rope)
+    check_rope(rope)
     if not prior > 0:
         raise ValueError(f"prior: must be positive, got {prior}")
     table = score_table.read(scores, axis=axis)
@@ -56,7 +55,7 @@ def bayesian_signed_rank(
     weights = rng.dirichlet([prior] + [1.0] * n, size=draws)
     means = table.means if larger_is_better else -table.means
     # Equal to the rope is equal up to rounding, as of scores with one decimal.
-    tolerance = score_table.tolerated(None, means)
+    tolerance = score_table.check_tolerance(None, means)
     right, left = [], []
     for i, j in resampling.pairs(k):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
@@ -90,12 +89,12 @@ def correlated_t(
     from five on. Nothing is drawn.
     Raises ValueError for single runs, missing cells, and unequal numbers of paired runs.
     """
-    need_rope(rope)
+    check_rope(rope)
     table = score_table.read(scores, axis=axis)
-    resampling.need_runs(table)
-    need_pairs(table, paired, rho)
+    resampling.require_runs(table)
+    check_pairing(table, paired, rho)
     sign = 1 if larger_is_better else -1
-    rounding = score_table.rounding(table.values)[:, 0]
+    rounding = score_table.rounding_error(table.values)[:, 0]
     right, left = [], []
     for i, j in resampling.pairs(len(table.algorithms)):
         x, y = (sign * table.runs(table.algorithms[a]) for a in (i, j))
@@ -106,13 +105,13 @@ def correlated_t(
     return _result(table, np.array(right), np.array(left))
 
 
-def need_rope(rope: float) -> None:
+def check_rope(rope: float) -> None:
     """Refuses what is no half width of a region."""
     if not (rope >= 0 and math.isfinite(rope)):
         raise ValueError(f"rope: must be 0 or larger, got {rope}")
 
 
-def need_pairs(table: score_table.Scores, paired: bool, rho: float) -> None:
+def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
     """Refuses paired runs whose numbers differ, and a correlation without pairs."""
     if not 0 <= rho < 1:
         raise ValueError(f"rho: must lie in [0, 1), got {rho}")
@@ -186,7 +185,7 @@ def _sign(x, tolerance):
 
 def _result(table, right, left) -> PosteriorResult:
     k = len(table.algorithms)
-    better = resampling.mirrored(
+    better = resampling.pair_matrix(
         k, right, lambda _: np.moveaxis(left, 0, -1), diagonal=0
     )
     rope = np.clip(1 - better - np.swapaxes(better, -1, -2), 0, 1)

@@ -1,20 +1,98 @@
-"""Do two measures of the same models go together? Rank correlations with permutation tests.
+"""Rank correlations between measures of the same models, with permutation tests.
 
-Sources: Spearman 1904; Kendall 1938 and 1945 (ties), https://doi.org/10.1093/biomet/33.3.239.
+Spearman's rho and Kendall's tau-b, of a pair or of whole tables (`matrix`; with missing
+cells `pairwise_matrix`, where each pair counts the models that have both); `partial`, with
+a category or other measures controlled for; `influence` of single models on a correlation,
+and `bootstrap_interval` over models.
+
+Sources:
+correlations: Spearman 1904; Kendall 1938 and 1945 (ties),
+  https://doi.org/10.1093/biomet/33.3.239.
+p-values: Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for the 1 in
+  (1 + hits) / (1 + draws). Gavrikov and Keuper (CVPR 2024,
+  https://arxiv.org/abs/2404.01509) give the ratio of draws without that 1.
+partial: Kendall 1942, https://doi.org/10.1093/biomet/32.3-4.277 (partial rank correlation);
+  Freedman and Lane 1983, https://doi.org/10.1080/07350015.1983.10509354, and Anderson and
+  Robinson 2001, https://doi.org/10.1111/1467-842X.00156 (permutation of residuals).
+influence: Devlin, Gnanadesikan and Kettenring 1975,
+  https://doi.org/10.1093/biomet/62.3.531 (one observation); Belsley, Kuh and Welsch 1980,
+  section 2.1 (DFBETAS and their cut at 2 / sqrt(n)).
+bootstrap_interval: Efron and Tibshirani 1993, chapter 13 (percentile interval).
 """
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 import scipy.stats
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
-from jbias.stats import orders
-from jbias.stats.adjustment import adjust
+from jbias.stats.multiple_testing import adjust
+
+_CELLS = 2**21  # Numbers that a batch of draws may hold.
+
+
+def draw_orders(
+    groups: Int[np.ndarray, "n"], permutations: int, seed: int, cells: int
+) -> tuple[int, bool, Iterator[Int[np.ndarray, "b n"]]]:
+    """Gives number, whether they are all, and batches of orders that stay within groups.
+
+    All where there are no more than `permutations`, else that many random ones.
+    A batch has about 2^21 / `cells` of them; the draws do not depend on that.
+    """
+    if permutations < 1:
+        raise ValueError(f"permutations: must be at least 1, got {permutations}")
+    members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
+    total = math.prod(math.factorial(len(one)) for one in members)
+    size = max(1, _CELLS // cells)
+    if total <= permutations:
+        return total, True, _all_orders(members, len(groups), size)
+    rng = np.random.default_rng(seed)
+    return permutations, False, _random_orders(members, permutations, rng, size)
+
+
+def _all_orders(members, n: int, size: int) -> Iterator[np.ndarray]:
+    every = itertools.product(*map(itertools.permutations, members))
+    places = np.concatenate(members)
+    while some := list(itertools.islice(every, size)):
+        batch = np.empty((len(some), n), np.intp)
+        batch[:, places] = [list(itertools.chain(*one)) for one in some]
+        yield batch
+
+
+def _random_orders(members, count: int, rng, size: int) -> Iterator[np.ndarray]:
+    n = sum(map(len, members))
+    generators = rng.spawn(len(members))
+    for start in range(0, count, size):
+        batch = np.empty((min(size, count - start), n), np.intp)
+        for one, generator in zip(members, generators, strict=True):
+            tiled = np.tile(one, (len(batch), 1))
+            batch[:, one] = generator.permuted(tiled, axis=1)
+        yield batch
+
+
+def permutation_pvalue(hits, draws: int, exact: bool):
+    """Gives p from how many draws reach the observed; all orders hold that itself."""
+    return hits / draws if exact else (1 + hits) / (1 + draws)
+
+
+def smallest_pvalue(n: int, permutations: int) -> float:
+    """Gives the smallest p that two measures of n models can have, ties or none.
+
+    Of all n! orders the one that was observed and its reverse reach the largest
+    correlation, and with ties others, too; of random orders none but that itself need do.
+    """
+    total = math.factorial(n)
+    return (
+        2 / total
+        if total <= permutations
+        else permutation_pvalue(0, permutations, exact=False)
+    )
+
 
 Values = Sequence[float] | Float[np.ndarray, "n"] | pd.Series
 # Sums of floats in another order must not turn a tie with the observed one into less.
@@ -95,8 +173,8 @@ def matrix(
     x = tuple(x) or tuple(frame.columns)
     _check_names(frame, x, y)
     within = not y
-    left = measures(frame, x)
-    right = left if within else measures(frame, y)
+    left = numeric_columns(frame, x)
+    right = left if within else numeric_columns(frame, y)
     statistic, pvalue, draws, exact = _test(
         _METHODS[method], left, right, permutations, seed
     )
@@ -127,7 +205,9 @@ def matrix(
     )
 
 
-def measures(frame: pd.DataFrame, names: Sequence[str]) -> Float[np.ndarray, "n k"]:
+def numeric_columns(
+    frame: pd.DataFrame, names: Sequence[str]
+) -> Float[np.ndarray, "n k"]:
     """Gives columns as numbers; refuses, by model and measure, what is not finite."""
     values = frame[list(names)].apply(pd.to_numeric, errors="coerce")
     values = values.to_numpy(np.float64)
@@ -147,7 +227,7 @@ def measures(frame: pd.DataFrame, names: Sequence[str]) -> Float[np.ndarray, "n 
     return values
 
 
-def unit(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
     """Centres columns and gives them length 1; constant ones become NaN."""
     centred = values - values.mean(axis=0)
     length = np.linalg.norm(centred, axis=0)
@@ -175,7 +255,7 @@ def _check_names(frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> Non
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Callable, int]:
     """Gives the statistics, a function from orders to theirs (b p q), and its cells."""
-    x, y = (unit(scipy.stats.rankdata(values, axis=0)) for values in (x, y))
+    x, y = (standardize(scipy.stats.rankdata(values, axis=0)) for values in (x, y))
 
     def under(order):
         return np.moveaxis(np.tensordot(x.T, y[order], axes=(1, 1)), 0, 1)
@@ -213,16 +293,18 @@ def _test(kind: Callable, x: np.ndarray, y: np.ndarray, permutations: int, seed:
     """Gives statistics and p-values (p q), the number of draws and whether exact."""
     statistic, under, cells = kind(x, y)
     one = np.zeros(len(x), int)
-    draws, exact, batches = orders.orders(one, permutations, seed, cells)
+    draws, exact, batches = draw_orders(one, permutations, seed, cells)
     hits = np.zeros(statistic.shape)
     for order in batches:
         hits += (np.abs(under(order)) >= np.abs(statistic) - SLACK).sum(axis=0)
-    pvalue = np.where(np.isnan(statistic), math.nan, orders.p_of(hits, draws, exact))
+    pvalue = np.where(
+        np.isnan(statistic), math.nan, permutation_pvalue(hits, draws, exact)
+    )
     return np.clip(statistic, -1, 1), pvalue, draws, exact
 
 
 def _pair(kind: Callable, x, y, permutations: int, seed: int) -> CorrelationResult:
-    x, y = columns(x=x, y=y)
+    x, y = as_columns(x=x, y=y)
     statistic, pvalue, draws, exact = _test(
         kind, x[:, None], y[:, None], permutations, seed
     )
@@ -231,7 +313,7 @@ def _pair(kind: Callable, x, y, permutations: int, seed: int) -> CorrelationResu
     )
 
 
-def columns(**named: Values) -> list[Float[np.ndarray, "n"]]:
+def as_columns(**named: Values) -> list[Float[np.ndarray, "n"]]:
     """Gives measures of the same models as arrays; refuses what does not fit together."""
     arrays = {name: np.asarray(values) for name, values in named.items()}
     shapes = {array.shape for array in arrays.values()}
@@ -240,5 +322,230 @@ def columns(**named: Values) -> list[Float[np.ndarray, "n"]]:
         raise ValueError(
             f"measures: must be lists of one length, a number each model, got {told}"
         )
-    values = measures(pd.DataFrame(arrays), tuple(arrays))
+    values = numeric_columns(pd.DataFrame(arrays), tuple(arrays))
     return [values[:, j] for j in range(len(arrays))]
+
+
+MIN_MODELS = 4  # Models that a pair must share.
+
+
+def complete_models(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """Gives the models that have both measures."""
+    return frame[frame[[x, y]].notna().all(axis=1)]
+
+
+def pairwise_matrix(
+    frame: pd.DataFrame,
+    x: Sequence[str],
+    y: Sequence[str] = (),
+    *,
+    method: Literal["spearman", "kendall"] = "spearman",
+    permutations: int = 9_999,
+    seed: int = 0,
+) -> MatrixResult:
+    """Correlates columns as `correlation.matrix`, which needs every cell; here NaN is none.
+
+    A pair is tested over the models that have both, and NaN where fewer than 4 do. `n` is
+    the number of all models. Without missing cells the result is that of `correlation.matrix`.
+    """
+    asked = dict(permutations=permutations, seed=seed)
+    names = [*x, *y]
+    if not frame[names].isna().any(axis=None):
+        return matrix(frame, x, y, method=method, **asked)
+    test = {"spearman": spearman, "kendall": kendall}[method]
+    columns = list(y or x)
+    shape = (len(x), len(columns))
+    statistic, pvalue = np.full(shape, math.nan), np.full(shape, math.nan)
+    draws, exact = 0, True
+    pairs = [(i, j) for i in range(shape[0]) for j in range(shape[1]) if y or i < j]
+    for i, j in pairs:
+        both = complete_models(frame, x[i], columns[j])
+        if len(both) < MIN_MODELS:
+            continue
+        found = test(both[x[i]], both[columns[j]], **asked)
+        statistic[i, j], pvalue[i, j] = found.statistic, found.pvalue
+        draws, exact = max(draws, found.draws), exact and found.exact
+    family = np.isfinite(pvalue)
+    tables = {"statistic": statistic, "pvalue": pvalue}
+    for how in ("holm", "bh"):
+        tables[how] = np.full(shape, math.nan)
+        tables[how][family] = adjust(pvalue[family], how) if family.any() else []
+    if not y:
+        for table in tables.values():
+            table[:] = np.where(np.isnan(table), table.T, table)
+        np.fill_diagonal(statistic, 1)
+    named = dict(index=list(x), columns=columns)
+    return MatrixResult(
+        n=len(frame),
+        family=int(family.sum()),
+        draws=draws,
+        exact=exact,
+        **{name: pd.DataFrame(table, **named) for name, table in tables.items()},
+    )
+
+
+def partial(
+    x: Values,
+    y: Values,
+    *,
+    groups: Sequence[Hashable] | None = None,
+    covariates: Sequence[Values] = (),
+    permutations: int = 9_999,
+    seed: int = 0,
+) -> CorrelationResult:
+    """Correlates what of the ranks of x and y a category and covariates leave unexplained.
+
+    rho = r_x . r_y / (|r_x| |r_y|), r the residuals of the ranks after least squares on a
+    constant for each group and on the ranks of the covariates: for one covariate z,
+    (rho_xy - rho_xz rho_yz) / sqrt((1 - rho_xz^2) (1 - rho_yz^2)). Ranks are taken over all
+    models, so that a group counts by its spread. A model alone in its group says nothing.
+    p reorders r_y within groups, fits the controls again, and counts as `spearman`: with
+    groups alone exact under the null of no relation within groups, with covariates
+    approximate. NaN where the controls explain x or y whole. Raises ValueError without
+    groups and covariates, for what `spearman` refuses, and where the controls leave fewer
+    than 2 degrees of freedom.
+    """
+    names = [f"covariate {i}" for i in range(len(covariates))]
+    named = dict(zip(names, covariates, strict=True))
+    columns = as_columns(x=x, y=y, **named)
+    n = len(columns[0])
+    ranks = scipy.stats.rankdata(np.stack(columns, 1), axis=0)
+    codes, basis = _controls(groups, ranks[:, 2:], n)
+    left, right = _residuals(ranks[:, 0], basis), _residuals(ranks[:, 1], basis)
+    statistic = float(left @ right)
+    draws, exact, batches = draw_orders(codes, permutations, seed, n)
+    hits = 0
+    for order in batches:
+        drawn = right[order]
+        # Compared without division: where nothing is left after the fit, it is a hit.
+        length = np.sqrt(np.clip(1 - ((drawn @ basis) ** 2).sum(axis=1), 0, 1))
+        reach = np.abs(drawn @ left) - abs(statistic) * length
+        hits += int((reach >= -SLACK).sum())
+    pvalue = permutation_pvalue(hits, draws, exact)
+    if math.isnan(statistic):
+        pvalue = math.nan
+    return CorrelationResult(statistic, pvalue, n, draws, exact)
+
+
+def _controls(groups, covariates: Float[np.ndarray, "n c"], n: int):
+    """Gives the code of each model's group, and an orthonormal basis of the controls."""
+    if groups is None and not covariates.shape[1]:
+        raise ValueError("partial: must control for groups or covariates, got neither")
+    codes = np.zeros(n, int)
+    if groups is not None:
+        codes = pd.factorize(np.asarray(list(groups), object))[0]
+    if codes.shape != (n,) or codes.min() < 0:
+        raise ValueError(
+            f"groups: must name one for each of {n} models, got {codes.size} with "
+            f"{int((codes < 0).sum())} missing; fill them or leave the models out"
+        )
+    design = np.column_stack([np.eye(codes.max() + 1)[codes], covariates])
+    vectors, values, _ = np.linalg.svd(design, full_matrices=False)
+    basis = vectors[:, values > values[0] * n * np.finfo(float).eps]
+    if n - basis.shape[1] < 2:
+        raise ValueError(
+            f"partial: {n} models less {basis.shape[1]} controls leave "
+            f"{n - basis.shape[1]} degrees of freedom, 2 are needed; control for less"
+        )
+    return codes, basis
+
+
+def _residuals(ranks: Float[np.ndarray, "n"], basis: np.ndarray) -> np.ndarray:
+    """Gives what the controls leave, of length 1; NaN where that is nothing."""
+    left = ranks - basis @ (basis.T @ ranks)
+    length = np.linalg.norm(left)
+    return left / (length if length > 1e-10 * np.linalg.norm(ranks) else math.nan)
+
+
+_RESAMPLE_CELLS = 2**21  # Numbers that a batch of resamples may hold.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class InfluenceResult:
+    """What each model does to a rank correlation."""
+
+    statistic: float  # Of all models.
+    without: Float[np.ndarray, "n"]  # rho of all others; NaN if theirs is constant.
+    influence: Float[np.ndarray, "n"]  # statistic - without: what the model adds.
+    flagged: Bool[np.ndarray, "n"]
+
+
+@dataclasses.dataclass(frozen=True)
+class IntervalResult:
+    """A percentile bootstrap interval of a rank correlation."""
+
+    statistic: float
+    low: float
+    high: float
+    level: float
+    resamples: int
+    constant: int  # Resamples without a rho, left out of the interval.
+
+
+def influence(x: Values, y: Values) -> InfluenceResult:
+    """Leaves out one model after the other and flags those that rho rests on.
+
+    influence_i = rho - rho_(i), ranks taken anew. Flagged is |influence_i| > 2 s_i / sqrt(n),
+    s_i = sqrt((1 - rho_(i)^2) / (n - 3)) the standard error of rho_(i): the DFBETAS rule for
+    the slope of ranks on ranks. It asks what a model does to rho, not how far out it lies:
+    one far out on the common trend is an outlier by a Mahalanobis distance and none
+    here. Several alike hide each other. NaN is never flagged. Raises ValueError for fewer
+    than 4 models and what `correlation.spearman` refuses.
+    """
+    x, y = as_columns(x=x, y=y)
+    n = len(x)
+    if n < 4:
+        raise ValueError(f"models: must be at least 4 to leave one out, got {n}")
+    every = np.arange(n)[None]
+    others = np.nonzero(~np.eye(n, dtype=bool))[1].reshape(n, n - 1)
+    statistic, without = float(_rho(x, y, every)[0]), _rho(x, y, others)
+    change = statistic - without
+    error = np.sqrt((1 - without**2) / (n - 3))
+    flagged = np.abs(change) > 2 / math.sqrt(n) * error + SLACK
+    return InfluenceResult(statistic, without, change, flagged)
+
+
+def bootstrap_interval(
+    x: Values,
+    y: Values,
+    *,
+    level: float = 0.95,
+    resamples: int = 9_999,
+    seed: int = 0,
+) -> IntervalResult:
+    """Gives the range of rho over models drawn again with replacement.
+
+    From the (1 - level) / 2 to the (1 + level) / 2 quantile of rho over the resamples, which
+    describes other models of the same kind; with few models it is too short. Resamples in
+    which a measure is constant have no rho: they are counted and left out. NaN where none
+    has one. Raises ValueError for a level outside of (0, 1) and what
+    `correlation.spearman` refuses.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level: must lie between 0 and 1, got {level}")
+    if resamples < 1:
+        raise ValueError(f"resamples: must be at least 1, got {resamples}")
+    x, y = as_columns(x=x, y=y)
+    n, rng = len(x), np.random.default_rng(seed)
+    rows, size = rng.integers(n, size=(resamples, n)), max(1, _RESAMPLE_CELLS // n)
+    parts = np.split(rows, range(size, resamples, size))
+    drawn = np.concatenate([_rho(x, y, some) for some in parts])
+    known = drawn[np.isfinite(drawn)]
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    low, high = np.quantile(known, ends) if len(known) else (math.nan, math.nan)
+    return IntervalResult(
+        statistic=float(_rho(x, y, np.arange(n)[None])[0]),
+        low=float(low),
+        high=float(high),
+        level=level,
+        resamples=resamples,
+        constant=resamples - len(known),
+    )
+
+
+def _rho(
+    x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"], rows: Int[np.ndarray, "b m"]
+) -> Float[np.ndarray, "b"]:
+    """Gives rho of every choice of models; NaN where a measure is constant."""
+    left, right = (standardize(scipy.stats.rankdata(v[rows], axis=1).T) for v in (x, y))
+    return np.clip((left * right).sum(axis=0), -1, 1)

@@ -14,8 +14,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import draws as resampling
-from jbias.stats import scores as score_table
+from jbias.stats import resampling, score_table
 
 _CONSISTENT = 1 / scipy.stats.norm.ppf(0.75)  # MAD of a normal to its deviation.
 
@@ -61,7 +60,7 @@ def effect_sizes(
     k = len(table.algorithms)
     sign = 1 if larger_is_better else -1
     a12, gamma, superior = [], [], []
-    rounding = score_table.rounding(table.values)[:, 0]
+    rounding = score_table.rounding_error(table.values)[:, 0]
     centres = [_centre(sign * table.runs(name), rounding) for name in table.algorithms]
     for i, j in resampling.pairs(k):
         x, y = (sign * table.runs(table.algorithms[a]) for a in (i, j))
@@ -72,9 +71,9 @@ def effect_sizes(
         rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
         each = np.einsum("bns,bs->bn", rows, drawn.runs[j]) / wins[0].size
         superior.append(drawn.over_datasets(each))
-    a12 = resampling.mirrored(k, a12, lambda v: 1 - v, diagonal=0.5)
-    gamma = resampling.mirrored(k, gamma, lambda v: -v, diagonal=0)
-    superior = resampling.mirrored(k, superior, lambda v: 1 - v, diagonal=0.5)
+    a12 = resampling.pair_matrix(k, a12, lambda v: 1 - v, diagonal=0.5)
+    gamma = resampling.pair_matrix(k, gamma, lambda v: -v, diagonal=0)
+    superior = resampling.pair_matrix(k, superior, lambda v: 1 - v, diagonal=0.5)
 
     rows, columns = np.triu_indices(k, 1)
     means = sign * np.concatenate([table.means[None], drawn.means(table)])
@@ -82,11 +81,13 @@ def effect_sizes(
     differences[1:] = drawn.picked(differences[1:])
 
     # What differs by rounding alone does not differ.
-    tolerance = score_table.tolerated(None, table.means)
+    tolerance = score_table.check_tolerance(None, table.means)
     differences[np.abs(differences) <= tolerance] = 0
 
     def paired(effect):
-        found = resampling.mirrored(k, effect(differences).T, lambda v: -v, diagonal=0)
+        found = resampling.pair_matrix(
+            k, effect(differences).T, lambda v: -v, diagonal=0
+        )
         return resampling.estimate(found[0], found[1:], confidence=confidence)
 
     return EffectsResult(

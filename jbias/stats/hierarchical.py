@@ -1,26 +1,195 @@
-"""Seeds and data sets in one model: the hierarchical t-test of Corani et al.
+"""Models of runs and data sets together: the hierarchical t-test and a linear mixed model.
 
-Source: Corani, Benavoli, Demsar, Mangili and Zaffalon 2017,
+`hierarchical_t`, of Corani, Benavoli, Demsar, Mangili and Zaffalon 2017,
 https://doi.org/10.1007/s10994-017-5641-9. For a pair of algorithms, on data set i:
 
     differences of runs ~ Normal(d_i, s_i^2)          d_i ~ t(nu, d_0, s_0)
 
 d_0 and s_0 flat; nu - 1 ~ Gamma(a, b), a ~ U(1, 2), b ~ U(0.01, 0.1). Noisy data sets are
-drawn towards the others. Deviations: runs need not be paired (a mean difference then has the
-variance s_x^2 / r_x + s_y^2 / r_y, and 1 / s is the prior of s; paired it is flat, as in the
-paper), and the very wide bounds of d_0, s_0 and s_i are left out.
+drawn towards the others. Deviations: runs need not be paired (a mean difference then has
+the variance s_x^2 / r_x + s_y^2 / r_y, and 1 / s is the prior of s; paired it is flat, as
+in the paper), and the very wide bounds of d_0, s_0 and s_i are left out.
+
+The Gibbs sampler treats many pairs at once. t(nu) is a normal whose precision has been
+drawn from Gamma(nu/2, nu/2). A sweep draws s_0 with d_0 and all d_i integrated out
+(Metropolis on log s_0), then d_0 without the d_i, then the d_i; s_0 again and nu without
+the precisions, nu on a grid; the precisions; the variances of the runs. Blocks after van
+Dyk and Park 2008, https://doi.org/10.1198/016214508000000409: after a draw with something
+integrated out, that is drawn before it is used again.
+
+`mixed_model`, for all algorithms at once:
+
+    score = algorithm + (1 | data set) + (1 | data set : algorithm) + (1 | algorithm : run)
+
+A run is one model: what makes it good or bad on all data sets is the last term. Components
+by the method of moments, which in a balanced table without negative ones is REML.
+Sources: Searle, Casella and McCulloch 1992, chapter 4; Clark 1973 (the quasi F).
 """
 
 import dataclasses
+import math
 
 import numpy as np
 import scipy.special
+import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import bayes, gibbs
-from jbias.stats import chains as mcmc
-from jbias.stats import draws as resampling
-from jbias.stats import scores as score_table
+from jbias.stats import bayes, mcmc, resampling, score_table
+
+CHAINS = 4
+_WARMUP = 200
+_MOVES = (2.0, 1.0)  # Deviations of proposed steps of log s_0, one after the other.
+_GRID = np.geomspace(0.05, 1500, 32)  # Of nu - 1.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Side:
+    """What the runs of one side of p pairs say, on each of n data sets."""
+
+    mean: Float[np.ndarray, "p n"]
+    squares: Float[np.ndarray, "p n"]  # Around the mean; never 0.
+    per_run: Float[np.ndarray, "p 1"]  # Variance of the mean over that of a run.
+    shape: Float[np.ndarray, "p 1"]  # Of the inverse gamma of a run's variance.
+
+    @classmethod
+    def from_runs(cls, values: Float[np.ndarray, "n p r"], per_run, shape) -> "Side":
+        """Sums up runs, NaN where there is none."""
+        values = np.moveaxis(values, 1, 0)
+        mean = np.nanmean(values, axis=2)
+        squares = np.nansum((values - mean[:, :, None]) ** 2, axis=2)
+        # Runs that are all alike have a spread nonetheless: a thousandth of the others'.
+        floor = 1e-6 * squares.mean(axis=1, keepdims=True) + 1e-18
+        p = len(mean)
+        return cls(
+            mean=mean,
+            squares=np.maximum(squares, floor),
+            per_run=np.broadcast_to(per_run, p)[:, None],
+            shape=np.broadcast_to(shape, p)[:, None],
+        )
+
+    def only(self, pairs: np.ndarray) -> "Side":
+        """Keeps these pairs."""
+        return Side(*(getattr(self, f.name)[pairs] for f in dataclasses.fields(self)))
+
+    def variances(self, rng, off: Float[np.ndarray, "c p n"]) -> np.ndarray:
+        """Draws variances of the means, where these are `off` by that much."""
+        rate = (self.squares + off**2 / self.per_run) / 2
+        return self.per_run * rate / rng.gamma(self.shape, size=off.shape)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chains:
+    """Draws of c chains for p pairs."""
+
+    d0: Float[np.ndarray, "c d p"]
+    s0: Float[np.ndarray, "c d p"]
+    nu: Float[np.ndarray, "c d p"]
+    d: Float[np.ndarray, "p n"]  # Means over all draws.
+
+
+def sample_posterior(x: Side, y: Side | None, *, draws: int, seed: int) -> Chains:
+    """Draws (d_0, s_0, nu) for x - y; `y` is None if x holds differences already."""
+    rng = np.random.default_rng(seed)
+    p, n = x.mean.shape
+    size = (CHAINS, p, n)
+    m = x.mean if y is None else x.mean - y.mean
+    vx = x.variances(rng, np.zeros(size))
+    vy = np.zeros(size) if y is None else y.variances(rng, np.zeros(size))
+    # Chains begin far apart: log s_0 at a tenth to ten times the spread that is seen.
+    start = np.std(m, axis=1) + np.sqrt(vx + vy).mean(axis=2)
+    s0 = start * np.geomspace(0.1, 10, CHAINS)[:, None]
+    precision, nu = np.ones(size), None
+    kept = {name: np.empty((CHAINS, draws, p)) for name in ("d0", "s0", "nu")}
+    total = np.zeros((p, n))
+    for step in range(_WARMUP + draws):
+        v = vx + vy
+        for move in _MOVES:
+            s0 = _metropolis(rng, s0, move, m, v, precision)
+        w = s0[:, :, None] ** 2 / precision
+        d0_mean, d0_variance, _ = _integrated(m, v + w)
+        d0 = rng.normal(d0_mean, np.sqrt(d0_variance))
+        d = (m * w + d0[:, :, None] * v) / (v + w)
+        d = rng.normal(d, np.sqrt(v * w / (v + w)))
+        off = (d - d0[:, :, None]) ** 2
+        if nu is not None:
+            s0 = _move_spread(rng, s0, off, nu)
+        z2 = off / s0[:, :, None] ** 2
+        nu = _draw_degrees(rng, z2)
+        half = (nu[:, :, None] + 1) / 2
+        precision = 2 * rng.gamma(half) / (nu[:, :, None] + z2)
+        if y is None:
+            vx = x.variances(rng, m - d)
+        else:  # The level of y, with a flat prior, leaves x and y free of each other.
+            level = ((x.mean - d) * vy + y.mean * vx) / v
+            level = rng.normal(level, np.sqrt(vx * vy / v))
+            vx = x.variances(rng, x.mean - d - level)
+            vy = y.variances(rng, y.mean - level)
+        if step >= _WARMUP:
+            for name, value in (("d0", d0), ("s0", s0), ("nu", nu)):
+                kept[name][:, step - _WARMUP] = value
+            total += d.mean(axis=0)
+    return Chains(**kept, d=total / draws)
+
+
+def _integrated(m, variance: Float[np.ndarray, "c p n"]):
+    """Gives mean and variance of d_0, and the log density of m, all d integrated out."""
+    weight = 1 / variance
+    total = weight.sum(axis=2)
+    mean = (weight * m).sum(axis=2) / total
+    squares = (weight * (m - mean[:, :, None]) ** 2).sum(axis=2)
+    log = 0.5 * (np.log(weight).sum(axis=2) - squares - np.log(total))
+    return mean, 1 / total, log
+
+
+def _metropolis(rng, s0, move: float, m, v, precision) -> Float[np.ndarray, "c p"]:
+    """Moves log s_0, of which a flat prior of s_0 is exp(log s_0)."""
+    proposed = s0 * np.exp(move * rng.normal(size=s0.shape))
+    logs = [
+        _integrated(m, v + s[:, :, None] ** 2 / precision)[2] + np.log(s)
+        for s in (s0, proposed)
+    ]
+    accepted = np.log(rng.random(s0.shape)) < logs[1] - logs[0]
+    return np.where(accepted, proposed, s0)
+
+
+def _move_spread(
+    rng, s0, off: Float[np.ndarray, "c p n"], nu
+) -> Float[np.ndarray, "c p"]:
+    """Moves log s_0 again, given the d_i and with the precisions integrated out."""
+    proposed = s0 * np.exp(_MOVES[-1] * rng.normal(size=s0.shape))
+    n = off.shape[2]
+    logs = [
+        -(nu + 1) / 2 * np.log1p(off / (nu * s**2)[:, :, None]).sum(axis=2)
+        - (n - 1) * np.log(s)
+        for s in (s0, proposed)
+    ]
+    accepted = np.log(rng.random(s0.shape)) < logs[1] - logs[0]
+    return np.where(accepted, proposed, s0)
+
+
+def _draw_degrees(rng, z2: Float[np.ndarray, "c p n"]) -> Float[np.ndarray, "c p"]:
+    """Draws nu from its grid, given squares of standardised differences."""
+    nu = 1 + _GRID
+    n = z2.shape[2]
+    constant = scipy.special.gammaln((nu + 1) / 2) - scipy.special.gammaln(nu / 2)
+    log = n * (constant - 0.5 * np.log(nu)) + _LOG_PRIOR
+    log = log - (nu + 1) / 2 * np.log1p(z2[..., None] / nu).sum(axis=2)
+    upto = np.cumsum(np.exp(log - log.max(axis=2, keepdims=True)), axis=2)
+    at = rng.random(upto.shape[:2]) * upto[:, :, -1]
+    return nu[np.sum(upto < at[:, :, None], axis=2)]
+
+
+def _log_prior() -> Float[np.ndarray, "g"]:
+    """Gives log P of each point of the grid: Gamma(a, b), over uniform a and b."""
+    a = 1 + (np.arange(40) + 0.5) / 40
+    b = 0.01 + 0.09 * (np.arange(40) + 0.5) / 40
+    density = scipy.stats.gamma.pdf(_GRID[:, None, None], a[:, None], scale=1 / b).mean(
+        axis=(1, 2)
+    )
+    return np.log(density * _GRID)  # Evenly spaced in the logarithm.
+
+
+_LOG_PRIOR = _log_prior()
 
 _AGREE = 1.02  # Largest R-hat that is answered.
 _FEWEST = 400  # Smallest number of effective draws that is answered.
@@ -65,10 +234,10 @@ def hierarchical_t(
     Raises ValueError where R-hat stays above 1.02 or effective draws below 400, and for single
     runs (paired: fewer than 3), fewer than 3 data sets and missing cells.
     """
-    bayes.need_rope(rope)
+    bayes.check_rope(rope)
     table = score_table.read(scores, axis=axis)
-    resampling.need_runs(table, 3 if paired else 2)
-    bayes.need_pairs(table, paired, rho)
+    resampling.require_runs(table, 3 if paired else 2)
+    bayes.check_pairing(table, paired, rho)
     n, k = table.means.shape
     if n < 3:
         raise ValueError(f"scores: must have at least 3 data sets, got {n}")
@@ -78,7 +247,7 @@ def hierarchical_t(
     left = np.arange(len(x.mean))
     found: dict[str, np.ndarray] = {}
     for longer in range(_LONGER + 1):
-        chains = gibbs.sample(
+        chains = sample_posterior(
             x.only(left), y and y.only(left), draws=draws * 2**longer, seed=seed
         )
         for name, values in _summary(chains, rope, confidence).items():
@@ -98,7 +267,7 @@ def hierarchical_t(
         )
 
     def matrix(values, turn=lambda v: v, diagonal=0.0):
-        return resampling.mirrored(k, values, turn, diagonal=diagonal)
+        return resampling.pair_matrix(k, values, turn, diagonal=diagonal)
 
     better = matrix(found["right"], lambda _: found["left"])
     return HierarchicalResult(
@@ -127,17 +296,15 @@ def _sides(table, sign: int, paired: bool, rho: float):
         values = sign * (table.values[:, rows] - table.values[:, columns])
         r = values.shape[2]
         per_run = np.full(len(rows), 1 / r + rho / (1 - rho))
-        return gibbs.Side.from_runs(values, per_run, (r - 1) / 2), None
+        return Side.from_runs(values, per_run, (r - 1) / 2), None
     counts = table.counts
     return tuple(
-        gibbs.Side.from_runs(
-            sign * table.values[:, side], 1 / counts[side], counts[side] / 2
-        )
+        Side.from_runs(sign * table.values[:, side], 1 / counts[side], counts[side] / 2)
         for side in (rows, columns)
     )
 
 
-def _summary(chains: gibbs.Chains, rope: float, confidence: float):
+def _summary(chains: Chains, rope: float, confidence: float):
     """Sums up what the chains say of each pair."""
     d0, s0, nu = chains.d0, chains.s0, chains.nu
     watched = (d0, np.log(s0), np.log(nu))
@@ -158,3 +325,120 @@ def _summary(chains: gibbs.Chains, rope: float, confidence: float):
         "rhat": np.max([mcmc.split_rhat(x) for x in watched], axis=0),
         "effective": np.min([mcmc.effective_draws(x) for x in watched], axis=0),
     }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MixedResult:
+    """A test of all algorithms, variances, and differences of every ordered pair."""
+
+    algorithms: tuple[str, ...]
+    statistic: float  # Quasi F.
+    pvalue: float
+    df: tuple[float, float]  # Of F; the second after Satterthwaite.
+    variances: dict[str, float]  # dataset, interaction, run, residual; at least 0.
+    difference: resampling.Estimate  # (k, k), points; positive where the row is better.
+    standard_error: Float[np.ndarray, "k k"]
+    pvalues: Float[np.ndarray, "k k"]  # Of each pair alone: adjust them.
+
+
+def mixed_model(
+    scores, *, larger_is_better: bool, confidence: float = 0.95, axis: int = 1
+) -> MixedResult:
+    """Tests k algorithms over n data sets with their runs, none averaged away.
+
+    With E the mean square of runs within data sets, R that of runs and I that of data sets by
+    algorithms (times the harmonic mean r of runs): F = A / (R + I - E), and a difference of
+    algorithms i, j has the variance 2 (I - E) / (n r) + (1/r_i + 1/r_j) R / n. Where R or I is
+    below E, E takes its place. Degrees of freedom after Satterthwaite. All pairs share one
+    interaction: an algorithm that is unlike the others on each data set widens all intervals;
+    leave it out with `Scores.only` to see. Raises ValueError for single runs and missing cells.
+    """
+    table = score_table.read(scores, axis=axis)
+    resampling.require_runs(table)
+    n, k = table.means.shape
+    counts, r = table.counts, float(k / np.sum(1 / table.counts))
+    squares = _mean_squares(table)
+    means = table.means.mean(axis=0) * (1 if larger_is_better else -1)
+
+    between = n * r * means.var(ddof=1)
+    noise, df2 = _combined(squares, run=1.0, interaction=1.0, residual=-1.0)
+    statistic = between / noise if noise > 0 else (math.inf if between > 0 else 0.0)
+    rows, columns = np.triu_indices(k, 1)
+    variance, degrees = np.empty(len(rows)), np.empty(len(rows))
+    for p, (i, j) in enumerate(zip(rows, columns, strict=True)):
+        both = 1 / counts[i] + 1 / counts[j]
+        variance[p], degrees[p] = _combined(
+            squares, run=both / n, interaction=2 / (n * r), residual=-2 / (n * r)
+        )
+    errors = np.sqrt(variance)
+    value = means[rows] - means[columns]
+    half = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * errors
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(value == 0, 0.0, np.abs(value) / errors)
+
+    def matrix(values, turn=lambda v: v, diagonal=0.0):
+        return resampling.pair_matrix(k, values, turn, diagonal=diagonal)
+
+    return MixedResult(
+        algorithms=table.algorithms,
+        statistic=float(statistic),
+        pvalue=float(scipy.stats.f.sf(statistic, k - 1, df2)),
+        df=(k - 1, float(df2)),
+        variances={
+            "dataset": _excess(squares, "dataset", "interaction") / (k * r),
+            "interaction": _excess(squares, "interaction", "residual") / r,
+            "run": _excess(squares, "run", "residual") / n,
+            "residual": squares["residual"][0],
+        },
+        difference=resampling.Estimate(
+            matrix(value, lambda v: -v),
+            matrix(value - half, lambda _: -value - half),
+            matrix(value + half, lambda _: -value + half),
+            confidence,
+        ),
+        standard_error=matrix(errors),
+        pvalues=matrix(2 * scipy.stats.t.sf(t, degrees), diagonal=1.0),
+    )
+
+
+def _mean_squares(table: score_table.Scores) -> dict[str, tuple[float, int]]:
+    """Gives (mean square, degrees of freedom) of every source of variance.
+
+    Those of data sets and interaction are of cell means, times the harmonic mean of runs.
+    """
+    n, k = table.means.shape
+    residual = run = 0.0
+    for name in table.algorithms:
+        x = table.runs(name)
+        of_run = x.mean(axis=0) - x.mean()
+        run += n * np.sum(of_run**2)
+        residual += np.sum((x - x.mean(axis=1, keepdims=True) - of_run) ** 2)
+    runs = int(np.sum(table.counts - 1))
+    r = k / np.sum(1 / table.counts)
+    centred = table.means - table.means.mean(axis=0)
+    of_dataset = centred.mean(axis=1, keepdims=True)
+    inter = r * np.sum((centred - of_dataset) ** 2)
+    return {
+        "residual": (float(residual / (runs * (n - 1))), runs * (n - 1)),
+        "run": (float(run / runs), runs),
+        "interaction": (float(inter / ((n - 1) * (k - 1))), (n - 1) * (k - 1)),
+        "dataset": (float(k * r * np.sum(of_dataset**2) / (n - 1)), n - 1),
+    }
+
+
+def _excess(squares, name: str, over: str) -> float:
+    """Gives by how much one mean square is above another; 0 if below."""
+    return max(0.0, squares[name][0] - squares[over][0])
+
+
+def _combined(squares, **factors: float) -> tuple[float, float]:
+    """Gives the sum of factor * mean square, and its degrees of freedom."""
+    for name in ("run", "interaction"):
+        if squares[name][0] < squares["residual"][0]:
+            factors["residual"] += factors.pop(name)
+    total = spread = 0.0
+    for name, factor in factors.items():
+        square, df = squares[name]
+        total += factor * square
+        spread += (factor * square) ** 2 / df
+    return total, total**2 / spread if spread > 0 else math.inf

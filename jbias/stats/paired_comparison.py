@@ -1,11 +1,12 @@
-"""Who beats whom, and how often? The Bayesian Bradley-Terry model over data sets.
+"""Bayesian Bradley-Terry model: who beats whom over data sets, and how often.
 
-Source: Wainer 2023 (JMLR 24), "A Bayesian Bradley-Terry model to compare multiple ML algorithms on
-multiple data sets", https://arxiv.org/abs/2208.04935.
+Source: Wainer 2023 (JMLR 24), "A Bayesian Bradley-Terry model to compare multiple ML
+algorithms on multiple data sets", https://arxiv.org/abs/2208.04935.
 
     wins_ij ~ Binomial(n_ij, sigma(b_i - b_j)),  b_i ~ Normal(0, s),  s ~ LogNormal(0, 1/2)
 
-It knows who won on a data set and not by how much, and takes the data sets for exchangeable.
+The model knows who won on a data set and not by how much, and takes the data sets as
+exchangeable. It is sampled by Hamiltonian Monte Carlo in many chains at once.
 """
 
 import dataclasses
@@ -15,10 +16,145 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-from jbias.stats import bradley_terry_draws
-from jbias.stats import chains as mcmc
-from jbias.stats import draws as resampling
-from jbias.stats import scores as score_table
+from jbias.stats import mcmc, resampling, score_table
+
+_LOG_SCALES = np.linspace(-3, 6, 73)  # Quadrature nodes of log s.
+_SPREAD = 0.5  # Deviation of log s.
+_HMC_CHAINS = 100
+_WARM_UP = 150  # Steps of every chain that are thrown away.
+
+
+def draw_posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
+    """Gives draws of log s and of b: c chains of Hamiltonian Monte Carlo, d of each.
+
+    Chains run side by side on (log s, z), b = z s^growth up to a constant, in coordinates
+    in which covariances are 1: centre + turn @ at. They start at modes of b: in the tail
+    of a skewed posterior a chain may never move. Steps vary, for what is too long there.
+    Source: Neal 2011, https://arxiv.org/abs/1206.1901.
+    """
+    k = len(wins)
+    total, won = wins + wins.T, wins.sum(axis=1)
+    chains = max(2, min(_HMC_CHAINS, draws // 20))
+    centre, turn, growth, theta = _laplace(wins, chains, rng)
+
+    def grown(theta):
+        """Gives b."""
+        return theta[..., 1:] * np.exp(growth * (theta[..., :1] - centre[0]))
+
+    def height(theta) -> Float[np.ndarray, "c"]:
+        log_scale, b = theta[:, 0], grown(theta)
+        squares = np.sum(b**2, axis=1) * np.exp(-2 * log_scale)
+        prior = -0.5 * (log_scale / _SPREAD) ** 2 - (1 - growth) * k * log_scale
+        return _likelihood(wins, b) - squares / 2 + prior
+
+    def slope(theta) -> Float[np.ndarray, "c k+1"]:
+        log_scale, b = theta[:, :1], grown(theta)
+        odds = np.exp(b - b.max(axis=1, keepdims=True))
+        games = total / (odds[:, :, None] + odds[:, None, :])
+        pull = b * np.exp(-2 * log_scale)
+        of_b = won - odds * games.sum(axis=2) - pull
+        of_scale = np.sum(b * (pull + growth * of_b), axis=1, keepdims=True)
+        of_scale -= (1 - growth) * k + log_scale / _SPREAD**2
+        of_z = of_b * np.exp(growth * (log_scale - centre[0]))
+        return np.concatenate([of_scale, of_z], axis=1) @ turn
+
+    step, seen, old = 0.5, [], height(theta)
+    at, uphill = np.linalg.solve(turn, (theta - centre).T).T, slope(theta)
+    for i in range(_WARM_UP + math.ceil(draws / chains)):
+        if i == _WARM_UP // 2:
+            # What was seen knows more of tails than Laplace's approximation.
+            late = np.concatenate(seen[len(seen) // 3 :])
+            turn = np.linalg.cholesky(np.cov(late.T))
+            at, uphill = np.linalg.solve(turn, (theta - centre).T).T, slope(theta)
+        momentum = rng.normal(size=at.shape)
+        # About a quarter of a turn, after which a normal has forgotten where it was.
+        steps = math.ceil(rng.uniform(0.7, 1.3) * math.pi / 2 / step)
+        pace = step * rng.uniform(0.4, 1.2, size=(chains, 1))
+        there, force, speed = at, uphill, momentum
+        with np.errstate(all="ignore"):  # What runs away is not accepted.
+            for _ in range(steps):
+                speed = speed + pace / 2 * force
+                there = there + pace * speed
+                force = slope(centre + there @ turn.T)
+                speed = speed + pace / 2 * force
+            new = height(centre + there @ turn.T)
+            gained = new - old + (momentum**2 - speed**2).sum(axis=1) / 2
+            chance = np.nan_to_num(np.exp(np.minimum(gained, 0)))
+        taken = rng.random(chains) < chance
+        at, uphill = np.where(taken[:, None], (there, force), (at, uphill))
+        old = np.where(taken, new, old)
+        if i < _WARM_UP:
+            step = float(np.clip(step * math.exp((chance.mean() - 0.9) / 2), 0.02, 1))
+        theta = centre + at @ turn.T
+        seen.append(theta)
+    theta = np.stack(seen[_WARM_UP:], axis=1)
+    return np.concatenate([theta[:, :, :1], grown(theta)], axis=2)
+
+
+def _laplace(
+    wins, chains: int, rng
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    """Gives the centre of (log s, z), a root of its covariance, growth, and first points.
+
+    Quadrature over log s; at each node b is taken as normal around its mode.
+    """
+    k = len(wins)
+    logs = _LOG_SCALES
+    peaks, b = [], np.zeros(k)
+    for log_scale in logs:
+        peaks.append(_mode(wins, math.exp(log_scale), b))
+        b = peaks[-1][0]
+    modes = np.stack([mode for mode, _ in peaks])
+    roots = np.linalg.cholesky(np.stack([precision for _, precision in peaks]))
+    mass = _likelihood(wins, modes) - np.sum(modes**2, axis=1) * np.exp(-2 * logs) / 2
+    mass -= 0.5 * (logs / _SPREAD) ** 2 + k * logs
+    diagonals = np.diagonal(roots, axis1=1, axis2=2)
+    mass -= np.log(diagonals).sum(axis=1)
+    shares = np.exp(mass - mass.max())
+    shares /= shares.sum()
+    middle = shares @ logs
+    deviation = max(math.sqrt(shares @ (logs - middle) ** 2), (logs[1] - logs[0]) / 4)
+    at, nodes = int(np.argmax(shares)), rng.choice(len(logs), size=chains, p=shares)
+    # With log s, the modes of b move and its deviations grow.
+    growth = -np.gradient(np.log(diagonals).mean(axis=1), logs)[at]
+    theta = np.column_stack(
+        [logs, modes * np.exp(-growth * (logs - logs[at]))[:, None]]
+    )
+    turn = np.zeros((k + 1, k + 1))
+    turn[:, 0] = deviation * np.gradient(theta, logs, axis=0)[at]
+    turn[1:, 1:] = np.linalg.inv(roots[at]).T
+    return theta[at], turn, growth, theta[nodes]
+
+
+def _likelihood(wins, b: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b"]:
+    rows, columns = np.triu_indices(len(wins), 1)
+    difference = b[:, rows] - b[:, columns]
+    total = wins[rows, columns] + wins[columns, rows]
+    return difference @ wins[rows, columns] - np.logaddexp(0, difference) @ total
+
+
+def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
+    """Gives the mode of b and minus the Hessian there, by Newton's method, damped."""
+    total, won = wins + wins.T, wins.sum(axis=1)
+    b, value, new = start, -math.inf, -math.inf
+    precision = np.diag(np.full(len(wins), scale**-2))
+    for _ in range(100):
+        p = scipy.special.expit(b[:, None] - b)
+        curvature = total * p * (1 - p)
+        precision = np.diag(curvature.sum(axis=1) + scale**-2) - curvature
+        gradient = won - (total * p).sum(axis=1) - b / scale**2
+        step = np.linalg.solve(precision, gradient)
+        if np.abs(step).max() < 1e-8:
+            break
+        for _ in range(30):
+            new = _likelihood(wins, (b + step)[None])[0]
+            new -= np.sum((b + step) ** 2) / (2 * scale**2)
+            if new >= value:
+                break
+            step = step / 2
+        b, value = b + step, new
+    return b, precision
+
 
 _PAIRS = 64  # Pairs whose draws are held at once.
 _FEWEST = 1000  # Effective draws, below which the answer is refused.
@@ -61,11 +197,11 @@ def bradley_terry(
     if local_rope is not None:
         if not local_rope >= 0:
             raise ValueError(f"local_rope: must be 0 or larger, got {local_rope}")
-        resampling.need_runs(table)
+        resampling.require_runs(table)
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
     means = table.means if larger_is_better else -table.means
     wins, ties = wins_and_ties(
-        means, stds, local_rope or 0.0, score_table.rounding(table.values)
+        means, stds, local_rope or 0.0, score_table.rounding_error(table.values)
     )
     result = bradley_terry_of_wins(
         wins,
@@ -122,7 +258,7 @@ def bradley_terry_of_wins(
     draws = min(30000, 600000 // k) if draws is None else draws
     if draws < _FEWEST:
         raise ValueError(f"draws: must be at least {_FEWEST}, got {draws}")
-    chains = bradley_terry_draws.posterior(wins, draws, np.random.default_rng(seed))
+    chains = draw_posterior(wins, draws, np.random.default_rng(seed))
     effective = float(min(mcmc.effective_draws(chains).min(), draws))
     if effective < _FEWEST:
         raise ValueError(
@@ -141,7 +277,7 @@ def bradley_terry_of_wins(
     mean, better, equivalent, low, high = np.concatenate(blocks, axis=1)
 
     def matrix(value, turn=lambda v: 1 - v, diagonal=0.5):
-        return resampling.mirrored(k, value, turn, diagonal=diagonal)
+        return resampling.pair_matrix(k, value, turn, diagonal=diagonal)
 
     return BradleyTerryResult(
         algorithms=tuple(map(str, range(k))),

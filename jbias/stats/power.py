@@ -13,8 +13,7 @@ import scipy.optimize
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import draws as resampling
-from jbias.stats import scores as score_table
+from jbias.stats import resampling, score_table
 
 _NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemenyi's"}
 TESTS = tuple(_NAMES)
@@ -62,7 +61,7 @@ def power_of_design(
     Raises ValueError for single runs and missing cells.
     """
     table = score_table.read(scores, axis=axis)
-    resampling.need_runs(table)
+    resampling.require_runs(table)
     n, k = table.means.shape
     _check(difference, seeds, datasets, alpha, target, draws)
     several = k * (k - 1) // 2 if comparisons is None else comparisons
@@ -158,7 +157,8 @@ class _Study:
     def __init__(self, table: score_table.Scores, pair: tuple[str, str] | None):
         self.names = table.algorithms
         self.pair = pair and [
-            self.names.index(score_table.known(a, self.names, "pair")) for a in pair
+            self.names.index(score_table.check_name(a, self.names, "pair"))
+            for a in pair
         ]
         if pair and pair[0] == pair[1]:
             raise ValueError(f"pair: must be two algorithms, got {pair[0]!r} twice")
@@ -167,7 +167,7 @@ class _Study:
         inter = inter - inter.mean(axis=1, keepdims=True)
         of_means = np.mean(table.stds**2 / table.counts, axis=0)
         noise = of_means * (1 - 2 / k) + of_means.sum() / k**2
-        kept = _kept(noise, inter.var(axis=0, ddof=1))
+        kept = _noise_factor(noise, inter.var(axis=0, ddof=1))
         # Of n data sets drawn with replacement, a variance is smaller by (n-1) / n.
         self.interaction = inter * kept * math.sqrt(n / (n - 1))
         self.common, self.rest = [], []
@@ -179,7 +179,7 @@ class _Study:
             common = off.mean(axis=0)
             rest = (off - common) * math.sqrt(n / (n - 1))
             own = np.mean(rest**2) / n  # That much of the common part is of the rest.
-            self.common.append(common * _kept(own, np.mean(common**2)))
+            self.common.append(common * _noise_factor(own, np.mean(common**2)))
             self.rest.append(rest)
 
     def simulate(self, rng, draws: int, datasets: int, runs):
@@ -199,7 +199,7 @@ class _Study:
         return means, np.argsort(rng.random((draws, k)), axis=1)[:, :2]
 
 
-def _kept(noise, variance):
+def _noise_factor(noise, variance):
     """Gives the factor that takes the noise out of a spread."""
     share = np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0)
     return np.sqrt(np.clip(1 - share, 0, 1))
@@ -224,7 +224,7 @@ class _Tests:
         std = d.std(axis=1, ddof=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.nan_to_num(d.mean(axis=1) * math.sqrt(n) / std)
-        tolerance = score_table.tolerated(None, means)
+        tolerance = score_table.check_tolerance(None, means)
         sizes = np.abs(d)
         sizes[sizes <= tolerance] = 0
         ranks = scipy.stats.rankdata(score_table.near_levels(sizes, tolerance), axis=1)

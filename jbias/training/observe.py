@@ -174,7 +174,7 @@ def _keep_decisions(
 
 def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
     """What a seed decided, with probabilities where they were asked for."""
-    if not isinstance(found, predict.Sure):
+    if not isinstance(found, predict.Confidence):
         return evals.Decisions(found, test.columns)
     told = {"confidence": found.confidence, "likelihood": found.likelihood}
     return evals.Decisions(found.prediction, {**test.columns, **told})

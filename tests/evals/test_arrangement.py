@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.data import shifts
-from jbias.evals import arrangement
+from jbias.evals import attribute_reliance
 
 
 def drop(kind, groups, order, accuracy):
@@ -31,7 +31,7 @@ def largest(kind, accuracy):
 def test_finds_the_largest_drop(kind, shape):
     for seed in range(4):
         accuracy = np.random.default_rng(seed).random(shape)
-        chosen = arrangement.choose(kind, accuracy)
+        chosen = attribute_reliance.choose_arrangement(kind, accuracy)
         found = (chosen.contrast() * accuracy).sum()
         assert found == pytest.approx(largest(kind, accuracy))
 
@@ -46,7 +46,7 @@ def test_finds_groups_among_many_classes(kind):
         train, _ = shifts.tables(kind, 1.0, groups, 6)
         accuracy = 0.3 * rng.random((12, 6))
         accuracy[:, order] += 0.6 * (train > 0)
-        chosen = arrangement.choose(kind, accuracy)
+        chosen = attribute_reliance.choose_arrangement(kind, accuracy)
         planted = drop(kind, groups, order, accuracy)
         assert (chosen.contrast() * accuracy).sum() >= planted - 1e-12
 
@@ -56,8 +56,8 @@ def test_names_do_not_matter(kind):
     rng = np.random.default_rng(0)
     accuracy = rng.random((6, 8))
     rows, columns = rng.permutation(6), rng.permutation(8)
-    one = arrangement.choose(kind, accuracy)
-    two = arrangement.choose(kind, accuracy[rows][:, columns])
+    one = attribute_reliance.choose_arrangement(kind, accuracy)
+    two = attribute_reliance.choose_arrangement(kind, accuracy[rows][:, columns])
     moved = one.contrast()[rows][:, columns]
     assert two.contrast() == pytest.approx(moved)
 
@@ -66,7 +66,7 @@ def test_names_do_not_matter(kind):
 def test_tables_are_those_of_the_shift(kind):
     """Columns are values, not places: moved back they are the published form."""
     accuracy = np.random.default_rng(1).random((4, 4))
-    chosen = arrangement.choose(kind, accuracy)
+    chosen = attribute_reliance.choose_arrangement(kind, accuracy)
     for made, asked in zip(
         chosen.tables(0.75), shifts.tables(kind, 0.75, chosen.groups, 4)
     ):
@@ -76,4 +76,6 @@ def test_tables_are_those_of_the_shift(kind):
 
 def test_missing_cells_are_refused():
     with pytest.raises(ValueError, match="^arrangement: accuracies must be finite"):
-        arrangement.choose("joint", np.array([[1.0, np.nan], [0.0, 1.0]]))
+        attribute_reliance.choose_arrangement(
+            "joint", np.array([[1.0, np.nan], [0.0, 1.0]])
+        )

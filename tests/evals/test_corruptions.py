@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from jbias.data import corruptions as published
-from jbias.evals import corruption_numbers, corruptions, predict, probe, probes, show
+from jbias.evals import corruption_error, corruptions, predict, probe, probes, suite
 from jbias.evals.decisions import Decisions
-from jbias.measure import suite_measure
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 32, 32, 3), np.uint8)
@@ -77,13 +76,13 @@ def test_stored_as_published():
 
 def test_a_network_is_asked_about_all_of_them():
     made = corruptions.make(names=("contrast", "pixelate"), severities=(1, 5), side=32)
-    network = show.Network(lambda v, x: x.mean((1, 2)) * v, jnp.ones((1, 3)))
+    network = predict.BoundNetwork(lambda v, x: x.mean((1, 2)) * v, jnp.ones((1, 3)))
     index, label = jnp.arange(6), IMAGES.mean((1, 2)).argmax(-1)
     batches = [
-        show.Batch(jnp.asarray(IMAGES), index, jnp.asarray(label), index, count=6)
+        predict.Batch(jnp.asarray(IMAGES), index, jnp.asarray(label), index, count=6)
     ]
-    found = show.decide(network, made, batches, {"": predict.Rule(6)})
-    numbers = made.numbers(show.of(found, {"label": label}))
+    found = predict.run_probe(network, made, batches, {"": predict.Rule(6)})
+    numbers = made.numbers(predict.to_decisions(found, {"label": label}))
     told = {(one.metric, one.condition): one for one in numbers}
     assert told["accuracy", "contrast-1"].n == 6
     assert told["accuracy", "pixelate-1"].value == 1  # Means of channels stay.
@@ -113,7 +112,7 @@ def told(numbers):
 
 def test_means_are_over_cells():
     of = shares(published.CORRUPTIONS)
-    got = told(corruption_numbers.numbers(decided(of)))
+    got = told(corruption_error.numbers(decided(of)))
     assert len(got) == 95 + 19 + 2
     assert all(got["accuracy", name].value == share for name, share in of.items())
     cells = np.array(list(of.values())).reshape(19, 5)
@@ -130,20 +129,20 @@ def test_means_are_over_cells():
 
 def test_means_without_frost_say_so():
     names = [name for name in published.CORRUPTIONS if name != "frost"]
-    got = told(corruption_numbers.numbers(decided(shares(names))))
+    got = told(corruption_error.numbers(decided(shares(names))))
     mean = np.mean(list(shares(names).values()))
     assert got["corruption_accuracy_without_frost", ""].value == pytest.approx(mean)
     assert ("corruption_accuracy_15_without_frost", "") in got
     assert ("corruption_accuracy", "") not in got
-    bar = told(corruption_numbers.numbers(decided(shares(published.BAR))))
+    bar = told(corruption_error.numbers(decided(shares(published.BAR))))
     assert [key for key in bar if key[1] == ""] == [("corruption_accuracy", "")]
 
 
 @pytest.mark.parametrize("frost", ["", "_without_frost"])
 def test_the_common_fifteen_are_a_part_of_nineteen(frost):
     """Their mean is that of the paper's tables, and not the one over all."""
-    names = [name for name in corruption_numbers.COMMON if not frost or name != "frost"]
-    got = told(corruption_numbers.numbers(decided(shares(names))))
+    names = [name for name in corruption_error.COMMON if not frost or name != "frost"]
+    got = told(corruption_error.numbers(decided(shares(names))))
     means = {key[0] for key in got if key[1] == ""}
     assert means == {"corruption_accuracy_part", f"corruption_accuracy_15{frost}"}
     for name in means:
@@ -153,16 +152,16 @@ def test_the_common_fifteen_are_a_part_of_nineteen(frost):
 def test_error_relative_to_a_reference():
     of = {"fog-1": 0.5, "fog-2": 0.3, "snow-1": 0.9, "snow-2": 0.7}
     errors = {"fog": 0.8, "snow": 0.4}
-    got = told(corruption_numbers.numbers(decided(of), errors=errors))
+    got = told(corruption_error.numbers(decided(of), errors=errors))
     expected = (0.6 / 0.8 + 0.2 / 0.4) / 2
     assert got["mean_corruption_error", ""].value == pytest.approx(expected)
     with pytest.raises(ValueError, match="not measured are frost"):
-        corruption_numbers.numbers(decided(of), errors={"frost": 0.8})
+        corruption_error.numbers(decided(of), errors={"frost": 0.8})
 
 
 def test_rules_are_kept_apart():
     of = {"fog-1": 0.5, "fog-1 mean_logit": 0.25}
-    got = told(corruption_numbers.numbers(decided(of)))
+    got = told(corruption_error.numbers(decided(of)))
     assert got["corruption_accuracy_part", ""].value == 0.5
     assert got["corruption_accuracy_part", "mean_logit"].value == 0.25
     assert got["corruption_accuracy_part", "fog mean_logit"].value == 0.25
@@ -182,10 +181,10 @@ def test_rules_are_kept_apart():
         (lambda: corruptions.make(severities=(0,)), "severity must be one of"),
         (lambda: corruptions.make(side=28), "got 28; .*table"),
         (lambda: corruptions.make(stored=True, quantise=False), "set quantise=True"),
-        (lambda: corruption_numbers.numbers(decided({"fog-6": 0.5})), "got 'fog-6'"),
-        (lambda: corruption_numbers.numbers(decided({"": 0.5})), "got ''"),
+        (lambda: corruption_error.numbers(decided({"fog-6": 0.5})), "got 'fog-6'"),
+        (lambda: corruption_error.numbers(decided({"": 0.5})), "got ''"),
         (
-            lambda: corruption_numbers.numbers(
+            lambda: corruption_error.numbers(
                 decided({"fog-1": 0.5, "fog-2": 0.5, "snow-1": 0.5})
             ),
             "got no snow-2",
@@ -201,9 +200,7 @@ def test_refuses_in_a_line(call, message):
 def test_errors_of_a_reference_come_from_a_suite():
     options = dict(names=("fog",), severities=(3,), errors={"fog": 0.5})
     entry = dict(probe="corruptions", sets=("edge",), **options)
-    made = suite_measure.probe_of(
-        suite_measure.read("c", entry, {"edge": {}}), {"side": 32}
-    )
+    made = suite.build_probe(suite.read_measure("c", entry, {"edge": {}}), {"side": 32})
     label = np.arange(4)
     found = made.numbers({"fog-3": Decisions(label // 2, {"label": label})})
     told = {number.metric: number.value for number in found}

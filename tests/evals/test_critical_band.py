@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from jbias import evals
-from jbias.evals import critical_band, gauss_fit
+from jbias.evals import critical_band
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / "examples" / "published"
 # specs: accuracies of ResNet-50 among 16 classes, by sigma (rows) and octave.
@@ -72,7 +72,7 @@ def test_one_octave_alone_does_not_tell_the_width():
 
 @pytest.mark.parametrize("side", [32, 64, 224])
 def test_a_band_of_known_shape_is_found(side):
-    frequencies = critical_band.frequencies(side)
+    frequencies = critical_band.octave_frequencies(side)
     f = np.arange(len(frequencies))
     band = evals.critical_band_fit(
         3 * np.exp(-((f - 1.7) ** 2) / (2 * 1.1**2)), side=side
@@ -86,7 +86,7 @@ def test_a_band_of_known_shape_is_found(side):
 def test_fits_are_the_best_on_a_fine_grid():
     """No (mu, s) with its best a leaves less, over random threshold vectors."""
     values = np.random.default_rng(0).integers(0, 5, (60, 7)).astype(float)
-    found = gauss_fit.fit(values, highest=4)
+    found = critical_band.fit_gaussians(values, highest=4)
     f = np.arange(7)
     mu = np.linspace(-30, 40, 281)[:, None, None]
     s = np.geomspace(0.06, 60, 150)[:, None]
@@ -101,9 +101,9 @@ def test_fits_are_the_best_on_a_fine_grid():
 
 
 def test_octaves_are_halvings_of_half_the_side():
-    assert critical_band.frequencies(224) == (1.75, 3.5, 7, 14, 28, 56, 112)
-    assert critical_band.frequencies(64) == (2, 4, 8, 16, 32)
-    assert critical_band.frequencies(32) == (2, 4, 8, 16)
+    assert critical_band.octave_frequencies(224) == (1.75, 3.5, 7, 14, 28, 56, 112)
+    assert critical_band.octave_frequencies(64) == (2, 4, 8, 16, 32)
+    assert critical_band.octave_frequencies(32) == (2, 4, 8, 16)
 
 
 def test_published_accuracies_give_the_published_thresholds_and_band():

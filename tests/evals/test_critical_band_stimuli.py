@@ -8,8 +8,8 @@ import pytest
 
 from jbias import evals
 from jbias.evals import critical_band as bands
+from jbias.evals import critical_band as table
 from jbias.evals import critical_band_stimuli as stimuli
-from jbias.evals import critical_band_table as table
 from jbias.evals import probe, probes, pyramid
 
 SIDE = 32
@@ -84,8 +84,8 @@ def test_noise_is_one_band_at_the_power_of_the_finest(sigma):
     """As the text has it, of the same white noise, in float64."""
     image = photographs(2)
     clean = shown(image, "noise 0").astype(float)[..., 0]
-    for f, frequency in enumerate(bands.frequencies(SIDE)):
-        condition = table.name(sigma, frequency)
+    for f, frequency in enumerate(bands.octave_frequencies(SIDE)):
+        condition = table.condition_name(sigma, frequency)
         number = made().conditions[condition]["number"]
         key = jax.random.fold_in(jax.random.key(0), number)
         for i, found in enumerate(shown(image, condition)):
@@ -147,10 +147,10 @@ def test_another_side_is_refused():
 
 def test_original_shows_every_image_under_its_own_noise():
     image = photographs(40)
-    found = shown(image, table.EACH_ITS_OWN, variant="original")
+    found = shown(image, table.MIXED_NOISE, variant="original")
     clean = shown(image, "noise 0")
-    octaves = len(bands.frequencies(SIDE))
-    for one, faint, cell in zip(found, clean, table.cells(octaves, 0)):
+    octaves = len(bands.octave_frequencies(SIDE))
+    for one, faint, cell in zip(found, clean, table.noise_cells(octaves, 0)):
         sigma = bands.SIGMAS[cell // octaves]
         rms = np.sqrt(np.mean((one - faint) ** 2))
         # 0.943 sigma, less where the range cuts; one image has a few per cent of error.
@@ -158,13 +158,13 @@ def test_original_shows_every_image_under_its_own_noise():
 
 
 def test_originals_cells_are_of_any_noise_with_one_chance():
-    drawn = table.cells(7, 0)
+    drawn = table.noise_cells(7, 0)
     assert drawn.shape == (1050,)
     counts = np.bincount(drawn, minlength=35)
     # 1050 in 35: the published table has 19 to 41 a cell.
     assert counts.min() >= 12
     assert counts.max() <= 50
-    assert not np.array_equal(drawn, table.cells(7, 1))
+    assert not np.array_equal(drawn, table.noise_cells(7, 1))
 
 
 def decided(right) -> evals.Decisions:
@@ -192,8 +192,10 @@ RIGHT = np.array(
 def all_images():
     n, by = 100, {}
     for j, sigma in enumerate(bands.SIGMAS):
-        for f, frequency in enumerate(bands.frequencies(SIDE)):
-            by[table.name(sigma, frequency)] = decided(np.arange(n) < RIGHT[j, f])
+        for f, frequency in enumerate(bands.octave_frequencies(SIDE)):
+            by[table.condition_name(sigma, frequency)] = decided(
+                np.arange(n) < RIGHT[j, f]
+            )
     return {name: by[name] for name in made().conditions}
 
 
@@ -202,7 +204,7 @@ def test_bvg_thresholds_are_half_of_the_largest_accuracy():
     assert by["accuracy", "noise 0.04 at 8"][1:4] == (0.1, 10, 100)
     # Above 30 right of 60, from the loudest down; and above 50 of 100.
     relative, absolute = [0, 2, 3, 1], [2, 4, 4, 3]
-    for f, frequency in enumerate(bands.frequencies(SIDE)):
+    for f, frequency in enumerate(bands.octave_frequencies(SIDE)):
         at = f"noise at {frequency:g}"
         assert by["critical_band_threshold", at].value == relative[f]
         assert by["critical_band_threshold_absolute", at].value == absolute[f]
@@ -233,19 +235,19 @@ def test_a_network_that_never_recognises_has_no_band():
 def test_original_counts_each_image_in_its_cell():
     n = 1400  # More than are counted.
     rng = np.random.default_rng(0)
-    octaves = len(bands.frequencies(SIDE))
-    cell = table.cells(octaves, 0)[np.arange(n) % 1050]
+    octaves = len(bands.octave_frequencies(SIDE))
+    cell = table.noise_cells(octaves, 0)[np.arange(n) % 1050]
     chance = RIGHT.reshape(-1)[cell] / 65
     this = made(variant="original")
     right = rng.random(n) < chance
-    by = values(this.numbers({table.EACH_ITS_OWN: decided(right)}))
+    by = values(this.numbers({table.MIXED_NOISE: decided(right)}))
     cells = [one for (metric, _), one in by.items() if metric == "accuracy"]
     assert sum(one.n for one in cells) == 1050
     assert by["critical_band_original_bandwidth", ""].n == 1050
     for one in cells:
         sigma, frequency = one.condition.removeprefix("original ").split(" at ")
         j = bands.SIGMAS.index(float(sigma))
-        f = bands.frequencies(SIDE).index(float(frequency))
+        f = bands.octave_frequencies(SIDE).index(float(frequency))
         p = RIGHT[j, f] / 65
         assert one.value == pytest.approx(
             p, abs=4 * np.sqrt(p * (1 - p) / one.n) + 0.02
@@ -259,18 +261,18 @@ def test_original_counts_each_image_in_its_cell():
         1 - right[::3].astype(int),
         {"label": np.zeros(len(right[::3]), int), "index": np.arange(n)[::3]},
     )
-    by_part = values(this.numbers({table.EACH_ITS_OWN: part}))
+    by_part = values(this.numbers({table.MIXED_NOISE: part}))
     sizes = np.bincount(cell[::3], minlength=len(cells))
     told = [one.n for (metric, _), one in by_part.items() if metric == "accuracy"]
     np.testing.assert_array_equal(told, sizes)
     everything = made(variant="original", sample=None)
-    by = values(everything.numbers({table.EACH_ITS_OWN: decided(right)}))
+    by = values(everything.numbers({table.MIXED_NOISE: decided(right)}))
     assert by["critical_band_original_bandwidth", ""].n == n
 
 
 def test_an_empty_cell_leaves_the_band_unknown():
     this = made(variant="original")
-    by = values(this.numbers({table.EACH_ITS_OWN: decided(np.ones(10, bool))}))
+    by = values(this.numbers({table.MIXED_NOISE: decided(np.ones(10, bool))}))
     assert by["critical_band_original_bandwidth", ""].value is None
     assert any(one.n == 0 and one.value is None for one in by.values())
 

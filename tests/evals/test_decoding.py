@@ -182,7 +182,7 @@ def test_projections_keep_distances(plain):
 
 def test_turning_rows_changes_no_distance():
     x = np.random.default_rng(0).standard_normal((20, 50)) + 3
-    turned = decoding.whole(x)
+    turned = decoding.normalize_features(x)
     assert turned.shape == (20, 20)
     np.testing.assert_allclose(turned.mean(0), 0, atol=1e-7)
     assert (turned**2).sum(1).mean() == pytest.approx(1, rel=1e-6)

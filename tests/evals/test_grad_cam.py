@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 
 from jbias import models
-from jbias.evals import grad_cam, occlusion, show
+from jbias.evals import grad_cam, occlusion, predict
 from jbias.models import taps
 from tests import drawn
 
@@ -36,7 +36,7 @@ def test_before_a_linear_head_on_means_weights_are_the_class_s():
     net = Pooled()
     image = jax.random.uniform(KEY, (5, 12, 16, 3))
     variables = net.init(KEY, image)
-    got = np.asarray(grad_cam.of(net, variables, image, "map"))
+    got = np.asarray(grad_cam.image_maps(net, variables, image, "map"))
     logits, seen = taps.read(net, variables, image)
     kernel = variables["params"]["fc"]["kernel"]
     for one, a, z in zip(got, seen["map"], logits, strict=True):
@@ -88,7 +88,7 @@ def test_networks_are_looked_into(name):
         net = models.MODELS[name](4, width=4)
     image = jax.random.uniform(KEY, (2, 16, 16, 3))
     variables = jax.jit(net.init)(KEY, image)
-    got = jax.jit(lambda x: grad_cam.of(net, variables, x, "stage3"))(image)
+    got = jax.jit(lambda x: grad_cam.image_maps(net, variables, x, "stage3"))(image)
     assert got.shape == (2, 16, 16)
     assert bool(jnp.isfinite(got).all()) and 0 <= got.min() and got.max() <= 1
 
@@ -98,7 +98,7 @@ def test_sites_without_places_are_refused():
     image = jnp.ones((1, 8, 8, 3))
     variables = net.init(KEY, image)
     with pytest.raises(ValueError, match="pooled must have rows and columns"):
-        grad_cam.of(net, variables, image, "pooled")
+        grad_cam.image_maps(net, variables, image, "pooled")
     x = jnp.ones((1, 1, 1 + 11, 5))
     with pytest.raises(ValueError, match="tokens of patches, got"):
         grad_cam.maps(x, x, 8, 8)
@@ -137,10 +137,10 @@ def test_pixels_are_hidden_as_in_the_released_code(order):
     made = occlusion.make(
         masks=("grad_cam",), orders=(order,), fractions=(0.3,), quantise=True
     )
-    network = show.Network(net.apply, variables, lambda *_: seen())
+    network = predict.BoundNetwork(net.apply, variables, lambda *_: seen())
     rows = np.arange(6, dtype=np.int32)
-    batch = show.Batch(stored["images"], rows, rows, rows, 6)
-    shown = show.shown(network, made, batch, f"grad_cam {order} 0.3")
+    batch = predict.Batch(stored["images"], rows, rows, rows, 6)
+    shown = predict.make_stimuli(network, made, batch, f"grad_cam {order} 0.3")
     gone = (np.asarray(shown) == 0).all(-1)
     theirs = np.unpackbits(stored[f"{order} hidden"]).reshape(gone.shape) > 0
     steps = np.floor(255 * stored["maps"])

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, evals
-from jbias.evals import groups
+from jbias.evals import accuracy
 
 
 def made(label, value, right):
@@ -43,7 +43,7 @@ def test_sums_to_accuracy():
     rng = np.random.default_rng(0)
     decided = made(*rng.integers(0, 4, (2, 999)), rng.random(999) < 0.7)
     (plain,) = evals.MEASURES["accuracy"](decided)
-    each = [n for n in groups.by_group(decided) if n.metric == "group_accuracy"]
+    each = [n for n in accuracy.by_group(decided) if n.metric == "group_accuracy"]
     assert len(each) == 16
     assert sum(n.count for n in each) == plain.count
     assert sum(n.n for n in each) == plain.n
@@ -57,7 +57,7 @@ def test_images_without_class_or_value_count_for_nothing():
 
 
 def test_many_groups_are_not_told_one_by_one():
-    value = np.arange(groups.SHOWN + 1)
+    value = np.arange(accuracy.MAX_GROUPS + 1)
     found = numbers(made(value % 2, value, value % 3 > 0))
     assert {metric for metric, _ in found} == {
         "worst_group_accuracy",
@@ -69,14 +69,14 @@ def test_many_groups_are_not_told_one_by_one():
 def test_without_the_column_is_refused():
     decided = evals.Decisions(np.zeros(1, int), {"label": np.zeros(1, int)})
     with pytest.raises(ValueError, match="^groups: .*'attribute', got label; open"):
-        groups.by_group(decided)
+        accuracy.by_group(decided)
 
 
 def test_another_column():
     decided = evals.Decisions(
         np.array([0, 1]), {"label": np.array([0, 0]), "hair": np.array([1, 0])}
     )
-    found = groups.by_group(decided, attribute="hair")
+    found = accuracy.by_group(decided, attribute="hair")
     assert {n.condition for n in found} == {"", "group=0/0", "group=0/1"}
 
 

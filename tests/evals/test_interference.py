@@ -266,7 +266,7 @@ def test_numbers_by_condition_and_rule():
 
 def test_images_without_a_right_class_are_left_out():
     one = decided([0, 1, 1], [0, -1, 0])
-    np.testing.assert_array_equal(interference.wrong(one, 2), [0, 1])
+    np.testing.assert_array_equal(interference.wrong_by_class(one, 2), [0, 1])
     grown = interference.of_runs(
         [decided([0, 0, 0], [0, -1, 0])], [one], classes=2, variant="count"
     )
@@ -276,7 +276,7 @@ def test_images_without_a_right_class_are_left_out():
 def test_what_is_refused():
     one = decided([0, 3], [0, 1])
     with pytest.raises(ValueError, match=r"0 ... 1, got 0 ... 3"):
-        interference.wrong(one, 2)
+        interference.wrong_by_class(one, 2)
     with pytest.raises(ValueError, match="1 and 0 runs"):
         interference.of_runs([one], [], classes=4)
     with pytest.raises(ValueError, match="images"):

@@ -10,7 +10,7 @@ import pytest
 
 from jbias import evals
 from jbias.augment import cutmix, fmix, mixup
-from jbias.evals import mixing, occluders, probe
+from jbias.evals import mixing, occlusion, probe
 
 N, K, SIDE = 12, 4, 8
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, SIDE, SIDE, 3), np.uint8)
@@ -32,8 +32,8 @@ def made(images=IMAGES) -> probe.Probe:
     return _made()._replace(conditions=mixing.make(others=others(images)).conditions)
 
 
-def others(images) -> probe.Others:
-    return probe.Others("test", f"{zlib.crc32(images)}", lambda: images)
+def others(images) -> probe.Partners:
+    return probe.Partners("test", f"{zlib.crc32(images)}", lambda: images)
 
 
 def filled(value: int, n: int = ROWS) -> np.ndarray:
@@ -208,14 +208,14 @@ def test_partners_are_held_once_for_all_probes():
     one, other = (mixing.make(others=others(IMAGES), seed=seed) for seed in (0, 1))
     held = one.conditions["mixup"]["others"]
     assert held is other.conditions["cutmix"]["others"]
-    assert held is occluders.held(others(IMAGES))
+    assert held is occlusion.images_on_device(others(IMAGES))
 
 
 def test_partners_are_read_when_they_are_needed():
     def read():
         raise AssertionError
 
-    one = mixing.make(others=probe.Others("test", "sha", read))
+    one = mixing.make(others=probe.Partners("test", "sha", read))
     assert [*one.conditions][:4] == ["", *mixing.METHODS]
     with pytest.raises(KeyError, match="known: "):
         one.conditions["rm"]

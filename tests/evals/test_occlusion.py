@@ -9,20 +9,12 @@ import numpy as np
 import pytest
 
 from jbias import evals, models
-from jbias.evals import (
-    cut_occlusion,
-    grad_cam,
-    occlusion,
-    predict,
-    probe,
-    probes,
-    show,
-)
+from jbias.evals import grad_cam, occlusion, predict, probe, probes
 from jbias.models import taps
 
 N, SIDE = 6, 16
 IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
-OTHERS = probe.Others(
+OTHERS = probe.Partners(
     "others",
     "test_occlusion",
     lambda: np.random.default_rng(1).integers(1, 256, (3, SIDE, SIDE, 3), np.uint8),
@@ -36,7 +28,7 @@ def at(variables, image, site):
     return a, jnp.zeros_like(a).at[..., 0].set(variables)
 
 
-NETWORK = show.Network(
+NETWORK = predict.BoundNetwork(
     lambda variables, image: image.mean((1, 2)) * variables, jnp.float32(1), at
 )
 
@@ -44,8 +36,8 @@ NETWORK = show.Network(
 def shown(made, condition, rows=range(N)):
     rows = np.array(rows)
     label = np.zeros(len(rows), np.int32)
-    batch = show.Batch(IMAGES[rows], rows, label, label, len(rows))
-    return np.asarray(show.shown(NETWORK, made, batch, condition))
+    batch = predict.Batch(IMAGES[rows], rows, label, label, len(rows))
+    return np.asarray(predict.make_stimuli(NETWORK, made, batch, condition))
 
 
 def hidden(seen, instead=0.0, rows=range(N)):
@@ -73,7 +65,7 @@ def test_conditions_are_masks_and_fractions_in_one_tree():
         str(jax.tree.map(lambda x: (x.shape, x.dtype), one))
         for one in (
             *made.conditions.values(),
-            *cut_occlusion.make(fills=("black", "mean")).conditions.values(),
+            *occlusion.make_cut_occlusion(fills=("black", "mean")).conditions.values(),
         )
     }
     assert len(trees) == 2
@@ -145,11 +137,11 @@ def test_the_network_is_asked_for_a_map_once_a_batch():
         return at(*args)
 
     batches = [
-        show.Batch(IMAGES[:4], np.arange(4), label, label, 4),
-        show.Batch(IMAGES[2:], np.arange(2, 6), label, label, 4),
+        predict.Batch(IMAGES[:4], np.arange(4), label, label, 4),
+        predict.Batch(IMAGES[2:], np.arange(2, 6), label, label, 4),
     ]
-    network = show.Network(apply, NETWORK.variables, look)
-    show.decide(network, made, batches, {"": predict.Rule(8)})
+    network = predict.BoundNetwork(apply, NETWORK.variables, look)
+    predict.run_probe(network, made, batches, {"": predict.Rule(8)})
     jax.effects_barrier()
     assert len(made.conditions) == 3
     assert (calls.count("asked"), calls.count("pulled")) == (2 * 3, 2)
@@ -168,16 +160,16 @@ def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
 
     network = NETWORK._replace(variables=variables, at=of)
     made, index = made_occlusion(masks=("grad_cam",), site="stage2"), np.arange(N)
-    batch = show.Batch(IMAGES, index, index, index, N)
-    seen = show.looked(network, made, batch)
-    by_itself = jax.jit(lambda *args: grad_cam.of(net, *args, "stage2"))
+    batch = predict.Batch(IMAGES, index, index, index, N)
+    seen = predict.look_once(network, made, batch)
+    by_itself = jax.jit(lambda *args: grad_cam.image_maps(net, *args, "stage2"))
     saliency = by_itself(variables, image)
     order = np.argsort(-np.asarray(saliency).reshape(N, -1), 1, kind="stable")
     for fraction in (0.1, 0.3):
         count = math.ceil(fraction * SIDE**2)
         for way, places in (("most", order[:, :count]), ("least", order[:, -count:])):
             condition = f"grad_cam {way} {fraction}"
-            mask = hidden(show.shown(network, made, batch, condition, seen))
+            mask = hidden(predict.make_stimuli(network, made, batch, condition, seen))
             np.testing.assert_array_equal(
                 np.sort(places, 1), [np.flatnonzero(one) for one in mask]
             )
@@ -219,7 +211,7 @@ def test_hidden_pixels_are_those_of_the_fill(fill):
 
 
 def test_cut_occlusion_has_the_same_rectangles_under_every_fill():
-    made = cut_occlusion.make(others=OTHERS, mean=(0.0, 0.1, 0.2))
+    made = occlusion.make_cut_occlusion(others=OTHERS, mean=(0.0, 0.1, 0.2))
     assert list(made.conditions) == ["", "black", "mean", "other"]
     assert not hidden(shown(made, "")).any()
     black = hidden(shown(made, "black"))
@@ -232,7 +224,9 @@ def test_cut_occlusion_has_the_same_rectangles_under_every_fill():
 
 
 def test_cut_occlusion_of_one_area_inside_the_image():
-    made = cut_occlusion.make(area=0.25, placement="restricted", fills=("black",))
+    made = occlusion.make_cut_occlusion(
+        area=0.25, placement="restricted", fills=("black",)
+    )
     assert set(hidden(shown(made, "black")).sum((1, 2))) == {64}
 
 
@@ -283,4 +277,4 @@ def test_occlusion_refuses_what_has_no_meaning(options):
 )
 def test_cut_occlusion_refuses_what_has_no_meaning(options):
     with pytest.raises(ValueError, match=f"^cut_occlusion: {next(iter(options))[:4]}"):
-        cut_occlusion.make(**options)
+        occlusion.make_cut_occlusion(**options)

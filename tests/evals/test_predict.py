@@ -117,7 +117,7 @@ def test_two_programs_decide_as_one(aggregate):
     @jax.jit
     def joint(one, image, matrix):
         logits = predict.scorer(net.apply)(one, None, image, None)
-        return predict.decided((logits,), matrix, aggregate=aggregate)
+        return predict.decide_batch((logits,), matrix, aggregate=aggregate)
 
     (ours,) = predict.predict(
         many(net.apply, "threaded"),
@@ -146,7 +146,7 @@ def test_means_of_logits_are_another_rule(setting):
 
 def by_logits(logits, matrix, aggregate):
     """Decides from given logits."""
-    (decided,) = predict.decided((logits,), matrix, aggregate=aggregate)
+    (decided,) = predict.decide_batch((logits,), matrix, aggregate=aggregate)
     return np.asarray(decided)
 
 
@@ -232,7 +232,7 @@ def test_factors_are_not_rounded_on_accelerators():
     """Else they keep 8 or 11 bits, and near classes tie."""
     matrix = np.ones((3, 2), np.float32)
     for aggregate in ("mean_prob", "mean_logit"):
-        lowered = predict.decided.lower(
+        lowered = predict.decide_batch.lower(
             (np.ones((2, 3), np.float32),), matrix, aggregate=aggregate
         ).as_text()
         products = [line for line in lowered.splitlines() if "dot_general" in line]
@@ -298,7 +298,7 @@ def test_probabilities_of_coarser_classes_sum_to_one():
     logits = jnp.array([[1.0, 0.5, 2.0, -1.0], [0.0, 0.0, 0.0, 9.0]])
     matrix = jnp.array([[0.5, 0], [0.5, 0], [0, 1], [0, 0]])
     both = [
-        predict.sure(logits, jnp.full(2, k), matrix, "mean_prob").likelihood
+        predict.with_confidence(logits, jnp.full(2, k), matrix, "mean_prob").likelihood
         for k in (0, 1)
     ]
     np.testing.assert_allclose(sum(both), 1, rtol=1e-6)

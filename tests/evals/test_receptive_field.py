@@ -6,7 +6,7 @@ import pytest
 from flax import linen as nn
 
 from jbias import models
-from jbias.evals import receptive_field, receptive_size
+from jbias.evals import receptive_field
 from jbias.models import taps
 
 
@@ -54,7 +54,7 @@ def test_support_is_the_analytical_field(layers):
             assert abs(places.mean() - SIDE / 2) <= step
         assert (field > 0).sum() == side**2
         assert field.sum() == pytest.approx(1)
-        assert receptive_size.area(field, 1 - 1e-9) == side**2
+        assert receptive_field.area(field, 1 - 1e-9) == side**2
 
 
 def test_images_are_asked_for_a_batch_at_a_time():
@@ -131,10 +131,10 @@ def test_images_may_be_bytes():
 def test_sizes_by_hand():
     field = np.zeros((9, 9))
     field[4, 4], field[4, 3], field[4, 5] = 0.6, 0.2, 0.2
-    assert receptive_size.area(field, 0.5) == 1
-    assert receptive_size.area(field, 0.7) == 2
-    assert receptive_size.radius(field, 0.5) == 0
-    assert receptive_size.radius(field, 0.95) == 1
+    assert receptive_field.area(field, 0.5) == 1
+    assert receptive_field.area(field, 0.7) == 2
+    assert receptive_field.radius(field, 0.5) == 0
+    assert receptive_field.radius(field, 0.95) == 1
 
 
 def test_refuses():

@@ -59,7 +59,9 @@ def test_filters_are_those_of_a_transform(side, symmetric):
     for high in (False, True):
         for cutoff in (0, 0.3, 0.9, 1):
             mask = box(cutoff, side, high=high, symmetric=symmetric)
-            shown = show(image, made.conditions[spectral.name(cutoff, high=high)])
+            shown = show(
+                image, made.conditions[spectral.condition_name(cutoff, high=high)]
+            )
             np.testing.assert_allclose(shown, oracle(image, mask), atol=1e-5)
 
 

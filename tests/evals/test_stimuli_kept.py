@@ -7,7 +7,7 @@ draws, numbers measured before it cannot stand beside new ones: then change thes
 import numpy as np
 import pytest
 
-from jbias.evals import probe, probes, show
+from jbias.evals import predict, probe, probes
 
 N, SIDE = 3, 8
 IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
@@ -15,10 +15,10 @@ IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
 
 def shown(name: str, condition: str, **options) -> np.ndarray:
     made = probes.PROBES[name](**options)
-    network = show.Network(lambda _, image: image.mean((1, 2)), np.float32(1))
+    network = predict.BoundNetwork(lambda _, image: image.mean((1, 2)), np.float32(1))
     rows = np.arange(N, dtype=np.int32)
-    batch = show.Batch(IMAGES, rows, rows, rows, N)
-    return np.asarray(show.shown(network, made, batch, condition))
+    batch = predict.Batch(IMAGES, rows, rows, rows, N)
+    return np.asarray(predict.make_stimuli(network, made, batch, condition))
 
 
 def hidden(*args, **options) -> list[str]:
@@ -95,6 +95,6 @@ def test_what_is_hidden(name, condition, options, kept):
 )
 def test_mixed_images(condition, kept):
     """The mean of each, in 1/255; the second has met itself."""
-    others = probe.Others("itself", "kept", lambda: IMAGES)
+    others = probe.Partners("itself", "kept", lambda: IMAGES)
     found = 255 * shown("mixing", condition, others=others).mean((1, 2, 3))
     np.testing.assert_allclose(found, kept, atol=0.01)

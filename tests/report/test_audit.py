@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from jbias.data import shifts
-from jbias.evals import reliance, sides, suspects
+from jbias.evals import attribute_audit, attribute_reliance
 from jbias.report import audit_page, audit_tables, audit_words, audited
 
 K, N = 4, 1600
@@ -34,7 +34,7 @@ def made(
     correct[networks - dead :] = rng.random((dead, N)) < 0.25
     likelihood = np.where(correct, 0.7, 0.1) + 0.2 * rng.random(correct.shape)
     found = {
-        name: reliance.measure(
+        name: attribute_reliance.measure(
             *(correct, label, column),
             names=(CLASSES, VALUES[name]),
             kinds=kinds,
@@ -42,10 +42,14 @@ def made(
         )
         for name, column in columns.items()
     }
-    ranked = suspects.rank(correct, label, columns, found)
+    ranked = attribute_audit.rank_candidates(correct, label, columns, found)
     first = next(one for one in ranked if one.kind)
-    side = sides.of(first.result, first.kind, label, columns[first.name])
-    pairs = sides.pairs(correct[0], likelihood[0], side, label, np.array([hat, sky]), 4)
+    side = attribute_audit.agreement(
+        first.result, first.kind, label, columns[first.name]
+    )
+    pairs = attribute_audit.flipping_pairs(
+        correct[0], likelihood[0], side, label, np.array([hat, sky]), 4
+    )
     pictures = rng.integers(0, 256, (2, len(pairs), 8, 8, 3)).astype(np.uint8)
     return audited.Audited(
         model=model,

@@ -19,7 +19,7 @@ from jbias.report import (
     distortion_tables,
     distortion_values,
 )
-from jbias.stats import two_groups
+from jbias.stats import two_sample
 from tests.report import distorted
 
 STUDIES = 120
@@ -61,7 +61,7 @@ def gaps(random, gap, left, seeds=5, n=1000):
 def rejected(pairs, statistic):
     """How often each side has p of 0.05 or less, of studies where both can be told."""
     known = [pair for pair in pairs if all(map(len, pair))]
-    found = [two_groups.exchange(*pair, statistic) for pair in known]
+    found = [two_sample.exchange(*pair, statistic) for pair in known]
     return [
         sum(p <= 0.05 for p in each)
         for each in ([x.greater for x in found], [x.less for x in found])

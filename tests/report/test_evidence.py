@@ -10,7 +10,7 @@ import scipy.stats
 
 from jbias import report, stats
 from jbias.report import evidence, methods
-from jbias.stats import scores as score_table
+from jbias.stats import score_table
 from tests.report import conftest, test_scores
 
 EXAMPLES = test_scores.EXAMPLES

@@ -9,7 +9,7 @@ import pytest
 from matplotlib import text
 
 from jbias.report import cell_plots, figures, plots
-from jbias.stats import pairs
+from jbias.stats import posthoc
 
 CASES = {
     "two": (["a", "b"], [1.2, 1.8]),
@@ -51,7 +51,7 @@ def test_critical_difference_is_legible(case, difference):
     fig = figures.critical_difference(
         names,
         np.asarray(ranks, float),
-        pairs.cliques(ranks, difference),
+        posthoc.cliques(ranks, difference),
         difference,
         alpha=0.05,
         colours=[figures.style_of(i)["color"] for i in range(len(names))],

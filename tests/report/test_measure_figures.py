@@ -7,7 +7,7 @@ import pytest
 from matplotlib import text
 
 from jbias.data import labels
-from jbias.evals import calibration, classes, cue_conflict
+from jbias.evals import accuracy, calibration, cue_conflict
 from jbias.report import figures, measure_figures
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
@@ -87,7 +87,7 @@ def test_networks_share_rows_and_keep_their_colours():
 
 def test_confusion_tells_per_cents_and_what_is_absent():
     label = np.array([0, 0, 0, 0, 1, 1])
-    matrix = classes.confusion(np.array([0, 0, 1, -1, 1, 1]), label, 3)
+    matrix = accuracy.confusion(np.array([0, 0, 1, -1, 1, 1]), label, 3)
     fig = measure_figures.confusion(matrix, ["cat", "dog", "bird"])
     numbers = [word for word in words(fig) if word in ("50", "25", "100", "0")]
     assert {"50", "25"} <= set(numbers) and "no response" in words(fig)

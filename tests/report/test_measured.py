@@ -10,11 +10,10 @@ import pytest
 
 from jbias.data import corruptions, labels
 from jbias.evals import (
+    accuracy,
     calibration,
-    classes,
-    corruption_numbers,
+    corruption_error,
     critical_band,
-    critical_band_table,
     cue_conflict,
     decisions,
     human,
@@ -55,21 +54,21 @@ def decided(rng, accuracy, **columns):
 
 
 def band(rng):
-    octaves = critical_band.frequencies(32)
-    names = [critical_band_table.CLEAN] + [
-        critical_band_table.name(s, f)
+    octaves = critical_band.octave_frequencies(32)
+    names = [critical_band.CLEAN] + [
+        critical_band.condition_name(s, f)
         for s in critical_band.SIGMAS[1:]
         for f in octaves
     ]
     found = {name: decided(rng, 0.9 if i < 8 else 0.2) for i, name in enumerate(names)}
-    return critical_band_table.every_image(
-        found, side=32, draws=20, seed=0, continuous=False
-    )
+    return critical_band.bvg_numbers(found, side=32, draws=20, seed=0, continuous=False)
 
 
 def filtered(rng):
     cuts = (0.1, 0.2, 0.3, 0.4, 0.5, 0.9)
-    names = [spectral.name(c, high=high) for high in (False, True) for c in cuts]
+    names = [
+        spectral.condition_name(c, high=high) for high in (False, True) for c in cuts
+    ]
     found = {name: decided(rng, 0.5) for name in (spectral.CLEAN, *names)}
     return spectral.numbers(found, draws=20)
 
@@ -130,7 +129,7 @@ def everything(seed, people):
         ("spectral", "spectral", "imagenet"): (filtered(rng), None),
         ("critical_band", "critical_band", "imagenet"): (band(rng), None),
         ("imagenet_c", "corruptions", "imagenet"): (
-            corruption_numbers.numbers(corrupted),
+            corruption_error.numbers(corrupted),
             None,
         ),
         ("pgd", "pgd", "imagenet"): (attacked("pgd_accuracy", {0.5: 9}), None),
@@ -139,7 +138,10 @@ def everything(seed, people):
             None,
         ),
         ("calibration", "calibration", "imagenet"): (calibration.numbers(by), by),
-        ("classes", "classes", "imagenet"): (classes.numbers(by, classes=NAMES), by),
+        ("classes", "classes", "imagenet"): (
+            accuracy.class_numbers(by, classes=NAMES),
+            by,
+        ),
         ("decoding", "decoding", "cue-conflict"): (decoded(), None),
         ("receptive_field", "receptive_field", "imagenet"): (fields(), None),
     }
@@ -288,10 +290,10 @@ def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
         f"{name}-3": decisions.Decisions(np.arange(4) // 2, {"label": np.arange(4)})
         for name in ("fog", "snow")
     }
-    numbers = corruption_numbers.numbers(once), None
+    numbers = corruption_error.numbers(once), None
     first = next(iter(corruptions.CORRUPTIONS))
     other = {f"{first}-1": once["fog-3"]}
-    found["again", "corruptions", "imagenet"] = corruption_numbers.numbers(other), None
+    found["again", "corruptions", "imagenet"] = corruption_error.numbers(other), None
     found["there", "corruptions", "cue-conflict"] = numbers
     write(tmp_path / "a", "a", found)
     (one,) = measured_read.read([str(tmp_path / "a")])
@@ -557,7 +559,7 @@ def test_critical_bands_lie_in_their_octaves(workdirs):
     table = measured_probe_figures.noise(one, place)
     assert [*table] == ["2", "4", "8", "16"]
     assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
-    name = critical_band_table.name(0.04, 8)
+    name = critical_band.condition_name(0.04, 8)
     assert table.loc["0.04", "8"] == one.number(place, "accuracy", name).value
     band = measured_probe_figures.band(one, place, [2, 4, 8, 16])
     centre = one.number(place, "critical_band_center_frequency").value

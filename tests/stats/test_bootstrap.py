@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from jbias import stats
-from jbias.stats import draws as resampling
-from jbias.stats import scores as score_table
+from jbias.stats import resampling, score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 CASES = json.loads((ROOT / "tests" / "oracles" / "rliable_metrics.json").read_text())

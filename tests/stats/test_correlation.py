@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import correlation, orders, sensitivity
-from jbias.stats.adjustment import adjust
+from jbias.stats import correlation
+from jbias.stats.multiple_testing import adjust
 
 METHODS = {
     "spearman": (stats.spearman, scipy.stats.spearmanr),
@@ -139,7 +139,7 @@ def test_matrix_within_is_symmetric_and_counts_pairs_once():
 def test_batches_draw_the_same_orders(monkeypatch):
     x, y = drawn(20, 2, seed=3).T
     whole = stats.spearman(x, y, permutations=1000)
-    monkeypatch.setattr(orders, "_CELLS", 700)
+    monkeypatch.setattr(correlation, "_CELLS", 700)
     assert stats.spearman(x, y, permutations=1000) == whole
 
 
@@ -269,7 +269,7 @@ def test_interval_is_of_resampled_models():
     rows = np.random.default_rng(7).integers(15, size=(200, 15))
     expected = [scipy.stats.spearmanr(x[r], y[r]).statistic for r in rows]
     for level, ends in [(0.95, [0.025, 0.975]), (0.5, [0.25, 0.75])]:
-        found = sensitivity.interval(x, y, level=level, resamples=200, seed=7)
+        found = correlation.bootstrap_interval(x, y, level=level, resamples=200, seed=7)
         assert (found.low, found.high) == pytest.approx(np.quantile(expected, ends))
         assert found.constant == 0
 
@@ -281,13 +281,13 @@ def test_interval_holds_the_truth():
     held = 0
     for i in range(200):
         x, y = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=40).T
-        found = sensitivity.interval(x, y, resamples=200, seed=i)
+        found = correlation.bootstrap_interval(x, y, resamples=200, seed=i)
         held += found.low <= truth <= found.high
     assert 0.88 <= held / 200 <= 0.99
 
 
 def test_interval_counts_resamples_without_rho():
-    result = sensitivity.interval([0, 0, 1], [1, 2, 3], resamples=500)
+    result = correlation.bootstrap_interval([0, 0, 1], [1, 2, 3], resamples=500)
     # Of the 27 draws of three, 8 hold the first two alone and 1 the last.
     share = 9 / 27
     assert abs(result.constant / 500 - share) < 4 * np.sqrt(share * (1 - share) / 500)
@@ -308,7 +308,10 @@ REFUSED = {
     "few": (lambda: stats.partial(FRAME.a, FRAME.b, groups="wxy"), "groups: must"),
     "spent": (lambda: stats.partial(FRAME.a, FRAME.b, groups=FRAME.c), "2 are needed"),
     "short": (lambda: stats.influence([1, 2, 3], [1, 2, 3]), "at least 4"),
-    "level": (lambda: sensitivity.interval(FRAME.a, FRAME.b, level=95), "level"),
+    "level": (
+        lambda: correlation.bootstrap_interval(FRAME.a, FRAME.b, level=95),
+        "level",
+    ),
 }
 
 
@@ -324,7 +327,7 @@ def test_no_p_is_below_the_least(name):
     """Over all orders of few models, tied or not; without ties it is reached."""
     ours, _ = METHODS[name]
     for permutations in (9, 99):
-        least = orders.least_p(4, permutations)
+        least = correlation.smallest_pvalue(4, permutations)
         for x in ([1, 2, 3, 4], [1, 1, 2, 3], [1, 1, 2, 2], [1, 1, 1, 2]):
             for y in itertools.product((1, 2, 3), repeat=4):
                 if len(set(y)) > 1:

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import gibbs, hierarchical
+from jbias.stats import hierarchical
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = json.loads((ROOT / "tests" / "oracles" / "baycomp_tests.json").read_text())
@@ -50,8 +50,8 @@ def test_without_noise_it_is_a_t_model_of_means():
     found = stats.hierarchical_t(scores, rope=0, larger_is_better=True, draws=2000)
     d0 = np.linspace(-3, 4, 281)[:, None, None]
     s0 = np.exp(np.linspace(-5, 3, 161))[None, :, None]
-    nu = (1 + gibbs._GRID)[None, None, :]
-    log = np.log(s0) + gibbs._LOG_PRIOR
+    nu = (1 + hierarchical._GRID)[None, None, :]
+    log = np.log(s0) + hierarchical._LOG_PRIOR
     for x in d:
         log = log + scipy.stats.t.logpdf((x - d0) / s0, nu) - np.log(s0)
     density = np.exp(log - log.max())

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import scores as score_table
+from jbias.stats import score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = ROOT / "tests" / "oracles" / "statsmodels_mixed.json"

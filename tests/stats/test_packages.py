@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import adjustment, compared
+from jbias.stats import multiple_testing, posthoc
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 MADE = json.loads((ORACLES / "ranks.json").read_text())
@@ -92,7 +92,7 @@ def test_critical_difference_nears_autoranks(case):
 @pytest.mark.parametrize("case", MADE["cliques"], ids=lambda c: str(len(c["near"])))
 def test_groups_equal_scikit_posthocs(case):
     near = np.array(case["near"], dtype=bool)
-    found = compared.largest_groups(near, np.arange(len(near)))
+    found = posthoc.largest_groups(near, np.arange(len(near)))
     assert [list(group) for group in found] == case["groups"]
 
 
@@ -115,4 +115,4 @@ def test_quade_equals_r():
 
 def test_every_method_is_checked():
     mine = {*MADE["adjusted"][0]["adjusted"], "shaffer", "none"}
-    assert mine == set(adjustment.METHODS)
+    assert mine == set(multiple_testing.METHODS)

@@ -10,8 +10,7 @@ import scipy.special
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import bradley_terry_draws, paired_comparison
-from jbias.stats import scores as score_table
+from jbias.stats import paired_comparison, score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = ROOT / "tests" / "oracles" / "biasbed_bradley_terry.json"
@@ -33,7 +32,10 @@ def test_equals_the_reference(name):
     means, stds = paper(name.split("/")[0])
     rope = 0.4 if "localrope" in name else 0.0
     wins, tied = paired_comparison.wins_and_ties(
-        means, stds if rope else 0 * stds, rope, score_table.rounding(means[:, :, None])
+        means,
+        stds if rope else 0 * stds,
+        rope,
+        score_table.rounding_error(means[:, :, None]),
     )
     np.testing.assert_array_equal(wins, expected["wins_after_ties"])
     np.testing.assert_array_equal(tied, expected["ties"])
@@ -88,7 +90,7 @@ def test_reads_scores_in_any_direction():
 def test_equal_means_tie():
     means = np.array([[1.0, 1.0], [1.0, 1.0], [0.3, 0.1 + 0.2], [2, 1]])
     wins, tied = paired_comparison.wins_and_ties(
-        means, np.zeros((4, 2)), 0, score_table.rounding(means[:, :, None])
+        means, np.zeros((4, 2)), 0, score_table.rounding_error(means[:, :, None])
     )
     np.testing.assert_array_equal(tied, [[0, 3], [3, 0]])
     np.testing.assert_array_equal(wins, [[0, 3], [2, 0]])
@@ -132,7 +134,7 @@ def test_fifty_algorithms():
 
 def test_no_games_leave_the_prior():
     """log s ~ Normal(0, 1/2), b ~ Normal(0, s): however far its tails reach."""
-    chains = bradley_terry_draws.posterior(
+    chains = paired_comparison.draw_posterior(
         np.zeros((5, 5)), 30000, np.random.default_rng(0)
     )
     log_scale = chains[:, :, 0].ravel()

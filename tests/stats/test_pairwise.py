@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.stats import correlation, pairwise
-from jbias.stats.adjustment import adjust
+from jbias.stats import correlation
+from jbias.stats.multiple_testing import adjust
 
 ASKED = dict(permutations=199, seed=3)
 
@@ -19,7 +19,7 @@ def frame():
 @pytest.mark.parametrize("y", [("d", "e"), ()])
 @pytest.mark.parametrize("method", ["spearman", "kendall"])
 def test_without_missing_cells_it_is_the_matrix(frame, y, method):
-    found = pairwise.matrix(frame, ("a", "b"), y, method=method, **ASKED)
+    found = correlation.pairwise_matrix(frame, ("a", "b"), y, method=method, **ASKED)
     expected = correlation.matrix(frame, ("a", "b"), y, method=method, **ASKED)
     for name in ("statistic", "pvalue", "holm", "bh"):
         pd.testing.assert_frame_equal(getattr(found, name), getattr(expected, name))
@@ -29,7 +29,9 @@ def test_without_missing_cells_it_is_the_matrix(frame, y, method):
 def test_a_pair_is_tested_over_the_models_with_both(frame, method):
     frame.loc[[0, 3], "a"] = np.nan
     frame.loc[[3, 7], "d"] = np.nan
-    found = pairwise.matrix(frame, ("a", "b"), ("d", "e"), method=method, **ASKED)
+    found = correlation.pairwise_matrix(
+        frame, ("a", "b"), ("d", "e"), method=method, **ASKED
+    )
     test = getattr(correlation, method)
     ps = []
     for x in ("a", "b"):
@@ -46,13 +48,13 @@ def test_a_pair_is_tested_over_the_models_with_both(frame, method):
 def test_among_measures_and_too_few(frame):
     frame.loc[2:, "a"] = np.nan  # Two models have it.
     frame.loc[0, "b"] = np.nan
-    found = pairwise.matrix(frame, ("a", "b", "c"), **ASKED)
+    found = correlation.pairwise_matrix(frame, ("a", "b", "c"), **ASKED)
     assert found.statistic.loc["a"].drop("a").isna().all()
     assert found.family == 1
     assert found.statistic.loc["b", "c"] == found.statistic.loc["c", "b"]
     assert found.pvalue.loc["b", "c"] == found.holm.loc["c", "b"]
     assert np.isnan(found.pvalue.to_numpy().diagonal()).all()
     frame["b"] = np.nan
-    nothing = pairwise.matrix(frame, ("a", "b"), ("d",), **ASKED)
+    nothing = correlation.pairwise_matrix(frame, ("a", "b"), ("d",), **ASKED)
     assert nothing.family == 0
     assert nothing.holm.isna().all(axis=None)

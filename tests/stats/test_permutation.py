@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import null
+from jbias.stats import permutation
 
 
 def every_table(ranked):
@@ -65,7 +65,9 @@ def test_exact_gives_friedmans_own_table():
         (8, 3, 6.25, 0.047),
         (4, 4, 7.8, 0.036),
     ]:
-        sums, chances = null.exact(np.tile(2 * np.arange(1, k + 1), (n, 1)))
+        sums, chances = permutation.exact_rank_sums(
+            np.tile(2 * np.arange(1, k + 1), (n, 1))
+        )
         found = 3 * np.sum(sums**2, axis=1) / (n * k * (k + 1)) - 3 * n * (k + 1)
         assert chances[found >= chi2 - 1e-9].sum() == pytest.approx(p, abs=6e-4)
 
@@ -75,7 +77,7 @@ def test_draws_near_all():
     rng = np.random.default_rng(0)
     scores = np.round(rng.normal(size=(7, 4)) + [0, 0.5, 0.5, 1], 1)
     twice = np.rint(2 * scipy.stats.rankdata(-scores, axis=1)).astype(int)
-    sums = np.concatenate([*null.draws(twice, 20_000, 0)])
+    sums = np.concatenate([*permutation.draw_rank_sums(twice, 20_000, 0)])
     seen = np.sum(twice.sum(axis=0) ** 2)
     exact = stats.friedman_permutation(scores, larger_is_better=True).pvalue
     drawn = np.mean(np.sum(sums**2, axis=1) >= seen)
@@ -84,12 +86,16 @@ def test_draws_near_all():
 
 def test_draws_are_uniform():
     """All orders of one data set, by chi-squared; sums of many by mean and variance."""
-    sums = np.concatenate([*null.draws(np.array([[0, 1, 2, 3]]), 24_000, 1)])
+    sums = np.concatenate(
+        [*permutation.draw_rank_sums(np.array([[0, 1, 2, 3]]), 24_000, 1)]
+    )
     counts = np.unique(sums, axis=0, return_counts=True)[1]
     assert len(counts) == 24
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
     n, k = 20, 9
-    sums = np.concatenate([*null.draws(np.tile(np.arange(k), (n, 1)), 20_000, 2)])
+    sums = np.concatenate(
+        [*permutation.draw_rank_sums(np.tile(np.arange(k), (n, 1)), 20_000, 2)]
+    )
     assert (sums.sum(axis=1) == n * k * (k - 1) // 2).all()
     variance = n * (k * k - 1) / 12
     error = math.sqrt(variance / len(sums))
@@ -117,7 +123,9 @@ def test_p_of_draws_is_never_zero_and_seeds_repeat():
 
 def test_many_algorithms():
     """Ranks beyond 1023 take keys of 64 bits."""
-    sums = np.concatenate([*null.draws(2 * np.arange(600)[None], 50, 0)])
+    sums = np.concatenate(
+        [*permutation.draw_rank_sums(2 * np.arange(600)[None], 50, 0)]
+    )
     assert (np.sort(sums, axis=1) == 2 * np.arange(600)).all()
     assert len(np.unique(sums, axis=0)) == 50
 

@@ -9,8 +9,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import power
-from jbias.stats import scores as score_table
+from jbias.stats import power, score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 BETWEEN, COMMON, NOISE = 1.0, 0.5, 1.5  # Deviations of interactions, runs, residuals.

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import signed_rank
+from jbias.stats import posthoc
 
 
 def by_hand(d, zeros):
@@ -22,7 +22,7 @@ def by_hand(d, zeros):
     return np.mean(np.abs(signs @ weights) >= seen - 1e-9)
 
 
-@pytest.mark.parametrize("zeros", signed_rank.ZEROS)
+@pytest.mark.parametrize("zeros", posthoc.ZEROS)
 @pytest.mark.parametrize("n", [2, 5, 9])
 def test_all_signs_by_hand(zeros, n):
     scores = np.random.default_rng(n).integers(0, 6, size=(n, 6))
@@ -122,7 +122,7 @@ def test_least_is_reached():
     result = stats.wilcoxon(scores, larger_is_better=True)
     assert result.pvalues.min() == result.least == 2**-5
     assert result.adjusted.min() == result.least_adjusted == 6 * 2**-5
-    for zeros in signed_rank.ZEROS:
+    for zeros in posthoc.ZEROS:
         other = stats.wilcoxon(scores, larger_is_better=True, zeros=zeros)
         assert other.pvalues.min() == 2**-5
     hochberg = stats.wilcoxon(scores, larger_is_better=True, adjust="hochberg")
@@ -149,7 +149,7 @@ def test_ties_at_the_edge_of_rounding():
 
 
 def test_all_equal():
-    for zeros in signed_rank.ZEROS:
+    for zeros in posthoc.ZEROS:
         result = stats.wilcoxon(np.ones((5, 3)), larger_is_better=True, zeros=zeros)
         np.testing.assert_array_equal(result.adjusted, np.ones((3, 3)))
         assert result.cliques(0.05) == ((0, 1, 2),)

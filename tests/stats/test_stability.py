@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from jbias import stats
-from jbias.stats import scores as score_table
-from jbias.stats import stability
+from jbias.stats import bootstrap, score_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -23,12 +22,12 @@ def array():
 def test_pvalues_are_friedmans(array, ties):
     means = array.mean(axis=2).round(0 if ties else 6)
     ranked = score_table.rank(means, larger_is_better=True)
-    found = stability.friedman_pvalues(np.stack([ranked, ranked[:, ::-1]]))
+    found = bootstrap.friedman_pvalues(np.stack([ranked, ranked[:, ::-1]]))
     expected = stats.friedman(means, larger_is_better=True).pvalue
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     agreed = np.tile(np.arange(1.0, 5), (1, 7, 1))
-    assert stability.friedman_pvalues(agreed)[0] == 0
-    assert stability.friedman_pvalues(np.full((1, 7, 4), 2.5))[0] == 1
+    assert bootstrap.friedman_pvalues(agreed)[0] == 0
+    assert bootstrap.friedman_pvalues(np.full((1, 7, 4), 2.5))[0] == 1
 
 
 def test_equals_explicit_resampling(array):

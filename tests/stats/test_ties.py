@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import stats
-from jbias.stats import scores as score_table
+from jbias.stats import score_table
 
 
 def numbers(result, ignored=()):
@@ -105,4 +105,4 @@ def test_runs_that_differ_by_rounding_have_no_spread(unit):
 
 def test_scores_of_one_data_set_set_its_rounding():
     values = np.array([[[1.0, 3.0], [2.0, np.nan]], [[4e9, 1.0], [2.0, 2.0]]])
-    np.testing.assert_allclose(score_table.rounding(values), [[3e-12], [4e-3]])
+    np.testing.assert_allclose(score_table.rounding_error(values), [[3e-12], [4e-3]])

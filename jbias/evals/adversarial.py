@@ -1,0 +1,243 @@
+"""Accuracy on images that were changed within a small ball to be taken for others.
+
+The published protocol of the 48 models: projected gradient ascent of the cross-entropy in
+the l-infinity ball of 0.5/255, 40 steps of 2/255, one random start, in evaluation mode;
+an image counts as robust where the last point is decided rightly.
+
+Source: Madry et al., ICLR 2018, https://arxiv.org/abs/1706.06083; Goodfellow, Shlens and
+Szegedy, ICLR 2015, https://arxiv.org/abs/1412.6572; Gavrikov and Keuper, CVPR 2024,
+https://arxiv.org/abs/2404.01509. Reference code:
+https://github.com/paulgavrikov/biases_vs_generalization at 9168ac8, eval_imagenet_adv.py.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from jbias.augment import adversarial
+from jbias.evals import decisions, probe
+
+EPS, STEPS, STEP_SIZE = 0.5 / 255, 40, 2 / 255
+
+
+def make(
+    *,
+    norm: str = "linf",
+    eps: float | Sequence[float] = EPS,
+    steps: int = STEPS,
+    step_size: float | None = None,
+    restarts: int = 1,
+    random_start: bool = True,
+    strict: bool = False,
+    seed: int = 0,
+) -> probe.Probe:
+    """Projected gradient ascent, for each of several budgets.
+
+    norm: "linf", the largest change of a value, or "l2", of all values together.
+    eps: the ball's size in that norm, of values in [0, 1]; several make a curve.
+    step_size: likewise; None is 2/255 for "linf", as published, and 2.5 eps / steps for
+      "l2", as Madry et al. chose it.
+    restarts: an image is robust where it is decided rightly after each of so many, which
+      differ in where they start.
+    strict: notes besides how many images are right both as they are and attacked, for
+      which they are shown as they are, too.
+
+    A condition says the norm and the budget, "linf 0.5/255" or "l2 0.5", and whatever
+    else is not as published.
+    """
+    _check("pgd", norm, steps=steps, restarts=restarts)
+    if restarts > 1 and not random_start:
+        raise ValueError(
+            f"pgd: {restarts} restarts must start at random, or they are one; leave"
+            " random_start on"
+        )
+    if step_size is not None and not _positive(step_size):
+        raise ValueError(f"pgd: step_size must be above 0, got {step_size!r}")
+    told = [f"{steps} steps"] * (steps != STEPS and norm == "linf" or norm == "l2")
+    if step_size is not None and (norm == "l2" or step_size != STEP_SIZE):
+        told.append(f"step {_size(norm, step_size)}")
+    told += ["no start"] * (not random_start) + [f"{restarts} restarts"] * (
+        restarts > 1
+    )
+
+    def size(e: float) -> float:
+        if step_size is not None:
+            return step_size
+        return STEP_SIZE if norm == "linf" else 2.5 * e / steps
+
+    return _probe(
+        "pgd",
+        norm,
+        {e: size(e) for e in _budgets("pgd", eps)},
+        steps,
+        restarts=restarts,
+        start=random_start,
+        told=" ".join(told),
+        strict=strict,
+        seed=seed,
+    )
+
+
+def make_fgsm(
+    *,
+    norm: str = "linf",
+    eps: float | Sequence[float] = EPS,
+    strict: bool = False,
+) -> probe.Probe:
+    """One step of the whole budget from the image: the fast gradient sign method.
+
+    With norm="l2" the step follows the gradient itself. Options as those of `make`.
+    """
+    _check("fgsm", norm)
+    sizes = {e: e for e in _budgets("fgsm", eps)}
+    return _probe("fgsm", norm, sizes, 1, start=False, strict=strict)
+
+
+def _probe(
+    kind: str,
+    norm: str,
+    sizes: Mapping[float, float],
+    steps: int,
+    *,
+    restarts: int = 1,
+    start: bool,
+    told: str = "",
+    strict: bool,
+    seed: int = 0,
+) -> probe.Probe:
+    conditions, groups = {}, {}
+    if strict:
+        conditions[""] = _params(0.0, 0.0, 0)
+    for eps, size in sizes.items():
+        name = f"{_size(norm, eps)} {told}".strip()
+        if name in groups:
+            raise ValueError(
+                f"{kind}: each eps must differ from the others in four digits, got"
+                f" {', '.join(map(str, sizes))}"
+            )
+        tries = [f"{name} restart {i + 1}" for i in range(restarts)]
+        groups[name] = tries if restarts > 1 else [name]
+        for i, one in enumerate(groups[name]):
+            conditions[one] = _params(eps, size, i)
+
+    def show(rows: probe.Rows, params: Any) -> Float[Array, "b h w 3"]:
+        if not start:
+            return rows.image
+        key = jax.random.fold_in(jax.random.key(seed), params["restart"])
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows.index)
+        return adversarial.starts(rows.image, keys, norm=norm, eps=params["eps"])
+
+    def move(
+        rows: probe.Rows, params: Any, stimuli: Float[Array, "b h w 3"]
+    ) -> Float[Array, "b h w 3"]:
+        return adversarial.pgd(
+            functools.partial(_cross_entropy, rows),
+            rows.image,
+            norm=norm,
+            eps=params["eps"],
+            steps=1,
+            step_size=params["step_size"],
+            start=stimuli,
+        )
+
+    return probe.Probe(
+        conditions,
+        show,
+        functools.partial(numbers, kind=kind, groups=groups),
+        move,
+        {name: steps for name in conditions if name},
+    )
+
+
+def numbers(
+    by_condition: Mapping[str, decisions.Decisions],
+    *,
+    kind: str,
+    groups: Mapping[str, Sequence[str]],
+) -> list[decisions.Number]:
+    """<kind>_accuracy of each budget: images decided rightly after every restart.
+
+    Where the images were shown as they are, too, <kind>_accuracy_strict counts those
+    that are right both ways. groups: the conditions of each budget. A condition may end
+    with the rule of its decisions, such as " mean_logit".
+    """
+    tries = {one for group in groups.values() for one in group}
+    found = []
+    for rule in _rules(by_condition, tries):
+        clean = _right(by_condition[rule]) if rule in by_condition else None
+        for name, group in groups.items():
+            right = np.logical_and.reduce(
+                [_right(by_condition[f"{one} {rule}".strip()]) for one in group]
+            )
+            kinds = {f"{kind}_accuracy": right}
+            if clean is not None:
+                kinds[f"{kind}_accuracy_strict"] = right & clean
+            for metric, each in kinds.items():
+                count, n, place = int(each.sum()), len(each), f"{name} {rule}".strip()
+                found.append(decisions.Number(metric, count / n, count, n, place))
+    return found
+
+
+def _rules(names: Sequence[str], tries: set[str]) -> list[str]:
+    """What stands behind the names of conditions, each once."""
+    rules = {}
+    for name in names:
+        longest = max((t for t in tries if f"{name} ".startswith(f"{t} ")), default="")
+        rules[name.removeprefix(longest).strip()] = None
+    return list(rules)
+
+
+def _right(decided: decisions.Decisions) -> np.ndarray:
+    return decided.prediction == decided.columns["label"]
+
+
+def _cross_entropy(
+    rows: probe.Rows, image: Float[Array, "b h w 3"]
+) -> Float[Array, "b"]:
+    """Zero where an image has no right class, and so no gradient."""
+    logits = rows.logits(image)
+    right = jax.nn.one_hot(rows.label, logits.shape[-1])
+    return -(right * jax.nn.log_softmax(logits)).sum(-1)
+
+
+def _params(eps: float, step_size: float, restart: int) -> dict[str, np.ndarray]:
+    return {
+        "eps": np.float32(eps),
+        "step_size": np.float32(step_size),
+        "restart": np.int32(restart),
+    }
+
+
+def _size(norm: str, value: float) -> str:
+    return f"linf {255 * value:.4g}/255" if norm == "linf" else f"l2 {value:.4g}"
+
+
+def _budgets(kind: str, eps: float | Sequence[float]) -> tuple[float, ...]:
+    given = (eps,) if isinstance(eps, (int, float)) else tuple(eps)
+    if not given or not all(e == 0 or _positive(e) for e in given):
+        raise ValueError(
+            f"{kind}: eps must be one number or several, of 0 or more, of values in"
+            f" [0, 1], such as 0.5 / 255; got {eps!r}"
+        )
+    if len(set(given)) < len(given):
+        raise ValueError(f"{kind}: each eps must be given once, got {eps!r}")
+    return given
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 < value < math.inf
+
+
+def _check(kind: str, norm: str, **counts: int) -> None:
+    if norm not in adversarial.BALLS:
+        raise ValueError(
+            f"{kind}: norm must be one of {', '.join(adversarial.BALLS)}, got {norm!r}"
+        )
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ValueError(f"{kind}: {name} must be 1 or more, got {count!r}")

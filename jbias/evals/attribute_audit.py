@@ -1,0 +1,345 @@
+"""Which attributes hurt? Many candidates tested together, ranked, with a verdict each.
+
+Attributes that go together in the images share a drop. `stratified_drop` is what is left of
+one where another is held fixed: within each class the accuracies of the cells (value of
+one, value of the other) are fitted by a sum of two effects, by least squares over images;
+the drop is then that of the first one's effects.
+
+For the page of an audit, images lie on either side of a shift: `shift_weights` are their
+weights in its sets, and `flipping_pairs` are two of one class with different answers.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy import stats
+
+from jbias.data import shifts
+from jbias.evals import accuracy, attribute_reliance
+from jbias.stats import multiple_testing, two_sample
+
+
+class StratifiedDrop(NamedTuple):
+    """A drop that remains at the extreme, the other attribute held fixed."""
+
+    drop: float
+    low: float
+    high: float
+    error: float
+
+
+def stratified_drop(
+    correct: Bool[np.ndarray, "s n"],
+    label: Int[np.ndarray, "n"],
+    value: Int[np.ndarray, "n"],
+    other: Int[np.ndarray, "n"],
+    found: attribute_reliance.Reliance,
+    kind: str,
+    *,
+    against: Bool[np.ndarray, "r n"] | None = None,
+    confidence: float = 0.95,
+) -> StratifiedDrop | None:
+    """The drop of a kind of shift of `value`, adjusted for `other`; None: not to be told.
+
+    correct, against: as `attribute_reliance.measure` had them for `found`, whose arrangements are
+    taken, each on the half of the images that it was not chosen on, whose images with another
+    value of `other` than any (negative) are left out. In each class k, with n_bt images
+    of the cell with values b and t, b_b + c_t is fitted to the cell means; the drop is
+    the sum over k and b of the shift's weights times b_b. None where some weight needs
+    images that are not there, as where both attributes always go together. The interval
+    is normal, of image sampling alone.
+    """
+    shares = [correct.mean(0)] + ([against.mean(0)] if against is not None else [])
+    trials = []
+    for one, h in zip(found.kinds[kind].tried, (1, 0), strict=True):
+        mine = (found.half == h) & (other >= 0)
+        sums = [0.0, 0.0]
+        for row, k in zip(one.contrast(), found.classes, strict=True):
+            here = mine & (label == k)
+            of = [share[here] for share in shares]
+            part = _of_class(row, of, value[here], other[here], found.values)
+            if part is None:
+                return None
+            sums = [total + more for total, more in zip(sums, part, strict=True)]
+        trials.append(sums)
+    mean = float(np.mean([total for total, _ in trials]))
+    error = float(np.sqrt(sum(var for _, var in trials)) / 2)
+    reach = stats.norm.ppf((1 + confidence) / 2) * error
+    return StratifiedDrop(mean, mean - reach, mean + reach, error)
+
+
+def _of_class(row, shares, value, other, values) -> tuple[float, float] | None:
+    """Weighted effects of one class, and their variance."""
+    if not np.any(row):
+        return 0.0, 0.0
+    shape = int(value.max(initial=-1)) + 1, int(other.max(initial=-1)) + 1
+    if shape[0] <= values.max():
+        return None
+    n = accuracy.count_cells(value, other)[values]
+    weight = _weights(row, n)
+    if weight is None:
+        return None
+    used, found, variance = n > 0, 0.0, 0.0
+    for sign, share in zip((1, -1), shares):  # The reference's is taken off.
+        right = accuracy.sum_cells(share, value, other, shape)[values]
+        mean = np.divide(right, n, out=np.zeros(n.shape), where=used)
+        found += sign * float((weight * mean).sum())
+        variance += float(
+            (weight**2 * attribute_reliance.share_variance(right, n))[used].sum()
+        )
+    return found, variance
+
+
+def _weights(
+    row: Float[np.ndarray, "m"], n: Int[np.ndarray, "m t"]
+) -> Float[np.ndarray, "m t"] | None:
+    """What each cell's mean weighs in sum_b row_b b_b of the fit; None: no such."""
+    m, t = n.shape
+    design = np.zeros((m, t, m + t))
+    design[np.arange(m), :, np.arange(m)] = 1
+    design[:, np.arange(t), m + np.arange(t)] = 1
+    design = design.reshape(m * t, m + t)
+    wanted = np.concatenate([row, np.zeros(t)])
+    normal = design.T @ (n.reshape(-1, 1) * design)
+    effects = np.linalg.pinv(normal, rcond=1e-10, hermitian=True) @ wanted
+    if not np.allclose(normal @ effects, wanted, atol=1e-8):
+        return None
+    return (n.ravel() * (design @ effects)).reshape(m, t)
+
+
+TAU, ALPHA = 0.05, 0.05
+_NORMAL = 1.96  # Standard errors of an interval of 95 %.
+
+
+class Candidate(NamedTuple):
+    """One candidate: its drops, what was found, and after which other attribute."""
+
+    name: str
+    result: attribute_reliance.Reliance
+    pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
+    kind: str  # Of the drop that it is ranked by; "" where it cannot be tested.
+    verdict: str  # "bug", "some", "goes with", "none" or "untestable".
+    other: str = ""  # The bug before it in the list that explains it, or all but.
+    remains: StratifiedDrop | None = None  # The drop where `other` is held fixed.
+
+    @property
+    def drop(self) -> float:
+        return self.result.kinds[self.kind].drop if self.kind else float("nan")
+
+
+def rank_candidates(
+    correct: Bool[np.ndarray, "s n"],
+    label: Int[np.ndarray, "n"],
+    candidates: Mapping[str, Int[np.ndarray, "n"]],
+    found: Mapping[str, attribute_reliance.Reliance],
+    *,
+    against: Bool[np.ndarray, "r n"] | None = None,
+    tau: float = TAU,
+    alpha: float = ALPHA,
+) -> list[Candidate]:
+    """Ranks candidates: those that hurt, the others, each by drop; last the untestable.
+
+    A kind of shift is hurtful where the interval of its drop lies above `tau`, as does the
+    networks' own drop, whatever that of networks of reference is, and p of its being `tau`
+    at most, by Holm over all candidates and kinds, is at most `alpha`. A candidate is a
+    "bug" where some kind is, and the drop stays above `tau`, interval and all, within
+    every bug that is ranked before it; else it "goes with" the one after which least is
+    left, `other`. See `hurtful_kind` for which kind is told. "some": so it would be of these
+    networks, but they differ, and so the interval is wide: by the standard error of their
+    images alone the drop is above `tau`.
+    """
+    holm, of_images = (_adjusted(found, tau, among) for among in (True, False))
+    rows = []
+    for name, one in found.items():
+        mine = {kind: holm[name, kind] for kind in one.kinds}
+        kind, hurts = hurtful_kind(one, mine, tau=tau, alpha=alpha)
+        verdict = "untestable" if not kind else "bug" if hurts else "none"
+        sure = bool(kind) and of_images[name, kind] <= alpha
+        if sure and not hurts and _differ(one.kinds[kind], tau):
+            verdict = "some"
+        rows.append(Candidate(name, one, mine, kind, verdict))
+    last = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
+    rows.sort(key=lambda row: (last[row.verdict], -row.drop if row.kind else 0))
+    hold = functools.partial(stratified_drop, np.atleast_2d(correct), label)
+    hold, bugs, told = functools.partial(hold, against=against), [], []
+    for row in rows:
+        row = _explained(row, bugs, hold, candidates, tau)
+        if row.verdict in ("bug", "some"):
+            bugs.append(row)
+        told.append(row)
+    return told
+
+
+def _adjusted(
+    found: Mapping[str, attribute_reliance.Reliance], tau: float, among: bool
+) -> dict[tuple[str, str], float]:
+    """p of each drop's being `tau` at most, after Holm.
+
+    `among` networks trained alike, by a t test of these (their images are the same to all);
+    else of these networks alone, by images.
+    """
+    raw = {}
+    for name, one in found.items():
+        for kind, this in one.kinds.items():
+            s, between = len(this.each), (0.0, 0)
+            if among and s > 1:
+                between = float(np.var(this.each, ddof=1)) / s, s - 1
+            raw[name, kind] = two_sample.mean_exceeds(
+                this.drop - tau, between, this.error**2
+            )
+    adjusted = multiple_testing.adjust([*raw.values()], "holm")
+    return dict(zip(raw, adjusted.tolist(), strict=True))
+
+
+def hurtful_kind(
+    found: attribute_reliance.Reliance,
+    pvalues: Mapping[str, float],
+    *,
+    tau: float = TAU,
+    alpha: float = ALPHA,
+) -> tuple[str, bool]:
+    """The kind of spurious correlation, and whether it hurts; ("", False) without tests.
+
+    The kind whose drop is the larger share of the accuracy in distribution, among those
+    that hurt if some do. A joint shift has something of the other two, and equals them
+    where one value alone is odd: it is told only where both of them are there at all (by
+    their p-values) and its drop is larger than either's, or where it alone hurts.
+    """
+    if not found.kinds:
+        return "", False
+    hurts = {
+        kind: one.extreme.low > tau and one.own_drop > tau and pvalues[kind] <= alpha
+        for kind, one in found.kinds.items()
+    }
+    there = [kind for kind in found.kinds if hurts[kind]] or [*found.kinds]
+    pure = [kind for kind in there if kind != "joint"]
+    best = max(pure, key=lambda kind: found.kinds[kind].relative, default="joint")
+    if "joint" in there and best != "joint":
+        both = all(pvalues.get(kind, 1) <= alpha for kind in shifts.KINDS[:2])
+        joint, other = found.kinds["joint"], found.kinds[best]
+        best = "joint" if both and joint.relative > other.relative else best
+    return best, hurts[best]
+
+
+def _differ(one: attribute_reliance.Kind, tau: float) -> bool:
+    """Whether the drop of these networks is above `tau`, as far as images tell."""
+    sure = min(one.drop - _NORMAL * one.error, one.own_drop) > tau
+    return len(one.each) > 1 and sure
+
+
+def _explained(row: Candidate, bugs, hold, candidates, tau: float) -> Candidate:
+    """Holds each bug before it fixed; keeps the one after which least is left."""
+    if not bugs or not row.kind:
+        return row
+    left = []
+    for bug in bugs:
+        pair = candidates[row.name], candidates[bug.name]
+        rest = hold(*pair, row.result, row.kind)
+        left.append((-np.inf if rest is None else rest.low, bug.name, rest))
+    low, other, rest = min(left, key=lambda one: one[:2])
+    hurts = row.verdict in ("bug", "some")
+    verdict = "goes with" if hurts and low <= tau else row.verdict
+    return row._replace(verdict=verdict, other=other, remains=rest)
+
+
+_MORE = 16  # Wrong images of a class that are looked at beyond as many as are wanted.
+
+
+class Pair(NamedTuple):
+    """Two images of one class: right where the attribute agrees, wrong where not."""
+
+    agrees: int
+    disagrees: int
+    shared: int  # How many other attributes are the same in both.
+
+
+def shift_weights(
+    found: attribute_reliance.Reliance,
+    kind: str,
+    label: Int[np.ndarray, "n"],
+    value: Int[np.ndarray, "n"],
+) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """What each image weighs in the sets of the extreme level, in and out of distribution.
+
+    Both sum to 1, and the sums over right images are the accuracies of the level: each
+    half of the images has the arrangement that was chosen on the other.
+    """
+    both = np.zeros((2, len(label)))
+    row, column = _places(found, label, value)
+    for one, h in zip(found.kinds[kind].tried, (1, 0), strict=True):
+        mine = found.half == h
+        k, a = row[mine], column[mine]
+        count = np.zeros(found.count.shape)
+        np.add.at(count, (k, a), 1)
+        for side, table in zip(both, one.tables(1.0), strict=True):
+            side[mine] = (table / len(table) / count)[k, a] / 2
+    return both[0], both[1]
+
+
+def agreement(
+    found: attribute_reliance.Reliance,
+    kind: str,
+    label: Int[np.ndarray, "n"],
+    value: Int[np.ndarray, "n"],
+) -> Int[np.ndarray, "n"]:
+    """1 where the value agrees with the class, by all images; -1 where not; 0 neither."""
+    row, column = _places(found, label, value)
+    contrast = found.kinds[kind].chosen.contrast()
+    sign = np.sign(np.where(np.abs(contrast) < 1e-12, 0, contrast)).astype(int)
+    return np.where(found.half >= 0, sign[row, column], 0)
+
+
+def _places(found, label, value) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of each image; 0 where it has no part."""
+    mine = found.half >= 0
+    return (
+        np.searchsorted(known, np.where(mine, column, known[0]))
+        for known, column in ((found.classes, label), (found.values, value))
+    )
+
+
+def flipping_pairs(
+    right: Bool[np.ndarray, "n"],
+    likelihood: Float[np.ndarray, "n"],
+    side: Int[np.ndarray, "n"],
+    label: Int[np.ndarray, "n"],
+    others: Int[np.ndarray, "c n"],
+    count: int,
+    *,
+    first: Int[np.ndarray, "b n"] | None = None,
+) -> list[Pair]:
+    """Chooses pairs that flip, the classes in turn; each image is in one pair at most.
+
+    Beside each wrong image stands the right one that shares most of `first`, then most of
+    the `others`, then the likeliest. Pairs that share most of `first`, attributes that
+    flip answers as well, come before others; of those alike the one whose wrong image
+    gives its right class the smallest probability.
+    """
+    if first is None:
+        first = np.zeros((0, len(label)), int)
+    by_class = []
+    for k in np.unique(label[side != 0]):
+        wrong = np.flatnonzero((side < 0) & ~right & (label == k))
+        free = np.flatnonzero((side > 0) & right & (label == k))
+        found = []
+        for image in wrong[np.argsort(likelihood[wrong], kind="stable")][
+            : count + _MORE
+        ]:
+            if not len(free):
+                break
+            held, shared = (
+                (columns[:, free] == columns[:, [image]]).sum(0)
+                for columns in (first, others)
+            )
+            best = np.lexsort((-likelihood[free], -shared, -held))[0]
+            pair = Pair(int(free[best]), int(image), int(shared[best]))
+            found.append((-int(held[best]), likelihood[image], pair))
+            free = np.delete(free, best)
+        by_class.append(sorted(found))
+    by_class.sort(key=lambda found: found[0][:2] if found else (1, 0))
+    turns = max(map(len, by_class), default=0)
+    dealt = [found[i][2] for i in range(turns) for found in by_class if i < len(found)]
+    return dealt[:count]

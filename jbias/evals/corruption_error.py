@@ -1,0 +1,222 @@
+"""Accuracy on corrupted images: by corruption and severity, and means over benchmarks.
+
+`numbers` counts decisions on ImageNet-C or ImageNet-C-bar.
+Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
+
+`corruption_means` averages the records of runs, and CATEGORIES are the benchmarks that "Can
+Biases in ImageNet Models Explain Generalization?" averages.
+Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509; their results at
+https://github.com/paulgavrikov/biases_vs_generalization at 9168ac8, raw-data/benchmark.csv.
+"""
+
+import collections
+import math
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from jbias import evals
+from jbias.data import corruptions
+from jbias.evals import decisions
+from jbias.evals.decisions import Number
+
+COMMON = tuple(
+    name for name, one in corruptions.CORRUPTIONS.items() if not one.extra
+)  # The fifteen of the paper's tables.
+
+
+def numbers(
+    found: Mapping[str, decisions.Decisions],
+    *,
+    errors: Mapping[str, float] | None = None,
+) -> list[Number]:
+    """Accuracies of conditions "fog-3", of corruptions "fog", and over all, "".
+
+    "accuracy" is that of a condition; "corruption_accuracy" the mean over severities of
+    a corruption, and over corruptions and severities; "corruption_accuracy_15" that over
+    the common fifteen. Means over all but frost are called "..._without_frost". Those over
+    neither all nor these, as over the common fifteen alone, or over some of the severities,
+    are called "..._part". What follows a space in a condition's name, such as a rule of
+    decision, is kept apart.
+
+    errors: of a reference, by corruption, each its mean error over the severities that
+      are measured here. With it, "mean_corruption_error" is the mean over its corruptions
+      of the error over the reference's; all of them must have been measured.
+
+    Raises ValueError where a condition is no corruption and severity, or some
+    corruption lacks a severity that another has.
+    """
+    by_rule = collections.defaultdict(dict)
+    for condition, decided in found.items():
+        shown, _, rule = condition.partition(" ")
+        by_rule[rule][_parsed(shown)] = decided
+    return [
+        number._replace(condition=f"{number.condition} {rule}".strip())
+        for rule, cells in by_rule.items()
+        for number in _of_rule(cells, errors)
+    ]
+
+
+def _parsed(condition: str) -> tuple[str, int]:
+    name, _, severity = condition.rpartition("-")
+    known = {**corruptions.CORRUPTIONS, **corruptions.BAR}
+    if name not in known or severity not in map(str, corruptions.SEVERITIES):
+        raise ValueError(
+            "corruptions: a condition must be a corruption and a severity, such as"
+            f" 'fog-3', got {condition!r}; name it so"
+        )
+    return name, int(severity)
+
+
+def _of_rule(
+    cells: Mapping[tuple[str, int], decisions.Decisions],
+    errors: Mapping[str, float] | None,
+) -> list[Number]:
+    each = {}
+    for (name, severity), decided in cells.items():
+        (share,) = evals.MEASURES["accuracy"](decided)
+        each[name, severity] = share._replace(condition=f"{name}-{severity}")
+    names = tuple(dict.fromkeys(name for name, _ in each))
+    severities = tuple(dict.fromkeys(severity for _, severity in each))
+    absent = [
+        f"{name}-{severity}"
+        for name in names
+        for severity in severities
+        if (name, severity) not in each
+    ]
+    if absent:
+        raise ValueError(
+            "corruptions: all corruptions must have the same severities, got no"
+            f" {', '.join(absent)}; measure them, or leave their corruption out"
+        )
+
+    def mean(metric: str, of: tuple[str, ...], condition: str = "") -> Number:
+        counted = [each[name, severity] for name in of for severity in severities]
+        value = sum(one.value for one in counted) / len(counted)
+        right, n = sum(one.count for one in counted), sum(one.n for one in counted)
+        return Number(metric, value, right, n, condition)
+
+    some = set(severities) != set(corruptions.SEVERITIES)
+    part = "_part" * some
+    means = [mean(f"corruption_accuracy{part}", (name,), name) for name in names]
+    means.append(mean("corruption_accuracy" + (part or _lacking(names)), names))
+    common = tuple(name for name in COMMON if name in names)
+    if set(COMMON) - {"frost"} <= set(common) and not some:
+        frost = "" if "frost" in common else "_without_frost"
+        means.append(mean(f"corruption_accuracy_15{frost}", common))
+    if errors is not None:
+        wrong = {one.condition: 1 - one.value for one in means if one.condition}
+        means.append(_compared(wrong, errors, sum(one.n for one in each.values())))
+    return [*each.values(), *means]
+
+
+def _lacking(names: tuple[str, ...]) -> str:
+    """What a mean over corruptions that are not all of a family is called besides."""
+    named = set(names)
+    if named in (set(corruptions.CORRUPTIONS), set(corruptions.BAR)):
+        return ""
+    return (
+        "_without_frost"
+        if named | {"frost"} == set(corruptions.CORRUPTIONS)
+        else "_part"
+    )
+
+
+def _compared(
+    wrong: Mapping[str, float], errors: Mapping[str, float], n: int
+) -> Number:
+    absent = [name for name in errors if name not in wrong]
+    if absent or not errors or min(errors.values()) <= 0:
+        raise ValueError(
+            "corruptions: errors must be above 0 and of corruptions that are measured,"
+            f" got {dict(errors)}; not measured are {', '.join(absent) or 'none'}"
+        )
+    ratios = [wrong[name] / error for name, error in errors.items()]
+    return Number("mean_corruption_error", sum(ratios) / len(ratios), None, n)
+
+
+# Averages and their members, each of which counts the same.
+CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "ID": ("imagenet", "imagenet_real", "imagenet_v2"),
+        "Robustness": ("imagenet_a", "imagenet_c", "imagenet_cbar"),
+        "Concepts": ("imagenet_r", "imagenet_sketch", "stylized16"),
+        "Adversarial": ("pgd",),
+    }
+)
+
+Key = tuple[str, str, str]  # Data set, condition and metric of a record.
+CORRUPTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "imagenet_c": tuple(corruptions.CORRUPTIONS),
+        "imagenet_cbar": tuple(corruptions.BAR),
+    }
+)
+_CELL = re.compile(r"(?:(.*)[/ ])?([a-z_]+)[-/ _]([1-5])")
+FILES = "", ""  # Whose corruptions are sets of their own, as published.
+
+
+class Mean(NamedTuple):
+    """Mean accuracy over all corruptions and severities of a benchmark, in [0, 1]."""
+
+    value: float
+    files: int  # Conditions that are published files.
+    source: tuple[
+        str, str
+    ]  # Measure and set of the others; FILES where there are none.
+
+
+def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
+    """Means of ImageNet-C and C-bar, where all 95 or 50 conditions are there.
+
+    records: shares in [0, 1] by data set, condition and metric; NaN is none. Files go
+    first. The first measure of "imagenet", or of the benchmark itself, that has all which
+    they lack fills it; of two measures there is no mean.
+    """
+    known = {key: value for key, value in records.items() if not math.isnan(value)}
+    by_place = by_corruption(known)
+    files = by_place.pop(FILES, {})
+    made = {
+        place: cells
+        for place, cells in by_place.items()
+        if place[1] in ("imagenet", *CORRUPTED)
+    }
+    found = {}
+    for name, members in CORRUPTED.items():
+        wanted = [(one, s) for one in members for s in corruptions.SEVERITIES]
+        own = {cell: files[cell] for cell in wanted if cell in files}
+        for place, cells in ({FILES: {}} | made).items():
+            both = cells | own
+            if name not in found and all(cell in both for cell in wanted):
+                value = float(np.mean([both[cell] for cell in wanted]))
+                found[name] = Mean(value, len(own), place)
+    return found
+
+
+def by_corruption(
+    records: Mapping[Key, float],
+) -> dict[tuple[str, str], dict[tuple[str, int], float]]:
+    """Accuracy by corruption and severity of each measure and set, and of FILES.
+
+    A condition is "fog-3" after the name of its measure, such as "imagenet_c/fog-3".
+    ValueError where one has two values.
+    """
+    found = {}
+    known = {name for names in CORRUPTED.values() for name in names}
+    for (dataset, condition, metric), value in records.items():
+        alone = None if condition else _CELL.fullmatch(dataset)
+        match = alone or _CELL.fullmatch(condition)
+        if metric != "accuracy" or not match or match[2] not in known:
+            continue
+        place = FILES if alone else (match[1] or "", dataset)
+        cell = match[2], int(match[3])
+        cells = found.setdefault(place, {})
+        if cells.setdefault(cell, value) != value:
+            raise ValueError(
+                f"generalisation: {match[2]} {match[3]} must have one accuracy, got"
+                f" {cells[cell]:.6g} and {value:.6g}; leave one set of its name"
+            )
+    return found

@@ -1,0 +1,71 @@
+"""Tiles of an image in random order: what is local stays, where it was is lost.
+
+Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
+training", https://arxiv.org/abs/2110.13968, section 3.
+Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717,
+distortions.py (patch_shuffle).
+Deviation: where g does not divide a side, the release shows an image that is smaller by
+the remainder; here it has its size, with the remainder black, at the right and below.
+"""
+
+import functools
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jbias.evals import interference, occlusion, probe
+
+GRIDS = (2, 4, 8)
+
+
+def make(
+    *, grids: Sequence[int] = GRIDS, classes: Sequence[str] = (), seed: int = 0
+) -> probe.Probe:
+    """Conditions "", the image as it is, and "4x4": its 4 by 4 tiles in random order.
+
+    Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
+    of the decision classes. ValueError for grids that are not whole numbers of 2 or more.
+    """
+    whole = all(type(g) is int and g > 1 for g in grids)
+    if not grids or not whole or len(set(grids)) < len(grids):
+        raise ValueError(
+            "grid_shuffle: grids must be whole numbers of at least 2, each once, got"
+            f" {grids!r}"
+        )
+    by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}
+    conditions = {name: np.uint32(zlib.crc32(name.encode())) for name in by_name}
+
+    def show(rows: probe.Rows, salt: Any, g: int) -> Float[Array, "b h w 3"]:
+        keys = occlusion.image_keys(seed, salt, rows.index)
+        return jax.vmap(functools.partial(shuffle, g=g))(rows.image, keys)
+
+    numbers = functools.partial(interference.numbers, classes=len(classes))
+    return probe.Probe(conditions, show, numbers, static=by_name.get)
+
+
+def shuffle(
+    image: Float[Array, "h w c"], key: PRNGKeyArray, *, g: int
+) -> Float[Array, "h w c"]:
+    """Puts g by g tiles of floor(h / g) by floor(w / g) pixels in a uniform order.
+
+    It may be the order they had. What is left of the sides is black. ValueError where a
+    tile has no pixel.
+    """
+    if g == 1:
+        return image
+    h, w = (side // g for side in image.shape[:2])
+    if not h * w:
+        raise ValueError(
+            f"grid_shuffle: {g} by {g} tiles need as many pixels a side, got an image of"
+            f" {image.shape[0]} by {image.shape[1]}"
+        )
+    tiles = image[: g * h, : g * w].reshape(g, h, g, w, -1).swapaxes(1, 2)
+    tiles = tiles.reshape(g * g, h, w, -1)[jax.random.permutation(key, g * g)]
+    inside = tiles.reshape(g, g, h, w, -1).swapaxes(1, 2).reshape(g * h, g * w, -1)
+    rest = [(0, side - had) for side, had in zip(image.shape, inside.shape)]
+    return jnp.pad(inside, rest)

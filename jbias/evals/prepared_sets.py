@@ -1,0 +1,244 @@
+"""A set prepared for a network: the images it can answer, how it answers them, and batches.
+
+`condition_images` are what a measure shows of a few images, as arrays to look at.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from jbias import data
+from jbias.data import base, labels, loader, splits, wordnet
+from jbias.evals import networks, predict, probe, suite
+from jbias.runtime import mesh, xla
+
+
+class PreparedSet(NamedTuple):
+    """The images of a set that a network is shown, and how it answers them."""
+
+    images: Any  # Resident, or in their files.
+    index: np.ndarray  # Each image's number in its set.
+    columns: Mapping[str, np.ndarray]
+    target: np.ndarray  # In the network's own classes.
+    rules: Mapping[str, predict.Rule]
+    classes: tuple[str, ...]  # What it decides among, by id.
+
+
+def prepare(
+    subject: networks.Network,
+    asked: suite.Suite,
+    dataset: str,
+    say: Callable[[str], None],
+    *,
+    whole: bool = False,
+) -> PreparedSet:
+    """Brings a set into the network's classes; base.Mismatch where it has none.
+
+    whole: images of classes that the network lacks stay, with the label -1. ValueError
+    where its images have another form than those that the network was trained on.
+    """
+    source = asked.sources[dataset]
+    where = f"suite.sets.{dataset}"
+    _check_form(where, source, subject.fields["train_data"])
+    options = asked.config["sets"][dataset]
+    wanted = dict.fromkeys(
+        aggregate
+        for measure in asked.measures
+        if dataset in measure.datasets
+        for aggregate in measure.aggregates
+    )
+    maps = {name: _answers(where, options, source, subject, name) for name in wanted}
+    first = next(iter(maps.values()))
+    label = np.asarray(source.columns["label"])
+    known = (label >= 0) & (first.relabel[label] >= 0)
+    if not known.any():
+        raise base.Mismatch(f"{where}: no image has a class of the network's")
+    index = np.flatnonzero(label >= 0 if whole else known)
+    held = asked.images[dataset]
+    test = splits.test_set(dataset, source, first, held, say, whole=whole)
+    right = test.columns["label"]
+    return PreparedSet(
+        images=test.images,
+        index=index.astype(np.int32),
+        columns=test.columns,
+        target=np.where(right >= 0, _targets(first)[right], -1).astype(np.int32),
+        rules={
+            name: predict.Rule(len(index), one.matrix, one.aggregate)
+            for name, one in maps.items()
+        },
+        classes=first.classes,
+    )
+
+
+def _check_form(where: str, source: base.Source, trained: str) -> None:
+    """Refuses images that are higher or wider, of their size, than those of training.
+
+    trained: of a network's records; what is no data set's name says nothing.
+    """
+    known = data.DATASETS.get(trained.partition("+")[0])
+    if known is None:
+        return
+    (down, across), (height, width) = known.aspect, source.shape
+    if height * across != width * down:
+        raise ValueError(
+            f"{where}: images must be {down} to {across} in height to width, as those of"
+            f" {trained}, which the network was trained on, got {height} x {width} pixels;"
+            " choose a suite of that set"
+        )
+
+
+def describe_mismatch(
+    subject: networks.Network, asked: suite.Suite, names: Sequence[str]
+) -> str:
+    """Says which classes a network has and which these sets want, and what to do."""
+    wanted: dict[labels.LabelSpace, list[str]] = {}
+    for name in names:
+        source = asked.sources[name]
+        side = labels.LabelSpace(tuple(source.classes), source.space)
+        wanted.setdefault(side, []).append(name)
+    sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
+    if subject.classes == wordnet.wnids():
+        remedy = "measure it by --suite=configs/suites/biases.py:data=imagenet,root=..."
+    else:
+        remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"
+    if not subject.is_trained:
+        remedy += ", or if its outputs are others, name them by --classes=FILE"
+    own = labels.LabelSpace(subject.classes, subject.space)
+    return f"its classes are {own}, while {sides}; {remedy}"
+
+
+def check_gradients(what: str, made: probe.Probe, given: PreparedSet) -> None:
+    """Refuses stimuli that follow a network's gradients where its classes are not the set's."""
+    grouped = any(rule.matrix is not None for rule in given.rules.values())
+    if grouped and (made.move or made.look):
+        raise ValueError(
+            f"{what} must be on the network's own classes, whose gradients it follows;"
+            f" here it decides among {len(given.classes):,} others or some of them;"
+            " choose another set"
+        )
+
+
+def _answers(
+    where: str, options: Mapping, test: base.Source, subject, aggregate: str
+) -> labels.ClassMap:
+    train = _Named(subject.classes, subject.space)
+    return splits.class_map(where, options, test, train, aggregate)
+
+
+class _Named(NamedTuple):
+    """Of a training set, all that a class map asks."""
+
+    classes: tuple[str, ...]
+    space: str
+
+
+def _targets(answer: labels.ClassMap) -> np.ndarray:
+    """The network's class for each decision class, -1 where it is not just one."""
+    if answer.matrix is None:
+        return np.arange(len(answer.classes), dtype=np.int32)
+    members = answer.matrix > 0
+    one = members.sum(0) == 1
+    return np.where(one, members.argmax(0), -1).astype(np.int32)
+
+
+def subsample(shown: PreparedSet, count: int) -> PreparedSet:
+    """So many of the images, evenly spaced; all if that is 0, or more than there are."""
+    n = len(shown.index)
+    if not 0 < count < n:
+        return shown
+    rows = np.linspace(0, n - 1, count).round().astype(np.int64)
+    kept = isinstance(shown.images, loader.EncodedImages)
+    return shown._replace(
+        images=loader.EncodedImages(shown.images.source, shown.images.index[rows])
+        if kept
+        else shown.images[rows],
+        index=shown.index[rows],
+        columns={name: column[rows] for name, column in shown.columns.items()},
+        target=shown.target[rows],
+        rules={name: rule._replace(n=count) for name, rule in shown.rules.items()},
+    )
+
+
+def device_batches(
+    asked: suite.Suite, given: PreparedSet, devices: jax.sharding.Mesh
+) -> Iterator[predict.Batch]:
+    """The images on the devices, in batches of one size."""
+    shards = devices.shape["data"]
+    usual = 32 if xla.platform() == "cpu" else 256
+    # No larger than the set: what fills a batch up costs as much as images.
+    size = min(asked.run["batch"] or usual, len(given.index))
+    size = -(-size // shards) * shards
+    reading = loader.ReaderOptions(asked.run["threads"] or suite.cores())
+    place = functools.partial(mesh.split, mesh=devices)
+    first = 0
+    for images in loader.batches([given.images], size, reading):
+        rows = np.arange(first, min(first + size, len(given.index)))
+        first += size
+        filled = np.pad(rows, (0, size - len(rows)), mode="edge")
+        yield predict.Batch(
+            image=place(images),
+            index=place(given.index[filled]),
+            label=place(given.columns["label"][filled].astype(np.int32)),
+            target=place(given.target[filled]),
+            count=len(rows),
+        )
+
+
+UNCHANGED = "as it is"
+# Stands where no network is asked.
+NO_NETWORK = predict.BoundNetwork(apply=probe.identity, variables={})
+
+
+def select(
+    asked: suite.Suite,
+    dataset: str,
+    index: Int[np.ndarray, "n"],
+    given: PreparedSet | None = None,
+) -> PreparedSet:
+    """Images of a set by their numbers, and their classes where a network has these.
+
+    given: what the network can answer of the set; there classes of other images are -1.
+    """
+    source, held = asked.sources[dataset], asked.images[dataset]
+    label, target = np.full((2, len(source)), -1, np.int32)
+    if given is not None:
+        label[given.index], target[given.index] = given.columns["label"], given.target
+    return PreparedSet(
+        images=loader.EncodedImages(source, index) if held is None else held[index],
+        index=index,
+        columns={"label": label[index]},
+        target=target[index],
+        rules=given.rules if given else {},
+        classes=given.classes if given else (),
+    )
+
+
+def read_images(
+    asked: suite.Suite, few: PreparedSet, devices: jax.sharding.Mesh
+) -> Shaped[np.ndarray, "n h w 3"]:
+    """The images themselves, in bytes."""
+    batches = device_batches(asked, few, devices)
+    return np.concatenate([np.asarray(one.image)[: one.count] for one in batches])
+
+
+def condition_images(
+    asked: suite.Suite,
+    task: suite.Task,
+    network: predict.BoundNetwork,
+    conditions: Iterable[str],
+    few: PreparedSet,
+    devices: jax.sharding.Mesh,
+) -> dict[str, Shaped[np.ndarray, "n h w 3"]]:
+    """What the network gets under some conditions; the image as it is comes first."""
+    made = asked.make_probe(*task, few.classes)
+    found = {} if "" in conditions else {UNCHANGED: [read_images(asked, few, devices)]}
+    for batch in device_batches(asked, few, devices):
+        for name in conditions:
+            stimuli = predict.make_stimuli(network, made, batch, name)
+            parts = found.setdefault(name or UNCHANGED, [])
+            parts.append(np.asarray(stimuli)[: batch.count])
+    return {name: np.concatenate(parts) for name, parts in found.items()}

@@ -1,0 +1,128 @@
+"""Other seeds, other data sets: bootstrap draws of a table of scores.
+
+A run is one model measured on every data set, so the runs of an algorithm are drawn with
+replacement for all data sets together, and those of different algorithms apart (strata).
+Drawing the data sets too, for all algorithms together, makes it hierarchical: what would come
+out on other data sets like these, with other seeds. Source: Efron and Tibshirani 1993,
+chapters 8 and 13; Saravanan, Berman and Sober 2020, https://arxiv.org/abs/2007.07797.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Float, Int
+
+from jbias.stats import score_table
+
+_FEWEST = 100
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimate:
+    """A number, or an array of them, with its percentile interval."""
+
+    value: Float[np.ndarray, "..."]
+    low: Float[np.ndarray, "..."]
+    high: Float[np.ndarray, "..."]
+    confidence: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Draws:
+    """How often each run, and each data set, occurs in each of b draws."""
+
+    runs: tuple[Int[np.ndarray, "b r"], ...]  # Algorithm after algorithm.
+    datasets: Int[np.ndarray, "b n"]
+
+    def means(self, scores: score_table.Scores) -> Float[np.ndarray, "b n k"]:
+        """Gives means over the drawn runs, for each of the data sets that there are."""
+        cells = [
+            counts @ scores.values[:, j, : counts.shape[1]].T / counts[0].sum()
+            for j, counts in enumerate(self.runs)
+        ]
+        return np.stack(cells, axis=2)
+
+    def over_datasets(
+        self, values: Float[np.ndarray, "b n ..."]
+    ) -> Float[np.ndarray, "b ..."]:
+        """Gives means over the drawn data sets."""
+        n = self.datasets.shape[1]
+        return np.einsum("bn,bn...->b...", self.datasets / n, values)
+
+    def picked(self, values: Float[np.ndarray, "b n ..."]) -> np.ndarray:
+        """Gives the drawn data sets themselves, as often as each was drawn."""
+        b, n = self.datasets.shape
+        flat = np.repeat(np.tile(np.arange(n), b), self.datasets.ravel())
+        return values[np.arange(b)[:, None], flat.reshape(b, n)]
+
+
+def draw(
+    scores: score_table.Scores,
+    *,
+    draws: int,
+    seed: int,
+    datasets: bool = False,
+    runs: int | None = None,
+) -> Draws:
+    """Draws runs, and with `datasets` data sets too, with replacement.
+
+    `runs` is how many an imagined study has of each algorithm; None: as many as this one.
+    Raises ValueError for fewer than 100 draws, and where some algorithm has a single run.
+    """
+    if draws < _FEWEST:
+        raise ValueError(f"draws: must be at least {_FEWEST}, got {draws}")
+    if runs is not None and runs < 1:
+        raise ValueError(f"runs: must be at least 1, got {runs}")
+    require_runs(scores)
+    rng = np.random.default_rng(seed)
+    n = len(scores.datasets)
+    sizes = [int(r) for r in scores.counts]
+    drawn = tuple(_counts(rng, draws, r, runs or r) for r in sizes)
+    kept = np.ones((draws, n), int)
+    return Draws(drawn, _counts(rng, draws, n, n) if datasets else kept)
+
+
+def require_runs(scores: score_table.Scores, least: int = 2) -> None:
+    """Refuses algorithms with too few runs to see how seeds vary."""
+    for name, r in zip(scores.algorithms, scores.counts, strict=True):
+        if r < least:
+            raise ValueError(
+                f"scores: every algorithm must have at least {least} runs, got {r} of "
+                f"{name}; give the single runs, not their means, or leave it out"
+            )
+
+
+def estimate(
+    value, drawn: Float[np.ndarray, "b ..."], *, confidence: float
+) -> Estimate:
+    """Joins a value with percentiles of its draws: draws themselves, so inf is no harm."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: must lie between 0 and 1, got {confidence}")
+    place = math.floor((1 - confidence) / 2 * (len(drawn) - 1))
+    found = np.partition(drawn, (place, len(drawn) - 1 - place), axis=0)
+    low, high = found[place], found[-1 - place]
+    return Estimate(np.asarray(value), low, high, confidence)
+
+
+def pairs(k: int) -> Iterator[tuple[int, int]]:
+    """Gives the pairs of k algorithms, each once."""
+    return ((i, j) for i in range(k) for j in range(i + 1, k))
+
+
+def pair_matrix(
+    k: int, values: npt.ArrayLike, turn, *, diagonal: float = math.nan
+) -> np.ndarray:
+    """Puts values (p, ...) of pairs (i, j), i < j, into (..., k, k); `turn` gives (j, i)'s."""
+    values = np.moveaxis(np.asarray(values, dtype=np.float64), 0, -1)
+    matrix = np.full((*values.shape[:-1], k, k), float(diagonal))
+    rows, columns = np.triu_indices(k, 1)
+    matrix[..., rows, columns] = values
+    matrix[..., columns, rows] = turn(values)
+    return matrix
+
+
+def _counts(rng, draws: int, size: int, total: int) -> Int[np.ndarray, "b size"]:
+    return rng.multinomial(total, np.full(size, 1 / size), size=draws)

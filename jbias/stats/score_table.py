@@ -1,0 +1,354 @@
+"""A table of scores: which run of which algorithm scored what on which data set.
+
+Every test begins here. A table may be a matrix (data sets, algorithms), an array (data
+sets, algorithms, runs), a pandas matrix with names, or a tidy frame with the columns
+algorithm, dataset, score and, if there are several, run.
+
+Scores that should be equal rarely are, because of rounding. `near_levels`, `rounding_error`
+and `check_tolerance` decide what ties, and `rank` ranks the algorithms accordingly.
+"""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+from jaxtyping import Float, Int
+
+NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
+_DIGITS = 1e-12  # Of float64, less what sums lose.
+_LISTED = 5  # Cells that a refusal lists.
+_ALSO = {  # What others call these.
+    "algorithm": ("algorithms", "method", "methods", "model", "models", "algo"),
+    "dataset": ("datasets", "data_set", "data_sets", "data", "test_set", "test_sets"),
+    "score": ("scores", "value", "accuracy"),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores without missing cells; a run is one model, measured on every data set.
+
+    Algorithms may have different numbers of runs: `values[:, j, counts[j]:]` is NaN.
+    """
+
+    values: Float[np.ndarray, "n k r"]
+    datasets: tuple[str, ...]
+    algorithms: tuple[str, ...]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Runs of every algorithm (k,)."""
+        return np.isfinite(self.values[0]).sum(axis=1)
+
+    @property
+    def means(self) -> Float[np.ndarray, "n k"]:
+        """Means over runs."""
+        return np.nanmean(self.values, axis=2)
+
+    @property
+    def stds(self) -> Float[np.ndarray, "n k"]:
+        """Standard deviations over runs (n - 1 in the denominator); NaN for one run."""
+        counts = self.counts
+        spread = np.nansum((self.values - self.means[:, :, None]) ** 2, axis=2)
+        return np.sqrt(spread / np.where(counts > 1, counts - 1, math.nan))
+
+    def runs(self, algorithm: str) -> Float[np.ndarray, "n r"]:
+        """Scores of one algorithm, its own runs alone."""
+        j = self.algorithms.index(check_name(algorithm, self.algorithms, "algorithm"))
+        return self.values[:, j, : self.counts[j]]
+
+    def only(
+        self, *, datasets: Sequence[str] = (), algorithms: Sequence[str] = ()
+    ) -> "Scores":
+        """Keeps these data sets and algorithms, in this order; () keeps all."""
+        rows = [
+            self.datasets.index(check_name(d, self.datasets, "dataset"))
+            for d in datasets or self.datasets
+        ]
+        columns = [
+            self.algorithms.index(check_name(a, self.algorithms, "algorithm"))
+            for a in algorithms or self.algorithms
+        ]
+        return Scores(
+            values=self.values[rows][:, columns],
+            datasets=tuple(self.datasets[i] for i in rows),
+            algorithms=tuple(self.algorithms[j] for j in columns),
+        )
+
+
+Table = Float[np.ndarray, "n k"] | pd.DataFrame | Scores
+
+
+def read(scores, *, axis: int = 1) -> Scores:
+    """Reads scores in any of the forms above; `Scores` pass as they are.
+
+    `axis` is that of the algorithms in a matrix: 1 if they are columns, 0 if rows.
+    Raises ValueError for missing, doubled and not finite cells, for fewer than 2 data sets
+    or algorithms, and for a frame whose axes or columns are named otherwise; `drop_incomplete` drops
+    explicitly.
+    """
+    if isinstance(scores, Scores):
+        return scores
+    if axis not in (0, 1):
+        raise ValueError(f"axis: must be 0 or 1, the axis of algorithms, got {axis!r}")
+    if isinstance(scores, pd.DataFrame) and set(NEEDED) <= set(scores.columns):
+        return _checked(*_cells(scores))
+    if isinstance(scores, pd.DataFrame):
+        values = _numbers(scores, axis)
+        frame = scores if axis == 1 else scores.T
+        if not (frame.index.is_unique and frame.columns.is_unique):
+            raise ValueError("scores: names must occur once in a matrix; rename them")
+        values = np.moveaxis(values, axis, 1)[:, :, None]
+        return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
+    values = _floats(scores)
+    if values.ndim not in (2, 3):
+        raise ValueError(
+            "scores: must be a matrix (data sets, algorithms) or an array (data sets, "
+            f"algorithms, runs), got shape {values.shape}; give one row a data set"
+        )
+    values = np.moveaxis(values, axis, 1)
+    values = values[:, :, None] if values.ndim == 2 else values
+    names = [tuple(map(str, range(size))) for size in values.shape[:2]]
+    return _checked(values, *names)
+
+
+def matrix(scores, *, axis: int = 1) -> Float[np.ndarray, "n k"]:
+    """Reads scores as one matrix: means over runs."""
+    return read(scores, axis=axis).means
+
+
+def rank(
+    scores: Table, *, larger_is_better: bool, axis: int = 1
+) -> Float[np.ndarray, "n k"]:
+    """Ranks the algorithms on every data set: 1 is the best, ties share their mean.
+
+    `scores` is what `read` takes; several runs are averaged first, and means that
+    differ by rounding alone tie.
+    """
+    table = read(scores, axis=axis)
+    levels = near_levels(table.means, rounding_error(table.values))
+    return scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
+
+
+def near_levels(
+    values: Float[np.ndarray, "*m n"], tolerance: float | Float[np.ndarray, "*m 1"]
+) -> Int[np.ndarray, "*m n"]:
+    """Numbers values along the last axis: neighbours within `tolerance` share a number.
+
+    0 is the lowest, and ranks of these numbers are ranks of the values with their ties.
+    Rounding would part neighbours at the edge between two rounded values.
+    """
+    order = np.argsort(values, axis=-1, kind="stable")
+    steps = np.diff(np.take_along_axis(values, order, axis=-1), axis=-1) > tolerance
+    levels = np.zeros(values.shape, dtype=np.int64)
+    climbed = np.concatenate([levels[..., :1], np.cumsum(steps, axis=-1)], axis=-1)
+    np.put_along_axis(levels, order, climbed, axis=-1)
+    return levels
+
+
+def check_tolerance(tolerance: float | None, scores: Float[np.ndarray, "n k"]) -> float:
+    """Gives the tolerance back; refuses one that would blot out what differs.
+
+    None is 2e-7 of what all scores span, the last digits of float32, and never below those
+    of the largest score in float64. Images of 50,000 and 50 runs tell more apart than that.
+    """
+    spread = float(np.ptp(scores))
+    if tolerance is None:
+        return max(2e-7 * spread, _DIGITS * float(np.abs(scores).max()))
+    if not 0 <= tolerance or 0 < spread < 1000 * tolerance:
+        raise ValueError(
+            "tolerance: must be from 0 to a thousandth of what the scores span, got "
+            f"{tolerance} for {spread:.3g}; scale the scores or take a smaller one"
+        )
+    return tolerance
+
+
+def rounding_error(values: Float[np.ndarray, "n k r"]) -> Float[np.ndarray, "n 1"]:
+    """Gives how close two means of a data set are that differ by rounding alone.
+
+    Of the data set's largest score, for data sets may have different units where only
+    scores of one are compared. NaN counts as none.
+    """
+    return _DIGITS * np.nanmax(np.abs(values), axis=(1, 2))[:, None]
+
+
+def drop_incomplete(
+    frame: pd.DataFrame, *, drop: Literal["datasets", "algorithms", "runs"]
+) -> pd.DataFrame:
+    """Drops from a tidy frame all data sets, algorithms or runs that miss a cell."""
+    values, datasets, algorithms = _cells(frame)
+    holes = _missing(values)
+    if drop == "datasets":
+        bad = {datasets[i] for i, _, _ in holes}
+        return frame[~frame["dataset"].astype(str).isin(bad)]
+    if drop == "algorithms":
+        bad = {algorithms[j] for _, j, _ in holes}
+        return frame[~frame["algorithm"].astype(str).isin(bad)]
+    if drop != "runs":
+        raise ValueError(
+            f"drop: must be 'datasets', 'algorithms' or 'runs', got {drop!r}"
+        )
+    groups = frame.groupby(frame["algorithm"].astype(str))
+    known_runs = {name: _runs(rows) for name, rows in groups}
+    bad = {(algorithms[j], known_runs[algorithms[j]][r]) for _, j, r in holes}
+    keys = zip(frame["algorithm"].astype(str), _run_names(frame), strict=True)
+    return frame[[key not in bad for key in keys]]
+
+
+def missing_cells(frame: pd.DataFrame) -> list[str]:
+    """Names the cells that a tidy frame lacks, such as "ERM on Edge"."""
+    values, datasets, algorithms = _cells(frame)
+    return _describe_cells(_missing(values), datasets, algorithms)
+
+
+def check_name(name: str, names: Sequence[str], what: str) -> str:
+    """Gives the name back; refuses one that is not there."""
+    if name not in names:
+        raise ValueError(f"{what}: must be one of {', '.join(names)}, got {name!r}")
+    return name
+
+
+def suggest_renames(columns: Sequence) -> str:
+    """Says which columns to rename, so that a frame is tidy: ", rename method to ..."."""
+    named = [
+        f"{column} to {meant}"
+        for column in columns
+        if (meant := _meant(column)) and meant not in columns
+    ]
+    return f"; rename {', '.join(named)}" if named else ""
+
+
+def _meant(name) -> str:
+    word = str(name).lower().replace(" ", "_")
+    return next((known for known in NEEDED if word in (known, *_ALSO[known])), "")
+
+
+def _numbers(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"]:
+    """The numbers of a matrix; refuses a tidy frame, and a matrix the other way round."""
+    columns = list(frame.columns)
+    tidy = len(set(NEEDED).intersection(columns)) > 1
+    try:
+        values = frame.to_numpy(np.float64)
+    except (TypeError, ValueError):
+        tidy = True
+    if tidy or set(map(_meant, columns)) >= set(NEEDED):
+        raise ValueError(
+            f"scores: a tidy frame must have the columns {', '.join(NEEDED)}, and a matrix "
+            f"numbers alone, got the columns {', '.join(map(str, columns[:9]))}"
+            f"{suggest_renames(columns) or '; name the data sets in the index, if it is a matrix'}"
+        )
+    of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
+    if _meant(of_algorithms) == "dataset" or _meant(of_datasets) == "algorithm":
+        lies, other = ("rows", "columns") if axis == 0 else ("columns", "rows")
+        raise ValueError(
+            f"scores: with axis={axis} the {lies} must be algorithms and the {other} data "
+            f"sets, got {lies} named {of_algorithms!r} and {other} named {of_datasets!r}; "
+            f"give axis={1 - axis}, or name them rightly"
+        )
+    return values
+
+
+def _run_names(frame: pd.DataFrame) -> list[str]:
+    if "run" not in frame:
+        return [""] * len(frame)
+    return frame["run"].astype(str).tolist()
+
+
+def _runs(rows: pd.DataFrame) -> list[str]:
+    return list(dict.fromkeys(_run_names(rows)))
+
+
+def _cells(
+    frame: pd.DataFrame,
+) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """Gives the cells of a tidy frame; NaN where there is none, names in their order."""
+    for name in ("algorithm", "dataset"):
+        if frame[name].isna().any():
+            raise ValueError(f"scores: {name} must be named in every row; fill it in")
+    algorithms = list(dict.fromkeys(frame["algorithm"].astype(str)))
+    datasets = list(dict.fromkeys(frame["dataset"].astype(str)))
+    named = pd.DataFrame(
+        {
+            "algorithm": frame["algorithm"].astype(str).to_numpy(),
+            "dataset": frame["dataset"].astype(str).to_numpy(),
+            "run": _run_names(frame),
+            "score": _floats(frame["score"]),
+        }
+    )
+    keys = ["algorithm", "dataset", "run"]
+    doubled = named[named.duplicated(keys, keep=False)]
+    if len(doubled):
+        told = ", ".join(map(str, doubled[keys].iloc[0]))
+        raise ValueError(
+            f"scores: a cell must occur once, got {len(doubled)} rows that share theirs, "
+            f"such as {told}; remove one or tell them apart in a column run"
+        )
+    groups = named.groupby("algorithm", sort=False)
+    runs = {name: _runs(rows) for name, rows in groups}
+    most = max(map(len, runs.values()), default=0)
+    values = np.full((len(datasets), len(algorithms), most), math.nan)
+    rows = pd.Index(datasets).get_indexer(named["dataset"])
+    columns = pd.Index(algorithms).get_indexer(named["algorithm"])
+    layers = np.empty(len(named), int)
+    for name, members in groups.indices.items():
+        layers[members] = pd.Index(runs[name]).get_indexer(named["run"].iloc[members])
+    values[rows, columns, layers] = named["score"]
+    return values, tuple(datasets), tuple(algorithms)
+
+
+def _floats(scores) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", np.exceptions.ComplexWarning)
+        try:
+            return np.asarray(scores, dtype=np.float64)
+        except (TypeError, ValueError, np.exceptions.ComplexWarning) as error:
+            raise ValueError(
+                f"scores: a score must be a real number: {error}"
+            ) from error
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    """Gives the cells (i, j, run) that lack a score, of runs that have one elsewhere."""
+    present = np.isfinite(values)
+    used = np.any(present, axis=0, keepdims=True)
+    used[:, ~np.any(used, axis=2)[0], 0] = True
+    return np.argwhere(used & ~present)
+
+
+def _describe_cells(cells: np.ndarray, datasets, algorithms) -> list[str]:
+    return list(dict.fromkeys(f"{algorithms[j]} on {datasets[i]}" for i, j, _ in cells))
+
+
+def _checked(
+    values: np.ndarray, datasets: tuple[str, ...], algorithms: tuple[str, ...]
+) -> Scores:
+    n, k, _ = values.shape
+    if n < 2 or k < 2:
+        raise ValueError(
+            "scores: must hold at least 2 data sets (rows) and 2 algorithms (columns), "
+            f"got {n} and {k}; add scores"
+        )
+    infinite = np.argwhere(np.isinf(values))
+    if len(infinite):
+        i, j, _ = infinite[0]
+        raise ValueError(
+            f"scores: must be finite, got {values[tuple(infinite[0])]} for "
+            f"{algorithms[j]} on {datasets[i]}; correct or leave it out"
+        )
+    cells = _describe_cells(_missing(values), datasets, algorithms)
+    if cells:
+        more = f" and {len(cells) - _LISTED} more" if len(cells) > _LISTED else ""
+        raise ValueError(
+            "scores: every run of every algorithm must have a finite number on every data "
+            f"set, got none for {'; '.join(cells[:_LISTED])}{more}; fill the cells or leave "
+            "data sets, algorithms or runs out"
+        )
+    # The runs of an algorithm come first, so that what pads lies behind them.
+    order = np.argsort(~np.isfinite(values[0]), axis=1, kind="stable")
+    values = np.take_along_axis(values, order[None], axis=2)
+    return Scores(values=values, datasets=datasets, algorithms=algorithms)

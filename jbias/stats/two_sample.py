@@ -1,0 +1,146 @@
+"""Tests between two groups of runs: exchange, rank-sum and Welch; and means of few networks.
+
+Sources: Pitman 1937, https://doi.org/10.2307/2984124, for the exchange of units; Phipson
+and Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for (1 + hits) / (1 + draws).
+
+Percentiles of a bootstrap over two or three networks cover far less than their nominal
+level. `t_weights` weighs the networks' deviations by normal numbers, scaled so that a draw
+of a mean is Student's t with s - 1 degrees of freedom: its percentiles are the t interval.
+`mean_exceeds` is the test that belongs to it.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Int
+
+
+def t_weights(s: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray, "b s"]:
+    """What each of s networks weighs in each draw of their mean; rows sum to 1.
+
+    sum_i w_i x_i is distributed as mean(x) + T sd(x) / sqrt(s), T of Student's t with s - 1
+    degrees of freedom, and jointly so for several measurements x of the same networks. A
+    single network weighs 1 in each: how others would do is not known.
+    """
+    if s == 1:
+        return np.ones((draws, 1))
+    normal = rng.standard_normal((draws, s))
+    normal -= normal.mean(1, keepdims=True)
+    scale = np.sqrt((s - 1) / rng.chisquare(s - 1, (draws, 1)))
+    return 1 / s + scale * normal / math.sqrt(s * (s - 1))
+
+
+def mean_exceeds(
+    excess: float, between: tuple[float, float], others: float = 0.0
+) -> float:
+    """p of: the true excess is not above 0, by a one-sided t test.
+
+    between: the variance of the excess that is due to networks, and its degrees of freedom;
+    others: of what is the same for all networks, as if known. Degrees of freedom together
+    after Satterthwaite, Biometrics Bulletin 1946, 2 (6).
+    """
+    variance, free = between
+    total = variance + others
+    if not total:
+        return 0.0 if excess > 0 else 1.0
+    degrees = total**2 / (variance**2 / free) if variance and free else math.inf
+    if math.isinf(degrees):
+        return float(scipy.stats.norm.sf(excess / math.sqrt(total)))
+    return float(scipy.stats.t.sf(excess / math.sqrt(total), degrees))
+
+
+_RTOL = 1e-12  # Sums in another order differ by as much.
+
+
+class ExchangeResult(NamedTuple):
+    """A test of the difference of a statistic, first group less second."""
+
+    difference: float
+    greater: float  # p of: the first is not larger.
+    less: float  # p of: the first is not smaller.
+    exact: bool
+    least: float  # No p can be smaller.
+
+
+def exchange(
+    first: Float[np.ndarray, "a ..."],
+    second: Float[np.ndarray, "b ..."],
+    statistic: Callable[[np.ndarray], float] = np.mean,
+    *,
+    margin: float = 0.0,
+    most: int = 20_000,
+    draws: int = 1_999,
+    seed: int = 0,
+) -> ExchangeResult:
+    """Tests whether statistic(first) > statistic(second) - margin, by exchanging units.
+
+    If the groups are alike, every way to share their units out is equally likely. p counts
+    those whose difference is at least as large (small); all ways are taken where they are
+    no more than `most`, else so many are drawn. margin: how much smaller the first may be; it
+    is added to the units of the first, so it needs a statistic that grows with them, as a
+    mean does. Raises ValueError for a group without units.
+    """
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if not len(first) or not len(second):
+        raise ValueError("exchange: both groups must have units, got none in one")
+    pooled = np.concatenate([first + margin, second])
+    a, n = len(first), len(first) + len(second)
+    ways = math.comb(n, a)
+    exact = ways <= most
+    splits = _all_splits(n, a) if exact else _random_splits(n, a, draws, seed)
+
+    def difference(chosen: Int[np.ndarray, "a"]) -> float:
+        rest = np.delete(pooled, chosen, axis=0)
+        return float(statistic(pooled[chosen]) - statistic(rest))
+
+    seen = difference(np.arange(a))
+    found = np.array([difference(chosen) for chosen in splits])
+    far = _RTOL * max(abs(seen), float(np.abs(found).max()))
+    greater, less = np.sum(found >= seen - far), np.sum(found <= seen + far)
+    count, more = (ways, 0) if exact else (draws + 1, 1)
+    return ExchangeResult(
+        difference=seen - margin,
+        greater=float(greater + more) / count,
+        less=float(less + more) / count,
+        exact=exact,
+        least=1 / count,
+    )
+
+
+def _all_splits(n: int, a: int) -> Iterator[Int[np.ndarray, "a"]]:
+    return map(np.array, itertools.combinations(range(n), a))
+
+
+def _random_splits(
+    n: int, a: int, draws: int, seed: int
+) -> Iterator[Int[np.ndarray, "a"]]:
+    random = np.random.default_rng(seed)
+    return (random.permutation(n)[:a] for _ in range(draws))
+
+
+def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> float:
+    """p of Wilcoxon, Mann and Whitney's rank-sum test that the first is not larger.
+
+    Exact for few values without ties (scipy decides), else by the normal approximation.
+    """
+    return float(scipy.stats.mannwhitneyu(first, second, alternative="greater").pvalue)
+
+
+def welch(
+    first: tuple[float, float, int], second: tuple[float, float, int]
+) -> tuple[float, float]:
+    """Welch's t test of printed means: p that the first is not larger, and not smaller.
+
+    Groups are mean, deviation (n - 1 in its denominator) and n. NaN where a deviation is
+    not known or both are 0.
+    """
+    if not first[1] + second[1] > 0:
+        return math.nan, math.nan
+    p = scipy.stats.ttest_ind_from_stats(
+        *first, *second, equal_var=False, alternative="greater"
+    ).pvalue
+    return float(p), float(1 - p)

@@ -1,0 +1,166 @@
+"""Masks: what they hide, where, and that they are each image's own."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.evals import occlusion, probe
+
+KEY = jax.random.key(3)
+
+
+@functools.partial(jax.jit, static_argnames=("draw", "count"))
+def many(draw, count):
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(count))
+    return jax.vmap(draw)(keys)
+
+
+def rectangles(area, height, width, *, restricted, count=200):
+    draw = functools.partial(
+        occlusion.rectangle_mask,
+        area=jnp.float32(area),
+        height=height,
+        width=width,
+        restricted=restricted,
+    )
+    return np.asarray(many(draw, count))
+
+
+def even(area, side):
+    """The side in pixels as Python rounds, without its odd pixel."""
+    return round(math.sqrt(area) * side) // 2 * 2
+
+
+@pytest.mark.parametrize("size", [(32, 32), (28, 21)])
+@pytest.mark.parametrize("area", [0, 0.1, 0.25, 0.3, 0.5, 0.9, 1])
+def test_restricted_rectangles_have_their_whole_area(area, size):
+    """Whole, and between the ends of the set of centres; also of odd images."""
+    height, width = size
+    hidden = rectangles(area, height, width, restricted=True)
+    sides = [even(area, side) for side in size]
+    assert set(hidden.sum((1, 2))) == {math.prod(sides)}
+    for axis, side, n in zip((2, 1), sides, size):
+        assert set(hidden.any(axis).sum(1)) <= {side, 0}
+        whole = round(math.sqrt(area) * n)
+        centres = range(round(whole / 2), n - round(whole / 2)) or [whole // 2]
+        expected = {centre - whole // 2 for centre in centres}
+        if math.prod(sides):
+            assert set(hidden.any(axis).argmax(1)) == expected
+
+
+def test_restricted_centres_are_uniform():
+    # 8 of 32 pixels: first rows 0 to 23, all as likely.
+    first = rectangles(0.0625, 32, 32, restricted=True, count=4800).any(2).argmax(1)
+    counts = np.bincount(first, minlength=24)
+    assert len(counts) == 24
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_unrestricted_centres_are_uniform_over_all_pixels():
+    """A pixel is hidden as often as centres lie near it; borders less often."""
+    count, side, n = 4000, 8, 16
+    hidden = rectangles((side / n) ** 2, n, n, restricted=False, count=count)
+    # From centre - 4 to centre + 3.
+    reach = np.array([sum(c - 4 <= x < c + 4 for c in range(n)) for x in range(n)])
+    expected = np.outer(reach, reach) / n**2
+    error = np.sqrt(expected * (1 - expected) / count)
+    assert np.all(np.abs(hidden.mean(0) - expected) < 5 * error)
+    assert hidden.sum((1, 2)).max() == side**2
+    assert hidden.sum((1, 2)).min() == 4 * 4
+
+
+@pytest.mark.parametrize(("area", "mean"), [("beta", 2 / 3), ("uniform", 1 / 2)])
+def test_drawn_areas_have_their_distribution(area, mean):
+    drawn = np.asarray(many(occlusion._area_sampler(area), 4000))
+    law = scipy.stats.beta(2, 1) if area == "beta" else scipy.stats.uniform()
+    assert law.mean() == pytest.approx(mean)
+    assert abs(drawn.mean() - mean) < 4 * law.std() / math.sqrt(len(drawn))
+    assert scipy.stats.kstest(drawn, law.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("thousandths", [1, 100, 300, 700, 999])
+def test_fourier_masks_hide_exactly_their_share(thousandths):
+    count = int(occlusion.pixel_count(jnp.int32(thousandths), 28 * 30))
+    assert count == math.ceil(thousandths * 28 * 30 / 1000)
+    draw = functools.partial(
+        occlusion.fourier_mask, count=jnp.int32(count), height=28, width=30
+    )
+    assert set(np.asarray(many(draw, 20)).sum((1, 2))) == {count}
+
+
+def test_fourier_masks_are_of_few_patches():
+    """Neighbours differ rarely, and no place is preferred."""
+    draw = functools.partial(
+        occlusion.fourier_mask, count=jnp.int32(512), height=32, width=32
+    )
+    hidden = np.asarray(many(draw, 300))
+    assert abs(hidden.mean(0) - 0.5).max() < 5 * math.sqrt(0.25 / 300)
+    for one, other in (
+        (hidden[:, 1:], hidden[:, :-1]),
+        (hidden[:, :, 1:], hidden[:, :, :-1]),
+    ):
+        edges = (one != other).sum((1, 2)) / 32
+        assert 1 < edges.mean() < 2.5  # Of noise 15.5.
+
+
+def test_most_and_least_salient_pixels_are_those_of_a_stable_sort():
+    """Of equal ones the first is the more salient; orders complete one another."""
+    saliency = np.random.default_rng(0).integers(0, 4, (6, 5)).astype(np.float32)
+    order = np.argsort(-saliency.ravel(), kind="stable")
+    rank = occlusion.saliency_ranks(saliency)
+    for count in (0, 7, 30):
+        most, least = (
+            np.asarray(occlusion.salient_mask(rank, jnp.int32(n), jnp.bool_(least)))
+            for n, least in ((count, False), (30 - count, True))
+        )
+        assert set(np.flatnonzero(most)) == set(order[:count])
+        np.testing.assert_array_equal(least, ~most)
+
+
+@pytest.mark.parametrize("side", [28, 32, 64, 224, 1024])
+def test_counts_are_exact(side):
+    pixels = side * side
+    for part in (1, 100, 250, 300, 999):
+        got = int(
+            jax.jit(occlusion.pixel_count, static_argnums=1)(jnp.int32(part), pixels)
+        )
+        assert got == -(-part * pixels // 1000)
+
+
+def test_what_is_hidden_is_of_the_same_place_in_another_image():
+    images = np.random.default_rng(1).integers(0, 256, (5, 8, 8, 3), np.uint8)
+    others = probe.Partners("o", "test_same_place", lambda: images)
+    params = occlusion.fill_params("here", "other", (0, 0, 0), others)
+    keys = occlusion.image_keys(0, jnp.uint32(1), jnp.arange(40))
+    instead = occlusion.replacement(params, keys, other=True)
+    hidden = np.random.default_rng(2).random((40, 8, 8)) < 0.5
+    seen = occlusion.paste(jnp.full((40, 8, 8, 3), -1.0), jnp.asarray(hidden), instead)
+    drawn = set()
+    for one, mask in zip(np.asarray(seen), hidden):
+        which = [
+            i
+            for i, image in enumerate(images)
+            if np.allclose(one[mask], image[mask] / 255, atol=1e-6)
+        ]
+        assert len(which) == 1
+        assert np.all(one[~mask] == -1)
+        drawn |= set(which)
+    assert drawn == set(range(5))
+
+
+@pytest.mark.parametrize(
+    ("fill", "mean", "named"),
+    [
+        ("grey", (0, 0, 0), "fill"),
+        ("mean", (0, 2, 0), "mean"),
+        ("other", (0,) * 3, "oth"),
+    ],
+)
+def test_fills_that_are_not_there_are_refused(fill, mean, named):
+    with pytest.raises(ValueError, match=named):
+        occlusion.fill_params("here", fill, mean, None)

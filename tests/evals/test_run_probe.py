@@ -1,0 +1,163 @@
+"""Showing a network a set: what is decided, how sure it is, and what is compiled."""
+
+import contextlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.data import labels
+from jbias.evals import predict, probe, probes
+
+
+def network(scale):
+    """Six classes, answered by the means of an image's channels and their negatives."""
+
+    def apply(variables, image):
+        means = image.mean((1, 2))
+        return variables["scale"] * jnp.concatenate([means, -means], -1)
+
+    return predict.BoundNetwork(apply, {"scale": jnp.float32(scale)})
+
+
+def batches(n=8):
+    image = np.random.default_rng(0).integers(0, 256, (n, 4, 4, 3), np.uint8)
+    index = np.arange(n, dtype=np.int32)
+    return [predict.Batch(image, index, index % 2, index % 6, n)]
+
+
+@pytest.mark.parametrize("aggregate", labels.AGGREGATES)
+def test_each_rule_is_as_sure_as_its_members_make_it(aggregate):
+    """The decided class has the highest share, and shares of all classes sum to 1."""
+    of = np.array([0, 0, 1, 2, 2, -1])  # The last is a member of none.
+    matrix = (of[:, None] == np.arange(3)).astype(np.float32)
+    if aggregate.startswith("mean"):
+        matrix /= matrix.sum(0)
+    asked, (batch,) = network(9.0), batches()
+    rule = predict.Rule(8, jnp.asarray(matrix), aggregate)
+    shares = []
+    for label in range(3):
+        one = batch._replace(label=np.full(8, label, np.int32))
+        found = predict.run_probe(asked, probes.make_plain(), [one], {"": rule})[""]
+        shares.append(found["likelihood"])
+    np.testing.assert_allclose(np.sum(shares, 0), 1, rtol=1e-6)
+    assert (np.argmax(shares, 0) == found["prediction"]).all()
+    np.testing.assert_array_equal(np.max(shares, 0), found["confidence"])
+    logits = np.asarray(asked.apply(asked.variables, batch.image / np.float32(255)))
+    p = np.exp(logits) * (of >= 0)
+    p = p / p.sum(1, keepdims=True)
+    groups = [np.flatnonzero(of == c) for c in range(3)]
+    told = {
+        "mean_prob": [p[:, g].mean(1) for g in groups],
+        "sum_prob": [p[:, g].sum(1) for g in groups],
+        "max_prob": [p[:, g].max(1) for g in groups],
+        "mean_logit": [np.exp(logits[:, g].mean(1)) for g in groups],
+    }[aggregate]
+    np.testing.assert_allclose(shares, told / np.sum(told, 0), rtol=1e-4)
+
+
+def test_stimuli_are_compiled_once_for_all_networks():
+    traced = []
+
+    def darker(rows, params):
+        traced.append(rows)
+        return params * rows.image
+
+    made = probe.Probe({"": np.float32(0.5)}, darker, lambda found: [])
+    for scale in (1.0, 2.0):
+        predict.run_probe(network(scale), made, batches(), {"": predict.Rule(8)})
+    assert len(traced) == 1
+
+
+def test_what_is_compiled_is_announced():
+    """Every program is traced inside, those of later conditions too; others are not."""
+    inside, traced = [], []
+
+    @contextlib.contextmanager
+    def compiling():
+        inside.append(len(traced))
+        yield
+        assert len(traced) > inside[-1]
+        inside.append(None)
+
+    def shown(rows, params, how):
+        assert inside[-1] is not None
+        traced.append(how)
+        return params * rows.image
+
+    def moved(rows, params, stimuli):
+        assert inside[-1] is not None
+        traced.append("moved")
+        return stimuli + 0 * rows.logits(stimuli).mean()
+
+    names = ("a", "b", "also b", "b moved")
+    made = probe.Probe(
+        dict.fromkeys(names, np.float32(0.5)),
+        shown,
+        lambda found: [],
+        moved,
+        {"b moved": 1},
+        static=lambda condition: "b" in condition,
+    )
+    rules = {"": predict.Rule(16)}
+    predict.run_probe(network(3.0), made, batches() * 2, rules, compiling=compiling)
+    assert traced == [False, True, "moved"] and len(inside) == 6
+
+
+def test_stimuli_that_ask_the_network_are_refused():
+    made = probe.Probe(
+        {"": np.float32(0)}, lambda rows, _: rows.logits(rows.image), lambda found: []
+    )
+    with pytest.raises(ValueError, match="show must not ask the network"):
+        predict.run_probe(network(1.0), made, batches(), {"": predict.Rule(8)})
+
+
+def test_agreement_counts_images_and_no_padding():
+    (batch,), made = batches(), probes.make_plain()
+    one, other = network(1.0), network(-1.0)
+    (number,) = predict.agreement(one, one, made, [batch._replace(count=5)])
+    assert number[1:] == (1.0, 5, 5, "")
+    (number,) = predict.agreement(one, other, made, [batch])
+    assert number.value == 0.0
+
+
+def test_agreement_is_of_the_first_and_the_last_stimuli():
+    """Networks that differ in the dark alone, in all shown so."""
+
+    def apply(variables, image):
+        means = image.mean((1, 2))
+        flipped = jnp.where(image.mean() < 0.1, variables["scale"], 1)
+        return flipped * jnp.concatenate([means, -means], -1)
+
+    conditions = {"bright": np.float32(1), "": np.float32(1), "dark": np.float32(0.1)}
+    made = probe.Probe(conditions, lambda rows, by: by * rows.image, lambda found: [])
+    one, other = (
+        predict.BoundNetwork(apply, {"scale": jnp.float32(x)}) for x in (1, -1)
+    )
+    found = predict.agreement(one, other, made, batches())
+    assert {n.condition: n[1:4] for n in found} == {
+        "bright": (1.0, 8, 8),
+        "dark": (0.0, 0, 8),
+    }
+
+
+def test_a_step_may_look_into_the_network():
+    """What it sees is of the clean images, and of the network that is asked."""
+
+    def at(variables, image, site):
+        assert site == "middle"
+        return image * variables["scale"], jnp.ones_like(image)
+
+    def darker(rows, params, stimuli):
+        x, gradient = rows.at(rows.image, "middle")
+        return stimuli * 0 + x * gradient * params
+
+    made = probes.make_plain()._replace(
+        conditions={"half": np.float32(0.5)}, move=darker, steps={"half": 1}
+    )
+    asked = network(1.0)._replace(at=at)
+    (batch,) = batches()
+    seen = predict.make_stimuli(asked, made, batch, "half")
+    np.testing.assert_allclose(seen, batch.image / 510, rtol=1e-6)
+    with pytest.raises(ValueError, match="must look into the network"):
+        predict.make_stimuli(asked._replace(at=None), made, batch, "half")

@@ -1,0 +1,20 @@
+import pytest
+import scipy.stats
+
+from jbias.evals import decisions
+
+
+@pytest.mark.parametrize(("count", "n"), [(0, 7), (7, 7), (3, 7), (1, 50_000)])
+@pytest.mark.parametrize("confidence", [0.9, 0.95])
+def test_wilson_is_scipys(count, n, confidence):
+    test = scipy.stats.binomtest(count, n)
+    expected = test.proportion_ci(confidence, method="wilson")
+    found = decisions.wilson_interval(count, n, confidence=confidence)
+    assert found == pytest.approx([*expected], abs=1e-12)
+    assert 0 <= found[0] <= count / n <= found[1] <= 1
+
+
+def test_wilson_of_nothing_and_of_too_many():
+    assert decisions.wilson_interval(0, 0) == (0, 1)
+    with pytest.raises(ValueError, match="count must be in 0 ... 3, got 4"):
+        decisions.wilson_interval(4, 3)

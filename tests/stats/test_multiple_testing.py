@@ -1,0 +1,104 @@
+"""Adjusted p-values: by closed testing, by what pairs may be alike, and by invariants."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jbias import stats
+from jbias.stats import multiple_testing
+
+
+def closed(p, local):
+    """Each hypothesis gets the largest local p of the intersections that hold it."""
+    found = np.zeros(len(p))
+    for size in range(1, len(p) + 1):
+        for some in itertools.combinations(range(len(p)), size):
+            found[list(some)] = np.maximum(found[list(some)], local(p[list(some)]))
+    return found
+
+
+def bonferroni(p):
+    return min(1, len(p) * p.min())
+
+
+def simes(p):
+    return min(1, np.min(len(p) * np.sort(p) / np.arange(1, len(p) + 1)))
+
+
+@pytest.mark.parametrize(("method", "local"), [("holm", bonferroni), ("hommel", simes)])
+def test_closed_testing(method, local):
+    rng = np.random.default_rng(0)
+    for m in (1, 2, 3, 5, 8):
+        p = rng.random(m) ** 3
+        np.testing.assert_allclose(stats.adjust(p, method), closed(p, local))
+
+
+def partitions(items):
+    if not items:
+        yield []
+        return
+    first, *rest = items
+    for parts in partitions(rest):
+        yield [[first], *parts]
+        for i in range(len(parts)):
+            yield [*parts[:i], [first, *parts[i]], *parts[i + 1 :]]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 7])
+def test_how_many_pairs_may_be_alike(k):
+    counts = {
+        sum(len(group) * (len(group) - 1) // 2 for group in parts)
+        for parts in partitions(list(range(k)))
+    }
+    assert multiple_testing.possible_true_pairs(k) == tuple(sorted(counts))
+
+
+def test_published_sets():
+    """Garcia and Herrera 2008, section 2.2: S(4) and S(5)."""
+    assert multiple_testing.possible_true_pairs(4) == (0, 1, 2, 3, 6)
+    assert multiple_testing.possible_true_pairs(5) == (0, 1, 2, 3, 4, 6, 10)
+
+
+def test_order_of_strength():
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        p = rng.random(10) ** 3
+        made = {name: stats.adjust(p, name) for name in multiple_testing.METHODS}
+        for weak, strong in [
+            ("bonferroni", "holm"),
+            ("holm", "shaffer"),
+            ("holm", "hochberg"),
+            ("hochberg", "hommel"),
+            ("hommel", "bh"),
+            ("by", "bh"),
+            ("bh", "none"),
+        ]:
+            assert (made[strong] <= made[weak] + 1e-12).all(), (strong, weak)
+
+
+@pytest.mark.parametrize("method", multiple_testing.METHODS)
+def test_invariants(method):
+    rng = np.random.default_rng(2)
+    p = rng.random(15)
+    adjusted = stats.adjust(p, method)
+    assert ((adjusted >= p) & (adjusted <= 1)).all()
+    order = rng.permutation(15)
+    np.testing.assert_allclose(stats.adjust(p[order], method), adjusted[order])
+    ordered = adjusted[np.argsort(p)]
+    assert (np.diff(ordered) >= 0).all()
+    grown = p.copy()
+    grown[3] = min(1, grown[3] + 0.2)  # Growing one p lets none fall.
+    assert (stats.adjust(grown, method) >= adjusted - 1e-12).all()
+    assert stats.adjust([0.03], method).tolist() == [0.03]
+    assert stats.adjust([], method).tolist() == []
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="adjust: must be one of bonferroni, holm"):
+        stats.adjust([0.1], "sidak")
+    for bad in ([0.1, 1.2], [-0.1], [np.nan], [[0.1]]):
+        with pytest.raises(ValueError, match="pvalues: must be a row of numbers"):
+            stats.adjust(bad, "holm")
+    with pytest.raises(ValueError, match="shaffer needs all pairs.*got 4"):
+        stats.adjust([0.1] * 4, "shaffer")

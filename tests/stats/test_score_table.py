@@ -1,0 +1,167 @@
+"""Tables of scores: every form gives the same, and what cannot be compared is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias import stats
+from jbias.stats import score_table
+
+N, K, R = 5, 3, 4
+
+
+@pytest.fixture
+def array():
+    return np.random.default_rng(0).normal(size=(N, K, R))
+
+
+def tidy(array, algorithms="abc", datasets="vwxyz"):
+    cells = np.ndindex(array.shape)
+    rows = [(algorithms[j], datasets[i], r, array[i, j, r]) for i, j, r in cells]
+    return pd.DataFrame(rows, columns=["algorithm", "dataset", "run", "score"])
+
+
+def test_every_form_gives_the_same(array):
+    frame = tidy(array).sample(frac=1, random_state=1)
+    found = score_table.read(frame).only(datasets="vwxyz", algorithms="abc")
+    np.testing.assert_allclose(found.means, array.mean(axis=2), rtol=1e-12)
+    np.testing.assert_allclose(found.stds, array.std(axis=2, ddof=1), rtol=1e-12)
+    assert found.counts.tolist() == [R] * K
+    means = array.mean(axis=2)
+    named = pd.DataFrame(means, index=list("vwxyz"), columns=list("abc"))
+    for given, axis in [(means, 1), (means.T, 0), (named, 1), (named.T, 0)]:
+        np.testing.assert_array_equal(score_table.matrix(given, axis=axis), means)
+        result = stats.friedman(given, larger_is_better=True, axis=axis)
+        expected = stats.friedman(frame, larger_is_better=True)
+        assert result.pvalue == pytest.approx(expected.pvalue)
+    assert score_table.read(named).algorithms == ("a", "b", "c")
+
+
+def test_algorithms_may_have_different_numbers_of_runs(array):
+    frame = tidy(array)
+    frame = frame[(frame["algorithm"] != "b") | (frame["run"] > 1)]
+    found = score_table.read(frame)
+    assert found.counts.tolist() == [R, R - 2, R]
+    np.testing.assert_allclose(found.runs("b"), array[:, 1, 2:])
+    np.testing.assert_allclose(found.means[:, 1], array[:, 1, 2:].mean(axis=1))
+
+
+def test_missing_cells_are_listed_and_dropped_only_if_asked(array):
+    frame = tidy(array)
+    hole = (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
+    with pytest.raises(ValueError, match="got none for b on x; fill the cells or"):
+        score_table.read(frame[~hole])
+    for drop, shape in [
+        ("datasets", (N - 1, K, R)),
+        ("algorithms", (N, K - 1, R)),
+        ("runs", (N, K, R)),
+    ]:
+        left = score_table.read(score_table.drop_incomplete(frame[~hole], drop=drop))
+        assert left.values.shape == shape
+    assert left.counts.tolist() == [R, R - 1, R]
+    with pytest.raises(ValueError, match="drop: must be"):
+        score_table.drop_incomplete(frame, drop="cells")
+
+
+def test_a_run_that_is_nowhere_is_no_hole(array):
+    frame = tidy(array[:, :, :1]).drop(columns="run")
+    assert score_table.read(frame).values.shape == (N, K, 1)
+    whole = (frame["algorithm"] == "b") & (frame["dataset"] != "x")
+    with pytest.raises(
+        ValueError, match="got none for b on v; b on w; b on y; b on z;"
+    ):
+        score_table.read(frame[~whole])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_refuses_what_is_not_finite(array, bad):
+    array[2, 1, 0] = bad
+    with pytest.raises(ValueError, match="scores: .* finite"):
+        score_table.read(tidy(array))
+    if np.isnan(bad):
+        with pytest.raises(ValueError, match="none for 1 on 2"):
+            score_table.read(array[:, :, 0])
+
+
+def test_refuses_doubled_cells_and_tables_too_small(array):
+    frame = tidy(array)
+    with pytest.raises(ValueError, match="must occur once, got 2 rows .* a, v, 0;"):
+        score_table.read(pd.concat([frame, frame.iloc[:1]]))
+    with pytest.raises(ValueError, match="must occur once"):
+        score_table.read(frame.drop(columns="run"))
+    for small in (frame[frame["algorithm"] == "a"], frame[frame["dataset"] == "v"]):
+        with pytest.raises(ValueError, match="at least 2 data sets"):
+            score_table.read(small)
+    with pytest.raises(ValueError, match="axis: must be 0 or 1"):
+        score_table.read(array, axis=2)
+    with pytest.raises(ValueError, match="algorithm: must be one of a, b, c, got 'd'"):
+        score_table.read(frame).runs("d")
+
+
+def test_runs_of_algorithms_with_numbers_for_names(array):
+    frame = tidy(array, algorithms=(1, 2, 3))
+    left = score_table.drop_incomplete(frame.iloc[1:], drop="runs")
+    found = score_table.read(left)
+    assert found.algorithms == ("1", "2", "3")
+    assert found.counts.tolist() == [R - 1, R, R]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_matrix_whose_axes_are_named_the_other_way_round_is_refused(array, axis):
+    means = pd.DataFrame(array.mean(axis=2), index=list("vwxyz"), columns=list("abc"))
+    for sets, methods in [
+        ("dataset", "algorithm"),
+        ("Test set", None),
+        (None, "method"),
+    ]:
+        named = means.rename_axis(index=sets, columns=methods)
+        right, wrong = (named, named.T) if axis == 1 else (named.T, named)
+        expected = means.to_numpy()
+        np.testing.assert_array_equal(score_table.matrix(right, axis=axis), expected)
+        told = f"scores: with axis={axis} .*{methods or sets}.*; give axis={1 - axis}"
+        with pytest.raises(ValueError, match=told):
+            stats.friedman(wrong, larger_is_better=True, axis=axis)
+    other = means.rename_axis(index="picture", columns="network")
+    assert score_table.read(other).algorithms == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ({"algorithm": "method"}, "got the columns method, .*; rename method to alg"),
+        (
+            {"algorithm": "who"},
+            "got the columns who, dataset, run, score; name the data",
+        ),
+        (
+            {"algorithm": "Model", "dataset": "Data Set", "score": "accuracy"},
+            "; rename Model to algorithm, Data Set to dataset, accuracy to score$",
+        ),
+    ],
+)
+def test_a_tidy_frame_with_other_names_is_told_what_to_rename(array, names, told):
+    for frame in (tidy(array), tidy(array, algorithms=(1, 2, 3), datasets=range(N))):
+        with pytest.raises(ValueError, match=told):
+            score_table.read(frame.rename(columns=names))
+
+
+def test_a_matrix_with_its_data_sets_in_a_column_is_told_where_they_belong(array):
+    means = pd.DataFrame(array.mean(axis=2), index=list("vwxyz"), columns=list("abc"))
+    frame = means.rename_axis("dataset").reset_index()
+    with pytest.raises(ValueError, match="got the columns dataset, a, b, c; name the"):
+        score_table.read(frame)
+
+
+@pytest.mark.parametrize("value", ["71 %", 1j, {"erm": [1, 2]}, [[1, 2], [3]]], ids=str)
+def test_what_is_no_number_is_told_as_a_score(value):
+    frame = pd.DataFrame({"algorithm": [*"ab"] * 2, "dataset": [*"xxyy"], "score": 1.0})
+    given = frame.assign(score=value) if isinstance(value, str | complex) else value
+    with pytest.raises(ValueError, match="^scores: a score must be a real number"):
+        score_table.read(given)
+
+
+@pytest.mark.parametrize("name", ["algorithm", "dataset"])
+def test_a_row_without_a_name_is_told(name):
+    frame = pd.DataFrame({"algorithm": [*"ab"] * 2, "dataset": [*"xxyy"], "score": 1.0})
+    with pytest.raises(ValueError, match=f"{name} must be named in every row"):
+        score_table.read(frame.assign(**{name: [None, "a", "b", "c"]}))

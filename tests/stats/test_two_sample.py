@@ -1,0 +1,82 @@
+"""Tests of two groups of runs: exact, of the right size, and as scipy has them."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.stats import two_sample
+
+
+@pytest.mark.parametrize("sizes", [(5, 5), (3, 6), (2, 2)])
+def test_exchange_is_scipys_permutation_test(sizes):
+    rng = np.random.default_rng(sum(sizes))
+    first, second = (rng.normal(0.5 * i, 1, n) for i, n in enumerate(sizes))
+    found = two_sample.exchange(first, second)
+    for alternative, p in (("greater", found.greater), ("less", found.less)):
+        theirs = scipy.stats.permutation_test(
+            (first, second),
+            lambda a, b: np.mean(a) - np.mean(b),
+            alternative=alternative,
+            n_resamples=np.inf,
+        )
+        assert p == pytest.approx(theirs.pvalue)
+    assert found.exact and found.least == pytest.approx(
+        1 / scipy.special.comb(sum(sizes), sizes[0])
+    )
+    assert found.difference == pytest.approx(first.mean() - second.mean())
+
+
+def test_exchange_is_exact_under_the_null():
+    """Of all ways to label eight values p <= k / 70 in exactly k of 70."""
+    values = np.random.default_rng(0).normal(size=8)
+    ways = [np.array(c) for c in two_sample.itertools.combinations(range(8), 4)]
+    p = [two_sample.exchange(values[c], np.delete(values, c)).greater for c in ways]
+    assert sorted(p) == pytest.approx(np.arange(1, 71) / 70)
+
+
+def test_exchange_takes_units_of_any_shape():
+    """The largest column's mean of rows: no mean of values by unit."""
+    rng = np.random.default_rng(1)
+    first, second = rng.random((4, 3)) + [0.6, 0, 0], rng.random((4, 3))
+
+    def largest(rows):
+        return rows.mean(axis=0).max()
+
+    found = two_sample.exchange(first, second, largest)
+    assert found.difference == pytest.approx(largest(first) - largest(second))
+    assert found.greater == 1 / 70 or found.greater > 1 / 70
+    drawn = two_sample.exchange(first, second, largest, most=1, draws=999)
+    assert not drawn.exact and drawn.least == 1 / 1000
+    assert drawn.greater == pytest.approx(found.greater, abs=0.05)
+
+
+def test_margin_is_how_far_below_still_counts():
+    first, second = np.array([9.5, 9.6, 9.7, 9.4]), np.array([9.9, 10, 9.8, 10.1])
+    assert two_sample.exchange(first, second).greater == 1
+    near = two_sample.exchange(first, second, margin=1.0)
+    assert near.greater == 1 / 70
+    assert near.difference == pytest.approx(-0.4)
+
+
+def test_rank_sum_is_exact_of_few():
+    first, second = np.arange(5) + 10.0, np.arange(5.0)
+    assert two_sample.rank_sum(first, second) == pytest.approx(1 / 252)
+    assert two_sample.rank_sum(second, first) == pytest.approx(1)
+
+
+def test_welch_is_that_of_the_runs():
+    rng = np.random.default_rng(2)
+    first, second = rng.normal(1, 1, 5), rng.normal(0, 3, 7)
+    told = [(x.mean(), x.std(ddof=1), len(x)) for x in (first, second)]
+    theirs = scipy.stats.ttest_ind(
+        first, second, equal_var=False, alternative="greater"
+    )
+    greater, less = two_sample.welch(*told)
+    assert greater == pytest.approx(theirs.pvalue) and greater + less == 1
+    nothing = two_sample.welch((1, 0, 5), (2, 0, 5))
+    assert np.isnan(nothing).all()
+
+
+def test_nothing_to_exchange_is_refused():
+    with pytest.raises(ValueError, match="must have units"):
+        two_sample.exchange(np.array([]), np.array([1.0]))
