@@ -99,7 +99,7 @@ class Trainer:
         self.stage = build.laid_out(stage, len(which), self.devices, strategy=strategy)
         self.layout = self.stage.layout
         self.packed = self.layout.pack(build.start(stage, seed) for seed in which)
-        self.keys = self.layout.here(seeds.key(seed) for seed in which)
+        self.keys = self.layout.pack_on_devices(seeds.key(seed) for seed in which)
 
     @property
     def images(self) -> int:
@@ -111,7 +111,7 @@ class Trainer:
         ahead = range(self.step, self.step + steps)
         for static, same in itertools.groupby(ahead, self.stage.static):
             args = [self._arguments(step) for step in same]
-            held = self.stage.held(self.step)
+            held = self.stage.shared(self.step)
             self.packed, _ = self.stage.advance(self.packed, args, held, static)
         self.step += steps
         jax.block_until_ready(self.packed)
@@ -122,7 +122,7 @@ class Trainer:
         return self.layout.unpack(self.packed)
 
     def _arguments(self, step: int) -> tuple:
-        taken = self.layout.place(self.stage.take(seed, step) for seed in self.which)
+        taken = self.layout.place(self.stage.batch(seed, step) for seed in self.which)
         waves = zip(self.keys, taken)
         return tuple(tuple(zip(*wave, strict=True)) for wave in waves)
 

@@ -75,7 +75,7 @@ def main() -> None:
 def decider(trainer: common.Trainer, count: int, batch: int):
     """Decides about `count` images with every seed, as jbias.training.observe does."""
     stage = trainer.stage
-    held = np.asarray(stage.held(0)["train"]["image"])
+    held = np.asarray(stage.shared(0)["train"]["image"])
     images = np.resize(held, (count, *held.shape[1:]))
     reading = loader.ReaderOptions(1)
 

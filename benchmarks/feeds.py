@@ -67,9 +67,9 @@ def arriving(built: build.Stage, which: tuple[int, ...], steps: int) -> Callable
 
     def bring() -> int:
         for step in range(steps):
-            held = built.held(step)["train"]
+            held = built.shared(step)["train"]
             for seed in which:
-                taken = built.take(seed, step)["train"]
+                taken = built.batch(seed, step)["train"]
                 jax.block_until_ready(taken if isinstance(taken, dict) else held)
         built.close()
         return steps * len(which) * built.order.batch
@@ -105,19 +105,19 @@ class Training:
 
     def __init__(self, built: build.Stage, *, given: bool):
         self.built, self.step = built, 0
-        self.step_once = jax.jit(built.one, static_argnums=3, donate_argnums=0)
+        self.step_once = jax.jit(built.seed_step, static_argnums=3, donate_argnums=0)
         self.state, self.key = build.start(built, 0), seeds.key(0)
         self.given = None
         if given:
-            held, taken = built.held(0)["train"], built.take(0, 0)["train"]
+            held, taken = built.shared(0)["train"], built.batch(0, 0)["train"]
             rows = {name: column[taken] for name, column in held.items()}
             self.given = {"train": {**rows, "index": jax.numpy.asarray(taken)}}
 
     def run(self, steps: int = 8) -> int:
         """Takes some steps; returns their images."""
-        held = {"train": {}} if self.given else self.built.held(self.step)
+        held = {"train": {}} if self.given else self.built.shared(self.step)
         for i in range(steps):
-            arg = self.key, self.given or self.built.take(0, self.step + i)
+            arg = self.key, self.given or self.built.batch(0, self.step + i)
             self.state, _ = self.step_once(self.state, arg, held, None)
         jax.block_until_ready(self.state)
         self.step += steps

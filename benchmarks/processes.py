@@ -104,7 +104,13 @@ def child(options: argparse.Namespace) -> None:
         stage = common.built(config, devices)
         trainer = common.Trainer(stage, devices=devices, strategy="looped")
         traced = collectives.traced(
-            *(stage.one, stage.draw, stage.held(0), stage.order.batch, stage.static(0)),
+            *(
+                stage.seed_step,
+                stage.draw,
+                stage.shared(0),
+                stage.order.batch,
+                stage.static(0),
+            ),
             devices,
         )
         moved = hlo.moved(traced.lower().compile(collectives.QUICKLY).as_text())

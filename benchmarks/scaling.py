@@ -61,9 +61,9 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         algorithm, setting, precision=options.precision, devices=options.devices
     )
     traced = collectives.traced(
-        stage.one,
+        stage.seed_step,
         stage.draw,
-        stage.held(0),
+        stage.shared(0),
         stage.order.batch,
         stage.static(0),
         devices,

@@ -20,13 +20,13 @@ class Feed(Protocol):
 
     order: orders.Order
 
-    def take(self, seed: int, step: int) -> Int[np.ndarray, "b"] | Rows:
+    def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"] | Rows:
         """One seed's batch: places in what is held, or the rows themselves."""
 
     def ready(self, step: int, halt: Callable[[], bool]) -> bool:
         """Waits for what is held at a step; False where `halt` said so before."""
 
-    def held(self, step: int) -> Rows:
+    def shared(self, step: int) -> Rows:
         """What all seeds draw from at this step, on the device."""
 
     def until(self, step: int) -> int:
@@ -45,14 +45,14 @@ class Resident(NamedTuple):
     order: orders.Order
     rows: Rows
 
-    def take(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
+    def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         return self.order.index(seed, step)
 
     def ready(self, step: int, halt: Callable[[], bool]) -> bool:
         del step, halt
         return True
 
-    def held(self, step: int) -> Rows:
+    def shared(self, step: int) -> Rows:
         del step
         return self.rows
 

@@ -28,7 +28,7 @@ class Order(Protocol):
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         """The examples of one batch."""
 
-    def held(self, step: int) -> tuple[int, ...]:
+    def windows(self, step: int) -> tuple[int, ...]:
         """Numbers what is held at a step, a number for each set."""
 
     def until(self, step: int) -> int:
@@ -62,7 +62,7 @@ class Whole:
     def span(self) -> int:
         return self.examples
 
-    def held(self, step: int) -> tuple[int, ...]:
+    def windows(self, step: int) -> tuple[int, ...]:
         del step
         return (0,)
 
@@ -118,7 +118,7 @@ class Windows:
     def span(self) -> int:
         return self.steps * self.batch
 
-    def held(self, step: int) -> tuple[int, ...]:
+    def windows(self, step: int) -> tuple[int, ...]:
         epoch, position = divmod(step, self.steps_per_epoch)
         return (epoch * self.per_epoch + position // self.steps,)
 
@@ -136,7 +136,7 @@ class Windows:
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         """The examples of one batch, by their places in the window."""
-        (window,) = self.held(step)
+        (window,) = self.windows(step)
         start = step % self.steps_per_epoch % self.steps * self.batch
         order = permutation(seed, self.stream, window, len(self.members(window)))
         return order[start : start + self.batch]
@@ -153,7 +153,7 @@ class Shares:
     orders: tuple[Order, ...]  # Whole, or Windows.
 
     @classmethod
-    def of(
+    def from_shares(
         cls,
         counts: Sequence[int],
         shares: Sequence[float],
@@ -200,8 +200,8 @@ class Shares:
     def steps_per_epoch(self) -> int:
         return self.orders[0].steps_per_epoch
 
-    def held(self, step: int) -> tuple[int, ...]:
-        return tuple(number for order in self.orders for number in order.held(step))
+    def windows(self, step: int) -> tuple[int, ...]:
+        return tuple(number for order in self.orders for number in order.windows(step))
 
     def until(self, step: int) -> int:
         return min(order.until(step) for order in self.orders)

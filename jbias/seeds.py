@@ -180,8 +180,8 @@ def stepper(one: One, strategy: Strategy, layout: layouts.Layout) -> Advance:
         kept, seen = [], []
         for number, wave in enumerate(states):
             args = [step[number] for step in steps]
-            wave, outs = left(layout.on(wave, number), args, shared, static)
-            kept.append(layout.off(wave))
+            wave, outs = left(layout.to_device(wave, number), args, shared, static)
+            kept.append(layout.to_host(wave))
             seen.append(outs)
         return tuple(kept), list(zip(*seen, strict=True))
 
@@ -249,8 +249,8 @@ def of_tree(one: One, layout: layouts.Layout, strategy: Strategy) -> One:
     return tree
 
 
-def _vectorised(one: One, convolutions: str) -> One:
-    if convolutions != "grouped":
+def _vectorised(one: One, kind: str) -> One:
+    if kind != "grouped":
         return batched.over_seeds(one)
 
     def several(state, arg, shared, static):

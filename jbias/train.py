@@ -78,7 +78,7 @@ def run(
         heard.attach(job)
         with contextlib.closing(job.writers):
             _train(job)
-        fate = "diverged" if job.watch.all_diverged else "finished"
+        fate = "diverged" if job.monitor.all_diverged else "finished"
         if team.is_main:
             _end(job, fate)
         return fate == "finished"
@@ -114,20 +114,20 @@ def _claimed(
 
 def _end(job: Job, fate: str) -> None:
     """Writes how the run ended, and tells it."""
-    job.guard()
+    job.check_lock()
     for folder in (*(b.folder for b in job.branches if b.folder), ""):
         files.save(job.workdir / folder / "done", fate + "\n")
     cost = costs.describe(saving.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"
     step = max(job.saved, 0)
-    job.say(console.LogEvent(line, "finished", step=step, fate=fate))
+    job.log(console.LogEvent(line, "finished", step=step, fate=fate))
     signs.doing(job, fate, step)
     if job.config["vary"]:
-        job.say(
+        job.log(
             f"its branches side by side: python -m jbias.report --runs={job.workdir}"
         )
     if left := [*recorded.left(job.workdir)]:
-        job.say(
+        job.log(
             f"steps {', '.join(map(str, left))} are left to "
             f"python -m jbias.evaluate --follow={job.workdir}"
         )
@@ -160,21 +160,21 @@ def _train(job: Job) -> None:
                 packed = _start(job, stage, packed)
             packed = loop.run(job, stage, packed, step)
             stage.close()
-            if job.watch.all_diverged:
+            if job.monitor.all_diverged:
                 break
     finally:
         for stage in job.stages:
             stage.close()
         if job.team.is_main:
             checkpoints.finish(job.manager)
-    if job.watch.all_diverged:
-        job.say(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
+    if job.monitor.all_diverged:
+        job.log(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
 
 
 def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
     """What the first process finds in the latest whole checkpoint, in all."""
-    job.guard()  # What is damaged is moved.
-    return _of_first(job, lambda like: checkpoints.restore(job.manager, like, job.say))
+    job.check_lock()  # What is damaged is moved.
+    return _of_first(job, lambda like: checkpoints.restore(job.manager, like, job.log))
 
 
 def _decide_again(job: Job) -> None:
@@ -190,7 +190,8 @@ def _decide_again(job: Job) -> None:
             stage = job.stages[found[1]["stage"]]
             nets = stage.layout.pack(map(observe.net_alone, found[0]))
             observe.decide(job, stage, nets, step)
-    recorded.seal(job, () if job.halted else lost)  # Halted, it goes on another time.
+    # Halted, it goes on another time.
+    recorded.seal(job, () if job.halted else lost)
 
 
 def _of_first(job: Job, read: Callable) -> tuple[tuple, dict[str, Any]] | None:
@@ -220,7 +221,7 @@ def _begin(job: Job, step: int) -> None:
     """Says what begins or goes on, and opens what hears of it."""
     line = f"{job.name} begins at step {step}"
     told = dict(run=job.name, seeds=job.seeds, total=job.stages[-1].last)
-    job.say(console.LogEvent(line, "start", step=step, **told).at("info", quiet=True))
+    job.log(console.LogEvent(line, "start", step=step, **told).at("info", quiet=True))
     signs.begin(job, step)
     signs.doing(job, "opening", step)
 
@@ -229,22 +230,23 @@ def _start(
     job: Job, stage: build.Stage, before: layouts.Packed | None
 ) -> layouts.Packed:
     """The first states of a stage: new ones, with the nets of the stage before it."""
-    nets = [None] * len(job.entries)
+    nets = [None] * len(job.members)
     if before is not None:
         layout = job.stages[stage.number - 1].layout
         assert layout is not None
         nets = [train_step.net_of(state) for state in layout.unpack(before)]
-    elif job.given:
+    elif job.initial_nets:
         drawn = [train_step.net_of(build.start(stage, seed)) for seed in job.seeds]
-        pairs = zip(drawn, job.given, strict=True)
-        nets = [warmstart.grafted(*pair, job.say) for pair in pairs] * len(job.branches)
+        pairs = zip(drawn, job.initial_nets, strict=True)
+        nets = [warmstart.grafted(*pair, job.log) for pair in pairs]
+        nets *= len(job.branches)
     assert stage.layout is not None
     return stage.layout.pack(
         job.team.broadcast_tree(build.start(stage, entry.seed, net))
-        for entry, net in zip(job.entries, nets, strict=True)
+        for entry, net in zip(job.members, nets, strict=True)
     )
 
 
 def _fates(job: Job) -> str:
     """Which seed diverged at which step."""
-    return ", ".join(f"seed {k} at step {v}" for k, v in job.watch.diverged.items())
+    return ", ".join(f"seed {k} at step {v}" for k, v in job.monitor.diverged.items())

@@ -82,12 +82,12 @@ def trained(
     laid = build.laid_out(stage, len(which), devices, **options)
     layout, seen = laid.layout, []
     states = layout.pack(build.start(stage, seed) for seed in which)
-    keys = layout.here(seeds.key(seed) for seed in which)
+    keys = layout.pack_on_devices(seeds.key(seed) for seed in which)
     for step in range(stage.first, stage.first + steps):
-        taken = layout.place(stage.take(seed, step) for seed in which)
+        taken = layout.place(stage.batch(seed, step) for seed in which)
         args = tuple(tuple(zip(*wave, strict=True)) for wave in zip(keys, taken))
         states, [out] = laid.advance(
-            states, [args], stage.held(step), stage.static(step)
+            states, [args], stage.shared(step), stage.static(step)
         )
         seen.append(layout.split(jax.device_get(out)))
     return layout.unpack(states), seen

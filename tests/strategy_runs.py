@@ -29,10 +29,10 @@ def moved(stage, which, strategy: str, devices) -> list:
     laid = build.laid_out(stage, len(which), devices, strategy=strategy)
     layout, chosen = laid.layout, seeds.STRATEGIES[strategy]
     ((state, *_),) = layout.pack(build.start(stage, seed) for seed in which)
-    ((key, *_),) = layout.here(seeds.key(seed) for seed in which)
-    ((taken, *_),) = layout.place(stage.take(seed, 0) for seed in which)
-    step = jax.jit(seeds.of_tree(stage.one, layout, chosen), static_argnums=3)
-    lowered = step.lower(state, (key, taken), stage.held(0), None)
+    ((key, *_),) = layout.pack_on_devices(seeds.key(seed) for seed in which)
+    ((taken, *_),) = layout.place(stage.batch(seed, 0) for seed in which)
+    step = jax.jit(seeds.of_tree(stage.seed_step, layout, chosen), static_argnums=3)
+    lowered = step.lower(state, (key, taken), stage.shared(0), None)
     return hlo.moved(lowered.compile(collectives.QUICKLY).as_text())
 
 

@@ -53,12 +53,12 @@ def trace(config: dict) -> None:
     }
     before = None
     for stage in build.stages(config, trained, images, mesh.make(1)):
-        index = stage.take(0, stage.first)
+        index = stage.batch(0, stage.first)
         state = jax.eval_shape(stage.draw, seeds.key(0), before)
         for static in {stage.static(stage.first + step) for step in range(8)}:
             new, metrics = jax.eval_shape(
-                lambda state, static=static, stage=stage, index=index: stage.one(
-                    state, (seeds.key(0), index), stage.held(stage.first), static
+                lambda state, static=static, stage=stage, index=index: stage.seed_step(
+                    state, (seeds.key(0), index), stage.shared(stage.first), static
                 ),
                 state,
             )
@@ -154,8 +154,8 @@ def test_the_recipes_are_the_published_ones(name):
     c = config_of(name, "data=imagenet,root=x")
     assert (c["epochs"], c["train"]["batch"]) == (epochs, batch)
     plain = {"decay": 0.0, "momentum": 0.0, "nesterov": False}
-    optim = {key: plain.get(key, value) for key, value in c["optim"].items()}
-    tx = parts.optimiser(optim, base.Update("class"), 10 * epochs, 10)
+    options = {key: plain.get(key, value) for key, value in c["optim"].items()}
+    tx = parts.optimiser(options, base.Update("class"), 10 * epochs, 10)
     rates = rates_of(tx, 10 * epochs)
     assert max(rates) == pytest.approx(rate, rel=1e-4)
     if drop:
@@ -183,8 +183,8 @@ def test_the_rate_of_a_pods_recipe_follows_its_batch(
     found = c["epochs"], c["train"]["batch"], c["model"]["norm_group"]
     assert found == (epochs, batch, norm_group)
     plain = {"decay": 0.0, "momentum": 0.0, "nesterov": False}
-    optim = {key: plain.get(key, value) for key, value in c["optim"].items()}
-    tx = parts.optimiser(optim, base.Update("class"), 10 * epochs, 10)
+    options = {key: plain.get(key, value) for key, value in c["optim"].items()}
+    tx = parts.optimiser(options, base.Update("class"), 10 * epochs, 10)
     rates = rates_of(tx, 10 * epochs)
     assert rates[0] == 0 and rates[25] == pytest.approx(rate / 2, rel=1e-5)
     assert rates[50] == max(rates) == pytest.approx(rate, rel=1e-5)

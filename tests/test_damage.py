@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from jbias.runs import checkpoints
-from tests import test_checkpoint as saved
+from tests.runs import test_checkpoints as saved
 
 VALID = {1: {"0/0": 0.5}, 2: {"0/0": 0.25}}
 

@@ -94,20 +94,20 @@ def test_joins_every_transform(name, transform):
         pytest.skip(f"{name} has views of its own")
     if name == "debiased" and transform in MIXING:
         stage = smoke_runs.stage(jc.plain(config_of(name, transform)))
-        arg = seeds.key(0), stage.take(0, 0)
+        arg = seeds.key(0), stage.batch(0, 0)
         with pytest.raises(ValueError, match="must have 'renders'"):
             jax.eval_shape(
-                lambda s: stage.one(s, arg, stage.held(stage.first), None),
+                lambda s: stage.seed_step(s, arg, stage.shared(stage.first), None),
                 start_of(stage),
             )
         return
     stage = smoke_runs.stage(jc.plain(config_of(name, transform)))
     # As a run does: with the data, or the second step would have another sharding.
     state = start = mesh.replicate(build.start(stage, 0), mesh.make(1))
-    one = jax.jit(stage.one, static_argnums=3)
+    one = jax.jit(stage.seed_step, static_argnums=3)
     for i in range(2):
-        arg = seeds.key(0), stage.take(0, i)
-        state, metrics = one(state, arg, stage.held(stage.first), stage.static(i))
+        arg = seeds.key(0), stage.batch(0, i)
+        state, metrics = one(state, arg, stage.shared(stage.first), stage.static(i))
     assert one._cache_size() == 1
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state.params, metrics)))
     moved = jax.tree.map(lambda a, b: bool((a != b).any()), state.params, start.params)

@@ -44,7 +44,7 @@ def test_impossible_batch_is_refused(batch):
 
 
 def test_shares_are_in_every_batch_and_every_group():
-    order = orders.Shares.of([40, 100], [0.25, 0.75], 16, "order")
+    order = orders.Shares.from_shares([40, 100], [0.25, 0.75], 16, "order")
     assert (order.batch, order.steps_per_epoch) == (16, 10)
     for step in range(3):
         index = order.index(5, step)
@@ -54,7 +54,7 @@ def test_shares_are_in_every_batch_and_every_group():
 
 
 def test_shares_see_each_example_of_the_first_once_an_epoch():
-    order = orders.Shares.of([40, 100], [0.5, 0.5], 16, "order")
+    order = orders.Shares.from_shares([40, 100], [0.5, 0.5], 16, "order")
     seen = epoch(order, seed=1)
     assert sorted(seen[seen < 40]) == list(range(40))
     others = seen[seen >= 40]
@@ -62,7 +62,7 @@ def test_shares_see_each_example_of_the_first_once_an_epoch():
 
 
 def test_the_first_of_shares_has_the_order_that_it_has_alone():
-    shares = orders.Shares.of([40, 100], [0.5, 0.5], 16, "order")
+    shares = orders.Shares.from_shares([40, 100], [0.5, 0.5], 16, "order")
     index = epoch(shares, seed=1)
     np.testing.assert_array_equal(index[index < 40], epoch(orders.Whole(40, 8), 1))
 
@@ -72,7 +72,7 @@ def test_the_first_of_shares_has_the_order_that_it_has_alone():
 )
 def test_impossible_shares_are_refused(shares):
     with pytest.raises(ValueError, match="shares must be 2 positive numbers"):
-        orders.Shares.of([40, 100], shares, 16, "order")
+        orders.Shares.from_shares([40, 100], shares, 16, "order")
 
 
 @pytest.mark.parametrize(("n", "steps"), [(640, 4), (650, 3), (1000, 7), (96, 5)])
@@ -91,7 +91,7 @@ def seen(order: orders.Windows, seed: int, number: int = 0) -> np.ndarray:
     first = number * order.steps_per_epoch
     return np.concatenate(
         [
-            order.members(*order.held(step))[order.index(seed, step)]
+            order.members(*order.windows(step))[order.index(seed, step)]
             for step in range(first, first + order.steps_per_epoch)
         ]
     )
@@ -127,12 +127,12 @@ def test_what_is_held_changes_when_it_says():
     order = orders.make(650, 16, 7, "order")
     for step in range(3 * order.steps_per_epoch):
         until = order.until(step)
-        assert all(order.held(s) == order.held(step) for s in range(step, until))
-        assert order.held(until) != order.held(step)
+        assert all(order.windows(s) == order.windows(step) for s in range(step, until))
+        assert order.windows(until) != order.windows(step)
 
 
 def test_shares_of_windows_keep_their_places_apart():
-    order = orders.Shares.of([400, 100], [0.5, 0.5], 16, "order", steps=10)
+    order = orders.Shares.from_shares([400, 100], [0.5, 0.5], 16, "order", steps=10)
     spans = [one.span for one in order.orders]
     assert spans == [80, 48] and order.span == 128
     for step in (0, 9, 10, 49, 50):

@@ -10,7 +10,7 @@ import pytest
 
 from jbias import config as jc
 from jbias import config_files, plan, train
-from jbias.training import hlo, memory, predicted, targets
+from jbias.training import hlo, memory, predicted, supply, targets
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
 NO_TPU = importlib.util.find_spec("libtpu") is None
@@ -130,7 +130,7 @@ def test_streamed_sets_have_the_shapes_of_a_run():
         config = jc.plain(config_files.load(text.format(crop), flag="config"))
         (train,), _, notes = predicted.opened(config, predicted.UNSAID)
         assert any("1,255,544 images are assumed" in note for note in notes)
-        plans = predicted.supply.plans(0, config, train)
+        plans = supply.plans(0, config, train)
         shapes[crop] = predicted.fed(plans["train"]).shapes()
     taken, held = shapes["host"]
     assert taken["image"].shape == (256, 224, 224, 3) and not held

@@ -27,7 +27,7 @@ def main(folder: str, port: str, number: str) -> None:
         (stage,) = build.stages(config, [opened], {}, mesh.make())
         found = {}
         for step in range(5):
-            held, taken = stage.held(step)["train"], stage.take(1, step)["train"]
+            held, taken = stage.shared(step)["train"], stage.batch(1, step)["train"]
             rows = taken if isinstance(taken, dict) else held
             for name, x in rows.items():
                 x = x.rows if isinstance(x, feed.Flat) else x

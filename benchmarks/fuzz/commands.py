@@ -35,11 +35,11 @@ def _traced(job) -> None:
     before = None
     for stage in job.stages:
         state = jax.eval_shape(stage.draw, seeds.key(0), before)
-        index, held = stage.take(job.seeds[0], stage.first), stage.held(stage.first)
+        index, held = stage.batch(job.seeds[0], stage.first), stage.shared(stage.first)
         static = stage.static(stage.first)
 
         def step(state, stage=stage, index=index, held=held, static=static):
-            return stage.one(state, (seeds.key(0), index), held, static)
+            return stage.seed_step(state, (seeds.key(0), index), held, static)
 
         jax.eval_shape(step, state)
         before = {"params": state.params["net"], "stats": state.stats["net"]}

@@ -50,7 +50,7 @@ class Balanced:
     def span(self) -> int:
         return len(self.groups)
 
-    def held(self, step: int) -> tuple[int, ...]:
+    def windows(self, step: int) -> tuple[int, ...]:
         del step
         return (0,)
 

@@ -18,7 +18,7 @@ class Paired:
     the first set's meet them one after the other: none twice, unless they are fewer.
     """
 
-    of: orders.Whole
+    first: orders.Whole
     labels: Int[np.ndarray, "n"]  # Classes of the first set's examples,
     others: Int[np.ndarray, "m"]  # and of the second's.
     stream: str
@@ -33,7 +33,7 @@ class Paired:
 
     @property
     def batch(self) -> int:
-        return self.of.batch
+        return self.first.batch
 
     @property
     def span(self) -> int:
@@ -41,9 +41,9 @@ class Paired:
 
     @property
     def steps_per_epoch(self) -> int:
-        return self.of.steps_per_epoch
+        return self.first.steps_per_epoch
 
-    def held(self, step: int) -> tuple[int, ...]:
+    def windows(self, step: int) -> tuple[int, ...]:
         del step
         return (0,)
 
@@ -53,7 +53,7 @@ class Paired:
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         """The second set's examples of one batch."""
-        first = self.of.index(seed, step)
+        first = self.first.index(seed, step)
         return self._partners(seed, step // self.steps_per_epoch)[first]
 
     @functools.cached_property

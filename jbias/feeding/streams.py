@@ -39,7 +39,7 @@ class Streamed:
         )
         self._next, self._coming = None, None
 
-    def take(self, seed: int, step: int) -> feed.Rows:
+    def batch(self, seed: int, step: int) -> feed.Rows:
         number = self._pieces.number(step, seed)
         if number != self._next:
             self.close()
@@ -54,7 +54,7 @@ class Streamed:
         del step, halt
         return True
 
-    def held(self, step: int) -> feed.Rows:
+    def shared(self, step: int) -> feed.Rows:
         del step
         return {}
 
@@ -123,7 +123,7 @@ class Windowed:
     ):
         self.order, self._place, self._alone = order, place, reading.parts == 1
         parts = order.orders if isinstance(order, orders.Shares) else (order,)
-        last = order.held(steps - 1)
+        last = order.windows(steps - 1)
         self._parts = [
             _Windows(
                 WindowPieces(*pair, reading.part, reading.parts, reading.devices),
@@ -134,17 +134,17 @@ class Windowed:
         ]
         self._numbers, self._held = None, None
 
-    def take(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
+    def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         return self.order.index(seed, step)
 
     def ready(self, step: int, halt: Callable[[], bool]) -> bool:
-        numbers = self.order.held(step)
+        numbers = self.order.windows(step)
         return numbers == self._numbers or all(
             part.ready(number, halt) for part, number in zip(self._parts, numbers)
         )
 
-    def held(self, step: int) -> feed.Rows:
-        numbers = self.order.held(step)
+    def shared(self, step: int) -> feed.Rows:
+        numbers = self.order.windows(step)
         if numbers != self._numbers:
             self._held = None  # Its memory is free once the steps under way are done.
             rows = [part.rows(number) for part, number in zip(self._parts, numbers)]

@@ -61,7 +61,7 @@ class Layout(NamedTuple):
             return (mesh.put(found[0], self._place(0)),)
         return tuple(found)
 
-    def here(self, trees: Iterable[PyTree]) -> Packed:
+    def pack_on_devices(self, trees: Iterable[PyTree]) -> Packed:
         """As `pack`, of small things that stay on the devices, whoever waits."""
         return tuple(self._stacked(trees))
 
@@ -99,13 +99,13 @@ class Layout(NamedTuple):
             found.append(mesh.put(wave, place))
         return tuple(found)
 
-    def on(self, wave: Wave, number: int = 0) -> Wave:
+    def to_device(self, wave: Wave, number: int = 0) -> Wave:
         """Brings a wave that waits onto the devices."""
         if len(self.waves) == 1:
             return wave
         return mesh.put(wave, self._place(number))
 
-    def off(self, wave: Wave) -> Wave:
+    def to_host(self, wave: Wave) -> Wave:
         """Takes a wave back to the host, if there are others."""
         return wave if len(self.waves) == 1 else jax.device_get(wave)
 

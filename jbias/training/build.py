@@ -35,8 +35,8 @@ class Stage(NamedTuple):
     feeds: dict[str, feed.Feed | supply.Plan]  # "train", and "other" if there is one.
     draw: Callable  # (key, net of the stage before or None) -> a seed's state,
     init: Callable  # and the same, compiled.
-    one: seeds.One  # The step of one seed, its arg (key, what it takes),
-    score_one: seeds.One  # and its network's logits of images, in evaluation.
+    seed_step: seeds.One  # Of one seed; its arg is (key, what it takes).
+    score_one: seeds.One  # Its network's logits, in evaluation.
     branch: Callable  # Values of what varies -> such a draw, one and score_one.
     rollback: guard.Rollback | None = None
     layout: layouts.Layout | None = None  # Of all seeds, as `laid_out` says;
@@ -57,10 +57,10 @@ class Stage(NamedTuple):
         """What the compiler must know about a step of the run."""
         return self.algo.static(step - self.first, self.last - self.first)
 
-    def take(self, seed: int, step: int) -> dict[str, Any]:
+    def batch(self, seed: int, step: int) -> dict[str, Any]:
         """A seed's batch at a step of the run: its places in `held`, or its rows."""
         return {
-            name: one.take(seed, step - self.first) for name, one in self.feeds.items()
+            name: one.batch(seed, step - self.first) for name, one in self.feeds.items()
         }
 
     def ready(self, step: int, halt: Callable[[], bool]) -> bool:
@@ -68,9 +68,9 @@ class Stage(NamedTuple):
         local = step - self.first
         return all(one.ready(local, halt) for one in self.feeds.values())
 
-    def held(self, step: int) -> dict[str, feed.Rows]:
+    def shared(self, step: int) -> dict[str, feed.Rows]:
         """What all seeds draw from at a step of the run, on the devices."""
-        return {name: one.held(step - self.first) for name, one in self.feeds.items()}
+        return {name: one.shared(step - self.first) for name, one in self.feeds.items()}
 
     def until(self, step: int) -> int:
         """The first later step at which another thing is held."""
@@ -198,7 +198,7 @@ def _stage(
         feeds=feeds,
         draw=draw,
         init=trainer.quickly_compiled(draw),
-        one=one,
+        seed_step=one,
         score_one=score_one,
         branch=branch,
         rollback=rollback,
@@ -248,7 +248,7 @@ def laid_out(
     )
     return stage._replace(
         layout=layout,
-        advance=seeds.stepper(stage.one, chosen, layout),
+        advance=seeds.stepper(stage.seed_step, chosen, layout),
         score=seeds.over(stage.score_one, chosen, layout),
         skips=chosen.dispatch != "unrolled" and not layout.width(0),
     )

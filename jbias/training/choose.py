@@ -72,7 +72,7 @@ def strategy(
     estimated = xla.platform() == "tpu"
     given = memory.given(stage, own)
     looped, device = seeds.STRATEGIES["looped"], devices.devices.flat[0]
-    text = memory.lowered(stage.one, looped, given, devices, 1).as_text()
+    text = memory.lowered(stage.seed_step, looped, given, devices, 1).as_text()
     about = (device.device_kind, device.client.platform_version, devices.shape)
     about += (len(own), several, run["together"], run["memory"], jax.__version__)
     about += (run["steps_per_dispatch"], len(os.sched_getaffinity(0)))
@@ -138,10 +138,10 @@ def seconds(config, stage, own, devices, name: str, count: int) -> float:
     which = [*config["seeds"]] * (len(own) // len(config["seeds"]))
     states = laid.layout.pack(build.start(stage, seed) for seed in which)
     stage.ready(stage.first, lambda: False)
-    taken = laid.layout.place(stage.take(seed, stage.first) for seed in which)
-    args = zip(laid.layout.here(own), taken, strict=True)
+    taken = laid.layout.place(stage.batch(seed, stage.first) for seed in which)
+    args = zip(laid.layout.pack_on_devices(own), taken, strict=True)
     args = tuple(tuple(zip(*wave, strict=True)) for wave in args)
-    held, static, took = stage.held(stage.first), stage.static(stage.first), []
+    held, static, took = stage.shared(stage.first), stage.static(stage.first), []
     for _ in range(_ROUNDS):
         began = time.perf_counter()
         states, seen = laid.advance(states, [args] * _STEPS, held, static)

@@ -94,10 +94,10 @@ def _opened(
     here = dict(spread=0, together=0, memory=0.0, strategy="auto")
     config["run"].update(here, devices=devices)
     job = opening.job(config, workdir, say, follows=True)
-    job.guard = held.check
+    job.check_lock = held.check
     job.sums = checksums.read(workdir, checksums.FOLLOWER)
     job.stages = [
-        build.laid_out(stage, len(job.entries), job.devices, together=_together(job, i))
+        build.laid_out(stage, len(job.members), job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)
     ]
     ends.callback(job.writers.close)
@@ -132,7 +132,7 @@ def _evaluate(job: Job, step: int) -> None:
             "is damaged, delete it, and this evaluation is never made"
         ) from error
     job.config["run"].update(info["left"])
-    job.watch.load(info["watch"])
+    job.monitor.load(info["watch"])
     stage = job.stages[info["stage"]]
     nets = stage.layout.pack(map(observe.net_alone, states))
     del states

@@ -13,7 +13,8 @@ from jbias.data import splits
 from jbias.runs import costs, loggers, results, status, workdirs
 from jbias.runtime import console
 from jbias.runtime import processes as teams
-from jbias.training import build, vary, watch
+from jbias.training import vary, watch
+from jbias.training.build import Stage
 
 
 @dataclasses.dataclass
@@ -22,14 +23,14 @@ class Job:
 
     config: dict[str, Any]
     workdir: epath.Path
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     devices: jax.sharding.Mesh
     tests: list[splits.TestSet]
-    stages: list[build.Stage]
+    stages: list[Stage]
     branches: list[vary.Branch]
     manager: ocp.CheckpointManager | None  # None where another process trains.
-    watch: watch.Watch
-    given: list | None = None  # Nets to start from, one a seed.
+    monitor: watch.Watch
+    initial_nets: list | None = None  # Nets to start from, one a seed.
     best: dict[str, float] = dataclasses.field(default_factory=dict)
     records: list[results.Record] = dataclasses.field(default_factory=list)
     evaluated: int = -1  # The step that `records` and `valid` belong to.
@@ -37,7 +38,7 @@ class Job:
     # Of records and decisions, by file, and of what says what the run is.
     sums: dict[str, Any] = dataclasses.field(default_factory=dict)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    left: int = -1  # The latest step whose evaluation is left to another process.
+    pending: int = -1  # The latest step whose evaluation is left to another process.
     saved: int = -1  # The latest step in the checkpoints,
     complete: bool = True  # and whether its evaluation, if one was due, is in there.
     saving: bool = False  # Whether a save has begun and not returned.
@@ -51,20 +52,20 @@ class Job:
     stop: str = ""  # The name of the signal that has come to this process,
     halted: str = ""  # and of the one that all processes stop for.
     # The watch's resets, counts and sums as they were last shown.
-    shown: tuple[int, dict, dict] = (0, {}, {})
+    last_progress: tuple[int, dict, dict] = (0, {}, {})
     # OSError where the workdir is gone or another's: called before it is written to.
-    guard: Callable[[], None] = lambda: None
+    check_lock: Callable[[], None] = lambda: None
 
     def __post_init__(self):
-        self.life = status.Heartbeat(self.workdir, self.say)
-        self.writers = loggers.Loggers(self.say)
+        self.life = status.Heartbeat(self.workdir, self.log)
+        self.writers = loggers.Loggers(self.log)
 
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(self.config["seeds"])
 
     @property
-    def entries(self) -> tuple[vary.Entry, ...]:
+    def members(self) -> tuple[vary.Entry, ...]:
         """What is trained side by side."""
         return vary.entries(self.seeds, self.branches)
 
@@ -77,7 +78,7 @@ class Job:
         """Whether another process evaluates."""
         return self.config["run"]["evaluate"] == "elsewhere"
 
-    def halt(self) -> bool:
+    def stop_requested(self) -> bool:
         """Whether all processes stop here; each asks at the same places."""
         if not self.halted:
             self.halted = next(filter(None, self.team.gather_previous(self.stop)), "")
@@ -88,13 +89,13 @@ class Job:
         if self.team.preempted(step):
             self.stop = self.stop or "a preemption notice"
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Waits for all steps taken so far, and tells which seeds they ended."""
-        self.tell(self.watch.settle())
+        self.log_divergences(self.monitor.flush())
 
-    def tell(self, events: list[watch.Event]) -> None:
+    def log_divergences(self, events: list[watch.Event]) -> None:
         """Says of seeds that they have just diverged."""
-        others = "no other is left" if self.watch.all_diverged else "the others go on"
+        others = "no other is left" if self.monitor.all_diverged else "the others go on"
         for seed, step, what, rolled_back in events:
             then = f"it stays as it was at step {step - 1}; {others}"
             if rolled_back:
@@ -103,11 +104,11 @@ class Job:
             line = f"seed {seed} diverged: {what} not finite at step {step}; {then}"
             event = "rolled_back" if rolled_back else "diverged"
             told = console.LogEvent(line, event, step=step, seed=str(seed))
-            self.say(told.at("warning"))
+            self.log(told.at("warning"))
 
     def rollback(self, seed: Hashable, step: int) -> tuple[int, float]:
         """Where a seed's failed step sent it, and by what its rate is multiplied since."""
         stage = next(s for s in self.stages if s.first < step <= s.last)
-        steps = self.watch.rolled_back[seed]
+        steps = self.monitor.rolled_back[seed]
         times = sum(stage.first < one <= step for one in steps)
         return stage.rollback.target(step), stage.rollback.factor**times

@@ -12,7 +12,7 @@ from jbias import config as jc
 from jbias import seeds
 from jbias.runtime import console, files, signals
 from jbias.strategies import layout as layouts
-from jbias.training import build, observe, profiling, saving, signs
+from jbias.training import build, observe, profiling, saving, signs, vary
 from jbias.training.job import Job
 
 
@@ -37,14 +37,14 @@ def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
     }
     eval_every = jc.steps(config["eval_every"], **cadence)
     save_every = jc.steps(config["save_every"], **cadence)
-    own = stage.layout.here(entry.own for entry in job.entries)
+    own = stage.layout.pack_on_devices(map(vary.seed_argument, job.members))
     assert step <= last, f"step {step} lies beyond its stage's last, {last}"
     progress = console.Progress(
-        job.say,
+        job.log,
         total=job.stages[-1].last,
         done=step,
         steps_per_epoch=stage.order.steps_per_epoch,
-        images_per_step=stage.order.batch * len(job.entries),
+        images_per_step=stage.order.batch * len(job.members),
         seconds=config["run"]["log_seconds"],
         beat=functools.partial(signs.beat, job),
         plain=config["run"].get("log") == "json",
@@ -53,14 +53,14 @@ def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
     with contextlib.closing(progress), job.meter.during("stepping"):
         while True:
             job.notice(step)
-            job.halt()
+            job.stop_requested()
             local = step - stage.first
             measured = local and (step == last or local % eval_every == 0)
             if measured:
-                job.settle()
+                job.flush()
             # Whatever was in flight, and where it went on: only here.
-            ended = step == last or measured and job.watch.all_diverged
-            measured = measured and step not in (job.evaluated, job.left)
+            ended = step == last or measured and job.monitor.all_diverged
+            measured = measured and step not in (job.evaluated, job.pending)
             with progress.idle(), job.meter.during("evaluating"):
                 if measured and not job.elsewhere and not job.halted:
                     signs.doing(job, "evaluating", step)
@@ -88,7 +88,7 @@ def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
             with saving.saved_first(job, stage, states, step):
                 if not _ready(job, stage, step, progress):
                     continue
-                held = stage.held(step)
+                held = stage.shared(step)
                 args = _all_arguments(job, stage, step, several, own)
             new = static not in statics
             statics.add(static)
@@ -103,7 +103,7 @@ def _run(job: Job, stage: build.Stage, latest: saving.Latest) -> layouts.Packed:
             del held  # Else the window is still there when the next is placed.
             for metrics in seen:
                 step += 1
-                job.tell(job.watch.add(step, metrics, stage.layout.split))
+                job.log_divergences(job.monitor.add(step, metrics, stage.layout.split))
             latest.step = step
             progress.update(step, _note(job), counted=not new)
 
@@ -114,7 +114,7 @@ def _ready(job: Job, stage: build.Stage, step: int, progress: console.Progress) 
         return True
     first = step == stage.first or job.saved == step
     if first:
-        job.say("reading the first window of the training set ...")
+        job.log("reading the first window of the training set ...")
     with progress.idle() if first else contextlib.nullcontext():
         if job.team.count == 1:
             return stage.ready(step, lambda: bool(job.stop))
@@ -164,14 +164,14 @@ def _arguments(
     job: Job, stage: build.Stage, step: int, own: layouts.Packed
 ) -> layouts.Packed:
     """What each seed has of its own, and the examples of its batch."""
-    taken = [stage.take(seed, step) for seed in job.seeds] * len(job.branches)
+    taken = [stage.batch(seed, step) for seed in job.seeds] * len(job.branches)
     placed = stage.layout.place(taken)
     return tuple(tuple(zip(*wave, strict=True)) for wave in zip(own, placed))
 
 
 def _left(job: Job, args: layouts.Packed) -> layouts.Packed:
     """The arguments, None for seeds that diverged: they take no more steps."""
-    live = (entry.name not in job.watch.diverged for entry in job.entries)
+    live = (entry.name not in job.monitor.diverged for entry in job.members)
     return tuple(tuple(arg if next(live) else None for arg in wave) for wave in args)
 
 
@@ -189,11 +189,11 @@ def _profiled(job: Job, stage: build.Stage) -> seeds.Advance:
             stage,
             (stage.layout.first(args[0]), held, static),
             steps=len(args),
-            count=len(job.entries),
+            count=len(job.members),
             seconds=seconds[0],
         )
         files.write(job.workdir / "profile.md", page)
-        job.say(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
+        job.log(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
         job.profiled = True
         return states, seen
 
@@ -210,18 +210,18 @@ def _announced(job: Job, progress: console.Progress, step: int) -> Iterator[None
         + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
         + " ..."
     )
-    job.say(console.LogEvent(line, "compile", step=step))
+    job.log(console.LogEvent(line, "compile", step=step))
     signs.doing(job, "compiling", step)
     with job.meter.during("compiling"):
         yield
     progress.restart()
     took = time.monotonic() - began
     line = f"compiled, first steps done in {took:.1f} s"
-    job.say(console.LogEvent(line, "compiled", step=step, seconds=round(took, 3)))
+    job.log(console.LogEvent(line, "compiled", step=step, seconds=round(took, 3)))
     signs.doing(job, "stepping", step)
 
 
 def _note(job: Job) -> str:
     """What ends a line of progress."""
-    loss = job.watch.latest
+    loss = job.monitor.latest
     return job.note if loss is None else f"loss {loss:.3f}{job.note}"

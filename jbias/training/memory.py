@@ -40,7 +40,7 @@ class Fit(NamedTuple):
     """How many seeds of a stage are on the devices at once, and bytes of each device."""
 
     count: int  # 0: not even one.
-    asked: int  # Seeds that should be,
+    wanted: int  # Seeds that should be,
     needed: int  # and what these need;
     least: int  # what is needed by one seed on each device.
 
@@ -136,9 +136,9 @@ def _words(count: int, at_once: int, devices: jax.sharding.Mesh, name: str) -> s
 
 
 def _with(stage, one, own, devices, run, free, say) -> build.Stage:
-    if one.count < one.asked:
+    if one.count < one.wanted:
         say(
-            f"{len(own)} seeds in waves of at most {one.count}: {one.asked} together "
+            f"{len(own)} seeds in waves of at most {one.count}: {one.wanted} together "
             f"need {_gib(one.needed)} of each device, which has {_gib(free)}"
         )
     return build.laid_out(
@@ -172,7 +172,9 @@ def fit(
 
     @functools.cache
     def program(count: int) -> Need:
-        return (of_program or of_step)(stage.one, strategy, arguments, devices, count)
+        return (of_program or of_step)(
+            stage.seed_step, strategy, arguments, devices, count
+        )
 
     def needed(count: int) -> int:
         if side_by_side:
@@ -224,9 +226,9 @@ class Given(NamedTuple):
     """What a step of one seed is given, in shapes."""
 
     state: PyTree
-    own: PyTree  # Of each seed, in every step.
+    argument: PyTree  # Of each seed, in every step.
     taken: PyTree
-    held: PyTree
+    shared: PyTree
     static: Hashable
 
 

@@ -27,7 +27,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     if not (predicted := _all_predicted(job, stage, states)):
         return  # Asked to stop; this evaluation is made again on resuming.
     of_entries = {}
-    for number, entry in enumerate(job.entries):
+    for number, entry in enumerate(job.members):
         records = of_entries[entry.name] = list(_train_records(job, stage, step, entry))
         for test in job.tests:
             decided = _decisions(predicted[test.name][number], test)
@@ -46,7 +46,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
         for r in some
         if recorded.is_valid(r)
     }
-    job.watch.reset()
+    job.monitor.reset()
     heap.trim()
     job.note = f" valid {100 * mean(job.valid.values()):.1f}"
     total, took = job.stages[-1].last, time.monotonic() - began
@@ -54,7 +54,7 @@ def evaluate(job: Job, stage: build.Stage, states: layouts.Packed, step: int) ->
     line = f"step {step}/{total}: {seen} ({took:.1f} s)"
     told = dict(step=step, total=total, seconds=round(took, 3))
     means = {f"{d}/{m}": mean(values) for (d, m), values in _cells(records).items()}
-    job.say(console.LogEvent(line, "evaluation", **told, means=means))
+    job.log(console.LogEvent(line, "evaluation", **told, means=means))
 
 
 def decide(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> None:
@@ -63,13 +63,13 @@ def decide(job: Job, stage: build.Stage, states: layouts.Packed, step: int) -> N
         made = _keep_decisions(job, step, predicted, again=False)
         other = any({**made, **job.sums}[k] not in (v, v[1]) for k, v in made.items())
         then = ", equal only within tolerance to those lost" * other
-        job.say(f"decisions of step {step} were lost: made anew from its states{then}")
+        job.log(f"decisions of step {step} were lost: made anew from its states{then}")
         job.sums |= made
 
 
 def template(job: Job) -> Callable[[int], tuple]:
     """The shapes of a stage's states, by its number, to read a checkpoint into."""
-    return lambda number: build.template(job.stages[number], len(job.entries))
+    return lambda number: build.template(job.stages[number], len(job.members))
 
 
 def net_alone(state: train_step.State) -> train_step.State:
@@ -88,7 +88,7 @@ def _all_predicted(
         nets = tuple(train_step.net_of(tree) for tree in wave)
         for test, found in _predicted(job, stage, nets, number):
             predicted[test.name] += found
-    whole = all(len(found) == len(job.entries) for found in predicted.values())
+    whole = all(len(found) == len(job.members) for found in predicted.values())
     return predicted if whole else None
 
 
@@ -103,7 +103,7 @@ def _predicted(
     reading = build.reading(run["loading"], job.devices)
     shards = job.devices.shape["data"]
     size = -(-run["eval_batch"] // shards) * shards
-    nets, said, number = layout.on(nets, wave), time.monotonic(), 0
+    nets, said, number = layout.to_device(nets, wave), time.monotonic(), 0
     for _, group in itertools.groupby(job.tests, lambda test: test.shape):
         tests = list(group)
         rules = [
@@ -123,14 +123,14 @@ def _predicted(
             batches,
             rules,
             split=lambda answers: layout.each(answers, wave),
-            halt=job.halt,
+            halt=job.stop_requested,
             fetch=functools.partial(mesh.fetch, mesh=job.devices),
         )
         for test, decided in zip(tests, found):
             number += 1
             if time.monotonic() - said > run["log_seconds"]:
                 said = time.monotonic()
-                job.say(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
+                job.log(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
             yield test, decided
 
 
@@ -154,7 +154,7 @@ def _keep_decisions(
     job: Job, step: int, predicted: dict[str, list], *, again: bool = True
 ) -> dict[str, Any]:
     """Writes decisions; unless `again`, those that were lost alone. Returns their sums."""
-    job.guard()
+    job.check_lock()
     told = {}
     branches = job.branches if job.team.is_main else ()
     for test, branch in itertools.product(job.tests, branches):
@@ -164,7 +164,7 @@ def _keep_decisions(
             continue
         of_branch = {
             entry.seed: _decisions(one, test)
-            for entry, one in zip(job.entries, predicted[test.name], strict=True)
+            for entry, one in zip(job.members, predicted[test.name], strict=True)
             if entry.branch == branch
         }
         with files.translate_os_errors(str(path)):
@@ -239,11 +239,11 @@ def _train_records(
     And where a seed was rolled back in this stage, until now: with what rate it goes on.
     """
     record = functools.partial(_record, job, stage, step, entry, dataset=results.TRAIN)
-    at = job.watch.diverged.get(entry.name)
-    values = {"diverged": at} if at else job.watch.means(entry.name)
+    at = job.monitor.diverged.get(entry.name)
+    values = {"diverged": at} if at else job.monitor.means(entry.name)
     for name, value in values.items():
         yield record(metric=name, value=value, status="diverged" if at else "ok")
-    for failed in job.watch.rolled_back.get(entry.name, ()):
+    for failed in job.monitor.rolled_back.get(entry.name, ()):
         if stage.first < failed <= step:
             to, scale = job.rollback(entry.name, failed)
             where = f"at step {failed} to step {to}"
@@ -261,6 +261,6 @@ def _test_records(
     for measure in test.measures:
         for number in evals.MEASURES[measure](decided):
             fields = number._asdict()
-            if entry.name in job.watch.diverged:
+            if entry.name in job.monitor.diverged:
                 fields.update(value=None, count=None, status="diverged")
             yield _record(job, stage, step, entry, dataset=test.name, **fields)

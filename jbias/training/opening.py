@@ -68,9 +68,9 @@ def job(
     made = functools.partial(build.stages, config, train_sets)
     chosen = {"strategy": run["strategy"]}
     if follows:
-        stages = made(None, devices)
+        built = made(None, devices)
     else:
-        own = [entry.own for entry in entries]
+        own = [*map(vary.seed_argument, entries)]
         on = functools.partial(made, images)
         before = workdirs.provenance(workdir) if team.is_main else {}
         kept = before.get("chosen") or before.get("layout")
@@ -80,7 +80,7 @@ def job(
             return chosen["strategy"]
 
         asked = (on, own, devices, run, say, team.all_min, choosing)
-        devices, stages = memory.laid_out(*asked)
+        devices, built = memory.laid_out(*asked)
     told = {name: splits.describe(one) for name, one in {**train, **opened}.items()}
     for name, how in streamed.items():
         told[name]["preprocessing"] = how
@@ -98,7 +98,7 @@ def job(
         workdirs.record_config(workdir, config, anew=True)
     facts = {"config": config, "data": told, "own_code": code, "init": init}
     if writes:
-        facts["layout"] = _layout(stages, devices, chosen["strategy"])
+        facts["layout"] = _layout(built, devices, chosen["strategy"])
         facts["chosen"] = chosen
     record = workdirs.record_follower if follows else workdirs.record_provenance
     if writes and (held := checksums.read(workdir)):  # Until what changes now stands.
@@ -129,8 +129,10 @@ def job(
                     path.read_bytes()
                 )
     eyes = watch.Watch(tuple(entry.name for entry in entries))
-    parts_of = (devices, tests, stages, branches, manager, eyes, given)
-    return Job(config, workdir, say, *parts_of, facts=sealed, team=team, guard=guard)
+    parts_of = (devices, tests, built, branches, manager, eyes, given)
+    return Job(
+        config, workdir, say, *parts_of, facts=sealed, team=team, check_lock=guard
+    )
 
 
 def check_moved(config: dict, workdir: epath.Path) -> None:
@@ -201,7 +203,7 @@ def _opened(config: dict) -> tuple[list[splits.TrainSet], dict, dict, dict]:
 def _streamed(config: dict, train_sets: list[splits.TrainSet]) -> dict[str, str]:
     """Which training sets are read from their files while training, and how."""
     return {
-        name: plan.words
+        name: plan.description
         for number, (part, train) in enumerate(zip(jc.stages(config), train_sets))
         for plan in supply.plans(number, part, train).values()
         if plan.stream

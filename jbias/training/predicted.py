@@ -40,6 +40,7 @@ from jbias.data import (
 from jbias.runs import results, workdirs
 from jbias.runtime import console, mesh, xla
 from jbias.training import build, checks, choose, hlo, memory, supply, targets, vary
+from jbias.training.build import Stage
 
 # Images by split, and classes, of sets that may lie elsewhere.
 _PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
@@ -163,10 +164,10 @@ class Asked(NamedTuple):
 
     config: Mapping[str, Any]
     target: targets.Target
-    here: Sequence[jax.Device]
+    devices: Sequence[jax.Device]
     train: Sequence[splits.TrainSet]
     tests: Sequence[base.Source]
-    say: Callable[[str], None]
+    log: Callable[[str], None]
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -185,10 +186,10 @@ class Built(NamedTuple):
     """The stages of a run on a target, and what was compiled of each."""
 
     devices: jax.sharding.Mesh
-    stages: list[build.Stage]
+    stages: list[Stage]
     fits: list[memory.Fit]
     programs: list[dict[int, Program]]  # By how many seeds are in one.
-    own: list[Any]
+    seed_arguments: list[Any]
     free: int  # Bytes of each device that a run may use.
     name: str  # Of the strategy.
 
@@ -207,13 +208,13 @@ class Built(NamedTuple):
         return all(one.count for one in self.fits)
 
     @property
-    def each(self) -> Iterator[tuple[build.Stage, memory.Fit, dict[int, Program]]]:
+    def each(self) -> Iterator[tuple[Stage, memory.Fit, dict[int, Program]]]:
         return zip(self.stages, self.fits, self.programs, strict=True)
 
     @property
     def rows(self) -> int:
         """Seeds of each share of the devices."""
-        return len(self.own) // self.devices.shape["seed"]
+        return len(self.seed_arguments) // self.devices.shape["seed"]
 
     def count(self, fit: memory.Fit) -> int:
         """So many of these are on the devices at once; one where none fits."""
@@ -229,24 +230,24 @@ def built(asked: Asked) -> Built:
     """Compiles the step of each stage, laid out as `memory.laid_out` would."""
     run, target, found = asked.run, asked.target, None
     entries = vary.entries(asked.config["seeds"], vary.branches(asked.config))
-    own, kind = [one.own for one in entries], target.kind
-    make = functools.partial(mesh.make, run["devices"], len(own), devices=asked.here)
+    own, kind = [*map(vary.seed_argument, entries)], target.kind
+    make = functools.partial(mesh.make, run["devices"], len(own), devices=asked.devices)
     first = make(run["spread"], run["together"]).shape["seed"]
     fewer = () if run["spread"] else range(first - 1, 0, -1)
     for spread in (first, *(k for k in fewer if first % k == 0)):
         devices = make(spread)
         try:
-            stages = build.stages(asked.config, asked.train, {}, devices, fed)
+            planned = build.stages(asked.config, asked.train, {}, devices, fed)
         except ValueError:
             if found is None:
                 raise
             continue  # The batch cannot be shared out among so many.
         gib = run["memory"] or (kind.gib * _USED if kind else 0.0)
         free = memory.room(devices, gib) or 2**62  # Where nobody says.
-        several = choose.names(run["strategy"], devices, len(own), stages[-1].last)
+        several = choose.names(run["strategy"], devices, len(own), planned[-1].last)
         if target.platform != "tpu" or spread != first:
             several = several[:1]
-        each = [_by(asked, name, (devices, stages, own, free)) for name in several]
+        each = [_by(asked, name, (devices, planned, own, free)) for name in several]
         cycles = functools.partial(Built.cycles, config=asked.config)
         found = min(each, key=cycles) if each[1:] else each[0]
         if found.fit:
@@ -277,7 +278,7 @@ def _program(
     doing = f"{asked.target.name}: compiling {what}" + f" of {count} seeds" * (
         count > 1
     )
-    with console.announce_slow(asked.say, doing), warnings.catch_warnings():
+    with console.announce_slow(asked.log, doing), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of memory that could not be used again.
         lowered = memory.lowered(*of_step)
         if on_gpu:  # Whose compiler counts nothing.
@@ -423,7 +424,7 @@ def _memory(asked: Asked, made: Built) -> dict[str, Any]:
     gib, parts, kind = 2**30, [], asked.target.kind
     spread, strategy = made.devices.shape["seed"], made.strategy
     for stage, fit, programs in made.each:
-        limit, count = fit.asked // spread, made.count(fit)
+        limit, count = fit.wanted // spread, made.count(fit)
         whole, some = made.within(limit), made.within(count)
         shared = fit.needed - programs[whole].need.times(limit // whole, strategy)
         need, held = (
@@ -441,7 +442,7 @@ def _memory(asked: Asked, made: Built) -> dict[str, Any]:
         "spread": spread,
         "strategy": made.name,
         "fits": made.fit,
-        "seeds": len(made.own),
+        "seeds": len(made.seed_arguments),
         "seeds_at_once": min(fit.count for fit in made.fits),
         "memory_gib": sum(most.values()) / gib,
         "capacity_gib": whole / gib,
@@ -476,14 +477,16 @@ def _times(asked: Asked, made: Built, notes: list[str]) -> dict[str, Any]:
         sums["seconds"] += turns * one.seconds
         sums["bound"] += turns * one.bound
         sums["moved"] += turns * one.moved
-        sums["images"] += steps * stage.order.batch * len(made.own)
+        sums["images"] += steps * stage.order.batch * len(made.seed_arguments)
         sums["epochs"] += steps / epoch
         sums["evaluations"] += -(
             -steps // jc.steps(every, steps_per_epoch=epoch, total=total)
         )
         for name, value in one.parts.items():
             parts[name] = parts.get(name, 0.0) + turns * value
-        inputs.append(_input(stage, len(made.own), made.rows / count * one.seconds))
+        inputs.append(
+            _input(stage, len(made.seed_arguments), made.rows / count * one.seconds)
+        )
         notes += one.notes
     evaluations = sums["evaluations"] if asked.run["evaluate"] == "here" else 0
     evaluation = made.rows * _evaluation(asked, made, kind) if evaluations else 0.0
@@ -528,7 +531,9 @@ def _evaluation(asked: Asked, made: Built, kind: targets.Kind) -> float:
         return 0.0
     (height, width), _ = shown.most_common(1)[0]
     state = jax.eval_shape(stage.draw, seeds.key(0), None)
-    net, own = jax.eval_shape(lambda x: (train_step.net_of(x), made.own[0]), state)
+    net, own = jax.eval_shape(
+        lambda x: (train_step.net_of(x), made.seed_arguments[0]), state
+    )
     image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
 
     def score(net, arg, shared, static):
@@ -554,12 +559,12 @@ def _remedy(asked: Asked, made: Built) -> str | None:
         for part in (changed, *changed["stages"]):
             if room in part:
                 part[room].update(entries)
-        asked.say(f"{asked.target.name}: trying {words}")
+        asked.log(f"{asked.target.name}: trying {words}")
         try:
             if built(asked._replace(config=changed)).fit:
                 return words
         except ValueError as error:
-            asked.say(f"{words}: {error}")
+            asked.log(f"{words}: {error}")
     return None
 
 

@@ -129,7 +129,7 @@ def compiled(
     stage: build.Stage, arg: Any, held: Mapping[str, feed.Rows], static: Hashable
 ) -> Any:
     """One seed's step as the compiler has it."""
-    one = jax.jit(stage.one, static_argnums=3, donate_argnums=0)
+    one = jax.jit(stage.seed_step, static_argnums=3, donate_argnums=0)
     state = jax.eval_shape(stage.draw, seeds.key(0), None)
     return one.lower(state, arg, held, static).compile()
 

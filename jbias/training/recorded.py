@@ -67,7 +67,7 @@ def write(
 
     Of others it says so: they come from the checkpoint of their step.
     """
-    job.guard()
+    job.check_lock()
     for branch in job.branches if job.team.is_main else ():
         path = path_of(job.workdir / branch.folder, step)
         name = jc.run_name(branch.config)
@@ -75,7 +75,7 @@ def write(
         known = checksums.checksum(text.encode())
         what = "" if again else checksums.damage(path, known)
         if what:
-            job.say(f"{path} {what}: written anew from the checkpoint of its step")
+            job.log(f"{path} {what}: written anew from the checkpoint of its step")
         if again or what:
             with files.translate_os_errors(str(path)):
                 results.write_text(path, text)
@@ -157,11 +157,11 @@ def astray(
 
 def seal(job: Job, lost: Iterable[str] = ()) -> None:
     """Seals what is written; tells which of the `lost` files still are."""
-    job.guard()
+    job.check_lock()
     if still := dict(
         checksums.find_damaged(job.workdir, {k: job.sums[k] for k in lost})
     ):
-        job.say(_told_lost(job.workdir, still))
+        job.log(_told_lost(job.workdir, still))
     if job.manager is not None:
         checksums.write(job.workdir, {**job.facts, **job.sums})
     elif job.team.is_main:

@@ -26,8 +26,8 @@ def save(
     left: bool = False,
 ) -> None:
     """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
-    job.settle()
-    job.guard()
+    job.flush()
+    job.check_lock()
     here = step == job.evaluated
     if here:
         for name, value in job.valid.items():
@@ -35,7 +35,7 @@ def save(
     info = {
         "step": step,
         "stage": stage.number,
-        "watch": job.watch.state(),
+        "watch": job.monitor.state(),
         "best": job.best,
         "sums": job.sums,
         "records": results.dumps(job.records) if here else "",
@@ -50,14 +50,14 @@ def save(
     if job.team.is_main:
         write(job.manager, step, whole, info, told, known)
     job.saved, job.complete, job.saving = step, here, False
-    job.say(
+    job.log(
         console.LogEvent(f"saved step {step}", "checkpoint", step=step).at(
             "debug", quiet=True
         )
     )
     if left:
-        job.left = step
-        job.watch.reset()
+        job.pending = step
+        job.monitor.reset()
     write_cost(job)
 
 
@@ -162,17 +162,17 @@ def is_best(job: Job) -> bool:
 def take_up(job: Job, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
     step = job.saved = info["step"]
-    job.watch.load(info["watch"])
+    job.monitor.load(info["watch"])
     job.best, job.sums = info["best"], info.get("sums", {})
     total = job.stages[-1].last
     line = f"resuming {job.name} at step {step}/{total}"
-    job.say(console.LogEvent(line, "resume", step=step, total=total))
+    job.log(console.LogEvent(line, "resume", step=step, total=total))
     job.complete = bool(info["records"])
     written = job.team.is_main and recorded.written(job.workdir, step)
     written = job.team.broadcast("what is evaluated", written)
     if info.get("left") and (job.elsewhere or written):
-        job.left = step
-        job.watch.reset()
+        job.pending = step
+        job.monitor.reset()
     if info["records"]:
         job.evaluated = step
     if info["records"] and job.team.is_main:

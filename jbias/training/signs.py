@@ -41,7 +41,7 @@ def doing(job: Job, what: str, step: int) -> None:
         total=job.stages[-1].last,
         devices=f"{paid.count} x {paid.kind}",
         log_seconds=job.config["run"]["log_seconds"],
-        diverged={str(k): v for k, v in job.watch.diverged.items()},
+        diverged={str(k): v for k, v in job.monitor.diverged.items()},
     )
 
 
@@ -58,7 +58,7 @@ def beat(job: Job, speed: console.Speed) -> None:
         job,
         "stepping",
         step=speed.done,
-        diverged={str(k): v for k, v in job.watch.diverged.items()},
+        diverged={str(k): v for k, v in job.monitor.diverged.items()},
         **{key: round(value, 4) for key, value in told.items()},
     )
     rates = {"speed/steps": speed.rate, "speed/images": speed.images}
@@ -71,7 +71,7 @@ def beat(job: Job, speed: console.Speed) -> None:
 
 def _tell(job: Job, what: str, **facts: Any) -> None:
     with contextlib.suppress(OSError):  # Saving says whose the workdir is now.
-        job.guard()
+        job.check_lock()
         job.life.update(what, **facts)
 
 
@@ -94,19 +94,19 @@ def _of(entry: vary.Entry) -> str:
 
 def _since(job: Job) -> dict[str, dict[str, float]]:
     """Each finite seed's mean metrics since this was last asked."""
-    watched = job.watch
-    resets, before, had = job.shown
+    watched = job.monitor
+    resets, before, had = job.last_progress
     if resets != watched.resets:
         before, had = {}, {}  # An evaluation has begun new means.
     sums = {name: dict(of) for name, of in watched.sums.items()}
-    job.shown = watched.resets, dict(watched.counts), sums
+    job.last_progress = watched.resets, dict(watched.counts), sums
     steps = {name: n - before.get(name, 0) for name, n in watched.counts.items()}
     return {
         _of(entry): {
             name: (total - had.get(entry.name, {}).get(name, 0.0)) / steps[entry.name]
             for name, total in sums[entry.name].items()
         }
-        for entry in job.entries
+        for entry in job.members
         if steps.get(entry.name) and entry.name not in watched.diverged
     }
 

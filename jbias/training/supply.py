@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     name: str  # Of its random streams.
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Says how it streams, for logs and tables."""
         stream, order, by = self.stream, self.order, crops.decoder_name()
         if stream.crop == "host":
@@ -141,7 +141,7 @@ def _order(
     steps = stream.steps if stream else None
     try:
         if shares:
-            return orders.Shares.of(counts, shares, batch, name, steps=steps)
+            return orders.Shares.from_shares(counts, shares, batch, name, steps=steps)
         return orders.make(sum(counts), batch, steps, name)
     except ValueError as error:
         key = "shares" if "shares" in str(error) else "batch"

@@ -130,17 +130,17 @@ class Entry(NamedTuple):
         """Tells it from the others: `3`, or `3, optim.rate=0.1`."""
         return name(self.seed, self.branch.folder.rpartition("/")[2])
 
-    @property
-    def own(self) -> Any:
-        """What it has of its own in every step: its key, and the values if any vary."""
-        key = seeds.key(self.seed)
-        values = tuple(np.float32(value) for value in self.branch.values)
-        return (key, values) if values else key
-
 
 def entries(which: Sequence[int], branches: Sequence[Branch]) -> tuple[Entry, ...]:
     """All seeds of the first branch, then of the next."""
     return tuple(Entry(seed, branch) for branch in branches for seed in which)
+
+
+def seed_argument(entry: Entry) -> Any:
+    """What a seed has of its own in every step: its key, and the values if any vary."""
+    key = seeds.key(entry.seed)
+    values = tuple(np.float32(value) for value in entry.branch.values)
+    return (key, values) if values else key
 
 
 def traced(make: Callable[[tuple], seeds.One]) -> seeds.One:

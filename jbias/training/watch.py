@@ -52,7 +52,7 @@ class Watch:
         self._pending.append((step, metrics, split))
         return self._take(DEPTH)
 
-    def settle(self) -> list[Event]:
+    def flush(self) -> list[Event]:
         """Waits for all steps taken in so far."""
         return self._take(0)
 

@@ -143,10 +143,10 @@ def config(roots, **model):
 
 def test_each_step_has_another_digit_of_the_class(roots):
     stage = smoke_runs.stage(config(roots))
-    held = stage.held(0)
+    held = stage.shared(0)
     firsts = {}
     for number in range(2 * stage.order.steps_per_epoch):
-        taken = stage.take(0, number)
+        taken = stage.batch(0, number)
         labels = held["train"]["label"][taken["train"]]
         digits = held["other"]["image"][taken["other"]]
         np.testing.assert_array_equal(digits[:, 16, 16, 0], 200 + labels)
@@ -163,9 +163,9 @@ def test_images_of_two_squares_are_trained_on(roots, name):
     stage = smoke_runs.stage(c)
     assert stage.shape == (64, 32)
     state = jax.eval_shape(stage.draw, jax.random.key(0), None)
-    arg = jax.random.key(0), stage.take(0, 0)
+    arg = jax.random.key(0), stage.batch(0, 0)
     state, metrics = jax.eval_shape(
-        lambda s: stage.one(s, arg, stage.held(0), None), state
+        lambda s: stage.seed_step(s, arg, stage.shared(0), None), state
     )
     image = jax.ShapeDtypeStruct((7, 64, 32, 3), np.uint8)
     net = step.net_of(state)

@@ -96,12 +96,12 @@ def config(**train):
 )
 def test_a_config_says_by_what(by, count):
     stage = smoke_runs.stage(config(balance=by))
-    rows = stage.held(0)["train"]
+    rows = stage.shared(0)["train"]
     label, attribute = (np.asarray(rows[k]) for k in ("label", "attribute"))
     group = {"class": label, "attribute": attribute}.get(by, label * 16 + attribute)
     assert len(stage.order.members) == len(set(group)) and count in (None, 16)
     for step in range(3):
-        counts = np.bincount(group[stage.take(7, step)["train"]])
+        counts = np.bincount(group[stage.batch(7, step)["train"]])
         least = 32 // len(set(group))
         assert set(counts[counts > 0]) <= {least, least + 1} or not least
 
@@ -155,7 +155,7 @@ def test_streamed_rows_are_balanced_and_windows_refused(tmp_path):
         data="folder", split="photo", root=str(tmp_path), batch=6, balance="class"
     )
     stage = smoke_runs.stage({**c, "train": {**c["train"], "crop": "host"}})
-    rows = [stage.take(0, step)["train"] for step in range(2)]
+    rows = [stage.batch(0, step)["train"] for step in range(2)]
     stage.close()
     assert [np.bincount(one["label"]).tolist() for one in rows] == [[3, 3]] * 2
     dogs = np.concatenate([one["index"][one["label"] == 1] for one in rows])

@@ -19,7 +19,7 @@ def pairs(n=90, m=120, classes=3, batch=30) -> pairing.Paired:
 
 def test_partners_are_of_the_same_class_and_none_comes_twice():
     order = pairs()
-    first, second = epoch(order.of, 4, 2), epoch(order, 4, 2)
+    first, second = epoch(order.first, 4, 2), epoch(order, 4, 2)
     np.testing.assert_array_equal(order.labels[first], order.others[second])
     assert len(set(second)) == len(second) == 90
     assert order.index(4, 7).dtype == np.int32
@@ -30,7 +30,7 @@ def test_partners_are_others_in_every_epoch_and_of_every_seed():
 
     def partner(seed, number):
         found = np.empty(90, int)
-        found[epoch(order.of, seed, number)] = epoch(order, seed, number)
+        found[epoch(order.first, seed, number)] = epoch(order, seed, number)
         return found
 
     drawn = [partner(seed, number) for seed, number in ((0, 0), (0, 1), (1, 0))]
@@ -44,7 +44,7 @@ def test_every_member_of_the_class_is_as_likely():
     order = pairs(n=6, m=9, batch=6)
     counts = np.zeros((6, 9), int)
     for number in range(300):
-        counts[epoch(order.of, 0, number), epoch(order, 0, number)] += 1
+        counts[epoch(order.first, 0, number), epoch(order, 0, number)] += 1
     same = order.labels[:, None] == order.others[None, :]
     assert not counts[~same].any()
     assert scipy.stats.chisquare(counts[same]).pvalue > 1e-3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jbias.data import splits
-from tests.multihost import test_processes
+from tests.runtime import test_processes
 from tests.test_resume import saved
 from tests.training import test_supply
 

@@ -47,7 +47,13 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
         for name, column in {"image": image, **plan.columns}.items()
     }
     traced = collectives.traced(
-        *(stage.one, stage.draw, {"train": rows}, stage.order.batch, stage.static(0)),
+        *(
+            stage.seed_step,
+            stage.draw,
+            {"train": rows},
+            stage.order.batch,
+            stage.static(0),
+        ),
         devices,
     )
     return traced.lower(lowering_platforms=("tpu",)).as_text(), stage.order.batch

@@ -17,7 +17,7 @@ from benchmarks import slurm_cluster
 from jbias.launch import slurm, sweep
 from tests import smoke_runs
 from tests.launch.test_sweep import swept, table, told
-from tests.multihost import test_processes
+from tests.runtime import test_processes
 
 MISSING = slurm_cluster.missing()
 assert submitit.__version__

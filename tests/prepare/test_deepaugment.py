@@ -231,7 +231,9 @@ def training(made):
 def test_the_augmented_half_is_no_clean_half(made):
     """Half a batch from each source: other files, other pixels, the same labels."""
     train, images, columns = training({"cae": made["cae"]})
-    order = orders.Shares.of([len(s) for s in train.sources], (0.5, 0.5), 16, "order")
+    order = orders.Shares.from_shares(
+        [len(s) for s in train.sources], (0.5, 0.5), 16, "order"
+    )
     for step in range(order.steps_per_epoch):
         index = order.index(0, step)
         halves = [images[index[columns["domain"][index] == d]] for d in (0, 1)]

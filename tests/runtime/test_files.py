@@ -14,7 +14,7 @@ from jbias.runs import checkpoints, results, workdirs
 from jbias.runtime import console, files, messages
 from jbias.runtime.processes import ALONE
 from jbias.training import recorded
-from tests import test_checkpoint as saved
+from tests.runs import test_checkpoints as saved
 
 
 def failing(*args, **kwargs):
@@ -173,9 +173,9 @@ def record(step: int) -> results.Record:
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     """What is known of a run that has written records of two steps."""
-    monkeypatch.setattr(recorded.jc, "run_name", lambda config: "r")
+    monkeypatch.setattr(jc, "run_name", lambda config: "r")
     branch = types.SimpleNamespace(folder="", config={})
-    about = dict(branches=[branch], sums={}, said=[], guard=lambda: None, team=ALONE)
+    about = dict(branches=[branch], sums={}, said=[], check_lock=lambda: None, team=ALONE)
     job = types.SimpleNamespace(workdir=epath.Path(tmp_path), **about)
     job.say = job.said.append
     for step in (4, 8):

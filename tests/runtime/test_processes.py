@@ -289,7 +289,7 @@ def test_the_others_are_told_of_a_checkpoint_without_its_records(monkeypatch):
     )
     first.broadcast = lambda what, value: told.append(value) or value
     monkeypatch.setattr(checkpoints, "restore", lambda *_: ((1,), info))
-    job = types.SimpleNamespace(team=first, manager=None, say=print, guard=lambda: None)
+    job = types.SimpleNamespace(team=first, manager=None, log=print, check_lock=lambda: None)
     assert train._restored(job) == ((1,), info)
     assert told == [{**info, "records": True, "sums": {}}]
 

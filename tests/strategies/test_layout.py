@@ -32,6 +32,6 @@ def test_what_is_laid_out_comes_back(stacked, together):
 
 def test_keys_are_laid_out_too():
     layout = layouts.choose(3, mesh.make(1), stacked=True, together=3)
-    ((tree,),) = layout.here(seeds.key(seed) for seed in range(3))
+    ((tree,),) = layout.pack_on_devices(seeds.key(seed) for seed in range(3))
     assert tree.shape == (3,)
     assert (tree[2] == seeds.key(2)).all()

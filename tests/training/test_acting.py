@@ -68,7 +68,7 @@ def traced(tmp_path):
         shapes = {name: one.shapes() for name, one in stage.feeds.items()}
         taken, held = ({name: x[i] for name, x in shapes.items()} for i in (0, 1))
         static = stage.static(stage.first)
-        one = functools.partial(stage.one, static=static)
+        one = functools.partial(stage.seed_step, static=static)
         jax.eval_shape(one, state, (key, taken), held)
 
     return trace

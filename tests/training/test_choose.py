@@ -26,7 +26,7 @@ def small(monkeypatch, tmp_path):
 def chosen(config, stage, kept=None, said=None, full=()):
     """`full`: strategies that do not fit any more."""
     entries = vary.entries(config["seeds"], vary.branches(config))
-    own = [one.own for one in entries]
+    own = [*map(vary.seed_argument, entries)]
     say = (said if said is not None else []).append
     fits = lambda name: [memory.Fit(0 if name in full else 2, 2, 0, 0)]
     return choose.strategy(config, own, kept, say, [stage], mesh.make(1), None, fits)

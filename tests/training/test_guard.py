@@ -61,7 +61,7 @@ def through(take, state, gs, xs=None):
         state, metrics = take(state, batch, KEY)
         events += eyes.add(number, (metrics,))
         weights.append(float(state.params["net"]["w"][0]))
-    return weights, state, events + eyes.settle(), eyes
+    return weights, state, events + eyes.flush(), eyes
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])

@@ -13,7 +13,7 @@ from jbias.configs import erm
 from jbias.runs import workdirs
 from jbias.runtime import mesh
 from jbias.strategies import layout as layouts
-from jbias.training import memory, opening
+from jbias.training import build, memory, opening
 
 NEED = memory.Need(state=10, work=100)
 
@@ -84,7 +84,7 @@ def test_a_container_leaves_less_but_its_files_can_go(tmp_path):
 
 def fed(length: int, **feeds) -> types.SimpleNamespace:
     """All that is asked of a stage when its sets are counted."""
-    return types.SimpleNamespace(first=0, last=length, feeds=feeds)
+    return types.SimpleNamespace(first=0, last=length, pipelines=feeds)
 
 
 def resident(count: int) -> feed.Resident:
@@ -94,7 +94,7 @@ def resident(count: int) -> feed.Resident:
 
 def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
     shapes = (np.zeros(batch, np.uint8), np.zeros(window, np.uint8))
-    return types.SimpleNamespace(shapes=lambda: shapes, until=lambda step: until)
+    return types.SimpleNamespace(shapes=lambda: shapes, next_change=lambda step: until)
 
 
 def test_sets_stay_windows_come_in_pairs():
@@ -114,7 +114,11 @@ RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
 def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
     monkeypatch.setattr(memory, "of_step", lambda *args: memory.Need(10, 100))
     stage = fed(9, train=streamed(0, until=99, batch=1000))
-    stage.draw, stage.one, stage.static = lambda key, net: key, None, lambda step: None
+    stage.draw, stage.seed_step, stage.static = (
+        lambda key, net: key,
+        None,
+        lambda step: None,
+    )
     own = [seeds.key(seed) for seed in range(4)]
     for together in (0, 4):
         run = {**RUN, "together": together}
@@ -126,7 +130,10 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
     """Four seeds as one tree work at the same time; looped ones have one's memory."""
     stage = fed(9)
     stage.draw = lambda key, net: jnp.zeros((256, 256))
-    stage.one = lambda state, arg, held, static: (jnp.tanh(state @ state) @ state, ())
+    stage.seed_step = lambda state, arg, held, static: (
+        jnp.tanh(state @ state) @ state,
+        (),
+    )
     stage.static = lambda step: None
     size, own = 4 * 256 * 256, [seeds.key(seed) for seed in range(4)]
 
@@ -179,12 +186,12 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
 
     monkeypatch.setattr(mesh, "make", on)
     monkeypatch.setattr(memory, "fit", fit)
-    monkeypatch.setattr(memory.build, "laid_out", lambda *args, **options: options)
+    monkeypatch.setattr(build, "laid_out", lambda *args, **options: options)
     run = {**RUN, **run}
-    devices, stages = memory.laid_out(
+    devices, laid = memory.laid_out(
         make, range(8), on(0, 8, run["spread"] or 8), run, said.append
     )
-    return devices.shape["seed"], stages[0]["together"], " ".join(said)
+    return devices.shape["seed"], laid[0]["together"], " ".join(said)
 
 
 def test_fewer_shares_are_tried_before_a_run_is_refused(monkeypatch):

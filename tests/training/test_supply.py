@@ -17,10 +17,11 @@ import pytest
 from PIL import Image
 
 from jbias import feed, train
+from jbias import order as orders
 from jbias.data import loader, splits
 from jbias.feeding import streams
 from jbias.runtime import mesh
-from jbias.training import build, supply
+from jbias.training import build
 from tests import smoke_runs
 from tests.test_resume import assert_same_end, finish
 
@@ -69,7 +70,7 @@ def batches(stage, seed: int, first: int, stop: int) -> list[dict]:
     """What a seed's steps get, before the device transforms it."""
     found = []
     for step in range(first, stop):
-        held, taken = stage.held(step)["train"], stage.take(seed, step)["train"]
+        held, taken = stage.shared(step)["train"], stage.batch(seed, step)["train"]
         batch = feed.gather(held, taken, len(CLASSES))
         found.append({name: np.asarray(x) for name, x in batch.items()})
     stage.close()
@@ -95,9 +96,9 @@ def test_every_batch_is_a_function_of_seed_and_step(photos, cut):
     together = stage(c)
     found = []
     for step in range(9):
-        held = together.held(step)["train"]
+        held = together.shared(step)["train"]
         for seed in (4, 0):
-            taken = together.take(seed, step)["train"]
+            taken = together.batch(seed, step)["train"]
             batch = feed.gather(held, taken, len(CLASSES))
             if seed == 0:
                 found.append({name: np.asarray(x) for name, x in batch.items()})
@@ -177,7 +178,7 @@ def test_a_second_stream_streams_by_its_own_options(photos):
     other = dict(data="folder", root=photos, split="valid", crop="host")
     other["inputs"] = (dict(name="random_resized_crop"),)
     built = stage(config(photos, crop="device", window=32, other=other))
-    held, taken = built.held(3), built.take(1, 3)
+    held, taken = built.shared(3), built.batch(1, 3)
     assert set(taken["other"]) == {"image", "index"} and not held["other"]
     assert taken["train"].shape == (16,)
     built.close()
@@ -340,7 +341,7 @@ def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):
 @pytest.mark.parametrize("parts", [2, 3])
 def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps):
     """No image is lost or doubled, on sizes that do not divide."""
-    order = supply.orders.make(69, 12, steps, "order")
+    order = orders.make(69, 12, steps, "order")
     for window in range(3 if steps == 2 else 1):
         pieces = [
             streams.WindowPieces(lambda m: {"index": m}, order, part, parts, devices)
@@ -405,7 +406,7 @@ def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
         shares = [np.load(tmp_path / f"{name}-{n}.npz") for n in (0, 1)]
         built = stage(config(photos, **cut))
         for step in range(5):
-            held, taken = built.held(step)["train"], built.take(1, step)["train"]
+            held, taken = built.shared(step)["train"], built.batch(1, step)["train"]
             rows = taken if cut["crop"] == "host" else held
             for key, column in rows.items():
                 column = column.rows if isinstance(column, feed.Flat) else column

@@ -12,12 +12,12 @@ def test_means_are_those_of_the_steps_since_the_reset():
     eyes = watch.Watch((0, 1))
     for step, loss in enumerate([1.0, 2.0, 3.0], start=1):
         eyes.add(step, metrics(loss, 10 * loss))
-    eyes.settle()
+    eyes.flush()
     assert eyes.means(0) == {"loss_class": 2.0}
     assert eyes.means(1) == {"loss_class": 20.0}
     eyes.reset()
     eyes.add(4, metrics(5.0, 6.0))
-    eyes.settle()
+    eyes.flush()
     assert eyes.means(0) == {"loss_class": 5.0}
 
 
@@ -26,7 +26,7 @@ def test_the_first_step_that_is_not_finite_is_told_once():
     news = []
     for step, loss in enumerate([1.0, math.inf, math.nan, 2.0], start=1):
         news += eyes.add(step, metrics(1.0, loss))
-    news += eyes.settle()
+    news += eyes.flush()
     assert news == [watch.Event(8, 2, "loss", False)]
     assert eyes.diverged == {8: 2}
     assert not eyes.all_diverged
@@ -36,7 +36,7 @@ def test_the_first_step_that_is_not_finite_is_told_once():
 def test_any_loss_counts():
     eyes = watch.Watch((0,))
     eyes.add(1, ({"loss_class": 1.0, "loss_style": math.nan},))
-    assert eyes.settle() == [watch.Event(0, 1, "loss", False)]
+    assert eyes.flush() == [watch.Event(0, 1, "loss", False)]
     assert eyes.all_diverged
 
 
@@ -44,7 +44,7 @@ def test_state_goes_through_json_to_the_bit():
     eyes = watch.Watch((0, 1))
     for step in range(1, 8):
         eyes.add(step, metrics(0.1 * step, math.nan if step > 3 else 1 / 3))
-    eyes.settle()
+    eyes.flush()
     other = watch.Watch((0, 1))
     other.load(json.loads(json.dumps(eyes.state())))
     assert other.state() == eyes.state()
@@ -54,5 +54,5 @@ def test_state_goes_through_json_to_the_bit():
 def test_a_metric_that_is_no_loss_may_be_anything():
     eyes = watch.Watch((0,))
     eyes.add(1, ({"loss_class": 1.0, "ratio": math.nan},))
-    assert eyes.settle() == []
+    assert eyes.flush() == []
     assert eyes.latest == 1.0
